@@ -1,17 +1,19 @@
-"""How fast a comparison is: each row with its bar, beside plain torch and bare pytest items of the same run.
+"""How fast a comparison is: rows with bars, beside plain torch and bare pytest items of the same run.
 
     python benchmarks/speed.py [--quick] [--only kernel large dumps small threads workers idle] [--home DIR]
 
-    kernel   ns an element of one thread, for ordinary data and harder kinds: the native kernel, the one in
-    Python large    one pair of 128M elements, whole processes dumps    1 GB a side in tensors of 64 MB, 8
-    MB and 256 KB, whole processes small    2,000 pairs of 8,192 elements, and bare pytest items threads  16
-    pairs of 64 MB measured by one thread over by two workers  1 GB of 8 MB tensors with -n 0 over -n 2; two
-    tests of a demo with -n 0, -n 2, -n 8 idle     what the plugin adds to a run of pytest that asks for
-    nothing of ours
+    kernel   ns an element of one thread, for ordinary and harder data: the native kernel, the one in Python
+    large    one pair of 128M elements, whole processes
+    dumps    1 GB a side in tensors of 64 MB, 8 MB and 256 KB, whole processes
+    small    2,000 pairs of 8,192 elements over bare pytest items (the old tool took 1.5 times these), and
+             what one more pair costs and keeps, as `small_pairs.py` measures it
+    threads  16 pairs of 64 MB measured by one thread over by two
+    workers  1 GB of 8 MB tensors with -n 0 over -n 2; two tests of a demo with -n 0, -n 2, -n 8
+    idle     what the plugin adds to a run of pytest that asks for nothing of ours
 
-Bars of `large`, `dumps` and `small` are shares of what the old tool (`msit llm compare`) took for these:
-22.2, 76.7, 46.3, 34.5 and 7.5 s, on a machine where plain torch takes the `PLAIN` seconds below; on a
-slower or faster one they are as much wider or narrower as plain torch is found to be.
+Bars of `large` and `dumps` are shares of what the old tool (`msit llm compare`) took for these, 22.2, 76.7,
+46.3 and 34.5 s, on a machine where plain torch takes the seconds of `PLAIN`; on a slower or faster one they
+are as much wider or narrower as plain torch is found to be.
 
 Time is that of the processor (user and system, all processes), but for `threads` and -n 2, which are about
 the time that passes: on a machine with other work beside it these say little. Programs take turns, the best
@@ -42,8 +44,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
-from collection import BARE
 from metrics import kinds, streamed
+from small_pairs import Sessions, files, kept, make_dump, marginal
 
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.native.library import VARIABLE, described
@@ -53,7 +55,7 @@ from acc_pytest.threads import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
-PLAIN = {"large": 10.9, "64 MB": 33.0, "8 MB": 10.9, "0.25 MB": 8.6, "small": 1.8}
+PLAIN = {"large": 10.9, "64 MB": 33.0, "8 MB": 10.9, "0.25 MB": 8.6}
 """Seconds of plain torch on the machine on which the old tool was measured (AMD EPYC, two cores)."""
 HEADER = 128
 """Bytes of an `.npy` file before its values."""
@@ -192,16 +194,15 @@ def dumps(bench: Bench) -> None:
 
 
 def small(bench: Bench) -> None:
-    """Pairs so small that what surrounds them counts."""
-    count = int(bench.share * 2000)
-    (bench.home / "bare").mkdir()
-    (bench.home / "bare" / "conftest.py").write_text(f"import pytest, torch\nCOUNT = {count}\n{BARE}")
-    with bench.dump(count, 8192) as sides:
-        bare = [*PYTEST, "-p", "no:acc", "bare", "--rootdir=bare"]
-        found = bench.fewest({"plain": plain(*sides), "bare": bare, "ours": ours(*sides)})
-    bench.beside_plain(f"{count} pairs of 8,192 elements", found, 7.5, PLAIN["small"])
-    ratio = found["ours"].cpu / found["bare"].cpu
-    bench.row(f"{count} pairs of 8,192 elements / bare items", ratio, "x", 1.6)
+    """Pairs so small that what surrounds them counts, as `small_pairs.py` measures them."""
+    count, sessions = int(bench.share * 2000), Sessions(bench.home, bench.repeat)
+    found, bare = files(sessions, make_dump(bench.home / "small", count, 8192), count)
+    beside = f"{found:.1f} s, {bare:.1f} s"
+    bench.row(f"{count} pairs of 8,192 elements / bare items", found / bare, "x", 1.5, beside=beside)
+    few, many = int(bench.share * 1000), int(bench.share * 3000)
+    pair, item = marginal(sessions, few, many)
+    bench.row("one more pair without files", pair / 1000, "ms", 1.3, beside=f"bare item {item / 1000:.2f} ms")
+    bench.row("memory that a finished pair keeps", kept(sessions, 3 * few, 3 * many), "KB", 6)
 
 
 def threads(bench: Bench) -> None:
