@@ -15,7 +15,7 @@ _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 """Longer than a component of a path can be (255 bytes): a name out of a damaged or hostile file."""
 
 
-_MIRRORED = re.compile(r"\S*/acc_mirror/[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?")
+_MIRRORED = re.compile(r"(?<!\S)\S*/acc_mirror/[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?")
 
 
 def told_places(text: str) -> str:
