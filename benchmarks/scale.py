@@ -241,11 +241,11 @@ def local_nodes(count: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def local_cluster(count: int) -> Iterator[Any]:
-    """The cluster itself."""
+    """The cluster itself. Ray's directory has a short path, for sockets lie below it."""
     from ray.cluster_utils import Cluster as RayCluster
 
     node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE}
-    directory = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray"
+    directory = Path(os.environ.setdefault("RAY_TMPDIR", "/tmp")) / "ray"
     directory.mkdir(exist_ok=True)
     head = {**node, "include_dashboard": False, "temp_dir": str(directory)}
     cluster: Any = RayCluster(initialize_head=True, head_node_args=head)
