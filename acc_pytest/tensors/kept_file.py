@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -10,38 +9,22 @@ from typing import Any
 from ..errors import FormatError
 from .kept_index import ByteRange, kept_time, stretches
 from .stores.place import placed_at
+from .stores.sized_file import SizedFile
 from .stores.store_file import StoreFile
 
 
-class KeptFile(io.RawIOBase):
+class KeptFile(SizedFile):
     """The bytes of `parts`, one after the other. `read(n)` gives n bytes but at the end, as of a file.
 
     Raises `FormatError` where a stretch cannot be read to its end.
     """
 
     def __init__(self, path: str, parts: Sequence[ByteRange]) -> None:
+        super().__init__(sum(stretch.length for stretch in parts))
         self._path = path
         self._parts = parts
-        self._place = 0
         self._open: dict[str, int] = {}
         self._remote: dict[str, StoreFile] = {}
-        self.size = sum(stretch.length for stretch in parts)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
-        if base + offset < 0:
-            raise OSError(22, "a place before the first byte")
-        self._place = base + offset
-        return self._place
 
     def readinto(self, buffer: Any) -> int:
         into = memoryview(buffer).cast("B")
@@ -71,8 +54,9 @@ class KeptFile(io.RawIOBase):
     def _descriptor(self, path: str, offset: int, nbytes: int) -> int:
         placed = placed_at(path)
         if placed is not None and not placed.path:
-            remote = self._remote.setdefault(path, StoreFile(placed))
-            return remote.descriptor_with(offset, nbytes)
+            if path not in self._remote:
+                self._remote[path] = StoreFile(placed)
+            return self._remote[path].descriptor_with(offset, nbytes)
         if path not in self._open:
             try:
                 self._open[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""A module of golden's computed with the modules that it calls cut out: these give what mine's gave."""
+"""One module of golden, computed alone: the modules that it calls give what those of mine gave."""
 
 from __future__ import annotations
 

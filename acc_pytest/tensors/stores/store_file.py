@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import os
 from typing import Any
 
+from ...errors import FormatError
 from .blocks import StoredBlock
 from .fetching import fetch, opened_with
 from .mirror import Placed
+from .sized_file import SizedFile
 
 
-class StoreFile(io.RawIOBase):
+class StoreFile(SizedFile):
     """The bytes of a file of a mirror. Raises `FormatError` where they cannot be read."""
 
     def __init__(self, found: Placed) -> None:
+        super().__init__(found.row.size)
         self._found = found
-        self._place = 0
         self._blocks: list[StoredBlock] = []
-        self.size = found.row.size
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
-        if base + offset < 0:
-            raise OSError(22, "a place before the first byte")
-        self._place = base + offset
-        return self._place
 
     def readinto(self, buffer: Any) -> int:
         into = memoryview(buffer).cast("B")
@@ -45,6 +29,10 @@ class StoreFile(io.RawIOBase):
         done = 0
         while self._place < stop:
             count = os.preadv(descriptor, [into[done : done + stop - self._place]], self._place)
+            if not count:
+                raise FormatError(
+                    f"{self._found.shown}: its bytes in the cache were cut meanwhile; run again"
+                )
             done, self._place = done + count, self._place + count
         return done
 

@@ -24,6 +24,7 @@ from acc_pytest.tensors.stores.fetching import opened_with
 from acc_pytest.tensors.stores.making import mirrored
 from acc_pytest.tensors.stores.mirror import BLOCKS, Placed, placed
 from acc_pytest.tensors.stores.place import on_disk
+from acc_pytest.tensors.stores.store_file import StoreFile
 from acc_pytest.tensors.texts import bytes_of
 
 from .broken_store import BrokenFiles, broken_store
@@ -169,6 +170,13 @@ def test_blocks_that_were_used_longest_ago_go_first(
     assert store.calls["cat_file"] == 1
     taken = sum(size for _, size, _ in blocks._blocks(f"{cache}/{BLOCKS}"))
     assert taken < 60_000
+
+
+def test_bytes_that_are_cut_from_the_cache_meanwhile_end_in_a_sentence(root: str) -> None:
+    with StoreFile(place(f"{root}/a/large.bin")) as file:
+        os.truncate(f"/proc/self/fd/{file.descriptor_with(0, 100)}", 0)
+        with pytest.raises(FormatError, match=r"broken://here/a/large\.bin: its bytes in the cache were cut"):
+            file.read(100)
 
 
 def test_a_write_that_was_not_finished_is_fetched_again(root: str, store: type[BrokenFiles]) -> None:
