@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-KNOWN = ("_pytest.", "acc_pytest.", "xdist.", "_hypothesis_pytestplugin")
-"""Modules of plugins that neither log nor print around a test, and do with its report what pytest says."""
+KNOWN = ("_pytest.", "acc_pytest.", "xdist.", "__channelexec__", "_hypothesis_pytestplugin")
+"""Modules of plugins that neither log nor print around a test, and do with its report what pytest says. What
+xdist runs in its workers has a name that execnet gives it (`__channelexec__`)."""
 READERS = (
     *("pytest_runtest_makereport", "pytest_runtest_logreport", "pytest_report_to_serializable"),
     *("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure"),

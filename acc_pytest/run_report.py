@@ -24,6 +24,7 @@ from .reporting.view import Run, View
 from .reporting.wrapping import near, on_screen, terminal_width
 from .session import door
 from .short_summary import make_fit
+from .tensors.ref import forget_headers
 
 if TYPE_CHECKING:
     from .modes.mode import GeneratedTest
@@ -161,6 +162,8 @@ class RunReport:
         if session.exitstatus == pytest.ExitCode.OK and self._tried_in_vain:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         self._recorder.end(self._is_complete(session))
+        if self._plan is not None:
+            forget_headers()  # the room is for the reports
         if self._falls_short:
             _redden(session)
         result = result_of(self._recorder, self._ledger, self._plan, self._floor, int(session.exitstatus))

@@ -61,7 +61,7 @@ class Settings:
     `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
     `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
     `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
-    else one that is made for the run).
+    else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
     `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
@@ -97,6 +97,7 @@ class Settings:
     threads: int | None = None
     engine: str = "local"
     ray_address: str = ""
+    engine_patience: float = 300.0
     junit_properties: str = "all"
     explain_mapping: bool = False
     opcheck_fuzz: tuple[str, ...] = ()
@@ -143,9 +144,16 @@ class Settings:
         unsaid = {"standard": "three-way" if noisy else standard}
         settings = cls(**{**unsaid, **_of_files(files), **given})
         share_of(settings.min_coverage, "--acc-min-coverage")
-        if settings.ray_address and settings.engine != "ray":
-            raise SettingsError("--acc-ray-address needs --acc-engine ray; add that, or leave it out")
+        _check_engine(given, settings.engine)
         return settings
+
+
+def _check_engine(given: Mapping[str, Any], engine: str) -> None:
+    """Raise `SettingsError` for an option of the engine where there is none."""
+    for name in ("ray_address", "engine_patience"):
+        if given.get(name) and engine != "ray":
+            option = f"--acc-{name.replace('_', '-')}"
+            raise SettingsError(f"{option} needs --acc-engine ray; add that, or leave it out")
 
 
 def _of_files(files: Sequence[ConfigFile]) -> dict[str, Any]:
@@ -230,6 +238,12 @@ def _elements(value: object) -> int | None:
     return number
 
 
+def _seconds(value: object) -> float:
+    if not (number := _whole(value)):
+        raise SettingsError(f"--acc-engine-patience must be a number of seconds >= 1, got {value!s:.40}")
+    return float(number)
+
+
 def _whole(value: object, digits: int = 9) -> int | None:
     """A number from 0 of so many digits, `None` for anything else."""
     text = str(value)
@@ -240,6 +254,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "baseline": tuple,
     "cache_size": _bytes,
     "config": tuple,
+    "engine_patience": _seconds,
     "from_rows": tuple,
     "fuzz_examples": _examples,
     "golden": _places,

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from acc_pytest.dumps import open_dump
+from acc_pytest.garbage import without_collector
 from acc_pytest.mapping.planner import plan
-from acc_pytest.session.planning import without_collector
 
 _MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -1,9 +1,10 @@
 """Dumps in stores and with an index: bytes read against bytes compared; opening with and without an index.
 
-    python benchmarks/remote.py [--tensors 200000] [--tokens 600] [--only bytes disk]
+    python benchmarks/remote.py [--tensors 200000] [--tokens 7 600] [--only bytes disk]
 
 bytes: two dumps of a demo in S3 (moto on the loopback); what went over the wire to open and compare them,
-against the bytes of the tensors that are compared. disk: a torch dump of many tensors (links to one file);
+against the bytes of the tensors that are compared, without and with the index of each; a demo of 7 tokens
+is that of `acc demo`. Listings are told apart. disk: a torch dump of many tensors (links to one file);
 opened, all tensors found, all headers read, by a process of its own, with an index and without (the
 baseline): CPU time (user and system) and peak memory.
 """
@@ -18,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -30,33 +33,48 @@ from acc_pytest.session.planning import open_and_plan
 from acc_pytest.settings import Settings
 from acc_pytest.tensors.api import save_torch_data
 
+if TYPE_CHECKING:
+    from tests.e2e.object_store import ObjectStore
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 MODULES = 1000
 """Modules of a step; each has an input and an output."""
 
 
-def of_wire(home: Path, tokens: int) -> None:
-    """Print the ratio of bytes read to bytes compared."""
+def of_wire(home: Path, prompts: Sequence[int]) -> None:
+    """Print bytes read against bytes compared for a demo of each length, without and with an index."""
     from tests.e2e.object_store import ObjectStore
 
     store = ObjectStore()
     os.environ |= {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
     os.environ["AWS_ENDPOINT_URL"] = store.endpoint
-    paths = make_demo(home / "demo", DemoSpec(prompt_length=tokens))
-    golden, mine = store.upload("bench", paths.golden, "golden"), store.upload("bench", paths.mine, "mine")
-    _, _, plan = open_and_plan(Settings(golden=golden, mine=mine, cache_dir=str(home / "cache")))
-    planned = store.wire.bytes_read
+    for tokens in prompts:
+        paths = make_demo(home / f"demo{tokens}", DemoSpec(prompt_length=tokens))
+        golden = store.upload("bench", paths.golden, f"{tokens}/golden")
+        mine = store.upload("bench", paths.mine, f"{tokens}/mine")
+        read_from(store, f"{tokens} tokens, no index", golden, mine, home / f"first{tokens}")
+        for place in (golden, mine):
+            index(place, Cache(str(home / f"made{tokens}")))
+        read_from(store, f"{tokens} tokens, index", golden, mine, home / f"second{tokens}")
+    store.stop()
+
+
+def read_from(store: ObjectStore, label: str, golden: str, mine: str, cache: Path) -> None:
+    """Print what opening and comparing two dumps takes."""
+    wire = store.wire
+    wire.reset()
+    _, _, plan = open_and_plan(Settings(golden=golden, mine=mine, cache_dir=str(cache)))
+    planned = wire.bytes_read
     refs = {ref for pair in plan.pairs for side in (pair.golden, pair.mine) for ref in side.refs}
     for ref in refs:
         ref.open()
     payload = sum(ref.header().nbytes for ref in refs)
     print(
-        f"bytes: {len(plan.pairs)} pairs, {len(refs)} tensors of {payload} bytes; "
-        f"read {store.wire.bytes_read} ({planned} to open and plan) with {store.wire.asked} requests: "
-        f"{store.wire.bytes_read / payload:.3f} times"
+        f"bytes, {label}: {len(plan.pairs)} pairs, {len(refs)} tensors of {payload} bytes; "
+        f"read {wire.bytes_read} ({planned} to open and plan): {wire.bytes_read / payload:.3f} times; "
+        f"{wire.asked} requests, {wire.listed} of them listings of {wire.bytes_listed} bytes"
     )
-    store.stop()
 
 
 def made(home: Path, tensors: int) -> Path:
@@ -128,7 +146,7 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tensors", type=int, default=200_000, metavar="N", help="of the dump on the disk")
-    parser.add_argument("--tokens", type=int, default=600, metavar="N", help="of the prompt of the demo")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[7, 600], metavar="N", help="of the prompts")
     parser.add_argument("--only", nargs="+", choices=("bytes", "disk"), default=["bytes", "disk"])
     parser.add_argument("--open", default="", help=argparse.SUPPRESS)
     parser.add_argument("--cache", default="", help=argparse.SUPPRESS)

@@ -82,7 +82,11 @@ def cases(directory: Path) -> Iterator[Case]:
     judge = Judge(settings.rules)
     yield Case("ATB, asked for", plan, judge, lambda: recomputer_of(plan, BUDGET), MOST_ASKED)
     yield Case(
-        "ATB, small operators", plan, judge, lambda: known(unasked_of_atb(settings, plan)), MOST_OF_ATB
+        "ATB, small operators",
+        plan,
+        judge,
+        lambda: known(unasked_of_atb(settings, plan, outline_for(settings, plan))),
+        MOST_OF_ATB,
     )
     assert paths.noise is not None
     _, noise = opened(paths.golden, paths.noise)

@@ -3,20 +3,23 @@
     python benchmarks/scale.py --overhead [--pairs 1000] [--megabytes 1]    # two local nodes against -n 2
     python benchmarks/scale.py --memory [--pairs 100000]                    # the controller, tiny tensors
     python benchmarks/scale.py --validate [--pairs 1000]                    # predicted against real
+    python benchmarks/scale.py --equal [--pairs 1000] [--only probe]        # hash, rows, roots of many dumps
     python benchmarks/scale.py --kills 20 [--pairs 1000]                    # a node removed in each run
     python benchmarks/scale.py --simulate --pairs 100000 --megabytes 10 --nodes 8 --cores 64 --disk 2.5
     python benchmarks/scale.py --simulate --golden G --mine M --nodes 8     # the sizes of these dumps
 
 `--megabytes` are those of one tensor, of which a pair has two. Start-up is left out of the overhead: each
-figure is that of a run less that of one over 256 tiny pairs. Bars: overhead at most 15 % of processor time,
-4 kB a pair over the network, the controller below 1 GB. What a core takes for a byte and a pair is measured
-first, on this machine; what else a prediction assumes are the fields of `scaling.simulation.Costs`.
+figure is that of a run less that of one over a quarter of the pairs. Bars: overhead at most 15 % of processor
+time, 4 kB a pair over the network, the controller below 1 GB. What a core takes for a byte and a pair is
+measured first, on this machine; what else a prediction assumes are the fields of `scaling.simulation.Costs`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
+import math
 import os
 import random
 import subprocess
@@ -28,8 +31,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import ray
 from scaling.dumps import make_dumps
-from scaling.sessions import AT_TEST, REACHED, Took, session
+from scaling.equality import Pairing, compared, pairings
+from scaling.sessions import AT_TEST, REACHED, Took, counted_processors, session
 from scaling.simulation import Cluster, Costs, Prediction, calibrated, simulate
 
 from acc_pytest.engine.placement import Placement
@@ -38,8 +43,10 @@ from acc_pytest.settings import Settings
 
 STORE = 80 * 2**20
 """Bytes of the object store of a node."""
-FEW = 256
-"""Tiny pairs: so many that each worker and each node gets some."""
+IDLE = 8.0
+"""Seconds for which the processes of a cluster are watched that has nothing to do."""
+TIMES = 4
+"""How many times as many pairs the larger of two runs has whose difference is measured."""
 MOST_OVERHEAD, MOST_BYTES, MOST_MEMORY = 0.15, 4096, 1e9
 WALLS = (1, 2, 4)
 """Local nodes for which a prediction is held against a real run."""
@@ -56,13 +63,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.memory:
             return memory(home, given.pairs, given.seed)
         size = int(given.megabytes * 2**20)
+        if given.equal:
+            return equal(home, given, size)
+        if given.overhead:
+            return overhead(home, given, size)
         dumps = make_dumps(home / "large", given.pairs, size, given.seed)
-        few = make_dumps(home / "few", FEW, 256, given.seed)
         if given.kills:
             return killed(home, dumps, given)
-        if given.validate:
-            return validated(home, dumps)
-        return overhead(home, dumps, few, given)
+        return validated(home, dumps)
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -71,12 +79,13 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    for name in ("overhead", "memory", "validate", "simulate"):
+    for name in ("overhead", "memory", "validate", "simulate", "equal"):
         what.add_argument(f"--{name}", action="store_true")
     what.add_argument("--kills", type=int, metavar="N", help="runs in which a node is removed")
     parser.add_argument("--pairs", type=int, default=0, help="how many (default 1000; of --memory 100000)")
     parser.add_argument("--megabytes", type=float, default=1.0, help="of one tensor")
     parser.add_argument("--runs", type=int, default=3, help="of --overhead, of which the best counts")
+    parser.add_argument("--only", default="", help="with --equal: dumps whose names have this in them")
     parser.add_argument("--seed", type=int, default=20261123)
     parser.add_argument("--home", help="where dumps are made (default: the directory of temporary files)")
     parser.add_argument("--golden", help="a dump whose sizes count")
@@ -116,30 +125,54 @@ def said(found: Prediction) -> str:
     )
 
 
-def overhead(home: Path, dumps: tuple[Path, Path], few: tuple[Path, Path], given: argparse.Namespace) -> int:
-    """Two local nodes of one core against two workers of xdist, in turn; the best of several runs."""
-    found: dict[str, list[tuple[float, float]]] = {"xdist": [], "ray": []}
+def overhead(home: Path, given: argparse.Namespace, size: int) -> int:
+    """Two local nodes of one core against two workers of xdist, in turn, over so many pairs and over `TIMES`
+    as many: what the pairs between take, without any start-up and without what an idle cluster takes, which
+    runs anyway. The best of several runs of each.
+    """
+    counts = given.pairs, given.pairs * TIMES
+    dumps = [make_dumps(home / str(count), count, size, given.seed) for count in counts]
+    best: dict[tuple[str, int], tuple[float, float]] = {}
     received = 0
     with local_nodes(2) as address:
         ways = {"xdist": ("-n", "2"), "ray": on_ray(address)}
+        with counted_processors() as idle:
+            time.sleep(IDLE)
+        resting = sum(idle.values()) / IDLE
         for _ in range(given.runs):
-            verdicts = set()
-            for name, words in ways.items():
-                start, took = session(home, *few, *words), session(home, *dumps, *words)
-                found[name].append((took.cpu - start.cpu, took.loop - start.loop))
-                received = max(received, took.sent + took.received)
-                verdicts.add(took.verdict)
-            assert len(verdicts) == 1, verdicts
-    best = {name: [min(column) for column in zip(*runs)] for name, runs in found.items()}
-    ratios = [ray / xdist for ray, xdist in zip(best["ray"], best["xdist"])]
-    a_pair = received / given.pairs
+            for place, pair in enumerate(dumps):
+                found = {name: session(home, *pair, *words) for name, words in ways.items()}
+                assert len({took.verdict for took in found.values()}) == 1, found
+                for name, took in found.items():
+                    before = best.get((name, place), (math.inf, math.inf))
+                    cpu = took.cpu - resting * took.wall
+                    best[name, place] = min(before[0], cpu), min(before[1], took.loop)
+                received = found["ray"].sent + found["ray"].received
+    slopes = {name: [large - small for small, large in zip(best[name, 0], best[name, 1])] for name in ways}
+    ratios = [ray / xdist for ray, xdist in zip(slopes["ray"], slopes["xdist"])]
+    a_pair, more = received / counts[1], counts[1] - counts[0]
     print(
-        f"{given.pairs} pairs of {given.megabytes} MB: processors, xdist {best['xdist'][0]:.2f} s, ray "
-        f"{best['ray'][0]:.2f} s, ratio {ratios[0]:.2f} (bar {1 + MOST_OVERHEAD}); wall, xdist "
-        f"{best['xdist'][1]:.2f} s, ray {best['ray'][1]:.2f} s, ratio {ratios[1]:.2f}; "
-        f"{a_pair:.0f} bytes a pair (bar {MOST_BYTES})"
+        f"{more} pairs of {given.megabytes} MB more than {counts[0]}: processors, xdist "
+        f"{slopes['xdist'][0]:.2f} s, ray {slopes['ray'][0]:.2f} s, ratio {ratios[0]:.2f} (bar "
+        f"{1 + MOST_OVERHEAD}); wall, xdist {slopes['xdist'][1]:.2f} s, ray {slopes['ray'][1]:.2f} s, ratio "
+        f"{ratios[1]:.2f}; {a_pair:.0f} bytes a pair (bar {MOST_BYTES}); idle, a cluster takes {resting:.2f} "
+        f"of a core; load {os.getloadavg()[0]:.1f}"
     )
     return int(ratios[0] > 1 + MOST_OVERHEAD or a_pair > MOST_BYTES)
+
+
+def equal(home: Path, given: argparse.Namespace, size: int) -> int:
+    """Serial runs beside runs on two local nodes, of demos, the conformance data and a large dump."""
+    large = Pairing("large", *make_dumps(home / "large", given.pairs, size, given.seed))
+    chosen = [one for one in (*pairings(home), large) if given.only in one.name]
+    with local_nodes(2) as address:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            different = compared(home, chosen, on_ray(address))
+        finally:
+            ray.shutdown()
+    print(f"{len(chosen) - different} of {len(chosen)} with equal verdict hash, exit code, rows and roots")
+    return int(different > 0)
 
 
 def memory(home: Path, pairs: int, seed: int) -> int:

@@ -8,7 +8,7 @@
              1.8 (1.3 ms over 0.72 ms).
     memory   KB that one more finished pair leaves in the process, without reports that keep rows, with
              --junitxml, and with JUnit, CSV, rows and page; at most 6 KB for the first two.
-    many     peak memory of as many pairs of 128 elements with all four reports; below 1,024 MB for 100,000.
+    many     peak memory of as many pairs of 128 elements with all four reports; below 1 GB for 100,000.
 
 CPU time is user and system seconds of fresh processes, the smallest of `--repeat`; the two sides run in turn.
 torch is imported on both sides. Bytecode is on, in a cache of its own that a first run fills. The exit status
@@ -137,7 +137,7 @@ class Sessions:
             raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
         seconds, peak = done.stderr.rsplit(None, 2)[-2:]
         resident = tuple(int(size) for size in re.findall(r"RESIDENT (\d+)", done.stdout))
-        return Process(float(seconds), int(peak) / 1024, resident)
+        return Process(float(seconds), int(peak) * 1024 / 1e6, resident)
 
     def fewest(self, *programs: tuple[str, tuple[str, ...]]) -> list[float]:
         """The fewest seconds of each program, a body and options; they take turns."""
@@ -208,7 +208,7 @@ def main() -> int:
         said("memory, all reports", kept(sessions, 3000, 9000, *REPORTS), "KB", 7.0)
         if given.many:
             many = make_dump(home / "many", given.many, 128)
-            said(f"peak of {given.many}", peak(sessions, many), "MB", 1024)
+            said(f"peak of {given.many}", peak(sessions, many), "MB", 1000)
     return missed > 0
 
 

@@ -50,7 +50,7 @@ from small_pairs import Sessions, files, kept, make_dump, marginal
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.native.library import VARIABLE, described
 from acc_pytest.tensors.mapped import mapped
-from acc_pytest.tensors.source import TensorSource
+from acc_pytest.tensors.read_source import source_of
 from acc_pytest.threads import cores
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -215,7 +215,7 @@ def threads(bench: Bench) -> None:
             begun = time.perf_counter()
             for name in range(count):
                 pair = (mapped(f"{side}/t{name}.npy", torch.float16, (8192, 4096), HEADER) for side in sides)
-                measure(*map(TensorSource, pair))
+                measure(*map(source_of, pair))
             return time.perf_counter() - begun
 
         times = [(seconds(1), seconds(2)) for _ in range(max(3, bench.repeat))]

@@ -9,8 +9,8 @@ Mapping: the same step against itself without fusion, through its graph text, on
 same walk. No bar; it is the price of the plan of a whole comparison.
 
 Reading: a record against an FX file, and a record in fractal format, beside the same kernel on tensors that
-lie in memory, row by row. Bar: at least half its speed. The files are in the page cache on both sides; the
-best of `--repeat` runs counts.
+lie in memory, row by row, all on one thread. Bar: at least half its speed. The files are in the page cache on
+both sides; the best of `--repeat` runs counts.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.tensors.ge_record import GeValue, write_record
+from acc_pytest.tensors.read_source import source_of
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 from acc_pytest.topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
@@ -115,7 +116,7 @@ def reading(folder: Path, elements: int, repeat: int) -> None:
 
         def compare(path: Path = path) -> object:
             first, second = TensorRef(str(folder / "golden.npy")), TensorRef(str(path), "outputs/0")
-            return measure(TensorSource(first.open()), TensorSource(second.open()))
+            return measure(source_of(first.open()), source_of(second.open()))
 
         found = best(repeat, compare)
         assert compare() == wanted
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--elements", type=size, default=size("16M"), help="of the tensors compared")
     parser.add_argument("--repeat", type=int, default=3)
     given = parser.parse_args()
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         opening(folder, given.files, given.repeat)

@@ -52,3 +52,10 @@ def caches_have_layers() -> None:
     transformers = pytest.importorskip("transformers")
     if not hasattr(transformers.DynamicCache(), "layers"):
         pytest.skip(f"caches of transformers {transformers.__version__} have no layers; those of 4.54 have")
+
+
+def hybrid_caches_have_layers() -> None:
+    """Skip the test where caches of transformers have no layers for the states of a recurrence."""
+    transformers = pytest.importorskip("transformers")
+    if not hasattr(transformers.cache_utils, "LinearAttentionLayer"):
+        pytest.skip(f"caches of transformers {transformers.__version__} have no layers of recurrences")

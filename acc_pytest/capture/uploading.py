@@ -1,7 +1,8 @@
 """`StagedDump`: a dump that goes to a store, by way of a directory on the disk.
 
 Programs and probes write files to directories. So a dump for `s3://bucket/dump` is written to a temporary
-directory (`TMPDIR` says where) and uploaded from there, each file whole or not at all.
+directory (`TMPDIR` says where) and uploaded from there, each file whole or not at all. At the end each dump
+gets its index, with the headers that were read before the files of tensors went.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+from ..dumps.indexing import index_upload
 from ..errors import AccError, CaptureError
+from ..tensors.header import TensorHeader
+from ..tensors.ref import TensorRef, readable
 from ..tensors.stores.address import address_of
 from ..tensors.stores.filesystem import store_of
 
@@ -32,6 +37,7 @@ class StagedDump:
         self._store.make_room()
         self.path = os.path.realpath(tempfile.mkdtemp(prefix="acc_dump_"))
         self._sent: dict[str, tuple[int, int]] = {}
+        self._headers: dict[str, TensorHeader] = {}
 
     def send(self) -> None:
         """Upload what is new or was changed. Raises `CaptureError`, and the files stay, where that fails."""
@@ -47,7 +53,10 @@ class StagedDump:
 
     def _upload(self, file: tuple[str, tuple[int, int]]) -> tuple[str, tuple[int, int]]:
         path = f"{self.path}/{file[0]}"
+        header = readable(TensorRef(path)) if path.endswith(_ONCE) else None
         self._store.put(file[0], path)
+        if header is not None:
+            self._headers[file[0]] = header
         if path.endswith(_ONCE):
             os.unlink(path)
         return file
@@ -64,9 +73,20 @@ class StagedDump:
         return found
 
     def close(self) -> None:
-        """Upload the rest and remove the directory. Raises as `send`."""
+        """Upload the rest, write the index of each dump and remove the directory. Raises as `send`."""
         self.send()
+        for top in sorted({name.partition("/")[0] for name in self._sent if "/" in name}):
+            self._index(top)
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _index(self, top: str) -> None:
+        """Write the index of what was uploaded below one directory."""
+        begun, address = f"{top}/", self.address.joined(top)
+        headers = {name[len(begun) :]: one for name, one in self._headers.items() if name.startswith(begun)}
+        try:
+            index_upload(address, headers)
+        except AccError as error:  # who may write to a store need not be allowed to list it
+            warnings.warn(f"{address} has no index: {error}; acc index makes one", stacklevel=4)
 
     def discard(self) -> None:
         """Remove the directory with all that is in it."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DumpError, SettingsError
 from ..reporting.printable import message
+from ..tensors.stores.address import path_on_disk
 from .progress import Progress, size
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def run(given: argparse.Namespace) -> int:
     watch = given.watch or idle is not None
     from ..capture.dump_info import InfoConversion
 
-    conversion = InfoConversion(given.path, delete=given.delete)
+    conversion = InfoConversion(path_on_disk(given.path), delete=given.delete)
     progress = Progress(sys.stderr)
     interrupted = False
     try:

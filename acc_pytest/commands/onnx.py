@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError
 from ..reporting.printable import message
+from ..tensors.stores.address import path_on_disk
 from .arguments import USAGE_ERROR
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def run(given: argparse.Namespace) -> int:
 
 def _targets(paths: list[str], output: str) -> list[tuple[Path, Path]]:
     """Reports and the files to write. Raises `AccError` where two reports would get one file."""
-    reports = [(report, base) for path in paths for report, base in _reports(Path(path))]
+    reports = [(report, base) for path in paths for report, base in _reports(Path(path_on_disk(path)))]
     single = len(paths) == 1 and len(reports) == 1 and not Path(paths[0]).is_dir()
     if output and single and not os.path.isdir(output):
         return [(reports[0][0], Path(output))]

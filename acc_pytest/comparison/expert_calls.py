@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from ..mapping.pair import Pair, Plan
 from ..tensors.ref import readable
 
 _LATER_CALL = re.compile(r"\.call[0-9]+$")
 """The end of the path of a module's second and later calls in a step."""
+_EXPERT = re.compile("expert", re.IGNORECASE)
+"""In paths of modules of experts. Where their calls have as many rows each, a token that names its experts in
+another order is still in another row."""
 
 
 class ExpertCalls:
@@ -24,13 +28,19 @@ class ExpertCalls:
         self._known: dict[object, bool] = {}
 
     def holds(self, pair: Pair) -> bool:
-        """Whether the calls of the pair's module had different numbers of rows."""
+        """Whether the pair's module is one of experts, or its calls had different numbers of rows."""
         module = _module(pair)
         if module not in self._known:
             calls = self._calls[module]
-            headers = [readable(ref) for call in calls for ref in call.golden.refs] if len(calls) > 1 else []
-            self._known[module] = len({math.prod(header.shape[:-1]) for header in headers if header}) > 1
+            self._known[module] = len(calls) > 1 and (
+                bool(_EXPERT.search(pair.mine.node)) or len(_row_counts(calls)) > 1
+            )
         return self._known[module]
+
+
+def _row_counts(calls: Iterable[Pair]) -> set[int]:
+    headers = (readable(ref) for call in calls for ref in call.golden.refs)
+    return {math.prod(header.shape[:-1]) for header in headers if header}
 
 
 def _module(pair: Pair) -> object:

@@ -25,7 +25,7 @@ from .tied_choices import TiedChoices
 from .token_rows import Sequences, TokenRows, levels, routed_rows, strangers, token_rows
 
 AMPLIFIED = 4.0
-"""How many times the share of T that its inputs have may be that of a token: `diagnosis.inheritance.JUMP`."""
+"""How many times the share of T that its inputs have may be that of a token: `diagnosis.relative_errors`."""
 OFF = 0.5
 """The share of T from which on a token counts as moved by a tie: rounding alone stays below it."""
 RARE = 0.25

@@ -4,6 +4,10 @@ Golden's modules have computed every module of mine again from its own inputs, a
 agrees. So mine computes what golden does, but for rounding, and a network that makes much of rounding (a
 softmax with a large range, a choice among experts) is not the fault of mine.
 
+Some operators cannot be computed again: of experts in one tensor golden's dump has no values. One of them is
+taken for right where its error is no more than it may have been given: each kind of error (of the whole, of
+rows, of an element) at most `JUMP` times that of what it is computed from.
+
 Of other dumps this cannot be said: their operators are right or wrong with the parameters of mine.
 """
 
@@ -13,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..comparison.expert_calls import ExpertCalls
+from ..mapping.choices_above import is_choice
 from .pair_state import PairState
 from .recomputation import Recomputation
 
@@ -39,6 +45,7 @@ class Accumulation:
         self._plan = plan
         self._golden = golden
         self._state_of = state
+        self._experts = ExpertCalls(plan)
         self._sound: dict[int, bool] = {}
 
     def state(self, number: int) -> PairState | None:
@@ -49,10 +56,13 @@ class Accumulation:
         return state
 
     def explains(self, state: PairState) -> bool:
-        """Whether the error of a failing pair is rounding that has accumulated."""
-        if self._plan.mine_kind != "torch" or state.replayed != "right":
+        """Whether the error of a failing pair is rounding that has accumulated, or its shapes differ because
+        such rounding has changed a choice above."""
+        if self._plan.mine_kind != "torch" or state.replayed == "wrong":
             return False
-        return state.accumulated or self._is_sound(state.number)
+        if state.accumulated:
+            return True
+        return (state.replayed == "right" or self._is_explained(state)) and self._is_sound(state.number)
 
     def _is_sound(self, number: int) -> bool:
         if number in self._sound or not self._plan.parents:
@@ -70,12 +80,31 @@ class Accumulation:
 
     def _is_right(self, number: int) -> bool:
         """Of what a run was fed that it agrees, of all else that its operator is right, or where that could
-        not be computed, that it is off by no more than one operator's rounding."""
+        not be computed, that it is off by no more than one operator's rounding, or than what it was given.
+        Of what comes wholly after a tie nothing can be said, nor need be: it passes."""
         state = self._state_of(number)
         if state is None:
             return False
         if self._plan.pairs[number].fed:
             return not state.failing
         if not state.replayed:
-            return state.near
+            return state.near or state.after_tie or self._is_explained(state)
         return state.replayed == "right" and self._golden(number).outcome == "right"
+
+    def _is_explained(self, state: PairState) -> bool:
+        """Whether what a pair is computed from is as far off as it is itself.
+
+        Where a choice above differs, whole rows are other ones: then only what most rows have can tell, and
+        of the tokens of one expert nothing. A pair that fails was judged without such rows, if they are those
+        of a tie.
+        """
+        numbers = self._plan.parents[state.number]
+        above = [each for each in map(self._state_of, numbers) if each is not None]
+        chose = any(
+            is_choice(self._plan.pairs[each.number])
+            and (each.failing or (each.level > 0 and not state.failing))
+            for each in above
+        )
+        if state.shapes_differ or (chose and self._experts.holds(self._plan.pairs[state.number])):
+            return chose
+        return state.relative.explained_by([each.relative for each in above], by_rows=chose)

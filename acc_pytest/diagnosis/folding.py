@@ -80,16 +80,16 @@ def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
     but in a compiled graph an operator's own name does.
     """
     pair = root.pair
-    places = [_below_top(pair.mine.node)]
+    places = [below_top(pair.mine.node)]
     if "/" not in pair.mine.node and not pair.graph:
-        places.append(_below_top(pair.golden.node))
+        places.append(below_top(pair.golden.node))
     named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
     layer = "" if pair.layer == pair.graph else pair.layer
     return layer, pair.mine.op_type, named, *places
 
 
-def _below_top(node: str) -> str:
+def below_top(node: str) -> str:
     """A path without its first directory; `1_Norm` without its number, `act_fn.call1` as `act_fn`."""
     node = _AGAIN.sub("", node)
     top, _, below = node.partition("/")

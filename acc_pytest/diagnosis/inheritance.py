@@ -34,17 +34,15 @@ from .ancestors import Ancestors
 from .known_inputs import KnownInputs
 from .names import shown
 from .pair_state import PairState
-from .recomputation import WRONG, Recomputation, Recomputer
+from .recomputation import Recomputation, Recomputer
+from .relative_errors import JUMP
 from .suspects import Suspects
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
 
-JUMP = 4.0
-"""How many times its parents' level a pair's own may be and still be taken for theirs: one operator seldom
-amplifies a relative error more (a norm and a product about 1, a softmax with its range of scores)."""
 RATE = 10.0
-"""The same where only the order of execution is known."""
+"""What `JUMP` is where only the order of execution is known."""
 PROMPTS = ("token ids", "input")
 """What gives all tensors of a run their shape."""
 
@@ -153,7 +151,7 @@ class Inheritance:
         local = self._own(number)
         with_local = _with(base, local)
         if local.outcome == "wrong":
-            said = f"its inputs differ already, but {_wrong(local)}"
+            said = f"its inputs differ already, but {local.told}"
             return self._is_root(state, replace(with_local, basis="local", text=said))
         if ordered and not local.outcome:
             said = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
@@ -179,15 +177,13 @@ class Inheritance:
         ]
         if same:
             cause = _with(Cause("inherited", "dataflow", tuple(each.number for each in same)), local)
-            return _inherited(cause, same[0], _wrong(local))
-        said = (
-            f"its inputs differ already, but {_wrong(local)}" if failing else self._wrong_here(number, local)
-        )
+            return _inherited(cause, same[0], local.told)
+        said = f"its inputs differ already, but {local.told}" if failing else self._wrong_here(number, local)
         cause = Cause(
             "root", "local", tuple(parent.number for parent in failing),
             amplification=_ratio(state, failing or above), text=said,
         )  # fmt: skip
-        return self._is_root(state, _with(cause, local))
+        return self._is_root(state, _with(cause, local), local.culprit)
 
     def _maker(self, number: int) -> str:
         """The node whose code made the tensor of a pair."""
@@ -202,7 +198,7 @@ class Inheritance:
         local = self._own(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
-            return self._is_root(state, replace(cause, text=self._wrong_here(number, local)))
+            return self._is_root(state, replace(cause, text=self._wrong_here(number, local)), local.culprit)
         hidden = self._suspects.wrong_between(number)
         if hidden:
             said = (
@@ -248,10 +244,10 @@ class Inheritance:
 
     def _wrong_here(self, number: int, local: Recomputation) -> str:
         """What to say of an operator that is wrong on its own inputs: these need not all be compared."""
-        if not self._plan.golden_kind:
-            return _wrong(local)
+        if not self._plan.golden_kind or local.culprit:
+            return local.told
         agree = "all that was compared above it agrees" if number in self._plan.unseen else "its inputs agree"
-        return f"{agree}, and {_wrong(local)}"
+        return f"{agree}, and {local.told}"
 
     def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
         """The nearest failing pair behind those that pass: the error may have come from there; or `None`.
@@ -293,7 +289,3 @@ def _ratio(state: PairState, above: Sequence[PairState]) -> float | None:
 
 def _with(cause: Cause, local: Recomputation) -> Cause:
     return replace(cause, local=local.outcome, local_error=local.error)
-
-
-def _wrong(local: Recomputation) -> str:
-    return f"{WRONG}{': ' * bool(local.said)}{local.said}"

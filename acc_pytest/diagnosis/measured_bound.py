@@ -16,6 +16,7 @@ way to compute already, so that 1.5 is for safety alone).
 
 The same holds for every row (the last dimension), so that a row of large values hides nothing of another:
 with 4 for 2, because the worst of many rows is looked at, and against the largest share of noise of any row.
+Rows that weigh alike, and what is too large or small as a whole, are bounded too (`row_bounds`).
 
 Float32 is computed in float64, but modules may cast to float32 on the way; so there the bound is never below
 that of `one_operator`.
@@ -36,8 +37,8 @@ from ..judging.tolerance import scatter_of, scatter_words
 from ..tensors.dtypes import FloatFormat, by_torch
 from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_operator_tolerance
 from .recomputation import Recomputation
+from .row_bounds import RATIO, RowErrors, fewest_samples, with_bias, with_part_bias, with_typical
 
-RATIO = 2.0
 HALVES_RATIO = 1.5
 ROW_RATIO = 4.0
 LEAST_ROW = 8
@@ -51,7 +52,8 @@ class Twice:
     """An output of an operator, computed finely and as mine rounds; `how` says the latter in words.
 
     It is made of sums of so many `terms`, whose `sizes` are known where they may cancel. `in_two` is a
-    product of which two halves were rounded and added up.
+    product of which two halves were rounded and added up. `draws` are further computations that round as mine
+    does: a row has the noise of the worst of them.
     """
 
     fine: torch.Tensor
@@ -60,6 +62,7 @@ class Twice:
     terms: int = 1
     sizes: torch.Tensor | None = None
     in_two: torch.Tensor | None = None
+    draws: tuple[torch.Tensor, ...] = ()
 
 
 def agrees_as_measured(
@@ -94,18 +97,14 @@ def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
         return _chosen(fine, rounded, mine)
     fmt = by_torch(mine.dtype).format
     assert fmt is not None
+    exact, other = fine.double(), rounded.double()
     largest = torch.finfo(mine.dtype).max
-    exact = fine.double()
-    if not float(exact.abs().max() if exact.numel() else 0.0) <= largest:
+    if not float(exact.norm()) <= largest:  # else no element is larger either
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
-    if not _are_finite(rounded) and bool((exact.isfinite() & ~rounded.isfinite()).any()):
+    tried = _Held(twice, fmt, (exact, other, mine.double()))
+    if tried.other_overflows:
         return _by_one(judged(exact, mine, twice.terms), "the other overflows")
-    return _Held(twice, fmt, (exact, rounded.double(), mine.double())).outcome()
-
-
-def _are_finite(*tensors: torch.Tensor) -> bool:
-    """Whether that is certain at the cost of a sum, a tenth of `isfinite`; a sum may also overflow."""
-    return all(math.isfinite(float(tensor.sum())) for tensor in tensors)
+    return tried.outcome()
 
 
 def _by_one(outcome: Recomputation, why: str) -> Recomputation:
@@ -132,37 +131,54 @@ class _Held:
         self._twice = twice
         self._fmt = fmt
         self._new = self._lost = 0
+        self.other_overflows = False
+        self._mine = mine
         self._fine, self._error, self._noise = fine, mine - fine, rounded - fine
-        if _are_finite(*given):
+        self._norms = self._measured()
+        if all(map(math.isfinite, self._norms)):
             return
         finite = fine.isfinite() & rounded.isfinite() & mine.isfinite()
+        self.other_overflows = bool((fine.isfinite() & ~rounded.isfinite()).any())
         self._new = int((fine.isfinite() & rounded.isfinite() & ~mine.isfinite()).sum())
         self._lost = int((~fine.isfinite() & ~rounded.isfinite() & mine.isfinite()).sum())
-        self._fine = torch.where(finite, fine, 0.0)
+        self._fine, self._mine = torch.where(finite, fine, 0.0), torch.where(finite, mine, 0.0)
         self._error = torch.where(finite, self._error, 0.0)
         self._noise = torch.where(finite, self._noise, 0.0)
+        self._norms = self._measured()
+
+    def _measured(self) -> tuple[float, float, float]:
+        """The norms of the fine result, the error and the noise: one that is not finite has such elements."""
+        return float(self._fine.norm()), float(self._error.norm()), float(self._noise.norm())
 
     def outcome(self) -> Recomputation:
         count = self._fine.numel()
         for number, what in ((self._new, "are NaN or infinite"), (self._lost, "should not be finite")):
             if number:
                 return Recomputation("wrong", None, f"{number} of {count} elements {what}")
-        size = float(self._fine.norm())
+        size, error, noise = self._norms
         if not size:
             least = self._fmt.smallest_normal
             wrong = count and float(self._error.abs().max()) > max(least, 2 * float(self._noise.abs().max()))
             return (
                 Recomputation("wrong", None, "it makes zeros only") if wrong else Recomputation("right", 0.0)
             )
-        error, noise = float(self._error.norm()) / size, float(self._noise.norm()) / size
-        scatter = scatter_of(count)
+        judged, summed = self._whole(size, error / size, noise / size, count)
+        if judged.outcome == "wrong":
+            few = fewest_samples(self._mine, count)
+            judged, summed = self._whole(size, error / size, noise / size, few)
+        return judged if judged.outcome == "wrong" else self._row_by_row(judged, size, summed)
+
+    def _whole(self, size: float, error: float, noise: float, samples: int) -> tuple[Recomputation, float]:
+        """The outcome of the norms, of errors that are made of so many independent numbers; and what sums
+        that cancel may be off."""
+        scatter = scatter_of(samples)
         floor, why = self._floor(size)
         allowed = max(RATIO * scatter * noise, floor)
         halved = self._halved(size)
         summed = 0.0
         if self._twice.sizes is not None:
             summed = accumulated(self._twice.terms, self._fmt.roundoff, self._twice.sizes) / size
-        times = scatter_words(count)
+        times = scatter_words(samples)
         reason = f"{RATIO:g}{times} times the noise of this operator, {noise:.3g} ({self._twice.how})"
         if allowed == floor:
             reason = f"{why}, which is more than {reason}"
@@ -173,18 +189,18 @@ class _Held:
             reason += f", and {summed:.3g} for sums that cancel"
         allowed += summed
         outcome = "right" if error <= allowed else "wrong"
-        judged = Recomputation(outcome, error, "", noise, allowed, reason)
-        return judged if outcome == "wrong" else self._row_by_row(judged, size, summed)
+        return Recomputation(outcome, error, "", noise, allowed, reason), summed
 
     def _halved(self, size: float) -> float:
         """The noise of a product that is summed in two halves; 0 where it is none."""
         if self._twice.in_two is None:
             return 0.0
         error = self._twice.in_two.double().reshape(self._fine.shape) - self._fine
-        if not _are_finite(error):
+        if not math.isfinite(norm := float(error.norm())):
             error = torch.where(error.isfinite(), error, 0.0)
+            norm = float(error.norm())
         self._noise = torch.where(error.abs() > self._noise.abs(), error, self._noise)
-        return float(error.norm()) / size
+        return norm / size
 
     def _floor(self, size: float) -> tuple[float, str]:
         """What storing alone may do, relative to values of this size in all; and why."""
@@ -202,18 +218,22 @@ class _Held:
         length = shape[-1] if len(shape) > 1 else 0
         if length < LEAST_ROW:
             return whole
-        errors, noises, sizes = (
-            each.reshape(-1, length).norm(dim=1) for each in (self._error, self._noise, self._fine)
-        )
-        errors = (errors - ROW_RATIO * summed * size / math.sqrt(len(sizes))).clamp_min(0.0)
-        sizes = sizes.clamp_min(self._fmt.roundoff**2 * size / math.sqrt(len(sizes)))  # rows of nothing
+        rows = RowErrors.of(self._fine, self._error, self._noise, self._mine)
+        for draw in self._twice.draws:
+            noise = (draw.double().reshape(shape) - self._fine).nan_to_num(0.0, 0.0, 0.0)
+            rows = replace(rows, noise=torch.maximum(rows.noise, noise.reshape(-1, length).norm(dim=1)))
+        errors = (rows.error - ROW_RATIO * summed * size / math.sqrt(len(rows.size))).clamp_min(0.0)
+        sizes = rows.size.clamp_min(
+            self._fmt.roundoff**2 * size / math.sqrt(len(rows.size))
+        )  # rows of nothing
+        rows = replace(rows, error=errors, size=sizes)
         floor, _ = self._floor(size)
-        allowed = ROW_RATIO * max(scatter_of(length) * float((noises / sizes).max()), floor)
+        allowed = ROW_RATIO * max(scatter_of(length) * float((rows.noise / sizes).max()), floor)
         shares = errors / sizes
         worst = int(shares.argmax())
         whole = replace(whole, row_error=float(shares[worst]), row_allowed=allowed)
         if not float(shares[worst]) > allowed:
-            return whole
+            return self._alike(whole, rows, floor, summed)
         beyond = int((shares > allowed).sum())
         row = [int(place) for place in np.unravel_index(worst, shape[:-1])]
         said = (
@@ -221,3 +241,13 @@ class _Held:
             f"of a row at most {allowed:.3g} is allowed"
         )
         return replace(whole, outcome="wrong", why=said)
+
+    def _alike(self, whole: Recomputation, rows: RowErrors, floor: float, summed: float) -> Recomputation:
+        """The outcome of rows that weigh alike. In float32 modules may round on the way, in any direction,
+        and so may sums that cancel."""
+        judged = with_typical(whole, rows, floor)
+        directed = self._fmt.roundoff > _SINGLE and summed <= _WORTH_ADDING * floor
+        if not directed or judged.outcome == "wrong":
+            return judged
+        judged = with_bias(judged, rows, self._fmt.roundoff)
+        return judged if judged.outcome == "wrong" else with_part_bias(judged, rows, self._fmt.roundoff)

@@ -27,6 +27,7 @@ def result_of(
         fed = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     problems = recorder.problems
     lines = summary_lines(recorder.tally, plan, floor, roots, fed)
+    lines += map(message, () if diagnosis is None else diagnosis.peers)
     lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:
         lines.append(f"verdict hash: {recorder.hash}")

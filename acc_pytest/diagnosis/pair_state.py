@@ -10,6 +10,7 @@ from ..judging.tolerance import PER_LAYER
 from ..mapping.fed import BLOCKED
 from ..reporting.row import REPLAY, Row
 from ..tensors.dtypes import by_name
+from .relative_errors import DISTANCE, NO_ERRORS, RelativeErrors
 from .replayed import ACCUMULATED, replay_of
 
 FAILING = frozenset({"fail", "inherited", "known"})
@@ -28,6 +29,7 @@ class PairState:
     the run was fed, empty for all others. `replayed` is what replay found of the operator of
     mine: `right`, `wrong`, or empty. `accumulated` says that an earlier run found its error to be rounding
     that has accumulated, `near` that it is no more than the rounding of one operator, whatever came before.
+    `after_tie` says that all of its tokens come after a tie. `relative` are its errors of several kinds.
     """
 
     number: int
@@ -43,11 +45,25 @@ class PairState:
     replayed: str = ""
     accumulated: bool = False
     near: bool = False
+    after_tie: bool = False
+    relative: RelativeErrors = NO_ERRORS
 
     @classmethod
     def of(cls, row: Row, number: int) -> PairState:
-        """The state of the pair `number`, from its row."""
-        error = row.metrics.get("relative_euclidean_distance")
+        """The state of the pair `number`, from its row.
+
+        The row of a passing test is asked about twice, by who looks for causes and by who sums up the run:
+        both get and keep the same state.
+        """
+        if _latest and _latest[0][0] is row and _latest[0][1].number == number:
+            return _latest[0][1]
+        state = cls._made(row, number)
+        _latest[:] = [(row, state)]
+        return state
+
+    @classmethod
+    def _made(cls, row: Row, number: int) -> PairState:
+        error = row.metrics.get(DISTANCE)
         return cls(
             number,
             row.verdict in FAILING or (row.verdict in ("pass", "tie") and row.after_tie != "wholly"),
@@ -62,12 +78,18 @@ class PairState:
             found.outcome if (found := replay_of(row)) is not None else "",
             row.context.get(ACCUMULATED) is True,
             _is_near(row),
+            row.after_tie == "wholly",
+            RelativeErrors.of(row),
         )
+
+
+_latest: list[tuple[Row, PairState]] = []
+"""The row that was asked about last, and its state."""
 
 
 def _is_near(row: Row) -> bool:
     """Whether the error against golden is within T of one operator, but for its sums."""
-    error = row.metrics.get("relative_euclidean_distance")
+    error = row.metrics.get(DISTANCE)
     if row.verdict != "pass" or not isinstance(error, (int, float)):
         return False
     formats = [by_name(side.dtype).format for side in (row.golden, row.mine)]

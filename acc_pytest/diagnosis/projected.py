@@ -8,7 +8,8 @@ With x what mine gave the layer and y what it made, P and b the projections of g
 Storing y in the type of mine, of unit roundoff u, leaves u |y| / sqrt(6): an error spread evenly over half
 of a spacing, which is u to 2 u of a value. Mine may have twice that, as in `measured_bound`, and 1.5 times
 that of a product that is summed in two halves, whose sizes the projection tells as well. Where the weights of
-mine may have been rounded, that counts as noise too.
+mine may have been rounded, that counts as noise too. Rows that weigh alike, and what is too large or small as
+a whole, are bounded as in `row_bounds`: a row of the error is 8 numbers, whatever its length.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from ..judging.tolerance import PER_LAYER, scatter_of, scatter_words
 from ..tensors.dtypes import FloatFormat, by_torch
 from ..tensors.projection import WIDTH, signs
 from ..tensors.ref import TensorRef
-from .measured_bound import HALVES_RATIO, RATIO, ROW_RATIO
+from .measured_bound import HALVES_RATIO, ROW_RATIO
 from .one_operator import SIZE, one_operator_tolerance
 from .recomputation import Recomputation
+from .row_bounds import RATIO, RowErrors, fewest_samples, with_bias, with_typical
 
 _SINGLE = 2.0**-24
 _ROWS = 1 << 20
@@ -46,18 +48,25 @@ class ProjectedLinear:
 
 @dataclass(slots=True)
 class _Squares:
-    """Of each row, float64: the error, the result, its two halves, and what rounding weights may do."""
+    """Of each row, float64: the error, the result, its two halves, what rounding weights may do, the right
+    result by its projection, and the product of that with the error."""
 
     error: torch.Tensor
     size: torch.Tensor
     halves: torch.Tensor
     terms: torch.Tensor
+    right: torch.Tensor
+    along: torch.Tensor
 
 
 def held_by_projection(
-    layer: ProjectedLinear, given: torch.Tensor, mine: torch.Tensor, most: int
+    layer: ProjectedLinear,
+    given: torch.Tensor,
+    mine: torch.Tensor,
+    most: int,
+    dtype: torch.dtype | None = None,
 ) -> Recomputation:
-    """Whether `mine` is what the layer makes of `given`, but for its rounding.
+    """Whether `mine` is what the layer makes of `given`, but for the rounding of `dtype`, by default its own.
 
     Of tensors of more than `most` elements in all every second row is looked at, or every third and so on.
     Raises `AccError` where the projection cannot be read.
@@ -75,16 +84,19 @@ def held_by_projection(
         shift = bias @ signs(count)
     every = max(1, -(-(given.numel() + mine.numel()) // most))
     x, y = given.reshape(-1, features)[::every], mine.reshape(-1, count)[::every]
-    judged = _judged(layer, _squares(x, y, projection, shift), y, _Rows(mine.shape[:-1], every))
+    fmt = by_torch(dtype or mine.dtype).format
+    assert fmt is not None
+    judged = _judged(layer, _squares(x, y, projection, shift), y, _Rows(mine.shape[:-1], every, y), fmt)
     return replace(judged, reason=f"{judged.reason}, one row in {every}") if every > 1 else judged
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows that are looked at: of a tensor of so many, one in `every`."""
+    """The rows that are looked at: of a tensor of so many, one in `every`; and their `values`."""
 
     shape: torch.Size
     every: int
+    values: torch.Tensor
 
     def place(self, number: int) -> list[int]:
         """Where one of them is."""
@@ -102,24 +114,28 @@ def _squares(
         x, y = given[start : start + rows].double(), mine[start : start + rows].double()
         first, second = x[:, :half] @ projection[:half], x[:, half:] @ projection[half:]
         right = first + second + shift
-        error = (y @ drawn - right).square().mean(1)
-        size = torch.maximum(y.square().sum(1), right.square().mean(1))
+        error, exact = y @ drawn - right, right.square().mean(1)
+        size = torch.maximum(y.square().sum(1), exact)
         halves = (first.square() + second.square()).mean(1)
-        blocks.append((error, size, halves, x.square() @ energies))
-    error, size, halves, terms = map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 4
-    return _Squares(error, size, halves, terms)
+        terms, along = x.square() @ energies, (error * right).mean(1)
+        blocks.append((error.square().mean(1), size, halves, terms, exact, along))
+    return _Squares(*(map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6))
 
 
-def _judged(layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor, rows: _Rows) -> Recomputation:
+def _judged(
+    layer: ProjectedLinear, squares: _Squares, mine: torch.Tensor, rows: _Rows, fmt: FloatFormat
+) -> Recomputation:
     total = float(squares.size.sum())
     if not math.isfinite(total + float(squares.error.sum())):
         raise OperatorError("it has values that are not finite")
     if not total:
         return Recomputation("right", 0.0)
-    fmt = by_torch(mine.dtype).format
-    assert fmt is not None
     noise = _Noise.of(fmt, squares, mine.shape[-1], layer.same)
-    return _row_by_row(_whole(noise, squares, mine), noise, squares, rows)
+    samples = round(WIDTH * total**2 / float(squares.size.square().sum()))
+    whole = _whole(noise, squares, mine, samples)
+    if whole.outcome == "wrong":
+        whole = _whole(noise, squares, mine, fewest_samples(mine, samples))
+    return _row_by_row(whole, noise, squares, rows)
 
 
 @dataclass(slots=True)
@@ -141,12 +157,11 @@ class _Noise:
         return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
 
 
-def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor) -> Recomputation:
-    """All rows together."""
+def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -> Recomputation:
+    """All rows together; their errors are made of so many independent numbers."""
     total = float(squares.size.sum())
     parts = squares.error, noise.stored, noise.halved, noise.summed
     error, stored, halved, summed = (math.sqrt(float(each.sum()) / total) for each in parts)
-    samples = round(WIDTH * total**2 / float(squares.size.square().sum()))
     scatter = scatter_of(samples)
     allowed = RATIO * scatter * stored
     reason = f"{RATIO:g}{scatter_words(samples)} times the rounding of {noise.fmt.name}, {stored:.3g}"
@@ -178,10 +193,27 @@ def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, rows: _R
     share, allowed = float(shares[worst]), float(bounds[worst])
     whole = replace(whole, row_error=share, row_allowed=allowed)
     if share <= allowed:
-        return whole
+        return _alike(whole, noise, squares, sizes, rows.values)
     beyond = int((shares > bounds).sum())
     said = (
         f"{beyond} of {len(shares)} rows are wrong; row {rows.place(worst)} is {share:.3g} off, "
         f"{allowed:.3g} is allowed"
     )
     return replace(whole, outcome="wrong", why=said)
+
+
+def _alike(
+    whole: Recomputation, noise: _Noise, squares: _Squares, sizes: torch.Tensor, values: torch.Tensor
+) -> Recomputation:
+    """The outcome of rows that weigh alike. In float32 a device may multiply with less."""
+    if noise.fmt.roundoff <= _SINGLE:
+        return whole
+    rounding = torch.maximum(noise.stored, (HALVES_RATIO / RATIO) ** 2 * noise.halved) + noise.summed
+    nothing = torch.zeros_like(rounding)
+    norms = squares.error.sqrt(), rounding.sqrt(), sizes.sqrt()
+    judged = with_typical(whole, RowErrors(*norms, squares.along, nothing, WIDTH, values), 0.0)
+    if judged.outcome == "wrong":
+        return judged
+    exact = squares.right.clamp_min(noise.fmt.roundoff**4 * float(squares.size.mean())).sqrt()
+    rows = RowErrors(*norms[:2], exact, squares.along, nothing, WIDTH, values)
+    return with_bias(judged, rows, noise.fmt.roundoff)

@@ -8,8 +8,10 @@ from typing import Protocol
 
 from ..errors import AccError
 from ..guard import guarded
+from .names import shown
 
-WRONG = "the operator is wrong on its own inputs"
+WRONG_ITSELF = "is wrong on its own inputs"
+WRONG = f"the operator {WRONG_ITSELF}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,9 @@ class Recomputation:
 
     `error` is the relative L2 distance from the exact result, `None` where it has no value. `allowed` is what
     it was held against and `reason` how that came to be, `noise` what rounding was measured to do;
-    `row_error` and `row_allowed` are those of the worst row. They are `None` and empty where it was judged in
-    another way.
+    `row_error` and `row_allowed` are those of the worst row, `typical_error` those of a typical one, and
+    `bias` is how much all of it is too large or small (`row_bounds`). They are `None` and empty where it was
+    judged in another way.
     """
 
     outcome: str = ""
@@ -30,12 +33,44 @@ class Recomputation:
     reason: str = ""
     row_error: float | None = None
     row_allowed: float | None = None
+    typical_error: float | None = None
+    typical_allowed: float | None = None
+    bias: float | None = None
+    bias_allowed: float | None = None
+    bias_noise: float | None = None
+    bias_deviation: float | None = None
+    part_bias: float | None = None
+    part_bias_allowed: float | None = None
+    golden_error: float | None = None
+    golden_allowed: float | None = None
+    note: str = ""
+    lacking: str = ""
+    culprit: str = ""
+
+    @property
+    def measured(self) -> dict[str, tuple[float, float]]:
+        """What was measured and what is allowed, by the name of the measure; of all elements first."""
+        both = {
+            "error": (self.error, self.allowed),
+            "row_error": (self.row_error, self.row_allowed),
+            "typical_row_error": (self.typical_error, self.typical_allowed),
+            "bias": (None if self.bias is None else abs(self.bias), self.bias_allowed),
+            "part_bias": (self.part_bias, self.part_bias_allowed),
+            "golden_error": (self.golden_error, self.golden_allowed),
+        }
+        return {
+            name: (one, most) for name, (one, most) in both.items() if one is not None and most is not None
+        }
+
+    @property
+    def told(self) -> str:
+        """A sentence on an operator that is wrong, or on another one that is."""
+        what = f"{shown(self.culprit)}, before it and not compared, {WRONG_ITSELF}" if self.culprit else WRONG
+        return f"{what}{': ' * bool(self.said)}{self.said}"
 
     def is_beyond(self, times: float) -> bool:
-        """Whether it is wrong by so many times what is allowed, of all elements or of a row."""
-        measured = ((self.error, self.allowed), (self.row_error, self.row_allowed))
-        known = [(error, allowed) for error, allowed in measured if error is not None and allowed is not None]
-        return self.outcome == "wrong" and any(error > times * allowed for error, allowed in known)
+        """Whether it is wrong by so many times what is allowed, in any measure."""
+        return self.outcome == "wrong" and any(error > times * most for error, most in self.measured.values())
 
     @property
     def said(self) -> str:

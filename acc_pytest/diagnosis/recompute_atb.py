@@ -8,10 +8,15 @@ nothing is said: a wrong operator must never be called right for want of data.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
+from ..errors import OperatorError
 from ..judging.standards.atb_bounds import EXACT
 from ..judging.standards.atb_classes import op_class
 from ..mapping.pair import Pair
@@ -21,7 +26,9 @@ from ..opcheck.listing import tensors_in
 from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
 from ..operators import known
+from ..tensors.ref import TensorRef, readable
 from .measured_bound import Twice, held
+from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
@@ -29,15 +36,30 @@ from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudg
 
 
 class AtbRecomputer:
-    """Computes operators of the pairs of a plan again, each output once. See `Recomputed`."""
+    """Computes operators of the pairs of a plan again, each output once. See `Recomputer`.
 
-    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
+    `between` are operators that are not compared, by the number of the pair that they lead to
+    (`Plan.between`): one of them that is wrong is found with it.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        budget: RecomputeBudget = LOOKING,
+        between: Mapping[int, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
         self._pairs = pairs
+        self._between = between
         self._budget = budget
         self._known = Recomputations()
+        self._case = functools.lru_cache(maxsize=_CASES)(case_at)
 
     def of_pair(self, number: int) -> Recomputation:
-        """Whether the operator of mine that wrote the tensor of a pair is right, on every rank."""
+        """Whether the operator of mine that wrote the tensor of a pair is right, on every rank.
+
+        What it writes beside that and no pair has is looked at with it, and so is what is not compared before
+        it.
+        """
         operand = self._pairs[number].mine
         if operand.op_type not in known():
             return Recomputation(why=f"{operand.op_type or 'it'} has no reference computation")
@@ -47,7 +69,43 @@ class AtbRecomputer:
         places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
             return Recomputation(why="its inputs were not dumped beside it")
-        return worst([self._of(place, int(index)) for place in places])
+        found = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
+        if found.outcome == "wrong":
+            return found
+        for path in self._not_paired(number):
+            before = self.of_operator(number, path)
+            if before.outcome == "wrong":
+                return replace(before, culprit=full_name(path))
+        others = [(place, other) for place in places for other in self._not_compared(place)]
+        for place, other in others:
+            beside = self._of(place, other)
+            if beside.outcome == "wrong":
+                return replace(beside, note=f"output[{other}], which golden does not have, is the wrong one")
+        return found
+
+    def _not_paired(self, number: int) -> Iterator[str]:
+        """The operators that lead to a pair and have none themselves: of others it is their own that
+        tells."""
+        operand = self._pairs[number].mine
+        for path in self._between.get(number, ()):
+            places = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
+            if not any(place in self._compared for place in places):
+                yield path
+
+    def _not_compared(self, directory: str) -> Iterator[int]:
+        """The outputs of an operator that no pair has."""
+        compared = self._compared[directory]
+        outputs = tensors_in(os.path.join(directory, "after"), "")[1]
+        yield from (index for index in outputs if f"output[{index}]" not in compared)
+
+    @functools.cached_property
+    def _compared(self) -> Mapping[str, set[str]]:
+        """The slots of each operator that a pair has, by its directory."""
+        slots: dict[str, set[str]] = defaultdict(set)
+        for pair in self._pairs:
+            for ref in pair.mine.refs:
+                slots[operator_directory(ref)].add(pair.mine.slot)
+        return slots
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The same of all outputs of the operator at `path` in the tree of mine, in the run of a pair."""
@@ -77,29 +135,46 @@ class AtbRecomputer:
                 return difference
         return ""
 
-    def _of(self, directory: str, index: int) -> Recomputation:
+    def _of(self, directory: str, index: int, output: TensorRef | None = None) -> Recomputation:
         return self._known.of(
-            (directory, index), lambda: self._computed(directory, index), f"computing {directory} again"
+            (directory, index),
+            lambda: self._computed(directory, index, output),
+            f"computing {directory} again",
         )
 
-    def _computed(self, directory: str, index: int) -> Recomputation:
+    def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
-        entry = entry_of(directory)
-        if entry is None or entry.problem:
-            return Recomputation(
-                why=entry.problem if entry is not None else f"{directory} is not the directory of an operator"
-            )
-        case = prepare(entry)
+        if output is not None and readable(output) is not None:
+            check_size([output], self._budget.most)  # before the others are looked for
+        return _judged(self._case_of(directory, index), index, self._budget)
+
+    def _case_of(self, directory: str, index: int) -> Case:
+        """The operator of a directory whose output `index` was dumped, within the budget. Raises
+        `AccError`."""
+        case = self._case(directory)
         if index >= len(case.outputs) or case.outputs[index] is None:
-            return Recomputation(why=_NO_OUTPUT)
-        if not case.clean:
-            # An output may lie in the memory of an input, so that these are no inputs any more.
-            return Recomputation(why="its inputs were dumped after the execution only")
+            raise OperatorError(_NO_OUTPUT)
         check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.most)
-        return _judged(case, index, self._budget)
+        return case
+
+
+def case_at(directory: str) -> Case:
+    """The operator of a directory. Raises `AccError` where its inputs are not at hand."""
+    entry = entry_of(directory)
+    if entry is None or entry.problem:
+        raise OperatorError(
+            entry.problem if entry is not None else f"{directory} is not the directory of an operator"
+        )
+    case = prepare(entry)
+    if not case.clean:
+        # An output may lie in the memory of an input, so that these are no inputs any more.
+        raise OperatorError("its inputs were dumped after the execution only")
+    return case
 
 
 _NO_OUTPUT = "it has no such output"
+_CASES = 16
+"""Operators that are remembered: the outputs of one are asked for one after another."""
 _HOW = "the reference with every intermediate value in the type of the output, against float64"
 _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from torch import nn
 
@@ -17,12 +18,13 @@ from ..capture.torch_hooks.names import module_tree
 from ..dumps import open_dump
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_outline import Outline
-from ..dumps.torch_weights import SavedWeight
+from ..dumps.torch_weights import SavedWeight, weights_of
 from ..errors import AccError
 from ..mapping.pair import Pair, Plan
 from .golden_model.outlined import outlined_model
 from .projected import ProjectedLinear
-from .recomputation import Recomputation, RecomputeBudget
+from .projected_pairs import held_to_golden, layers_of
+from .recomputation import Recomputation, RecomputeBudget, attempted
 from .recompute_torch import TorchRecomputer
 
 
@@ -33,13 +35,25 @@ class OutlinedRecomputer:
         self._plan = plan
         self._outline = outline
         self._budget = budget
+        self._lacking = ""
         self._mine = self._of(plan.mine_root, plan.pairs)
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
         """What computes the modules of one side again."""
-        model = _model(self._outline)
-        layers = _layers(self._outline, model, _weights(self._plan.golden_root), _weights(root))
-        return TorchRecomputer(root, pairs, model, self._budget, projected=layers)
+        dump = open_dump(root)
+        assert isinstance(dump, ModuleDump)
+        model = self._model()
+        golden = _by_all_names(weights_of(Path(self._outline.home)))
+        layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
+        return TorchRecomputer(root, pairs, model, self._budget, projected=layers, dump=dump)
+
+    def _model(self) -> nn.Module:
+        """Golden's modules; an empty one where they cannot be made: linear layers need none."""
+        try:
+            return outlined_model(self._outline)
+        except AccError as error:
+            self._lacking = str(error)
+            return nn.Module()
 
     @cached_property
     def _golden(self) -> TorchRecomputer:
@@ -49,9 +63,26 @@ class OutlinedRecomputer:
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`. Wrong only where golden's own module is right."""
         found = self._mine.of_pair(number)
+        if not found.outcome:
+            found = self._of_ranks(number, found)
         if found.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
             return Recomputation(why="golden itself does not compute what its dump outlines")
-        return found
+        return replace(found, lacking=self._lacking)
+
+    def _of_ranks(self, number: int, unknown: Recomputation) -> Recomputation:
+        """Whether a linear layer that mine calls otherwise or shares out over ranks is golden's."""
+        pair = self._plan.pairs[number]
+        if pair.golden.node not in self._layers or pair.mine.slot != "output[0]" or pair.fed:
+            return unknown
+        most = self._budget.most
+        return attempted(
+            lambda: held_to_golden(pair, self._layers, self._mine.given(number), most),
+            f"holding {pair.id} to golden",
+        )
+
+    @cached_property
+    def _layers(self) -> dict[str, ProjectedLinear]:
+        return layers_of(self._outline)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """See `Recomputer.of_operator`."""
@@ -99,17 +130,5 @@ def _same(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], na
     return one.shape == other.shape and (one.sum, one.squares) == (other.sum, other.squares)
 
 
-def _weights(root: str) -> Mapping[str, SavedWeight]:
-    """What the dump at `root` says of its weights, by all their names."""
-    dump = open_dump(root)
-    assert isinstance(dump, ModuleDump)
-    saved = dump.weights(dump.ranks[0])
+def _by_all_names(saved: Mapping[str, SavedWeight]) -> Mapping[str, SavedWeight]:
     return {name: one for first, one in saved.items() for name in (first, *one.aliases)}
-
-
-def _model(outline: Outline) -> nn.Module:
-    """Golden's modules; an empty one where they cannot be made: linear layers need none."""
-    try:
-        return outlined_model(outline)
-    except AccError:
-        return nn.Module()

@@ -12,16 +12,24 @@ from typing import Any
 
 from ..judging.verdict import Check
 from ..reporting.row import REPLAY, Row, Scalar
-from .recomputation import WRONG, Recomputation
+from .recomputation import Recomputation
 
 ACCUMULATED = f"{REPLAY}accumulated"
 """In the context of a row whose error was found to be rounding that has accumulated."""
+_WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit")
 _KINDS: Mapping[str, tuple[type, ...]] = {
-    "outcome": (str,),
-    "why": (str,),
-    "reason": (str,),
-    **{name: (float, int, type(None)) for name in ("error", "noise", "allowed", "row_error", "row_allowed")},
+    **dict.fromkeys(_WORDS, (str,)),
+    **{one.name: (float, int, type(None)) for one in fields(Recomputation) if one.name not in _WORDS},
 }
+_WHAT = {
+    "error": "",
+    "row_error": "the worst row; ",
+    "typical_row_error": "rows that weigh alike; ",
+    "bias": "too large or small as a whole, beside u/4 and 4 standard errors; ",
+    "part_bias": "a sixteenth of the channels too large or small; ",
+    "golden_error": "with golden's weights and numbers; ",
+}
+"""What a measure is of, before the reason for its bound."""
 
 
 def with_replay(row: Row, recomputed: Recomputation) -> Row:
@@ -74,23 +82,39 @@ def as_replayed(row: Row) -> Row:
         return row
     checks = (*(check for check in row.checks if not check.metric.startswith(REPLAY)), *_checks(found))
     if found.outcome != "wrong":
-        note = f"not computed again: {found.why}"
-        said = found.outcome or note in (*row.notes, *row.reasons)
-        notes = row.notes if said else (*row.notes, note)
-        return replace(row, checks=checks, notes=notes)
-    said = f"{WRONG}{': ' * bool(found.said)}{found.said}"
+        note = found.note if found.outcome else f"not computed again: {found.why}"
+        return _noted(replace(row, checks=checks), note)
+    said = found.told
     others = tuple(reason for reason in row.reasons if reason != said)
-    return replace(row, verdict="fail", skipped=False, sentence=said, checks=checks, reasons=(said, *others))
+    failing = replace(
+        row, verdict="fail", skipped=False, sentence=said, checks=checks, reasons=(said, *others)
+    )
+    return _noted(failing, found.note)
+
+
+def _noted(row: Row, note: str) -> Row:
+    known = not note or note in (*row.notes, *row.reasons)
+    return row if known else replace(row, notes=(*row.notes, note))
 
 
 def may_accumulate(row: Row) -> bool:
-    """Whether a row fails by thresholds alone: what a gate finds (`baseline.mismatches`) is no rounding."""
+    """Whether a row fails by thresholds alone: what a gate finds (`baseline.mismatches`) is no rounding. Its
+    shapes may differ because rounding has changed a choice."""
+    if row.verdict == "incomparable":
+        return row.shapes_differ and not row.fed
     return row.verdict == "fail" and not any("." in check.metric for check in row.checks if not check.passed)
 
 
 def as_accumulated(row: Row) -> Row:
     """A failing row of which every operator up to here is right: its error is rounding, however much."""
-    why = "rounding that has accumulated: each operator up to here is right on its own inputs"
+    if row.verdict == "incomparable":
+        said = f"{row.sentence}: a choice above differs by rounding that has accumulated"
+        context = {**row.context, ACCUMULATED: True}
+        return replace(row, verdict="tie", sentence=said, context=context)
+    why = (
+        "rounding that has accumulated: each operator up to here is right on its own inputs, or no further "
+        "off than these explain"
+    )
     checks = tuple(
         check
         if check.passed
@@ -103,7 +127,7 @@ def as_accumulated(row: Row) -> Row:
     return replace(
         row,
         verdict="pass",
-        sentence=f"{why}{said}",
+        sentence=row.sentence if row.shapes_differ else f"{why}{said}",
         checks=checks,
         reasons=(),
         notes=(*row.notes, why),
@@ -112,12 +136,10 @@ def as_accumulated(row: Row) -> Row:
 
 
 def _checks(found: Recomputation) -> Iterator[Check]:
-    if found.error is not None and found.allowed is not None:
-        yield _check("error", found.error, found.allowed, found.reason)
-    if found.row_error is not None and found.row_allowed is not None:
-        yield _check("row_error", found.row_error, found.row_allowed, f"the worst row; {found.reason}")
-    known = ((found.error, found.allowed), (found.row_error, found.row_allowed))
-    beyond = any(error is not None and allowed is not None and error > allowed for error, allowed in known)
+    measured = found.measured
+    for name, (error, allowed) in measured.items():
+        yield _check(name, error, allowed, f"{_WHAT[name]}{found.reason}")
+    beyond = any(error > allowed for error, allowed in measured.values())
     if found.outcome == "wrong" and not beyond:
         yield _check("wrong", 1.0, 0.0, found.why or found.reason)
 

@@ -11,6 +11,7 @@ from ..reporting.row import Cause, Row
 from ..reporting.view import View
 from .folding import RootAtStep, folded
 from .pair_state import PairState
+from .peers import Peers
 from .shares import shares
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Ledger(View):
         self._states: dict[int, PairState] = {}
         self._causes: dict[int, Cause] = {}
         self._roots: dict[int, Row] = {}
+        self._peers = Peers()
 
     def add(self, row: Row) -> None:
         """Take a row into account; those of people's own tests and of single operators say nothing here."""
@@ -39,6 +41,7 @@ class Ledger(View):
         if cause is None and row.verdict in ("fail", "inherited", "known"):
             return
         self._states[row.number] = PairState.of(row, row.number)
+        self._peers.add(row)
         if cause is not None:
             self._causes[row.number] = cause
             if cause.kind == "root":
@@ -71,7 +74,8 @@ class Ledger(View):
             )
         roots = folded(roots_at_steps)
         guessed = any(number in plan.by_order for number in self._causes)
-        return Diagnosis(tuple(roots), sum(inherited.values()), plan.lineage, _notes(plan, roots, guessed))
+        notes = _notes(plan, roots, guessed)
+        return Diagnosis(tuple(roots), sum(inherited.values()), plan.lineage, notes, self._peers.lines(plan))
 
     def _operators(self, plan: Plan) -> list[list[int]]:
         """Roots that are tensors of one operator at one step, together; in execution order."""

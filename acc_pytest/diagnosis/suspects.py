@@ -35,8 +35,9 @@ class Suspects:
             if self._local.of_operator(number, path).outcome == "wrong":
                 return full_name(path)
         for other in self._ancestors.passed(number)[:LOOKED_AT]:
-            if self._local.of_pair(other).outcome == "wrong":
-                return self._plan.pairs[other].mine.name
+            local = self._local.of_pair(other)
+            if local.outcome == "wrong":
+                return local.culprit or self._plan.pairs[other].mine.name
         return ""
 
     def other_between(self, number: int) -> tuple[str, str]:
@@ -63,7 +64,7 @@ class Suspects:
             local = self._local.of_pair(state.number)
             looked_at += bool(local.outcome)
             if local.outcome == "wrong":
-                return state.name
+                return local.culprit or state.name
         return ""
 
     def unlike_above(self, number: int) -> tuple[str, str]:

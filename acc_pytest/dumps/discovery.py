@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import DumpError, SeveralDumps
 from ..tensors.debug_tree import is_tree
 from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
-from ..tensors.stores.address import is_address, told
+from ..tensors.stores.address import path_on_disk
 from ..tensors.stores.place import is_directory, is_file, is_there, may_be_entered
 from .atb_files import AtbLayout
 from .debug_mode import DebugModeLayout, is_debug_log
@@ -64,9 +64,7 @@ Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 
 def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
-    if is_address(path):
-        raise DumpError(f"{told(path)}: only dumps on the disk can be read here; copy it there")
-    given = _dump_kept_at(Path(os.path.abspath(path)))
+    given = _dump_kept_at(Path(os.path.abspath(path_on_disk(path))))
     if not path or not (is_there(given) or kept_version(str(given))):
         raise DumpError(f"{path or '(empty path)'}: no such file or directory; correct the path")
     if not is_directory(given):

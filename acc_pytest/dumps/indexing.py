@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import AccError, SettingsError
+from ..tensors.header import TensorHeader
 from ..tensors.header_rows import HeaderRow, columns_of
-from ..tensors.kept_index import is_kept
+from ..tensors.kept_index import is_kept, kept_home
 from ..tensors.ref import TensorRef, readable
-from ..tensors.stores.address import address_of, is_address, local_path
+from ..tensors.stores.address import Address, address_of, is_address, local_path
 from ..tensors.stores.fetching import fetch_heads
-from ..tensors.stores.filesystem import store_of
+from ..tensors.stores.filesystem import FileStore, store_of
+from ..tensors.stores.hosts import Survey
 from ..tensors.stores.indexes import table_of_disk, write_index
-from ..tensors.stores.making import listed_anew
-from ..tensors.stores.mirror import INDEX, placed
+from ..tensors.stores.making import LISTED_ANEW, index_of, listed_anew
+from ..tensors.stores.mirror import INDEX, forget, mirror_at, placed
+from ..tensors.stores.place import noting_files
 from ..tensors.stores.table import FileTable
-from ..tensors.stores.texts import columns_of_texts
+from ..tensors.stores.texts import texts_of_disk, texts_of_mirror
 from . import open_dump
 from .base import Dump
 from .discovery import locate
@@ -52,16 +55,39 @@ def index(place: str, cache: Cache) -> DumpIndex:
         table = table_of_disk(str(extent.top), map(str, extent.parts))
     except OSError as error:
         raise AccError(f"{place}: cannot be listed: {error.strerror}") from error
-    above = f"{extent.top}/"
-    headers = [
-        HeaderRow(row.number, ref.member, header)
-        for ref in refs_of(open_dump(str(extent.root)))
-        if ref.path.startswith(above) and (row := table.row(ref.path[len(above) :])) is not None
-        if (header := readable(ref)) is not None
-    ]
-    table.more |= columns_of(headers)
+    table.more |= columns_of(_headers(table, str(extent.top), open_dump(str(extent.root))))
     written = write_index(str(extent.top), table)
-    return DumpIndex(written, os.path.getsize(written), len(table), len(table.more["h_row"]))
+    return DumpIndex(written, os.path.getsize(written), len(table), len(table.more["h_skip"]))
+
+
+def survey(path: str) -> Survey:
+    """The index of the dump at a path, with the texts that are read to open it, for another machine.
+
+    Raises `DumpError` for what is no dump, `AccError` where it cannot be listed.
+    """
+    given = os.path.abspath(path)
+    extent = extent_of(locate(given, Listing()))
+    home = kept_home(str(extent.top))
+    top, parts = (home, [home]) if home else (str(extent.top), [*map(str, extent.parts)])
+    try:
+        table = table_of_disk(top, parts)
+    except OSError as error:
+        raise AccError(f"{path}: cannot be listed: {error.strerror}") from error
+    with noting_files() as read:
+        table.more |= columns_of(_headers(table, top, open_dump(given)))
+    table.more |= texts_of_disk(table, top, read)
+    inside = os.path.relpath(given, top) if given.startswith(f"{top}/") else ""
+    return Survey(top, inside, table.packed())
+
+
+def _headers(table: FileTable, top: str, dump: Dump) -> Iterator[HeaderRow]:
+    """The headers of a dump on the disk, of files that the table has; `top` is its root."""
+    above = f"{top}/"
+    for ref in refs_of(dump):
+        row = table.row(ref.path[len(above) :]) if ref.path.startswith(above) else None
+        header = readable(ref) if row is not None else None
+        if row is not None and header is not None:
+            yield HeaderRow(row.number, ref.member, header)
 
 
 def _index_of_store(place: str, cache: Cache) -> DumpIndex:
@@ -79,14 +105,40 @@ def _index_of_store(place: str, cache: Cache) -> DumpIndex:
         raise SettingsError(f"{place}: holds no tensor that could be indexed")
     mirror = next(iter(found.values())).mirror
     table = mirror.table
-    own = FileTable(table.directories, table.bases, table.columns, table.sources, columns_of(headers))
-    own.more |= columns_of_texts(mirror)
-    content = own.packed()
+    content = _put(store, index_of(table, store, columns_of(headers) | texts_of_mirror(mirror)))
+    return DumpIndex(str(store.address.joined(INDEX)), len(content), len(table), len(headers))
+
+
+def index_upload(address: Address, headers: Mapping[str, TensorHeader]) -> None:
+    """Write the index of a dump that has just been uploaded; `headers` are those of its files by name.
+
+    Nothing is written for what is no dump, and where to list it would take many requests. Raises `DumpError`.
+    """
+    store = store_of(address)
+    if not store.has_pages or len(headers) > LISTED_ANEW:
+        return
+    with tempfile.TemporaryDirectory(prefix="acc_index_") as cache:
+        mirror = mirror_at(path := listed_anew(store, cache))
+        assert mirror is not None
+        rows = ((mirror.table.row(name), header) for name, header in headers.items())
+        mirror.table.more = columns_of(HeaderRow(row.number, "", one) for row, one in rows if row is not None)
+        try:
+            for _ in refs_of(open_dump(path)):  # which reads the texts
+                pass
+        except AccError:
+            return
+        finally:
+            forget(mirror)
+        _put(store, index_of(mirror.table, store, mirror.table.more | texts_of_mirror(mirror)))
+
+
+def _put(store: FileStore, table: FileTable) -> bytes:
+    content = table.packed()
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
         store.put(INDEX, file.name)
-    return DumpIndex(str(store.address.joined(INDEX)), len(content), len(own), len(own.more["h_row"]))
+    return content
 
 
 def refs_of(dump: Dump) -> Iterator[TensorRef]:

@@ -10,43 +10,24 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DumpError, SettingsError
+from ..tensors.header_rows import HeaderRow, columns_of, headers_of
 from ..tensors.stores.address import without_secrets
 from ..tensors.stores.filesystem import StoredFile, version_number
 from ..tensors.stores.mirror import home_of, install, mirror_at
 from ..tensors.stores.place import is_file
 from ..tensors.stores.table import FileSource, FileTable, TableMaker, doubles, dropped
-from .atb_files import AtbLayout
-from .discovery import ATB_PARTS, Layout, locate
+from .discovery import Layout, locate
 from .extent import Extent, extent_of
 from .listing import Listing
-from .msprobe_files import MsprobeLayout
 from .naming import stable_name
-from .ranks import atb_worker, torch_worker
+from .processes import RankProcess, processes_of
 from .roots import Cache, DumpRoot
 from .single import SUFFIXES
-from .torch import TorchLayout, is_process_folder
-from .torch_manifest import process_manifest
-
-_RANK = re.compile(r"rank(\d{1,9})", re.ASCII)
-_DEVICE = re.compile(r"[a-z]+")
-
-
-@dataclass(slots=True)
-class RankProcess:
-    """A process of one place: its directories below the top (and below them, `{}` stands for its number),
-    its rank and its device where its files say these, its process id."""
-
-    directories: tuple[tuple[str, str], ...]
-    rank: int | None
-    device: int
-    pid: int
-    number: int = -1
 
 
 @dataclass(slots=True)
@@ -99,6 +80,7 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
         for file in files:
             maker.add(file, number, _name_here(file.name, part.renamed))
     table = _without_doubles(maker.table(sources), parts)
+    table.more |= columns_of(header for part in parts for header in _known_headers(part, table))
     text = "\n".join(f"{root.place} {root.ranks}" for root in roots)
     believed = any(part.believed for part in parts)
     return install(home_of(cache.path, text), f"_/{_name(parts)}", table, believed=believed).path
@@ -117,77 +99,12 @@ def _part(root: DumpRoot, cache: Cache) -> JoinedPart:
     listing = Listing()
     layout = locate(root.path(cache), listing)
     extent = extent_of(layout)
-    processes = _processes(layout, Path(extent.top), listing)
+    processes = processes_of(layout, Path(extent.top), listing)
     return JoinedPart(root, _kind(layout), extent, processes)
 
 
 def _kind(layout: Layout) -> str:
     return str(getattr(layout, "kind", "")) or type(layout).__name__.removesuffix("Layout").lower()
-
-
-def _processes(layout: Layout, top: Path, listing: Listing) -> list[RankProcess]:
-    """The processes in the order in which ranks are numbered; none where files say their ranks themselves."""
-    if isinstance(layout, TorchLayout):
-        found = _of_torch(layout, top, listing)
-    elif isinstance(layout, AtbLayout):
-        found = _of_atb(layout, top, listing)
-    elif isinstance(layout, MsprobeLayout):
-        found = _of_msprobe(layout, top)
-    else:
-        return []
-    if all(process.rank is not None for process in found):
-        return sorted(found, key=lambda process: process.rank or 0)
-    return sorted(found, key=lambda process: (process.device, process.pid))
-
-
-def _of_torch(layout: TorchLayout, top: Path, listing: Listing) -> list[RankProcess]:
-    found: list[RankProcess] = []
-    for name in [layout.worker] if layout.worker else listing.directories(layout.home):
-        if not is_process_folder(layout.home / name, listing):
-            continue
-        worker, there = torch_worker(name), _below(layout.home / name, top)
-        device = _DEVICE.match(name)
-        here = there[: len(there) - len(name)] + (device[0] if device else "npu") + "{0}_{1}"
-        rank = process_manifest(layout.home / name).rank
-        pid = worker.pid if worker is not None else len(found)
-        found.append(RankProcess(((there, here),), rank, worker.device if worker else -1, pid))
-    return found
-
-
-def _of_atb(layout: AtbLayout, top: Path, listing: Listing) -> list[RankProcess]:
-    found = []
-    homes = [layout.info / part for part in sorted(ATB_PARTS)]
-    for name in [layout.worker] if layout.worker else listing.directories(layout.data):
-        worker = atb_worker(name)
-        if worker is None:
-            continue
-        directories = [(f"{_below(layout.data, top)}/{name}", f"{_below(layout.data, top)}/{{0}}_{{1}}")]
-        for home in homes:
-            for called, pattern in ((name, "{0}_{1}"), (str(worker.pid), "{1}")):
-                if home != layout.data and called in listing.directories(home):
-                    directories.append((f"{_below(home, top)}/{called}", f"{_below(home, top)}/{pattern}"))
-        found.append(RankProcess(tuple(directories), None, worker.device, worker.pid))
-    return found
-
-
-def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
-    by_name: dict[str, list[tuple[str, str]]] = {}
-    for step, ranks in layout.steps:
-        for path in ranks:
-            alone = _RANK.fullmatch(path.name) is None
-            there = _below(path, top)
-            name = "" if alone else path.name
-            by_name.setdefault(name, []).append((there, f"step{step}/rank{{0}}"))
-    found: list[RankProcess] = []
-    for number, (name, directories) in enumerate(by_name.items()):
-        rank = _RANK.fullmatch(name)
-        found.append(RankProcess(tuple(directories), None, int(rank[1]) if rank else -1, number))
-    return found
-
-
-def _below(path: Path, top: Path) -> str:
-    name = os.path.relpath(path, top)
-    return "" if name == "." else name
 
 
 def _number(parts: Sequence[JoinedPart]) -> None:
@@ -249,6 +166,22 @@ def _files_of(part: JoinedPart) -> tuple[FileSource, Iterator[StoredFile]]:
     above = mirror.name_of(part.top) or ""
     root = f"{source.root}/{above}" if above else source.root
     return FileSource(root, part.renamed), mirror.table.files(above)
+
+
+def _known_headers(part: JoinedPart, table: FileTable) -> Iterator[HeaderRow]:
+    """What the index of a place says of its tensors, by the rows of the table of all places."""
+    mirror = mirror_at(part.top)
+    if mirror is None:
+        return
+    above = mirror.name_of(part.top) or ""
+    for one in headers_of(mirror.table):
+        if one.row >= len(mirror.table):  # a damaged index; the files say it all
+            return
+        name = mirror.table.name(one.row)
+        if not above or name.startswith(f"{above}/"):
+            found = table.row(_name_here(name[len(above) :].lstrip("/"), part.renamed))
+            if found is not None:
+                yield one._replace(row=found.number)
 
 
 def _on_disk(extent: Extent) -> Iterator[StoredFile]:

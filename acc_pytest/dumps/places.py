@@ -4,7 +4,7 @@ them in a file. What comes out is one path that all readers take.
     [[roots]]
     path = "/dumps/run"                 # on this machine
     [[roots]]
-    host = "node7"                      # on another one: sftp://node7/dumps/run
+    host = "node7"                      # on another one: a node of the cluster, else sftp://node7/dumps/run
     path = "/dumps/run"
     ranks = [8, 9, 10, 11]              # the ranks there, in the order of their directories
     [[roots]]
@@ -25,6 +25,7 @@ from typing import Any
 from ..errors import DumpError, SettingsError
 from ..json_text import parsed
 from ..tensors.stores.address import Places, address_of, is_address, local_path
+from ..tensors.stores.hosts import address_on, host_of, survey_all
 from ..tensors.stores.indexes import use_index
 from ..tensors.stores.mirror import NOTE, mirror_at
 from ..toml_text import read_toml
@@ -40,6 +41,7 @@ _KEYS = frozenset({"path", "host", "store", "ranks"})
 def path_of(places: Places, cache: Cache) -> str:
     """The one path that `places` mean. Raises `DumpError` and `SettingsError`."""
     roots = [*_roots((places,) if isinstance(places, str) else places)]
+    survey_all([root.place for root in roots if host_of(root.place)])
     if len(roots) == 1 and roots[0].ranks is None:
         return roots[0].path(cache)
     return joined(roots, cache)
@@ -114,8 +116,10 @@ def _place_of(texts: Mapping[str, str], home: str) -> str:
     path = texts["path"]
     if texts["store"]:
         return f"{texts['store'].rstrip('/')}/{path.lstrip('/')}"
-    if texts["host"] and not _is_here(texts["host"]):
-        return f"sftp://{texts['host']}/{path.lstrip('/')}"
+    if texts["host"]:
+        on_node = address_on(texts["host"], path)
+        if on_node or not _is_here(texts["host"]):
+            return on_node or f"sftp://{texts['host']}/{path.lstrip('/')}"
     return path if is_address(path) else os.path.join(home, path)
 
 

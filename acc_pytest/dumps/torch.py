@@ -173,6 +173,13 @@ class TorchDump(ModuleDump):
         started = {name: number for number, name in enumerate(manifest.started)}
         return lambda node: started.get(node.path, len(started))
 
+    def _ended(self, step: Step) -> Callable[[Node], int]:
+        """As the manifest of the step has it. The tree of a process has modules beside those that they are
+        listed with, wherever they are called."""
+        manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")
+        ended = {name: number for number, name in enumerate(manifest.ended)}
+        return lambda node: ended.get(node.path, len(ended) + node.order)
+
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """As the manifest of the step has it; else as the files themselves."""
         place = f"{self._home}/{self.ranks[0].name}/{step.directory}"

@@ -100,12 +100,14 @@ class StepManifest:
 
     `keys` says which argument or field each file holds (`root.mlp/input_x.pth`), `entries` what is known of
     each file with a tensor. `started` are the nodes (folders, also of modules that the filters left out) in
-    the order in which they began; `ProcessManifest.order` is that in which they ended.
+    the order in which they began, `ended` in that in which they ended. `ProcessManifest.order` is the latter
+    of all steps together.
     """
 
     keys: Mapping[str, Key]
     entries: Mapping[str, SavedTensor]
     started: tuple[str, ...]
+    ended: tuple[str, ...]
 
 
 def step_manifest(folder: str) -> StepManifest:
@@ -117,7 +119,7 @@ def step_manifest(folder: str) -> StepManifest:
 @functools.lru_cache(maxsize=8)
 def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
     content = read_json(Path(path), FORMAT)
-    tensors, started = content.get("tensors"), content.get("started")
+    tensors = content.get("tensors")
     entries: dict[str, SavedTensor] = {}
     for entry in tensors if isinstance(tensors, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("file"), str) and entry["file"]:
@@ -125,8 +127,13 @@ def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
     return StepManifest(
         {file: saved.key for file, saved in entries.items() if saved.key is not None},
         MappingProxyType({file: saved for file, saved in entries.items() if file.endswith(SUFFIX)}),
-        tuple(name for name in started if isinstance(name, str)) if isinstance(started, list) else (),
+        _names(content.get("started")),
+        _names(content.get("order")),
     )
+
+
+def _names(listed: object) -> tuple[str, ...]:
+    return tuple(name for name in listed if isinstance(name, str)) if isinstance(listed, list) else ()
 
 
 def _saved(entry: dict[str, Any]) -> SavedTensor:

@@ -2,7 +2,8 @@
 
     outline_of(home)    of a process folder; `None` where there is none (older dumps, `outline=False`)
 
-`model_outline.json` names the class of a model of transformers and has its configuration.
+`model_outline.json` names the class of a model of transformers and has its configuration, and of every model
+the numbers that its modules are told.
 `model_outline.pt` has the small parameters and buffers (norms, biases, frequencies, routers) whole, and of
 each large weight of a linear layer its projection (`tensors.projection`).
 """
@@ -10,20 +11,22 @@ each large weight of a linear layer its projection (`tensors.projection`).
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..tensors.header import version_of
-from ..tensors.projection import NAME
 from ..tensors.ref import TensorRef
-from .torch_fields import natural, text
+from .torch_fields import natural, number, text
 from .torch_manifest import read_json
 
 FILE = "model_outline.json"
 TENSORS = "model_outline.pt"
 FORMAT = "acc_pytest model outline"
+SIGNS = "signs of splitmix64, 8"
+"""What the projections are made with (`tensors.projection.signs`); others cannot be held against tensors."""
 WEIGHT, PROJECTION = "weight ", "projection "
 """What names of tensors in the second file begin with; that of a weight, or of a linear layer, follows."""
 
@@ -32,7 +35,9 @@ WEIGHT, PROJECTION = "weight ", "projection "
 class Outline:
     """`model` is the name of a class of transformers and `config` its configuration, both empty for another
     model; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
-    (`root.lm_head`), for which `outputs` has the number of features that it gives.
+    (`root.lm_head`), for which `outputs` has the number of features that it gives. `numbers` are the floats
+    among the attributes of a module by its name (`{"root.norm": {"eps": 1e-05}}`); outlines of older dumps
+    have none. `home` is the process folder that it lies in.
     """
 
     model: str = ""
@@ -40,6 +45,8 @@ class Outline:
     weights: Mapping[str, TensorRef] = field(default_factory=dict)
     projections: Mapping[str, TensorRef] = field(default_factory=dict)
     outputs: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    home: str = ""
 
 
 def outline_of(home: Path) -> Outline | None:
@@ -52,9 +59,10 @@ def outline_of(home: Path) -> Outline | None:
 def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
     content = read_json(Path(path), FORMAT)
     names, config = content.get("tensors"), content.get("config")
-    if content.get("projection") != NAME or not isinstance(names, list):
+    if content.get("projection") != SIGNS or not isinstance(names, list):
         return None
-    file = str(Path(path).with_name(TENSORS))
+    home = os.path.dirname(path)
+    file = os.path.join(home, TENSORS)
     known = [name for name in names if isinstance(name, str)]
 
     def starting(word: str) -> dict[str, TensorRef]:
@@ -65,4 +73,15 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
     outputs = content.get("outputs")
     counted = {name: natural(count) for name, count in outputs.items()} if isinstance(outputs, dict) else {}
     known_outputs = {name: count for name, count in counted.items() if count is not None}
-    return Outline(model, sound, starting(WEIGHT), starting(PROJECTION), known_outputs)
+    told = _numbers(content.get("numbers"))
+    return Outline(model, sound, starting(WEIGHT), starting(PROJECTION), known_outputs, told, home)
+
+
+def _numbers(content: object) -> dict[str, dict[str, float]]:
+    """The numbers of each module, as far as they are sound."""
+    modules = content if isinstance(content, dict) else {}
+    found: dict[str, dict[str, float]] = {}
+    for name, told in modules.items():
+        values = {one: number(value) for one, value in told.items()} if isinstance(told, dict) else {}
+        found[name] = {one: value for one, value in values.items() if value is not None}
+    return found

@@ -18,10 +18,11 @@ from .answers import unpacked
 from .batches import Batch, batches_of
 from .dispatch import TOGETHER, Dispatch, GivenUp
 from .fleet import Fleet
+from .patience import TaskPatience
 from .placement import Placement
 from .pool import ClusterNode, LostTask, Pool
 from .progress import EnginePace
-from .work import MeasureCall
+from .work import MeasureCall, RecomputeCall
 
 if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
@@ -49,10 +50,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A task on its way: its batch (`None`: a call of somebody who waits for it) and its node."""
+    """A task on its way: its batch (`None`: a call that somebody waits for), its node, and since when."""
 
     batch: Batch | None
     node: str
+    begun: float
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """Its bytes and pairs."""
+        return (0, 1) if self.batch is None else (self.batch.nbytes, len(self.batch.numbers))
 
     @property
     def is_alone(self) -> bool:
@@ -65,9 +72,16 @@ class NotMeasured(AccError):
 
 
 class Engine:
-    """Measures pairs on a pool. `say` prints a line."""
+    """Measures pairs on a pool. `say` prints a line; `patience` says when a task counts as lost."""
 
-    def __init__(self, pool: Pool, fleet: Fleet, placement: Placement, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        fleet: Fleet,
+        placement: Placement,
+        say: Callable[[str], None],
+        patience: TaskPatience,
+    ) -> None:
         self._pool = pool
         self._fleet = fleet
         self._placement = placement
@@ -75,7 +89,10 @@ class Engine:
         self._dispatch = Dispatch()
         self._rules: RulesOf = lambda _: None
         self._own: set[int] = set()
+        self._patience = patience
         self._tasks: dict[Hashable, _Task] = {}
+        self._overdue: dict[Hashable, _Task] = {}
+        self._heard: dict[str, float] = {}
         self._loads: collections.Counter[str] = collections.Counter()
         self._alone: collections.Counter[str] = collections.Counter()
         self._replies: dict[Hashable, bytes | LostTask] = {}
@@ -117,12 +134,12 @@ class Engine:
             raise Unforeseen(final.error)
         return final.row
 
-    def ask(self, number: int, call: Any) -> Any:
-        """What a node answers to a call about a pair; a node that holds its tensors, where one does.
+    def ask(self, number: int, call: RecomputeCall) -> Any:
+        """What a node answers to a call about a pair: one that holds what it is to read, where one does.
 
         Raises `NotMeasured` where no node could.
         """
-        (size,) = self._placement.sizes([number], self._fleet.present)
+        (size,) = self._placement.sizes([number], self._fleet.present, call.side)
         tried: set[str] = set()
         reason, outcome = "no node of the cluster is left", None
         while nodes := self._untried(size.places, tried):
@@ -158,18 +175,55 @@ class Engine:
         self._hand_out()
         self._check_fleet(now)
         for ticket, answer in self._pool.ended(seconds):
-            task = self._tasks.pop(ticket)
-            self._loads[task.node] -= 1
-            self._alone[task.node] -= task.is_alone
-            if isinstance(answer, LostTask) and answer.node_is_gone:
-                self._fleet.rest(task.node, now)
-            if task.batch is None:
-                self._replies[ticket] = answer
-            else:
-                self._take(task.batch, task.node, answer)
-            self.traffic.received += 0 if isinstance(answer, LostTask) else len(answer)
+            self._ended(ticket, answer)
+        self._end_overdue()
         if self._pace.due(now):
             self._say(self._pace.line(now, len(self._fleet.alive)))
+
+    def _ended(self, ticket: Hashable, answer: bytes | LostTask) -> None:
+        if ticket in self._overdue:
+            self._ended_late(self._overdue.pop(ticket), answer)
+            return
+        task, now = self._tasks.pop(ticket), time.monotonic()
+        self._loads[task.node] -= 1
+        self._alone[task.node] -= task.is_alone
+        if isinstance(answer, LostTask):
+            if answer.node_is_gone:
+                self._fleet.rest(task.node, now)
+        else:
+            self._learn(task, now)
+            self.traffic.received += len(answer)
+        if task.batch is None:
+            self._replies[ticket] = answer
+        else:
+            self._take(task.batch, task.node, answer)
+
+    def _learn(self, task: _Task, now: float) -> None:
+        """How long a task has kept its core; of the first of a node, the start of its process is a part."""
+        heard, node = self._heard.get(task.node), self._fleet.alive.get(task.node)
+        if heard is not None and node is not None:
+            self._patience.answered((now - max(task.begun, heard)) * node.tasks, *task.weight)
+        self._heard[task.node] = now
+
+    def _end_overdue(self) -> None:
+        """Give up tasks that have had no answer for too long, and the nodes that have not answered since."""
+        now = time.monotonic()
+        for ticket, task in [*self._tasks.items()]:
+            seconds = self._patience.with_task(*task.weight)
+            if now - task.begun < seconds:
+                continue
+            self._pool.cancel(ticket)
+            if self._heard.get(task.node, 0.0) < task.begun:
+                self._fleet.leave_out(task.node, f"has not answered for {seconds:.0f} s")
+            self._ended(ticket, LostTask(f"no answer for {seconds:.0f} s (--acc-engine-patience)"))
+            self._overdue[ticket] = task
+
+    def _ended_late(self, task: _Task, answer: bytes | LostTask) -> None:
+        """A task has ended after all: its answer counts where there was none, and its core is free."""
+        if task.batch is not None and not isinstance(answer, LostTask):
+            self._take(task.batch, task.node, answer)
+        if all(other.node != task.node for other in self._overdue.values()):
+            self._fleet.take_back(task.node)
 
     def _take(self, batch: Batch, node: str, answer: bytes | LostTask) -> None:
         if isinstance(answer, LostTask):
@@ -211,7 +265,7 @@ class Engine:
     def _submit(self, call: Any, node: str, batch: Batch | None) -> Hashable:
         packed = pickle.dumps(call, pickle.HIGHEST_PROTOCOL)
         ticket = self._pool.submit(packed, self._fleet.alive[node])
-        task = self._tasks[ticket] = _Task(batch, node)
+        task = self._tasks[ticket] = _Task(batch, node, time.monotonic())
         self._loads[node] += 1
         self._alone[node] += task.is_alone
         self.traffic.sent += len(packed)

@@ -7,6 +7,8 @@ import pickle
 from collections.abc import Callable, Sequence
 
 from ..errors import SettingsError
+from ..tensors.stores.address import is_address
+from ..tensors.stores.hosts import host_of
 from .pool import ClusterNode, LostTask, Pool
 from .probing import ProbeQuestion, Sight, refusal, sight_of
 
@@ -28,6 +30,7 @@ class Fleet:
         self._sights: dict[str, Sight] = {}
         self._kinds: dict[str, str] = {}
         self._refused: set[str] = set()
+        self._left_out: set[str] = set()
         self._due = 0.0
         self._resting: dict[str, float] = {}
         self.alive: dict[str, ClusterNode] = {}
@@ -57,7 +60,7 @@ class Fleet:
             return
         self._due = now + EVERY
         self._resting = {node: until for node, until in self._resting.items() if until > now}
-        out = self._refused | self._resting.keys()
+        out = self._refused | self._left_out | self._resting.keys()
         nodes = [node for node in self._pool.nodes() if node.tasks and node.id not in out]
         for node, sentence in self._ask([node for node in nodes if node.id not in self._sights]):
             self._refused.add(node.id)
@@ -68,6 +71,16 @@ class Fleet:
         """Take a node out for a while."""
         self._resting[node] = now + REST
         self.alive.pop(node, None)
+
+    def leave_out(self, node: str, why: str) -> None:
+        """Take a node out until it is taken back."""
+        if node in self.alive:
+            self._say(f"acc: node {self.alive.pop(node).name} {why}; its pairs go elsewhere")
+        self._left_out.add(node)
+
+    def take_back(self, node: str) -> None:
+        """A node may take part again."""
+        self._left_out.discard(node)
 
     def _ask(self, nodes: Sequence[ClusterNode]) -> list[tuple[ClusterNode, str]]:
         """The nodes that cannot take part, and why; those that are gone neither can nor cannot."""
@@ -90,8 +103,14 @@ class Fleet:
 
     @property
     def present(self) -> dict[str, Sequence[bool]]:
-        """For each node that is alive, which of the samples it has."""
-        return {node: self._sights[node].present for node in self.alive}
+        """For each node that is alive, which of the samples it has; all have what lies in stores."""
+        return {
+            node.id: [
+                there or (is_address(sample) and host_of(sample) in ("", *node.called))
+                for sample, there in zip(self._question.samples, self._sights[node.id].present)
+            ]
+            for node in self.alive.values()
+        }
 
     @property
     def kinds(self) -> dict[str, frozenset[str]]:

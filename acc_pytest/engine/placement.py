@@ -2,6 +2,7 @@
 
 A dump lies on the host that wrote it, rank by rank. So nodes are asked for one file of each rank and side,
 and what holds for that one is taken to hold for all of them. It is a hint: a node that lacks a file says so.
+Of files in a store, and of those of a named host, nobody is asked: their addresses say where they lie.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError
 from ..tensors.kept_file import file_size
+from ..tensors.stores.address import is_address
+from ..tensors.stores.mirror import mirror_at, placed
 from .batches import ANYWHERE, PairSize
 
 if TYPE_CHECKING:
@@ -25,7 +28,8 @@ Group = tuple[str, int, int]
 
 
 class Placement:
-    """The tensors of the pairs of a plan. `samples` are the files that nodes are asked for."""
+    """The tensors of the pairs of a plan. `samples` are the files that nodes are asked for, or the addresses
+    below which they lie."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
@@ -33,21 +37,37 @@ class Placement:
         tensors_of: collections.Counter[str] = collections.Counter()
         for pair in pairs:
             for group, ref in _refs(pair):
-                groups.setdefault(group, ref.path)
+                if group not in groups:
+                    groups[group] = _sample(ref.path)
                 tensors_of[ref.path] += 1
         self._shared = {path: tensors for path, tensors in tensors_of.items() if tensors > 1}
         self.samples = tuple(groups.values())
         self._order = {group: place for place, group in enumerate(groups)}
+        self._on_disk = {place for place, sample in enumerate(self.samples) if not is_address(sample)}
 
-    def sizes(self, numbers: Sequence[int], present: Mapping[str, Sequence[bool]]) -> Iterator[PairSize]:
-        """Those pairs with their bytes and places. `present`: for each node, which samples it has."""
+    def sizes(
+        self, numbers: Sequence[int], present: Mapping[str, Sequence[bool]], side: str = ""
+    ) -> Iterator[PairSize]:
+        """Those pairs with their bytes and places, for one `side` those of its bytes. `present`: for each
+        node, which samples it has.
+
+        What lies on a disk can be read only there; all else from everywhere, but best where it lies.
+        """
         for number in numbers:
-            held = [(self._order[group], self._size(ref.path)) for group, ref in _refs(self._pairs[number])]
-            on = {node: sum(size for place, size in held if has[place]) for node, has in present.items()}
+            held = [
+                (self._order[group], self._size(ref.path))
+                for group, ref in _refs(self._pairs[number])
+                if side in ("", group[0])
+            ]
+            nbytes = sum(size for _, size in held)
+            able = [node for node, has in present.items() if self._can_read(held, has)] or [*present]
+            on = {node: sum(size for place, size in held if present[node][place]) for node in able}
             most = max(on.values(), default=0)
             best = frozenset(node for node, size in on.items() if size == most)
-            places = best if len(best) < len(on) else ANYWHERE
-            yield PairSize(number, sum(size for _, size in held), places)
+            yield PairSize(number, nbytes, best if len(best) < len(present) else ANYWHERE)
+
+    def _can_read(self, held: Sequence[tuple[int, int]], has: Sequence[bool]) -> bool:
+        return all(has[place] for place, _ in held if place in self._on_disk)
 
     def _size(self, path: str) -> int:
         """Bytes of one tensor: its share of the file."""
@@ -55,6 +75,17 @@ class Placement:
             return file_size(path) // self._shared.get(path, 1)
         except (AccError, OSError, ValueError):
             return UNKNOWN_SIZE
+
+
+def _sample(path: str) -> str:
+    """The file on the disk that a path is, or the address below which it lies."""
+    mirror = mirror_at(path)
+    if mirror is None:
+        return path
+    found = placed(path)
+    if found is None:  # of a kept dump, all of which lies together
+        return mirror.table.sources[0].root
+    return found.shown if not is_address(found.row.source.root) else found.row.source.root
 
 
 def _refs(pair: Pair) -> Iterator[tuple[Group, TensorRef]]:

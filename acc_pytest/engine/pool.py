@@ -10,24 +10,29 @@ from typing import Protocol, Union
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
     """A machine of the cluster: what the cluster calls it, what people do, how many cores it has for tasks,
-    and how many tasks that makes."""
+    and how many tasks that makes. `called`: its names in a list of places (`host = "node2"`)."""
 
     id: str
     name: str
     cpus: int
     tasks: int
+    called: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class LostTask:
-    """What became of a task without an answer. `node_is_gone`: nothing can run on its node any more."""
+    """What became of a task without an answer. `node_is_gone`: nothing can run on its node any more;
+    `is_silent`: nothing at all was heard of it in time."""
 
     reason: str
     node_is_gone: bool = False
+    is_silent: bool = False
 
 
 ProbeAnswer = Union[tuple[str, bytes], LostTask]
 """Why a node cannot answer (empty: it can), and its answer, pickled."""
+Asked = tuple[ClusterNode, bytes]
+"""A question to a node, pickled."""
 Ended = tuple[Hashable, Union[bytes, LostTask]]
 """The ticket of a task, with its answer."""
 
@@ -46,6 +51,9 @@ class Pool(Protocol):
 
     def ended(self, seconds: float) -> Iterable[Ended]:
         """Tasks that have ended since the last question, each once; waits so long for the first."""
+
+    def cancel(self, ticket: Hashable) -> None:
+        """End a task, if its node still listens."""
 
     def close(self) -> None:
         """End all tasks, and leave the cluster."""

@@ -104,6 +104,11 @@ class RecomputeCall:
     method: str
     arguments: tuple[Any, ...]
 
+    @property
+    def side(self) -> str:
+        """The side of the pair whose inputs it reads."""
+        return "golden" if self.method == "of_golden" else "mine"
+
     def answer(self, subject: Subject) -> bytes:
         """Whether a file was missing on this node, and the outcome."""
         with looking_once() as looked_at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import Incomparable, ShapesDiffer
+from ..tensors.read_source import source_of
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, ExactSum, PlusRow, Rows, Sum
 from .operand_shards import OperandShards
@@ -61,7 +62,7 @@ def merged(
 def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
     shards, note = side.shards, rule.describe(side.count)
     if rule.how == "single":
-        return [TensorSource(shards[0])], note
+        return [source_of(shards[0])], note
     if rule.how == "replicated":
         return [TensorSource(shard) for shard in shards], note
     if rule.how == "sum":

@@ -97,7 +97,11 @@ def open_shards(operand: Operand) -> OperandShards:
 
     Raises what opening a file raises, and `Incomparable` for slots that are not in their cache.
     """
-    shards = [ref.open() for ref in operand.refs]
+    return shards_of(operand, [ref.open() for ref in operand.refs])
+
+
+def shards_of(operand: Operand, shards: list[torch.Tensor]) -> OperandShards:
+    """The same with these tensors in place of its own, one for each rank. Raises as `open_shards`."""
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()

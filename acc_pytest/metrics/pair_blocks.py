@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..tensors.read_source import ReadSource
 from ..tensors.source import Source
 from .block_result import BlockResult
 from .double_block import double_sums, scaled_sum
@@ -89,12 +91,14 @@ class PairBlocks:
         with np.errstate(all="ignore"):
             if self._native is None:
                 return [self._read(first, last) for first, last in self._pieces(start, stop)]
-            golden, mine = self._golden.read(start, stop), self._mine.read(start, stop)
-            whole = self._native.result(golden, mine, start)
-            if whole is not None:
-                return [whole]
-            pieces = [slice(first - start, last - start) for first, last in self._pieces(start, stop)]
-            return [self._block(golden[piece], mine[piece], start + piece.start) for piece in pieces]
+            with _room() as room:
+                golden = _stretch(self._golden, start, stop, room, 0)
+                mine = _stretch(self._mine, start, stop, room, 1)
+                whole = self._native.result(golden, mine, start)
+                if whole is not None:
+                    return [whole]
+                pieces = [slice(first - start, last - start) for first, last in self._pieces(start, stop)]
+                return [self._block(golden[piece], mine[piece], start + piece.start) for piece in pieces]
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         return ranges(start, stop, self._channels, BLOCK)
@@ -156,6 +160,44 @@ class PairBlocks:
             return None
         total, exponent = scaled_sum(values)
         return SideSums(values.size, float(values.max()), float(values.min()), total, exponent)
+
+
+class _Room:
+    """Where a thread puts the stretches of both sides that it works on."""
+
+    def __init__(self) -> None:
+        self._sides = [bytearray(), bytearray()]
+
+    def of(self, side: int, nbytes: int) -> bytearray:
+        """At least so many bytes."""
+        if len(self._sides[side]) < nbytes:
+            self._sides[side] = bytearray(nbytes)
+        return self._sides[side]
+
+
+_rooms: list[_Room] = []
+"""Rooms that no thread works in, kept for the next pairs: to get fresh memory takes as long as to measure.
+There are as many as threads were at work at once."""
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[_Room]:
+    """A room for one stretch."""
+    try:
+        room = _rooms.pop()  # one step, so that no other thread gets it
+    except IndexError:
+        room = _Room()
+    try:
+        yield room
+    finally:
+        _rooms.append(room)
+
+
+def _stretch(source: Source, start: int, stop: int, room: _Room, side: int) -> torch.Tensor:
+    """Elements of one side, good until other ones are put into the room."""
+    if isinstance(source, ReadSource):
+        return source.copied(start, stop, room.of(side, (stop - start) * source.dtype.itemsize))
+    return source.read(start, stop)
 
 
 def _same_bytes(golden: torch.Tensor, mine: torch.Tensor) -> bool:

@@ -59,7 +59,7 @@ class ComparisonMode(PairMode):
     @property
     def costs_by_size(self) -> bool:
         """Unless operators are computed again, or metrics of the user's."""
-        return not self.settings.replay and self._outline is None and not self.settings.metrics
+        return not self.settings.replay and not self._all_outlined and not self.settings.metrics
 
     def header(self) -> list[str]:
         """As of every mode with a plan, and that golden's dump says how to compute operators again."""
@@ -67,7 +67,9 @@ class ComparisonMode(PairMode):
         from ..reporting.wrapping import on_screen
 
         lines = super().header()
-        return lines if self._outline is None else [*lines, *on_screen([outline_line(self._outline)])]
+        if self._outline is None or not self._all_outlined:
+            return lines
+        return [*lines, *on_screen([outline_line(self._outline)])]
 
     def __getstate__(self) -> dict[str, Any]:
         """With golden's outline: who receives the mode may have no golden to read it from."""
@@ -110,21 +112,26 @@ class ComparisonMode(PairMode):
         """
         from ..diagnosis.replayed import with_replay
 
-        if self.settings.replay or self._outline is not None:
+        if self.settings.replay or self._all_outlined:
             found = self.recomputer.of_pair(number)
             return with_replay(row, found) if found.outcome or self.settings.replay else row
         if self._of_atb is None or row.verdict != "pass":
             return row
         found = self._of_atb.of_pair(number)
-        return with_replay(row, found) if found.is_beyond(DOUBTS) else row
+        return with_replay(row, found) if found.is_beyond(DOUBTS) or found.note else row
 
     @functools.cached_property
     def _of_atb(self) -> Recomputer | None:
-        return unasked_of_atb(self.settings, self.plan)
+        return unasked_of_atb(self.settings, self.plan, self._outline)
 
     @functools.cached_property
     def _outline(self) -> Outline | None:
         return outline_for(self.settings, self.plan)
+
+    @property
+    def _all_outlined(self) -> bool:
+        """Whether all modules are computed again as golden's dump outlines them."""
+        return self._outline is not None and self.plan.mine_kind == "torch"
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:

@@ -71,6 +71,13 @@ class OnNodes:
             self._mode.nodes = None
             engine.close()
 
+    @pytest.hookimpl
+    def pytest_unconfigure(self) -> None:
+        """Leave the cluster, when the reports are written: pictures may be of files on its nodes."""
+        from ..engine.ray_cluster import leave
+
+        leave()
+
 
 def pair_items(items: Sequence[pytest.Item], mode: PairMode) -> dict[int, GeneratedItem]:
     """The tests of pairs that run, by number, in their order."""
@@ -90,10 +97,12 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
 
     from ..engine.engine import Engine
     from ..engine.fleet import Fleet
+    from ..engine.patience import TaskPatience
     from ..engine.placement import Placement
     from ..engine.probing import ProbeQuestion, files_of
     from ..engine.progress import counted
-    from ..engine.ray_pool import connect
+    from ..engine.ray_cluster import joined as joined_cluster
+    from ..engine.ray_pool import RayPool
     from ..engine.work import shipped
 
     settings, plan = mode.settings, mode.plan
@@ -101,7 +110,7 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
     functions = (*settings.metrics, *([settings.model] if settings.model else ()))
     roots = tuple(root for root in (plan.golden_root, plan.mine_root) if root)
     shipment = shipped(mode, shows_tracebacks()).packed()
-    pool = connect(settings.ray_address, shipment, settings.threads or 1)
+    pool = RayPool(joined_cluster(settings.ray_address), shipment, settings.threads or 1)
     try:
         fleet = Fleet(pool, ProbeQuestion(placement.samples, roots, files_of(functions)), tell)
         fleet.start(time.monotonic())
@@ -110,7 +119,7 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
         raise
     nodes, cores = len(fleet.alive), sum(node.cpus for node in fleet.alive.values())
     said = f"acc: pairs are measured on {counted(nodes, 'node')} with {counted(cores, 'core')}"
-    return Engine(pool, fleet, placement, tell), said
+    return Engine(pool, fleet, placement, tell, TaskPatience(settings.engine_patience)), said
 
 
 class RowsOfNodes:

@@ -9,7 +9,7 @@ from ..errors import SettingsError
 from ..vocabulary import REPLAY_WORDS
 
 if TYPE_CHECKING:
-    from ..diagnosis.recomputation import Recomputer
+    from ..diagnosis.recomputation import RecomputeBudget, Recomputer
     from ..dumps.torch_outline import Outline
     from ..mapping.pair import Plan
     from ..settings import Settings
@@ -34,10 +34,11 @@ def asks_for_replay(given: Mapping[str, Any]) -> bool:
 
 
 def outline_for(settings: Settings, plan: Plan) -> Outline | None:
-    """What golden's dump outlines of its model, where nothing else was asked for; `None` where it has
-    nothing, is of several ranks, or mine is no torch dump.
+    """What golden's dump outlines of its model; `None` where it has nothing or is of several ranks, and where
+    mine has no use for it: a torch dump that a golden model was asked for, dumps of other tools.
     """
-    if settings.replay is not None or not plan.golden_kind == plan.mine_kind == "torch":
+    used = settings.replay is None if plan.mine_kind == "torch" else settings.replay != 0
+    if not used or plan.golden_kind != "torch" or plan.mine_kind not in ("torch", "atb"):
         return None
     from ..dumps import open_dump
     from ..dumps.modules import ModuleDump
@@ -48,14 +49,13 @@ def outline_for(settings: Settings, plan: Plan) -> Outline | None:
     return dump.outline(dump.ranks[0])
 
 
-def unasked_of_atb(settings: Settings, plan: Plan) -> Recomputer | None:
+def unasked_of_atb(settings: Settings, plan: Plan, outline: Outline | None) -> Recomputer | None:
     """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
     if settings.replay is not None or plan.mine_kind != "atb":
         return None
     from ..diagnosis.recomputation import RecomputeBudget
-    from ..diagnosis.recomputers import recomputer_of
 
-    return recomputer_of(plan, RecomputeBudget(UNASKED_OF_ATB, measured=True))
+    return _of_atb(plan, outline, RecomputeBudget(UNASKED_OF_ATB, measured=True))
 
 
 def check_replay(settings: Settings, plan: Plan) -> None:
@@ -83,13 +83,25 @@ def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = Non
 
     Raises `AccError` where the golden model cannot be made.
     """
-    from ..diagnosis.recomputation import RecomputeBudget
+    from ..diagnosis.recomputation import LOOKING, RecomputeBudget
     from ..diagnosis.recomputers import recomputer_of
 
+    asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
+    if plan.mine_kind == "atb":
+        return _of_atb(plan, outline, asked)
     if outline is not None:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
 
         return OutlinedRecomputer(plan, outline, RecomputeBudget(UNASKED, measured=True))
-    if not settings.replay:
-        return recomputer_of(plan)
-    return recomputer_of(plan, RecomputeBudget(settings.replay, measured=True), settings.model)
+    return recomputer_of(plan, asked, settings.model if settings.replay else "")
+
+
+def _of_atb(plan: Plan, outline: Outline | None, budget: RecomputeBudget) -> Recomputer:
+    """Who computes operators of ATB again, and holds them against golden's outline where there is one."""
+    if outline is None:
+        from ..diagnosis.recomputers import recomputer_of
+
+        return recomputer_of(plan, budget)
+    from ..diagnosis.recompute_atb_outlined import OutlinedAtbRecomputer
+
+    return OutlinedAtbRecomputer(plan, outline, budget, UNASKED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ REPORTS = ("pytest_runtest_makereport", "pytest_runtest_logreport", "pytest_repo
 """Hooks that see the report of each phase."""
 SHOW_PHASES = ("durations", "setupshow", "setuponly", "usepdb")
 """Options of pytest that want the report of each phase."""
+
+_NO_KEYWORDS: Mapping[str, Literal[1]] = {}
 
 Phase = Literal["setup", "call", "teardown"]
 
@@ -55,9 +57,10 @@ class RuntestProtocol:
         if hooks is None or not hooks.reports_once:
             return None
         _begin(item)
-        _run(item, nextitem, in_worker=hooks.in_worker)
-        if not hooks.keeps_properties:
-            item.user_properties.clear()
+        forgets = not hooks.keeps_properties
+        _run(item, nextitem, in_worker=hooks.in_worker, forgets=forgets)
+        if forgets:
+            _forget(item)
         _end(item)
         return True
 
@@ -79,7 +82,13 @@ def _end(item: pytest.Item) -> None:
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def _run(item: pytest.Item, nextitem: pytest.Item, *, in_worker: bool) -> None:
+def _forget(item: pytest.Item) -> None:
+    """Drop what only hooks and fixtures would read of a test that has run: half a kilobyte of each."""
+    item.user_properties.clear()
+    item.stash = item._store = pytest.Stash()  # two names, until pytest drops the second
+
+
+def _run(item: pytest.Item, nextitem: pytest.Item, *, in_worker: bool, forgets: bool) -> None:
     """Set up, run and tear down a test. One that passes has one report, that of its call; others have all.
 
     A report of each phase would be a third of what pytest does for a test, and pytest keeps them all. A
@@ -95,6 +104,8 @@ def _run(item: pytest.Item, nextitem: pytest.Item, *, in_worker: bool) -> None:
             teardown = _teardown(item, nextitem)
             setattr(report, LAST, teardown.excinfo is None)
             item.ihook.pytest_runtest_logreport(report=report)
+            if forgets:
+                report.keywords = _NO_KEYWORDS  # the terminal keeps reports, and reads other things of them
             if teardown.excinfo is not None:
                 _report(item, teardown)
             return

@@ -39,8 +39,13 @@ def deal(costs: Sequence[int], shards: int) -> list[int]:
 
 
 def cost_of(test: GeneratedTest) -> int:
-    """What a test costs, in bytes to be read; a missing file costs nothing (its test will say so)."""
-    return (PER_TEST if test.compares else PER_UNMAPPED) + sum(map(_size, set(test.files())))
+    """What a test costs, in bytes to be read."""
+    return (PER_TEST if test.compares else PER_UNMAPPED) + bytes_of(test)
+
+
+def bytes_of(test: GeneratedTest) -> int:
+    """The bytes of the files that a test reads; a missing one has none (its test will say so)."""
+    return sum(map(_size, set(test.files())))
 
 
 def _size(path: str) -> int:

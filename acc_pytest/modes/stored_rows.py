@@ -16,10 +16,10 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..garbage import without_collector
 from ..ids import SEPARATOR
 from ..marks import op_mark
 from ..reporting.printable import escaped, quoted
-from ..session import planning
 from .judges import Judges
 from .mode import GeneratedTest, together
 from .pairs import PairMode
@@ -89,7 +89,7 @@ class StoredRowsMode(PairMode):
 
         if dumps := [f"--acc-{side}" for side in ("golden", "mine", "noise") if side in given]:
             raise AccError(f"--acc-from-rows judges without dumps; leave {' and '.join(dumps)} out")
-        with planning.without_collector():
+        with without_collector():
             stored = stored_run([read_rows(path) for path in given["from_rows"]])
         metrics = dict.fromkeys((*stored.metrics, *given.get("metrics", ())))
         values = {**options.of(given), "metrics": metrics}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SettingsError
+from ..tensors.stores.address import path_on_disk
 from ..vocabulary import DEFAULT_STANDARD, DUMPED, SECOND_DEVICE
 from .select import ids_from, names_from
 
@@ -38,15 +39,18 @@ class OpcheckSettings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> OpcheckSettings:
-        """Settings from option values by field. Raises `SettingsError` naming the option."""
+        """Settings from option values by field.
+
+        Raises `SettingsError` naming the option, `DumpError` for what lies in a store.
+        """
         get = values.get
         settings = cls(
-            sources=tuple(get("opcheck", ())),
-            input=get("opcheck_input", ""),
+            sources=tuple(map(path_on_disk, get("opcheck", ()))),
+            input=path_on_disk(get("opcheck_input", "")),
             ids=ids_from(get("opcheck_ids", "")),
             names=names_from(get("opcheck_opname", "")),
             standard=get("opcheck_standard", DEFAULT_STANDARD),
-            other=get("opcheck_other", ""),
+            other=path_on_disk(get("opcheck_other", "")),
             soc=get("opcheck_soc", ""),
             precision=get("precision_mode", "keep"),
             backend=get("opcheck_backend", DUMPED),

@@ -225,6 +225,11 @@ ENGINE = (
         "that cluster: HOST:PORT, ray://HOST:PORT, auto or local (default: RAY_ADDRESS, else local)",
         metavar="ADDRESS",
     ),
+    Option(
+        "engine-patience",
+        "seconds without an answer after which pairs are measured on another node (default: 300)",
+        metavar="SECONDS",
+    ),
 )
 """Where the tensors of a comparison are read."""
 

@@ -36,10 +36,12 @@ class Root:
 class Diagnosis:
     """All roots, the number of inherited failures, and how lineage was known.
 
-    Roots of what the run was fed come first; else they are in execution order.
+    Roots of what the run was fed come first; else they are in execution order. `peers` are lines on what
+    stands out among its peers in a run whose bounds all hold.
     """
 
     roots: tuple[Root, ...]
     inherited: int
     basis: str
     notes: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()

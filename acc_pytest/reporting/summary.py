@@ -25,7 +25,8 @@ class Tally:
 
     `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
     counts the tensors of which all tokens, or some, come after a tie, `replayed` those whose operator was
-    computed again or was not (`--acc-replay`), and `unreplayed` why one was not.
+    computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
+    outline is not known whole.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class Tally:
         self.after_tie: Counter[str] = Counter()
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
+        self.lacking = ""
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -46,6 +48,7 @@ class Tally:
         if row.replayed is not None:
             self.replayed[row.replayed] += 1
             self.unreplayed = self.unreplayed or str(row.context.get(f"{REPLAY}why", ""))
+            self.lacking = self.lacking or str(row.context.get(f"{REPLAY}lacking", ""))
         if not row.red:
             return
         self.red_tests.add(row.test_id)
@@ -148,7 +151,10 @@ def replayed_line(tally: Tally) -> str:
     computed, others = tally.replayed[True], tally.replayed[False]
     line = f"replay: {computed} of {computed + others} tensors of operators were computed again"
     line += ", so the run is not a success" if tally.nothing_replayed else ""
-    return _cut(f"{line}; one was not because {tally.unreplayed}" if others else line, ROOT_WIDTH)
+    line += f"; one was not because {tally.unreplayed}" if others else ""
+    if tally.lacking:
+        line += f"; only linear layers were, because golden's model cannot be made: {tally.lacking}"
+    return _cut(line, ROOT_WIDTH)
 
 
 def after_tie_line(tally: Tally) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
+from ..garbage import import_torch, without_collector
 from ..tensors.stores.address import told
 from ..tensors.stores.place import is_there
 from ..vocabulary import NO_NOISE
@@ -27,10 +25,11 @@ def make_plan(settings: Settings) -> Plan:
 
 def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
     """Both dumps, and how they are mapped. Raises `AccError`."""
-    from ..mapping.planner import plan
-    from ..tensors.header_rows import keep_headers
-
     with without_collector():
+        from ..mapping.planner import plan
+        from ..tensors.header_rows import keep_headers
+
+        import_torch(freeze=True)
         golden, mine = open_dumps(settings)
         made = plan(
             golden,
@@ -43,18 +42,6 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
     return golden, mine, made
 
 
-@contextlib.contextmanager
-def without_collector() -> Iterator[None]:
-    """Dumps and plans are a million small objects that all stay: looking for garbage doubles the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     """Golden and mine, mine read in the light of golden (for the `auto` token policy).
 
@@ -64,6 +51,11 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     from ..dumps.ranks import keep_rank
     from ..dumps.roots import Cache
 
+    if settings.engine == "ray":
+        from ..engine.cluster_hosts import reach_nodes
+        from ..engine.ray_cluster import joined
+
+        reach_nodes(lambda: joined(settings.ray_address))
     cache = Cache(settings.cache_dir, settings.cache_size)
     golden = open_dump(settings.golden, token_policy=settings.token_policy, cache=cache)
     if not settings.mine:

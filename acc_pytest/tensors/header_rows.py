@@ -1,9 +1,10 @@
 """Headers of tensors as columns of an index: what a file says of its tensors, without opening it.
 
-    h_row, h_member                the file (a row of the table) and the name inside of it, sorted
+    h_skip, h_member               the file (how many rows of the table it comes after the one before) and
+                                   the name inside of it, sorted
     h_dtype, h_payload, h_layout, h_alias   numbers of texts
     h_offset, h_nbytes, h_counted  as in `TensorHeader`
-    h_begin, h_shape               where the shape of each begins, and all shapes one after the other
+    h_dimensions, h_shape          how many dimensions each has, and all shapes one after the other
     h_members, h_texts, h_counts   the names and the texts, and how many they are
 
 Headers that hold statistics or digests are not kept: these are in texts, which are read anyway.
@@ -25,7 +26,7 @@ from .stores.table import FileTable
 
 _MOST = 2_000_000
 """Headers that a process remembers of one mirror, to be kept with it."""
-_ROWS = "h_row"
+_SKIP = "h_skip"
 
 
 class HeaderRow(NamedTuple):
@@ -43,16 +44,17 @@ class HeaderRows:
         counts = columns["h_counts"]
         self._members = names_of(columns["h_members"], int(counts[0]))
         self._texts = names_of(columns["h_texts"], int(counts[1]))
-        self._columns = {name: columns[name] for name in (_ROWS, *_NUMBERS, "h_begin", "h_shape")}
+        self._columns = {name: columns[name] for name in (*_NUMBERS, "h_shape")}
+        self._rows = np.cumsum(columns[_SKIP], dtype=np.int64)
+        self._begin = np.cumsum([0, *columns["h_dimensions"].tolist()], dtype=np.int64)
         self._check()
 
     def _check(self) -> None:
         """Raise `ValueError` where a column points outside of another, or says what no header says."""
-        columns, rows = self._columns, len(self._columns[_ROWS])
-        begin = columns["h_begin"]
-        if {columns[name].shape for name in (_ROWS, *_NUMBERS)} != {(rows,)} or begin.shape != (rows + 1,):
+        columns, rows, begin = self._columns, self._rows, self._begin
+        if {columns[name].shape for name in _NUMBERS} != {rows.shape} or len(begin) != len(rows) + 1:
             raise ValueError("its columns of headers differ in length")
-        if (np.diff(columns[_ROWS]) < 0).any() or (np.diff(begin) < 0).any() or (begin < 0).any():
+        if (np.diff(rows) < 0).any() or (np.diff(begin) < 0).any() or (begin < 0).any():
             raise ValueError("its headers are in no order")
         limits = {name: len(self._texts) for name in _TEXTS}
         limits |= {
@@ -69,12 +71,12 @@ class HeaderRows:
             raise ValueError("its headers are of no known kind")
 
     def __iter__(self) -> Iterator[HeaderRow]:
-        for number, row in enumerate(self._columns[_ROWS].tolist()):
+        for number, row in enumerate(self._rows.tolist()):
             yield HeaderRow(row, self._members[self._columns["h_member"][number]], self._header(number))
 
     def find(self, row: int, member: str) -> TensorHeader | None:
         """The header of a member of the file in a row; `None` where it is not known."""
-        rows = self._columns[_ROWS]
+        rows = self._rows
         first = int(np.searchsorted(rows, row))
         for number in range(first, len(rows)):
             if rows[number] != row:
@@ -85,7 +87,7 @@ class HeaderRows:
 
     def _header(self, number: int) -> TensorHeader:
         columns = self._columns
-        begin, end = (int(place) for place in columns["h_begin"][number : number + 2])
+        begin, end = (int(place) for place in self._begin[number : number + 2])
         return TensorHeader(
             by_name(self._texts[columns["h_dtype"][number]]),
             tuple(columns["h_shape"][begin:end].tolist()),
@@ -115,13 +117,13 @@ def columns_of(found: Iterable[HeaderRow]) -> dict[str, Column]:
         return [texts.setdefault(str(getattr(one.header, name)), len(texts)) for one in kept]
 
     columns: dict[str, Column] = {
-        _ROWS: np.array([one.row for one in kept], np.int64),
+        _SKIP: np.diff(np.array([0, *(one.row for one in kept)], np.int64)),
         "h_member": np.array([members.setdefault(one.member, len(members)) for one in kept], np.int32),
         "h_dtype": np.array([texts.setdefault(one.header.dtype.name, len(texts)) for one in kept], np.int32),
         "h_offset": np.array([one.header.offset for one in kept], np.int64),
         "h_nbytes": np.array([one.header.nbytes for one in kept], np.int64),
         "h_counted": np.array([one.header.counted for one in kept], np.bool_),
-        "h_begin": np.cumsum([0, *(len(one.header.shape) for one in kept)], dtype=np.int64),
+        "h_dimensions": np.array([len(one.header.shape) for one in kept], np.int8),
         "h_shape": np.array([size for one in kept for size in one.header.shape], np.int64),
     }
     columns |= {f"h_{name}": np.array(numbers(name), np.int32) for name in ("payload", "layout", "alias")}
@@ -169,10 +171,14 @@ def keep_headers(paths: Iterable[str]) -> None:
             save(mirror)
 
 
+def headers_of(table: FileTable) -> Iterable[HeaderRow]:
+    """The headers that a table has."""
+    return _rows_of(table) or ()
+
+
 def _take(table: FileTable, new: Mapping[tuple[int, str], TensorHeader]) -> None:
     """Put headers into the columns of their table."""
-    known = _rows_of(table)
-    headers = {(one.row, one.member): one.header for one in known or ()}
+    headers = {(one.row, one.member): one.header for one in headers_of(table)}
     headers |= new
     table.more |= columns_of(HeaderRow(row, member, header) for (row, member), header in headers.items())
     _read.pop(id(table), None)
@@ -181,7 +187,7 @@ def _take(table: FileTable, new: Mapping[tuple[int, str], TensorHeader]) -> None
 def _rows_of(table: FileTable) -> HeaderRows | None:
     if id(table) not in _read:
         try:
-            rows = HeaderRows(table.more) if _ROWS in table.more else None
+            rows = HeaderRows(table.more) if _SKIP in table.more else None
         except (KeyError, ValueError, IndexError, TypeError):
             rows = None  # a damaged column says nothing, and the files say it all
         _read[id(table)] = table, rows

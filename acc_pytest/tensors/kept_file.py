@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from .kept_index import ByteRange, kept_time, stretches
 from .stores.place import placed_at
 from .stores.sized_file import SizedFile
-from .stores.store_file import StoreFile
+
+if TYPE_CHECKING:
+    from .stores.store_file import StoreFile
 
 
 class KeptFile(SizedFile):
@@ -55,11 +57,14 @@ class KeptFile(SizedFile):
         placed = placed_at(path)
         if placed is not None and not placed.path:
             if path not in self._remote:
+                from .stores.store_file import StoreFile  # numpy is imported by those who read stores
+
                 self._remote[path] = StoreFile(placed)
             return self._remote[path].descriptor_with(offset, nbytes)
         if path not in self._open:
+            here = path if placed is None else placed.path
             try:
-                self._open[path] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._open[path] = os.open(here, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
                 raise FormatError(f"{path}: cannot be opened: {error.strerror}") from error
         return self._open[path]

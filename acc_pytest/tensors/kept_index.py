@@ -138,7 +138,12 @@ def _split(path: str) -> tuple[str, str]:
 
 def is_kept(path: str) -> bool:
     """Whether a path lies among the files that a kept dump was made of."""
-    return f"/{FILES}" in path and bool(_split(f"{path.rstrip('/')}/")[0])
+    return bool(kept_home(path))
+
+
+def kept_home(path: str) -> str:
+    """The directory of the kept dump among whose files a path lies; empty for any other path."""
+    return _split(f"{path.rstrip('/')}/")[0] if f"/{FILES}" in path else ""
 
 
 def directories_in(directory: str) -> tuple[str, ...]:

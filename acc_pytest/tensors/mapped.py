@@ -43,21 +43,34 @@ class _Watched(NamedTuple):
     size: int
 
 
+class Mapped(NamedTuple):
+    """Bytes of a file in memory: how many, from where in the file, and at which address.
+
+    `file` is which file it was, empty for one that cannot be opened again.
+    """
+
+    path: str
+    offset: int
+    nbytes: int
+    address: int = 0
+    file: tuple[int, ...] = ()
+
+
 _watched: list[_Watched] = []
-_mappings: weakref.WeakKeyDictionary[mmap.mmap, tuple[str, int]] = weakref.WeakKeyDictionary()
-"""Every mapping that a tensor holds, with its file and how long that must be."""
+_mappings: weakref.WeakKeyDictionary[mmap.mmap, Mapped] = weakref.WeakKeyDictionary()
+"""Every mapping that a tensor holds."""
 # Python names this Linux flag since 3.11 only.
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 @contextlib.contextmanager
-def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
+def opened(path: str, *, values: bool = False) -> Iterator[tuple[BinaryIO, int]]:
     """Open a regular file for unbuffered reading; gives it with its size in bytes.
 
     Raises `FormatError` for what cannot be opened and for pipes, devices and directories, on which
     a read would block or never end. A small file is read at once and kept until others were: its header and
     its values are asked for one after the other. A file of a kept dump is read from where its bytes lie; what
-    is read of one in a store is fetched first.
+    is read of one in a store is fetched first, with the heads of its neighbours unless `values` are read.
     """
     kept = stretches(path)
     if kept is not None:
@@ -67,7 +80,7 @@ def opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
     placed = placed_at(path)
     if placed is not None:
         if not placed.path:
-            with StoreFile(placed) as remote:
+            with StoreFile(placed, alone=values) as remote:
                 yield cast(BinaryIO, remote), remote.size
             return
         path = placed.path
@@ -88,7 +101,7 @@ def _content(path: str, _version: tuple[int, ...]) -> bytes:
     finally:
         os.close(descriptor)
     if len(content) < size:
-        raise _shorter(path)
+        raise became_shorter(path)
     return content
 
 
@@ -115,7 +128,8 @@ def _opened(path: str) -> tuple[int, int]:
     return descriptor, found.st_size
 
 
-def _shorter(path: str) -> FormatError:
+def became_shorter(path: str) -> FormatError:
+    """What is wrong where a file ends before its tensor, as it did not when it was opened."""
     return FormatError(f"{path}: became shorter while it was read; is a dump still being written?")
 
 
@@ -150,7 +164,7 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
     kept = stretches(path)
     if kept is not None and (found := whereabouts(kept, offset, nbytes)) is not None:
         (path, offset), kept = found, None
-    with opened(path) as (opened_file, size):
+    with opened(path, values=True) as (opened_file, size):
         file: Any = opened_file
         if offset < 0 or offset + nbytes > size:
             raise FormatError(
@@ -160,14 +174,46 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
             file.seek(offset)
             buffer = bytearray(nbytes)
             if file.readinto(buffer) != nbytes:
-                raise _shorter(path)
+                raise became_shorter(path)
             return torch.frombuffer(buffer, dtype=dtype).view(shape)
-        descriptor = file.descriptor_with(offset, nbytes) if isinstance(file, StoreFile) else file.fileno()
+        stored = isinstance(file, StoreFile)
+        descriptor = file.descriptor_with(offset, nbytes) if stored else file.fileno()
         page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         lead = offset - page
         view = _map(descriptor, lead + nbytes, page)
-        _mappings[view] = path, page + lead + nbytes
-    return torch.frombuffer(view, dtype=dtype, count=nbytes // dtype.itemsize, offset=lead).view(shape)
+        flat = torch.frombuffer(view, dtype=dtype, count=nbytes // dtype.itemsize, offset=lead)
+        which = () if stored else _which(os.fstat(descriptor))
+        _mappings[view] = Mapped(path, offset, nbytes, flat.data_ptr(), which)
+    return flat.view(shape)
+
+
+def mapping_of(tensor: torch.Tensor) -> Mapped | None:
+    """The mapping that has all of a tensor as it lies in memory, if its elements are in order there."""
+    if not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        return None
+    first, nbytes = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    for mapping in tuple(_mappings.values()):
+        if mapping.address <= first and first + nbytes <= mapping.address + mapping.nbytes:
+            return mapping
+    return None
+
+
+def opened_again(mapping: Mapped) -> int | None:
+    """A descriptor of the file of a mapping, which the caller closes; `None` where it is there no more."""
+    if not mapping.file:
+        return None
+    try:
+        descriptor, _ = _opened(on_disk(mapping.path))
+    except FormatError:
+        return None
+    if _which(os.fstat(descriptor)) == mapping.file:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _which(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def watch(tensor: torch.Tensor, path: str) -> torch.Tensor:
@@ -176,7 +222,7 @@ def watch(tensor: torch.Tensor, path: str) -> torch.Tensor:
     with contextlib.suppress(OSError):
         found = os.stat(path)
         storage = StorageWeakRef(tensor.untyped_storage())
-        _watched.append(_Watched(storage, path, (found.st_dev, found.st_ino), found.st_size))
+        _watched.append(_Watched(storage, path, _which(found), found.st_size))
     return tensor
 
 
@@ -186,18 +232,19 @@ def check_mapped() -> None:
     To touch what is no longer in a file ends the process (SIGBUS) before anybody can say which file it was. A
     file that was deleted or replaced is still there for those who have mapped it.
     """
-    for view, (path, needed) in tuple(_mappings.items()):
+    for view, mapping in tuple(_mappings.items()):
         try:
             size = view.size()
         except OSError as error:
-            raise FormatError(f"{path}: became unreadable while it was read: {error.strerror}") from error
-        _check_size(path, size, needed)
+            said = f"{mapping.path}: became unreadable while it was read: {error.strerror}"
+            raise FormatError(said) from error
+        _check_size(mapping.path, size, mapping.offset + mapping.nbytes)
     for one in _watched:
         if _is_gone(one):
             continue
         with contextlib.suppress(OSError):
             found = os.stat(one.path)
-            if (found.st_dev, found.st_ino) == one.file:
+            if _which(found) == one.file:
                 _check_size(one.path, found.st_size, one.size)
 
 

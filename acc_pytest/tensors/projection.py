@@ -8,7 +8,7 @@ Then y S = x P for every x. An error e of y shows as e S: its entries are sums o
 random signs, so that the mean of their squares is |e|^2 in expectation. With eight of them a row the relative
 standard error of |e| is 1 / sqrt(16) for one row, and 1 / sqrt(16 n) for n rows with errors of one size.
 
-The signs may never change: `NAME` goes with every stored projection.
+The signs may never change: `dumps.torch_outline.SIGNS` goes with every stored projection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import functools
 import numpy as np
 import torch
 
-NAME = "signs of splitmix64, 8"
 WIDTH = 8
 """Numbers that a row becomes."""
 _PIECE = 1 << 20

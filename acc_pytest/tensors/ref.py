@@ -41,6 +41,11 @@ class TensorRef(Location):
             return format_of(self.path).open(self, header)
 
 
+def forget_headers() -> None:
+    """Remember no header any more: most have been asked for the last time when the tests have run."""
+    _header.cache_clear()
+
+
 def readable(ref: TensorRef | None) -> TensorHeader | None:
     """What a file says of its tensor; `None` where there is none, or it cannot be read."""
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from acc_pytest.atb_cpu import FAULTS, Fault, NoProbe, Runtime
 from acc_pytest.atb_cpu.execution import Execution
@@ -22,6 +23,9 @@ INT8_KINDS = ("int8_scale",)
 """Faults that only a quantised network can have."""
 ANY_OPERATOR = ("scale", "nan", "nan_row", "row")
 """Faults that every operator can have whose first result is float; places and choices are not."""
+
+SMALL = {"norm_eps": 1e-3, "scale": 1.02, "replica": 1.02}
+"""Sizes of faults that are small."""
 
 ROWS = ("nan", "nan_row", "row")
 """Faults of one row or element, which in a key/value cache would be a place that no token has."""
@@ -113,10 +117,12 @@ def size(found: Sequence[Spot]) -> int:
     return len(found) * len(FLOAT_DTYPES) * len(STEPS)
 
 
-def sample(found: Sequence[Spot], count: int, seed: int) -> list[Case]:
+def sample(
+    found: Sequence[Spot], count: int, seed: int, sizes: Mapping[str, float] = MappingProxyType({})
+) -> list[Case]:
     """At least `count` runs of the grid: as many for each fault, spread over the networks that can have it.
 
-    The same seed gives the same runs.
+    The same seed gives the same runs. `sizes` are those of faults that have another than their usual one.
     """
     chooser = random.Random(seed)
     kinds = list(dict.fromkeys(spot.kind for spot in found))
@@ -131,7 +137,8 @@ def sample(found: Sequence[Spot], count: int, seed: int) -> list[Case]:
         chooser.shuffle(order)
         for name in itertools.islice(itertools.cycle(order), each):
             spot = chooser.choice(by_network[name])
-            fault = Fault(kind, spot.layer, spot.operator, chooser.choice(STEPS))
+            step = chooser.choice(STEPS)
+            fault = Fault(kind, spot.layer, spot.operator, step, sizes.get(kind))
             network = NETWORKS.get(name, INT8)
             setting = Setting(network.golden, chooser.choice(FLOAT_DTYPES), LAYERS, chooser.choice(SEEDS))
             cases.append(Case(name, setting, spot.ranks, fault))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,15 +19,15 @@ from typing import Any, TypeVar
 import torch
 
 from acc_pytest.atb_cpu import NoProbe, Runtime
-from acc_pytest.config_file import find_config, read_config
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.probes import probes_of
-from acc_pytest.diagnosis.run import run
+from acc_pytest.diagnosis.run import diagnose
 from acc_pytest.diagnosis.summary import root_lines
-from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.planner import plan
+from acc_pytest.modes.comparison import ComparisonMode
+from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from acc_pytest.vocabulary import NO_NOISE
 
 from .grid import Case
 from .networks import INT8, NETWORKS, Golden, Goldens, Network, make, mine
@@ -113,10 +113,8 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
     """Make two dumps, compare all their pairs, and say where it starts; the dump of mine is removed."""
     started = time.perf_counter()
     faulty = write_mine(case, goldens, directory)
-    golden = open_dump(str(goldens.of(case.setting).path))
-    mapped = plan(golden, open_dump(str(directory), other=golden))
-    rules = tuple(read_config(find_config(_network(case).config)).rules)
-    rows, diagnosis = run(mapped, lambda _: Judge(rules))
+    options: dict[str, Any] = {"golden": str(goldens.of(case.setting).path), "mine": str(directory)}
+    rows, diagnosis = judged({**options, "noise": NO_NOISE, "config": (_network(case).config,)})
     shutil.rmtree(directory)
     failing = sum(row.red or row.verdict == "inherited" for row in rows)
     return Outcome(
@@ -131,6 +129,19 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
         void=case.fault is not None and not failing and _changes_nothing(case, goldens),
         seconds=time.perf_counter() - started,
     )
+
+
+def judged(options: Mapping[str, Any]) -> tuple[list[Row], Diagnosis]:
+    """The rows of all pairs with their causes, and what the whole run says: those of the mode of pytest that
+    these values of options open, so that verdicts are those that a user gets."""
+    mode = ComparisonMode.opened(options)
+    assert mode is not None
+    assert mode.plan is not None
+    judge = Judge(mode.settings.rules, standard=mode.judges.standard)
+    rows = [
+        mode.compared(pair, number, pair.id, lambda: judge) for number, pair in enumerate(mode.plan.pairs)
+    ]
+    return diagnose(mode.plan, rows, mode.recomputer)
 
 
 def _changes_nothing(case: Case, goldens: Goldens) -> bool:

@@ -40,6 +40,7 @@ AMOUNTS = {
     "replica": (1.02,),
     "norm_eps": (1e-3, 1e-4),
     "rope_base": (1.02, 1.1),
+    "softmax_scale": (1.3, 2.0),
     "int8_scale": (1.2, 1.4),
 }
 """Faults of the stand-in that have a size, and which."""

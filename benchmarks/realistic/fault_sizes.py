@@ -67,6 +67,8 @@ class Bench:
         right = _result(self.exact.get_submodule(path), seen.given)
         golden = self._seen(self.golden, path).made
         there, alone = _distance(golden, seen.made), _distance(right, seen.made)
+        if not there or not alone:
+            return None  # nothing is rounded there, so that a fault has no size
 
         def effect(amount: float) -> float:
             wrong = copy.deepcopy(self.exact.get_submodule(path))
@@ -77,7 +79,7 @@ class Bench:
         if spoiling.size:
             amount = fitted(lambda tried: effect(tried) / there, spoiling.size, fault)
         made = effect(amount)
-        return Placed(path, amount, made / there, made / alone) if there and alone else None
+        return Placed(path, amount, made / there, made / alone)
 
     def spot(self, module: Any, spoiling: Spoiling, amount: float) -> Spot:
         dtype = getattr(torch, self.setting.mine.dtype)

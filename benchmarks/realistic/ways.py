@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from detecting.runs import judged
+
 from acc_pytest.diagnosis.recomputation import LOOKING
-from acc_pytest.diagnosis.run import diagnose
-from acc_pytest.judging.judges import Judge
-from acc_pytest.modes.comparison import ComparisonMode
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
 from acc_pytest.vocabulary import NO_NOISE
@@ -38,14 +37,7 @@ class Dumps:
 
     def judged(self, way: str) -> tuple[list[Row], Diagnosis]:
         """The rows of all pairs with their causes, and what the whole run says."""
-        mode = ComparisonMode.opened(self._options(way))
-        assert mode is not None
-        assert mode.plan is not None
-        judge = Judge(mode.settings.rules, standard=mode.judges.standard)
-        rows = [
-            mode.compared(pair, number, pair.id, lambda: judge) for number, pair in enumerate(mode.plan.pairs)
-        ]
-        return diagnose(mode.plan, rows, mode.recomputer)
+        return judged(self._options(way))
 
     def _options(self, way: str) -> Mapping[str, Any]:
         """The values of the options, by the names of their fields."""

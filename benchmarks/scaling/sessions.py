@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -18,6 +19,8 @@ VARIABLE = "SCALE_STARTED_BY"
 """What all processes that this one starts have in their environment, those of its cluster as well."""
 MARK = f"{VARIABLE}={uuid.uuid4().hex}".encode()
 os.environ[VARIABLE] = MARK.decode().partition("=")[2]
+OURS = "SCALE_SESSION"
+"""What a session and the processes that it starts itself have there besides."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _LOOK = 0.1
 AT_TEST = "SCALE_AT_TEST"
@@ -97,7 +100,9 @@ def session(home: Path, golden: Path, mine: Path, *words: str) -> Took:
     command += [f"--acc-mine={mine}", "--acc-csv=rows.csv", *words]
     with counted_processors() as used:
         begun = time.monotonic()
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, env=os.environ.copy())
+        done = subprocess.run(
+            command, cwd=work, capture_output=True, text=True, env={**os.environ, OURS: "1"}
+        )
         wall = time.monotonic() - begun
     if done.returncode:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
@@ -113,18 +118,21 @@ def session(home: Path, golden: Path, mine: Path, *words: str) -> Took:
 
 @contextlib.contextmanager
 def counted_processors() -> Iterator[dict[int, float]]:
-    """Seconds of user and system time of each process that this one has started, directly or not, complete
-    afterwards: those of a cluster that runs already too, as far as they fall into this time.
+    """Seconds of user and system time, complete afterwards: by process those of a cluster that runs already,
+    as far as they fall into this time, and (as 0) those of all that this one has started and waited for.
 
     Nobody waits for the processes of a cluster, so they are looked at now and then while they live.
     """
-    before = seconds_of_all()
+    before, waited = seconds_of_cluster(), _waited_for()
     used: dict[int, float] = {}
     ended = threading.Event()
 
+    def look() -> None:
+        used.update((number, now - before.get(number, 0.0)) for number, now in seconds_of_cluster().items())
+
     def watch() -> None:
         while not ended.wait(_LOOK):
-            used.update((number, now - before.get(number, 0.0)) for number, now in seconds_of_all().items())
+            look()
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -133,14 +141,22 @@ def counted_processors() -> Iterator[dict[int, float]]:
     finally:
         ended.set()
         thread.join()
+        look()
+        used[0] = _waited_for() - waited
 
 
-def seconds_of_all() -> dict[int, float]:
-    """What each process that carries our mark has used so far."""
+def _waited_for() -> float:
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
+
+
+def seconds_of_cluster() -> dict[int, float]:
+    """What each process that carries our mark, and is of no session, has used so far."""
     found = {}
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):
-            if MARK not in Path("/proc", process, "environ").read_bytes() or int(process) == os.getpid():
+            variables = Path("/proc", process, "environ").read_bytes().split(b"\0")
+            if MARK not in variables or f"{OURS}=1".encode() in variables or int(process) == os.getpid():
                 continue
             words = Path("/proc", process, "stat").read_bytes().rpartition(b")")[2].split()
             found[int(process)] = (int(words[11]) + int(words[12])) / _TICK

@@ -61,11 +61,42 @@ def test_small_tensors_are_whole_and_linear_layers_projected(tmp_path: Path) -> 
     }
     assert found.outputs == {"root.up": 48, "root.gate": 4, "root.head": 40}
     assert found.projections.keys() == found.outputs.keys()
+    assert found.numbers == {"root.embed": {"norm_type": 2.0}, "root.norm": {"eps": 1e-05}}
     assert torch.equal(found.weights["root.gate.weight"].open(), mixed.gate.weight.detach())
     for name, linear in (("root.up", mixed.up), ("root.head", mixed.head)):
         assert torch.equal(found.projections[name].open(), projection(linear.weight))
     assert not found.model
     assert not found.config
+
+
+class Reading(nn.Module):
+    """The code of `reads` multiplies by the weight of a layer that it never calls; `idle` does not run."""
+
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.called, self.read = nn.Linear(32, 48), nn.Linear(48, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.called(x) @ self.read.weight.T
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.reads, self.idle = nn.Embedding(40, 32), self.Reads(), self.Reads()
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.reads(self.embed(ids))
+        return result
+
+
+def test_a_weight_that_another_module_reads_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Reading()
+    found = outlined(model, tmp_path / "whole")
+    assert [name for name in found.weights if name.endswith("weight")] == ["root.reads.read.weight"]
+    assert torch.equal(found.weights["root.reads.read.weight"].open(), model.reads.read.weight.detach())
+    monkeypatch.setattr(module, "_MOST_READ", 48 * 32 - 1)
+    found = outlined(model, tmp_path / "left out")
+    assert not [name for name in found.weights if name.endswith("weight")]
 
 
 def test_it_is_that_of_the_first_step_and_of_each_dump(tmp_path: Path) -> None:

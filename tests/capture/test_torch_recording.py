@@ -18,6 +18,7 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.modules import ModuleDump
 from acc_pytest.errors import CaptureError
 
 from .models import Raises, Stack, entries, files, tensor
@@ -435,3 +436,44 @@ def test_the_report_counts_what_was_written(tmp_path: Path) -> None:
     assert len(skipped) + len(files(handle.dump_path, 1)) == len(files(handle.dump_path, 0))
     assert str(handle.dump_path) in repr(handle)
     assert f"{len(skipped)} tensors were not saved" in open_dump(str(handle.dump_path)).notes[-1]
+
+
+class Inner(nn.Module):
+    """A language model whose embedding others call too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.head(x)
+        return made
+
+
+class Outer(nn.Module):
+    """Calls the embedding of its language model, then its tower, then the language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower, self.inner = nn.Sequential(nn.Linear(4, 4)), Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.inner(self.inner.embed(x) + self.tower(x))
+        return made
+
+
+def test_a_module_that_is_called_from_elsewhere_ran_there(tmp_path: Path) -> None:
+    model = Outer()
+    with torch.no_grad(), register_hook(model, DumpConfig(tmp_path)) as handle:
+        model(torch.ones(2, 4))
+    dump = open_dump(str(handle.dump_path))
+    assert isinstance(dump, ModuleDump)
+    calls = {event.call.node.path: event.call.inside for event in dump.calls(dump.steps[0]).events}
+    inside = {path: around.node.path for path, around in calls.items() if around is not None}
+    assert inside == {
+        "root.inner.embed": "root",
+        "root.tower": "root",
+        "root.tower.0": "root.tower",
+        "root.inner": "root",
+        "root.inner.head": "root.inner",
+    }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from acc_pytest.diagnosis.accumulation import Accumulation
 from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import Recomputation
+from acc_pytest.diagnosis.relative_errors import RelativeErrors
 from acc_pytest.mapping.pair import Plan
+from acc_pytest.tensors.ref import TensorRef
 
 from .plans import plan_of, row_of
 
@@ -84,6 +88,64 @@ def test_an_operator_that_could_not_be_computed_may_be_off_by_what_one_operator_
     assert not explained(plan, "rwrr", near="1")
 
 
+def with_error(number: int, error: float, replayed: str = "", **how: Any) -> PairState:
+    return replace(
+        state(number, replayed, failing=error > 0.05), relative=RelativeErrors(array("f", [error] * 7)), **how
+    )
+
+
+@pytest.mark.parametrize(("error", "explains"), [(0.19, True), (0.21, False)])
+def test_what_could_not_be_computed_may_be_as_far_off_as_its_inputs_explain(
+    plan: Plan, error: float, explains: bool
+) -> None:
+    """Four times, of a pair that passes as of one that fails; and what is below it is explained as well."""
+    above = [with_error(0, 0.001, "right"), with_error(1, 0.049, "right")]
+    own = with_error(2, error)
+    found = Accumulation(plan, [*above, own, with_error(3, 0.3, "right")].__getitem__, right)
+    assert found.explains(own) is explains
+    assert found.explains(with_error(3, 0.3, "right")) is explains
+
+
+def right(_: int) -> Recomputation:
+    return Recomputation("right")
+
+
+@pytest.fixture
+def chosen(plan: Plan) -> Plan:
+    """The second pair is what a router chose."""
+    refs = (TensorRef("chosen.pth"),)
+    pair = plan.pairs[1]
+    golden, mine = replace(pair.golden, chosen_from=refs), replace(pair.mine, chosen_from=refs)
+    return replace(plan, pairs=(plan.pairs[0], replace(pair, golden=golden, mine=mine), *plan.pairs[2:]))
+
+
+def test_another_choice_makes_other_shapes(chosen: Plan) -> None:
+    """The rows of an expert are as many as tokens chose it: a choice that rounding made explains that."""
+    other = replace(state(2, "", failing=False), compared=False, shapes_differ=True)
+    for outcome, fails, explains in (("right", True, True), ("wrong", True, False), ("right", False, False)):
+        choice = state(1, outcome, failing=fails)
+        states = [state(0, "right", failing=False), choice if fails else replace(choice, level=0.0), other]
+        assert Accumulation(chosen, states.__getitem__, right).explains(other) is explains, (outcome, fails)
+
+
+def test_below_another_choice_a_typical_row_tells(chosen: Plan) -> None:
+    """The rows of some tokens are those of other experts."""
+    for typical, explains in ((0.001, True), (0.5, False)):
+        errors = RelativeErrors(array("f", [0.5, typical, *[0.5] * 5]), frozenset({0, 1}))
+        own = replace(with_error(2, 0.5), relative=errors)
+        states = [with_error(0, 0.001, "right"), with_error(1, 0.06, "right"), own]
+        states[1] = replace(states[1], relative=RelativeErrors(array("f", [0.001] * 7)))
+        assert Accumulation(chosen, states.__getitem__, right).explains(own) is explains
+
+
+def test_what_comes_wholly_after_a_tie_passes_and_needs_no_explanation(plan: Plan) -> None:
+    states = [state(number, "right", failing=number == 3) for number in range(4)]
+    states[2] = state(2, "", failing=False)
+    assert not Accumulation(plan, states.__getitem__, right).explains(states[3])
+    states[2] = replace(states[2], after_tie=True)
+    assert Accumulation(plan, states.__getitem__, right).explains(states[3])
+
+
 def test_what_an_earlier_run_found_stands(plan: Plan) -> None:
     last = replace(state(3, "right", failing=True), accumulated=True)
     assert Accumulation(plan, {3: last}.get, lambda _: Recomputation()).explains(last)
@@ -96,3 +158,17 @@ def test_one_operator_in_bfloat16_is_off_by_8_u_at_most(error: float, near: bool
     row = replace(row, golden=sides[0], mine=sides[1], metrics={"relative_euclidean_distance": error})
     assert PairState.of(row, 1).near is near
     assert not PairState.of(replace(row, verdict="fail"), 1).near
+
+
+def test_other_rows_below_a_tie_do_not_hide_what_is_above_a_failure(chosen: Plan) -> None:
+    """A choice that differs and passes explains rows of a pair that passes; one that fails was judged without
+    them."""
+    rows = RelativeErrors(array("f", [0.2, 0.002, 1.0, *[0.2] * 4]), frozenset())
+    for fails in (False, True):
+        states = [
+            with_error(0, 0.001, "right"), with_error(1, 0.001, "right"), state(2, "", failing=fails),
+            with_error(3, 0.06, "right"),
+        ]  # fmt: skip
+        beyond = frozenset({2}) if fails else frozenset()
+        states[2] = replace(states[2], relative=replace(rows, beyond=beyond))
+        assert Accumulation(chosen, states.__getitem__, right).explains(states[3]) is not fails

@@ -14,8 +14,10 @@ from torch import nn
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.diagnosis.golden_model.caches import (
     KeyValue,
+    States,
     cache_argument,
     cache_for,
+    continues,
     filled_cache,
     left_by,
 )
@@ -26,7 +28,7 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ref import TensorRef
 from tests.e2e.replay_models import make_llama
-from tests.newer import caches_have_layers
+from tests.newer import caches_have_layers, hybrid_caches_have_layers
 
 transformers = pytest.importorskip("transformers")
 
@@ -132,6 +134,61 @@ def test_without_the_step_before_a_cache_is_not_known(steps: Path) -> None:
     assert not [one for one in found.values() if one.outcome == "wrong"]
 
 
+def make_hybrid() -> nn.Module:
+    """A recurrent layer and one that attends, with weights that bfloat16 holds exactly."""
+    torch.manual_seed(5)
+    config = transformers.JambaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, attn_layer_period=2, attn_layer_offset=1, num_experts=1, mamba_d_state=4,
+        mamba_dt_rank=4,
+    )  # fmt: skip
+    model: nn.Module = transformers.JambaForCausalLM(config).eval()
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    return model
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.1])
+def test_the_states_of_a_recurrence_go_on_too(tmp_path: Path, scale: float) -> None:
+    """A step that begins with a wrong state of its own is told from one that begins with golden's."""
+    hybrid_caches_have_layers()
+    for name in ("golden", "mine"):
+        model = make_hybrid() if name == "golden" else make_hybrid().to(torch.bfloat16)
+        with torch.no_grad(), register_hook(model, DumpConfig(tmp_path / name, range(2))):
+            past = model(IDS, use_cache=True).past_key_values
+            if name == "mine":
+                past.layers[0].recurrent_states[0].mul_(scale)
+            model(IDS[:, 1:2], past_key_values=past, use_cache=True)
+    pairs = plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine"))).pairs
+    recomputer = TorchRecomputer(str(tmp_path / "mine"), pairs, make_hybrid(), LOOKING)
+    found = {
+        (int(pair.step), pair.mine.node.removeprefix("root.model.layers."), pair.mine.slot): one
+        for number, pair in enumerate(pairs)
+        if not pair.fed and (one := recomputer.of_pair(number))
+    }
+    state = (1, "0.mamba", "output[cache_params][recurrent_states][0]")
+    assert state in found, list(found)
+    wrong = {where for where, one in found.items() if one.outcome == "wrong"}
+    assert wrong == ({state} if scale != 1.0 else set()), {where: found[where] for where in wrong}
+    assert not [where for where, one in found.items() if not one.outcome]
+
+
+def test_recurrent_layers_alone_continue_where_their_convolutions_moved_on(tmp_path: Path) -> None:
+    names = iter(range(100))
+
+    def states(*inputs: float) -> States:
+        file = tmp_path / f"{next(names)}.pth"
+        torch.save(torch.tensor([inputs]), file)
+        return States(TensorRef(str(file)), TensorRef(str(file)))
+
+    before = {"a": states(0.0, 1.0, 2.0)}
+    assert continues(before, {"a": states(1.0, 2.0, 3.0)})
+    assert not continues(before, {"a": states(5.0, 2.0, 3.0)})
+    assert not continues(before, {"b": states(1.0, 2.0, 3.0)})
+    assert not continues(before, {})
+    assert not continues({}, before)
+
+
 def test_what_a_step_left_are_the_keys_and_values_of_caches() -> None:
     key, value = TensorRef("key"), TensorRef("value")
 
@@ -142,6 +199,8 @@ def test_what_a_step_left_are_the_keys_and_values_of_caches() -> None:
     assert left(("past_key_values", "key"), ("past_key_values", "value")) == ["root.attn"]
     assert left(("states", "key"), ("states", "value")) == [], "no cache"
     assert left(("past_key_values", "key")) == [], "no values"
+    assert left(("cache_params", "conv_states", 0), ("cache_params", "recurrent_states", 0)) == ["root.attn"]
+    assert left(("cache_params", "conv_states", 0), ("cache_params", "recurrent_states", 1)) == []
     assert left(("past_key_values", 0, "key"), ("past_key_values", 0, "value")) == []
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
+from acc_pytest.diagnosis.inheritance import RATE, Inheritance
 from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.diagnosis.relative_errors import JUMP
 from acc_pytest.mapping.pair import Gap, Plan
 from acc_pytest.reporting.row import Cause
 

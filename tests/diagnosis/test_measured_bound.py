@@ -74,6 +74,61 @@ def test_rows_are_those_of_the_last_dimension() -> None:
     assert (said.outcome, said.why[:39]) == ("wrong", "1 of 64 rows are wrong; row [5, 1] is 0")
 
 
+@pytest.mark.parametrize(("scale", "said"), [(1.002, "too large"), (0.998, "too small")])
+def test_a_result_that_is_two_thousandths_off_is_seen_by_its_bias(scale: float, said: str) -> None:
+    """Its error is 1.6 times the noise of bfloat16, u / sqrt(6), and within twice that."""
+    found = judged((FINE * scale).bfloat16())
+    assert found.outcome == "wrong"
+    assert found.error is not None
+    assert found.allowed is not None
+    assert found.error < found.allowed
+    assert found.bias == pytest.approx(scale - 1, abs=4 * 2**-8 / math.sqrt(3 * FINE.numel()))
+    assert said in found.said
+
+
+def test_a_head_that_is_one_percent_off_is_named_by_its_channels() -> None:
+    """Of the whole it is a sixteenth of a percent, less than u/4 in bfloat16."""
+    mine = FINE.clone()
+    mine[:, 32:40] *= 1.01
+    found = judged(mine.bfloat16())
+    assert found.outcome == "wrong"
+    assert found.bias is not None
+    assert found.bias_allowed is not None
+    assert found.bias < found.bias_allowed
+    assert found.said.startswith("channels 32 to 39 are 0.01")
+
+
+def test_rounding_to_zero_is_seen_by_its_bias() -> None:
+    """What is cut off is up to 2u of a value, half of it on average, so that a mean of 0.7u is missing."""
+    towards_zero = (FINE.float().view(torch.int32) & -65536).view(torch.float32).bfloat16()
+    found = judged(towards_zero)
+    assert found.outcome == "wrong"
+    assert "too small" in found.said
+
+
+def test_what_the_other_computation_has_of_a_bias_mine_may_have_too() -> None:
+    assert judged((FINE * 1.002).bfloat16(), rounded=(FINE * 1.002).bfloat16()).outcome == "right"
+
+
+def test_one_percent_beside_a_row_whose_rounding_is_all_of_the_noise_is_seen() -> None:
+    """The first row is 1,000 times the others, and what its halves cancel makes 4 % of noise there."""
+    fine = FINE.clone()
+    fine[0] *= 1e3
+    rounded = fine.clone()
+    draw = torch.Generator().manual_seed(2)
+    rounded[0] *= 1 + 0.04 * torch.randn(FINE.shape[1], generator=draw, dtype=torch.float64)
+    mine = fine + 0.01 * torch.randn(FINE.shape, generator=draw, dtype=torch.float64) * fine.abs()
+    mine[0] = fine[0]
+    found = held(
+        Twice(fine, torch.cat([rounded[:1], fine[1:].bfloat16()]).double(), "told how"), mine.bfloat16()
+    )
+    assert found.outcome == "wrong"
+    assert found.error is not None
+    assert found.allowed is not None
+    assert found.error < found.allowed
+    assert found.said.startswith("a typical row is 0.0")
+
+
 def test_where_the_other_computation_overflows_the_derived_bound_stands() -> None:
     found = judged(FINE.bfloat16(), rounded=torch.full_like(ROUNDED, math.inf))
     assert found.outcome == "right"

@@ -109,6 +109,28 @@ def test_a_zeroed_row_beside_a_massive_one_is_named(layer: Layer) -> None:
     assert "1 of 24 rows are wrong; row [1, 3]" in found.said
 
 
+def test_one_percent_beside_a_massive_row_is_seen(layer: Layer) -> None:
+    """The norm of all is that of one row: 8 numbers, which scatter so much that 1 % is within their bound."""
+    layer.given[0, 0] *= 1000
+    found = layer.judged((layer.right * 1.01).bfloat16())
+    assert found.outcome == "wrong"
+    assert found.error is not None
+    assert found.allowed is not None
+    assert found.error < found.allowed
+    assert found.said.startswith("a typical row is 0.01")
+
+
+def test_a_bias_of_two_thousandths_is_seen(layer: Layer) -> None:
+    """400 rows of 8 numbers: 4 standard errors of their median are 0.0004, u/4 is 0.001. Its error is 1.6
+    times the noise."""
+    draw = torch.Generator().manual_seed(6)
+    layer.given = torch.randn(400, FEATURES, generator=draw).bfloat16().double()
+    assert layer.judged(layer.right.bfloat16()).outcome == "right"
+    found = layer.judged((layer.right * 1.002).bfloat16())
+    assert found.outcome == "wrong"
+    assert "too large" in found.said
+
+
 def test_of_a_large_layer_a_sample_of_the_rows_is_judged(layer: Layer) -> None:
     """A third of the elements is allowed, so that every third row is looked at. The first becomes massive."""
     most = ROWS * (FEATURES + OUTPUTS) // 3

@@ -161,6 +161,8 @@ def test_linear_layers_are_judged_where_the_model_cannot_be_made(
     found = dumps.found(other, mine)
     assert outcomes(found, "right") == set(filter(is_linear, found))
     assert not outcomes(found, "wrong")
+    (why,) = {one.lacking for one in found.values() if one.outcome}
+    assert why.startswith(("transformers 4", "transformers 5", "its configuration has", "making "))
 
 
 def is_linear(name: str) -> bool:
@@ -174,3 +176,43 @@ def test_a_damaged_outline_says_nothing_and_loses_nothing(
     (other / "model_outline.pt").write_bytes((golden / "model_outline.pt").read_bytes()[:3000])
     found = dumps.found(other, mine)
     assert outcomes(found, "") == found.keys()
+
+
+class Sharded:
+    """A dump of mine as two ranks have it: queries by columns, the last product of each MLP by rows."""
+
+    def __init__(self, mine: Path, where: Path) -> None:
+        run = where / mine.parents[1].name
+        for rank in range(2):
+            home = run / mine.parent.name / f"cpu_{rank + 1}"
+            shutil.copytree(mine, home)
+            manifest = json.loads((home / "manifest.json").read_text())
+            manifest["process"] = {**(manifest.get("process") or {}), "rank": rank}
+            (home / "manifest.json").write_text(json.dumps(manifest))
+        self.root = run
+        self.homes = sorted((run / mine.parent.name).iterdir())
+
+    def replace(self, name: str, tensors: list[torch.Tensor]) -> None:
+        for home, tensor in zip(self.homes, tensors):
+            torch.save(tensor.clone(), home / "0" / name)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.02])
+def test_layers_over_ranks_are_held_to_golden_whole(
+    dumps: Dumps, golden: Path, mine: Path, tmp_path: Path, factor: float
+) -> None:
+    sharded, weights = Sharded(mine, tmp_path), network()
+    for layer in range(2):
+        query = f"root.model.layers.{layer}.self_attn.q_proj/output.pth"
+        sharded.replace(query, list(torch.load(mine / "0" / query).chunk(2, -1)))
+        down = f"root.model.layers.{layer}.mlp.down_proj"
+        given = torch.load(mine / "0" / down / "input_0.pth").chunk(2, -1)
+        columns = weights.get_submodule(down.removeprefix("root.")).weight.detach().double().chunk(2, 1)
+        parts = [(x.double() @ w.T * factor**layer).bfloat16() for x, w in zip(given, columns)]
+        sharded.replace(f"{down}/input_0.pth", list(given))
+        sharded.replace(f"{down}/output.pth", parts)
+    found = dumps.found(golden, sharded.root)
+    assert found["self_attn.q_proj"].outcome == found["self_attn.q_proj.2"].outcome == "right"
+    assert found["mlp.down_proj"].outcome == "right"
+    assert found["mlp.down_proj.2"].outcome == ("right" if factor == 1.0 else "wrong")
+    assert "by a projection of golden's weight" in found["mlp.down_proj.2"].reason

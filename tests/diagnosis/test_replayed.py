@@ -118,7 +118,10 @@ def test_rows_without_replay_know_what_looking_for_their_cause_found() -> None:
 def test_accumulated_rounding_passes_and_says_what_failed() -> None:
     row = replace(ROW, verdict="fail", checks=(BELOW, ABOVE), reasons=("far off",), notes=("seen",))
     assert may_accumulate(row)
-    why = "rounding that has accumulated: each operator up to here is right on its own inputs"
+    why = (
+        "rounding that has accumulated: each operator up to here is right on its own inputs, "
+        "or no further off than these explain"
+    )
     passed = as_accumulated(row)
     assert (passed.verdict, passed.reasons, passed.notes) == ("pass", (), ("seen", why))
     assert passed.sentence == f"{why}; relative_l2 is not <= 0.1"
@@ -126,6 +129,16 @@ def test_accumulated_rounding_passes_and_says_what_failed() -> None:
         shown(row)[0], ("relative_l2", 0.3, math.inf, False, True, f"{why} (else <= 0.1)"),
     ]  # fmt: skip
     assert as_accumulated(ROW).sentence == why
+
+
+def test_tensors_of_other_tokens_are_not_judged() -> None:
+    row = replace(ROW, verdict="incomparable", sentence="other shapes", reasons=("other shapes",))
+    assert not may_accumulate(row)
+    row = replace(row, shapes_differ=True)
+    assert may_accumulate(row)
+    tie = as_accumulated(row)
+    assert (tie.verdict, tie.reasons, tie.red) == ("tie", ("other shapes",), False)
+    assert tie.sentence == "other shapes: a choice above differs by rounding that has accumulated"
 
 
 def test_what_a_gate_found_is_no_rounding() -> None:

@@ -52,6 +52,16 @@ def test_a_root_says_how_many_inherit_how_much_it_grows_and_what_it_explains() -
     assert "explains 100% of the error of Op_3" in root.sentence
 
 
+def test_the_row_of_a_pair_has_one_state_and_no_other_row_has_it() -> None:
+    first, second = row_of(0, 0.5, 0), row_of(1, 2.0, 0)
+    state = PairState.of(first, 0)
+    assert PairState.of(first, 0) is state
+    assert PairState.of(first, 7).number == 7
+    assert PairState.of(second, 1).failing
+    assert PairState.of(first, 0) == state
+    assert PairState.of(replace(first, verdict="fail"), 0).failing
+
+
 def test_a_root_that_nothing_inherits_from_does_not_grow() -> None:
     [root] = diagnosed(CHAIN, {0: 0.1, 3: 4.0}, {3: "wrong"}).roots
     assert (root.inherited, root.amplification, root.share) == (0, None, 1.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from acc_pytest.dumps.torch_manifest import FORMAT as MANIFEST
 from acc_pytest.errors import AccError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.api import save_torch_data
+from acc_pytest.tensors.stores import mirror
 from acc_pytest.tensors.stores.address import Places
+from acc_pytest.tensors.stores.mirror import INDEX, MIRRORS
 from acc_pytest.tensors.stores.place import shown_at
 from tests.each_case import check_each
 from tests.shared_directory import made_once
@@ -119,6 +123,21 @@ def test_hosts_that_count_alike_are_told_apart_by_a_list(
     mine = open_dump(str(listed), cache=cache, other=golden)
     assert [rank.name for rank in mine.ranks] == ["0_5001", "1_5002"]
     check_equal(two_ranks, mine)
+
+
+def test_indexes_of_mirrors_that_nobody_used_for_long_are_removed(
+    two_ranks: DemoPaths, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_known", {})
+    old, recent = (tmp_path / "cache" / MIRRORS / name / INDEX for name in ("old", "recent"))
+    for index, days in ((old, 31), (recent, 29)):
+        index.parent.mkdir(parents=True)
+        index.touch()
+        os.utime(index, (time.time() - days * 86400,) * 2)
+    open_dump(split(two_ranks.mine, tmp_path), cache=cache)
+    assert recent.exists()
+    assert not old.parent.exists()
+    assert len(os.listdir(recent.parents[1])) == 2
 
 
 def torch_host(home: Path, folder: str, rank: int | None) -> str:

@@ -353,9 +353,9 @@ def test_a_field_of_an_entry_that_no_tensor_can_have_counts_as_not_there(
 @pytest.mark.parametrize(
     ("said", "kept"), [(["root", 3, "root.x"], ("root", "root.x")), ("root", ()), ({}, ())]
 )
-def test_the_order_of_beginning_is_a_list_of_names(
+def test_the_orders_of_beginning_and_end_are_lists_of_names(
     tmp_path: Path, said: list[str | int] | str | dict[str, Any], kept: tuple[str, ...]
 ) -> None:
-    process_manifest(tmp_path, started=said)
-    assert step_manifest(str(tmp_path)).started == kept
+    process_manifest(tmp_path, started=said, order=said)
+    assert step_manifest(str(tmp_path)).started == step_manifest(str(tmp_path)).ended == kept
     assert step_manifest(str(tmp_path / "none")).started == ()

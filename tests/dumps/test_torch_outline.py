@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.dumps.torch_outline import Outline, outline_of
-from acc_pytest.tensors.projection import NAME
+from acc_pytest.dumps.torch_outline import SIGNS, Outline, outline_of
 from acc_pytest.tensors.ref import TensorRef
 
 SOUND: dict[str, Any] = {
     "format": "acc_pytest model outline",
     "schema": 1,
-    "projection": NAME,
+    "projection": SIGNS,
     "model": "LlamaForCausalLM",
     "config": {"hidden_size": 8},
     "tensors": ["weight root.norm.weight", "projection root.head"],
     "outputs": {"root.head": 40},
+    "numbers": {"root.norm": {"eps": 1e-05}},
 }
 
 
@@ -36,6 +36,8 @@ def test_a_sound_one_is_read(tmp_path: Path) -> None:
         {"root.norm.weight": TensorRef(file, "weight root.norm.weight")},
         {"root.head": TensorRef(file, "projection root.head")},
         {"root.head": 40},
+        {"root.norm": {"eps": 1e-05}},
+        str(tmp_path),
     )
 
 
@@ -67,6 +69,11 @@ def test_what_is_not_sound_is_left_out(tmp_path: Path) -> None:
         config="none",
         tensors=[1, "weight a", None, "other b"],
         outputs={"root.head": -1, "root.up": "many"},
+        numbers={"root.norm": {"eps": "small", "scale": 2}, "root.up": 3},
     )
-    assert found == Outline(weights={"a": TensorRef(str(tmp_path / "model_outline.pt"), "weight a")})
-    assert read(tmp_path, outputs=[1]) is not None
+    assert found == Outline(
+        weights={"a": TensorRef(str(tmp_path / "model_outline.pt"), "weight a")},
+        numbers={"root.norm": {"scale": 2.0}, "root.up": {}},
+        home=str(tmp_path),
+    )
+    assert read(tmp_path, outputs=[1], numbers=[1]) is not None

@@ -13,7 +13,7 @@ Start = Callable[..., Any]
 
 
 class Wire:
-    """Between the server and its clients: what of each object was read, and what goes wrong."""
+    """Between the server and its clients: what of each object was read, what was listed, what goes wrong."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
@@ -22,7 +22,7 @@ class Wire:
     def reset(self) -> None:
         """Forget what was counted; nothing goes wrong any more."""
         self.read: Counter[str] = Counter()
-        self.asked = 0
+        self.asked = self.listed = self.bytes_listed = 0
         self.failed = 0
         self.fails_every = 0
         self.denied = ""
@@ -43,9 +43,12 @@ class Wire:
             return _refused(start, "500 Internal Server Error", "InternalError", "try again")
 
         def counted(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
-            if is_read and environ["QUERY_STRING"].find("list-type") < 0 and status[:2] == "20":
-                lengths = [int(value) for name, value in headers if name.lower() == "content-length"]
-                self.read[path] += sum(lengths)
+            length = sum(int(value) for name, value in headers if name.lower() == "content-length")
+            if is_read and "list-type" in environ["QUERY_STRING"]:
+                self.listed += 1
+                self.bytes_listed += length
+            elif is_read and status[:2] == "20":
+                self.read[path] += length
             return start(status, headers, *rest)
 
         return self._application(environ, counted)

@@ -11,6 +11,7 @@ import pytest
 
 from acc_pytest import cli
 from acc_pytest.demo import DemoPaths
+from tests.each_case import check_each
 
 from .conftest import QUICKER, read_rows
 
@@ -106,6 +107,24 @@ def test_a_wrong_path_is_one_line(capsys: Capture) -> None:
     error = capsys.readouterr().err
     assert error.startswith("acc: error: nowhere: ")
     assert len(error.splitlines()) == 1
+
+
+def test_what_only_reads_the_disk_says_so_of_an_address(capsys: Capture) -> None:
+    commands = (
+        ("convert", "--to", "acc", "s3://bucket/dump"),
+        ("convert", "--to", "files", "s3://bucket/dump"),
+        ("onnx", "s3://bucket/dump"),
+        ("dump-info", "s3://bucket/dump"),
+        ("opcheck", "-i", "s3://bucket/dump"),
+        ("opcheck", "-c", "x.csv", "-i", "s3://bucket/dump"),
+    )
+
+    def check(words: tuple[str, ...]) -> None:
+        assert cli.main([*words]) == 4
+        said = " ".join("".join(capsys.readouterr()).split())
+        assert "s3://bucket/dump: only what lies on the disk can be read here; copy it there" in said
+
+    check_each(((" ".join(words), words) for words in commands), check)
 
 
 def test_map_prints_the_mapping_alone(clean: DemoPaths, capsys: Capture) -> None:

@@ -9,9 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from acc_pytest import cli
+from acc_pytest import DumpConfig, cli, register_hook
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.indexing import index_upload, refs_of
+from acc_pytest.dumps.roots import Cache
+from acc_pytest.session.planning import make_plan
+from acc_pytest.settings import Settings
+from acc_pytest.tensors.stores.address import address_of
 from tests.shared_directory import made_once
 
 from .conftest import QUICKER, Run, read_rows
@@ -112,6 +120,48 @@ def test_no_more_is_read_than_what_is_compared(
     payload = sum(store.size(path) for path in compared)
     assert payload > 3_000_000
     assert wire.bytes_read <= 1.2 * payload
+
+
+def test_from_its_index_a_demo_of_small_tensors_takes_little_more_than_these(
+    compare: Compare, store: ObjectStore, wire: Wire, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Its texts alone are larger. A file that was written anew is seen, and then the index is refused."""
+    demo = made_once(tmp_path_factory, "demo", lambda directory: make_demo(directory, DemoSpec()))
+    golden, mine = store.upload("demo", demo.golden, "golden"), store.upload("demo", demo.mine, "mine")
+    for place, root in ((golden, demo.golden), (mine, demo.mine)):
+        refs = refs_of(open_dump(str(root)))
+        headers = {str(Path(ref.path).relative_to(root)): ref.header() for ref in refs}
+        index_upload(address_of(place), headers)  # as `acc dump -o s3://...` does
+    wire.reset()
+    compare(golden, mine, "--acc-replay=off")
+    assert {row["verdict"] for row in read_rows()} == {"pass"}
+    pairs = make_plan(Settings(golden=str(demo.golden), mine=str(demo.mine))).pairs
+    compared = {ref for pair in pairs for side in (pair.golden, pair.mine) for ref in side.refs}
+    assert wire.bytes_read <= 1.2 * sum(ref.header().nbytes for ref in compared)
+    assert wire.listed <= 4 + len(store.keys("demo")) / 1000
+    (key, *_) = (key for key in store.keys("demo") if key.endswith("after/outtensor0.bin"))
+    store.put("demo", key, store.content("demo", key)[::-1])
+    result = compare(golden, mine, "--acc-replay=off", "--co")
+    result.stdout.fnmatch_lines(
+        ["acc note: s3://demo/mine/acc_dump.index: is stale and was not used: files were added, *"]
+    )
+
+
+def test_a_dump_that_is_written_to_a_store_has_its_index(
+    store: ObjectStore, wire: Wire, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    store.upload("runs", tmp_path, "")  # makes the bucket
+    with register_hook(model, DumpConfig("s3://runs/today", token_range=[0, 1], run_name="r")) as handle:
+        model(torch.ones(2, 3))
+        model(torch.ones(2, 3))
+    assert "today/r/acc_dump.index" in store.keys("runs")
+    for address in ("s3://runs/today/r", handle.address):
+        wire.reset()
+        dump = open_dump(address, cache=Cache(str(tmp_path / address.rpartition("/")[2])))
+        headers = [ref.header() for ref in refs_of(dump)]
+        assert len(headers) > 5
+        assert [*wire.read] == ["/runs/today/r/acc_dump.index"]
 
 
 def paths_of(row: dict[str, str]) -> list[str]:

@@ -224,11 +224,34 @@ def test_the_engine_says_what_it_does_not_go_with(acc: Run, clean: DemoPaths) ->
     for words, said in (
         (("-n", "2", ON_RAY), "leave -n out"),
         (("--acc-ray-address=auto",), "--acc-ray-address needs --acc-engine ray"),
+        (("--acc-engine-patience=9",), "--acc-engine-patience needs --acc-engine ray"),
+        (
+            (ON_RAY, "--acc-engine-patience=0"),
+            "--acc-engine-patience must be a number of seconds >= 1, got",
+        ),
         (("--acc-engine=dask",), "invalid choice: 'dask'"),
     ):
         result = acc(clean, *words)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert said in result.stderr.str(), words
+
+
+def test_a_process_that_hangs_loses_no_row(acc: Run, clean: DemoPaths, cluster: Any) -> None:
+    """It is stopped in the middle of a pair, and lets nobody end it."""
+    sign = Path("stopped").absolute()
+    stops = f"""
+if not os.path.exists({str(sign)!r}):
+    pathlib.Path({str(sign)!r}).write_text(str(os.getpid()))
+    os.kill(os.getpid(), 19)
+"""
+    chosen = ("-k", "RmsNorm")
+    result, found = quietly(acc, clean, *chosen, ON_RAY, "--acc-engine-patience=20", metric(stops))
+    stopped = int(sign.read_text())
+    os.kill(stopped, signal.SIGKILL)
+    serial, rows = quietly(acc, clean, *chosen, metric("pass"))
+    assert found == rows
+    assert hash_of(result) == hash_of(serial)
+    result.stdout.fnmatch_lines(["acc: node * has not answered for * s; its pairs go elsewhere"])
 
 
 def test_a_node_that_is_removed_loses_no_row(acc: Run, clean: DemoPaths, cluster: Any) -> None:

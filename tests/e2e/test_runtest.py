@@ -111,8 +111,9 @@ def test_fixtures_of_the_session_end_as_ever(acc: Run, clean: DemoPaths, pyteste
         ((), ["call"]),
         (("--durations=3",), ["setup", "call", "teardown"]),
         (("--junitxml=j.xml",), ["call"]),
+        (("-p", "xdist", "-n1"), ["setup", "call"]),
     ],
-    ids=["plain", "durations", "junit"],
+    ids=["plain", "durations", "junit", "from a worker"],
 )
 def test_a_pair_that_passes_has_the_reports_that_somebody_asks_for(
     clean: DemoPaths, pytester: pytest.Pytester, options: tuple[str, ...], phases: list[str]
@@ -152,6 +153,22 @@ def test_a_conftest_that_looks_at_reports_sees_each_phase_and_the_numbers(
     lines = [line.split() for line in (pytester.path / "reports").read_text().splitlines()]
     assert [line[0] for line in lines] == 3 * ["setup", "call", "teardown"]
     assert all("cosine_similarity" in line for line in lines if line[0] == "call")
+
+
+def test_a_conftest_that_looks_at_all_reports_at_the_end_finds_them_whole(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(
+        """
+        def pytest_terminal_summary(terminalreporter):
+            for report in terminalreporter.stats["passed"]:
+                terminalreporter.line(f"{len(report.user_properties) > 10} {sorted(report.keywords)}")
+        """
+    )
+    result = acc(clean, "-k", "step1 and RmsNorm")
+    lines = [line for line in result.outlines if line.startswith("True [")]
+    assert len(lines) == 3
+    assert all("'step1'" in line and "RmsNorm" in line for line in lines)
 
 
 def test_a_plugin_with_a_protocol_of_its_own_is_asked(

@@ -10,6 +10,7 @@ from typing import Any
 
 from acc_pytest.engine.engine import Engine
 from acc_pytest.engine.fleet import Fleet
+from acc_pytest.engine.patience import TaskPatience
 from acc_pytest.engine.placement import Placement
 from acc_pytest.engine.pool import ClusterNode, Ended, LostTask, ProbeAnswer
 from acc_pytest.engine.probing import ProbeQuestion, portable_probe
@@ -19,17 +20,21 @@ from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.header import version_of
 from acc_pytest.tensors.ref import TensorRef
 
+PATIENCE = 300.0
 Loses = Callable[[str, "MeasureCall | RecomputeCall"], bool]
 
 
 @dataclass
 class FakePool:
-    """Nodes `a`, `b`, ... with one core each. `loses` says which tasks end without an answer."""
+    """Nodes `a`, `b`, ... with one core each. `loses` says which tasks end without an answer; `silent` nodes
+    never say so."""
 
     subject: Any
     names: list[str] = field(default_factory=lambda: ["a", "b"])
     loses: Loses = lambda node, call: False
     gone: list[str] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    cancelled: list[Hashable] = field(default_factory=list)
     ran: list[tuple[str, MeasureCall | RecomputeCall]] = field(default_factory=list)
     tasks: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     count: int = 0
@@ -47,7 +52,8 @@ class FakePool:
         return self.count
 
     def ended(self, seconds: float) -> Iterator[Ended]:
-        for ticket, (node, packed) in list(self.tasks.items())[:1]:
+        heard = [one for one in self.tasks.items() if one[1][0] not in self.silent]
+        for ticket, (node, packed) in heard[:1]:
             del self.tasks[ticket]
             call = pickle.loads(packed)
             if node not in self.names or self.loses(node, call):
@@ -59,6 +65,9 @@ class FakePool:
     def subject_on(self, node: str) -> Any:
         """What a node compares: `subject` itself, unless a test has one for each."""
         return self.subject[node] if isinstance(self.subject, dict) else self.subject
+
+    def cancel(self, ticket: Hashable) -> None:
+        self.cancelled.append(ticket)
 
     def close(self) -> None:
         self.is_closed = True
@@ -103,4 +112,4 @@ def engine_of(pool: FakePool, pairs: Sequence[Pair], said: list[str] | None = No
     say = (lambda line: None) if said is None else said.append
     fleet = Fleet(pool, ProbeQuestion(placement.samples, (), ()), say)
     fleet.start(0.0)
-    return Engine(pool, fleet, placement, say)
+    return Engine(pool, fleet, placement, say, TaskPatience(PATIENCE))

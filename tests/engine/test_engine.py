@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import acc_pytest.engine.engine
 import acc_pytest.engine.fleet
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.engine.engine import NotMeasured
+from acc_pytest.engine.patience import TaskPatience
+from acc_pytest.engine.pool import Ended, LostTask
 from acc_pytest.engine.recompute import RemoteRecomputer
 from acc_pytest.engine.work import MeasureCall, RecomputeCall
 from acc_pytest.errors import SettingsError
@@ -178,3 +182,75 @@ def test_operators_are_computed_again_where_their_tensors_are() -> None:
     pool.loses = lambda node, call: True
     assert recomputer.of_pair(1) == Recomputation(why="the node died")
     assert recomputer.unlike(0, "path") == ""
+
+
+class Clock:
+    """Time that passes when it is looked at, a second each."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1
+        return self.now
+
+
+def test_pairs_of_a_node_that_gives_no_answer_are_measured_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acc_pytest.engine.engine, "time", Clock())
+    pairs = [pair(number) for number in range(200)]
+    pool = FakePool(FakeSubject(pairs), silent=["b"])
+    said: list[str] = []
+    engine = engine_of(pool, pairs, said)
+    engine.expect(range(150), lambda _: None)
+    assert [row.number for number in range(150) if (row := engine.row(number))] == [*range(150)]
+    assert [line for line in said if "B has" in line] == [
+        "acc: node B has not answered for 324 s; its pairs go elsewhere"  # 96 MiB at 4 a second
+    ]
+    assert len(pool.cancelled) == 2
+    assert {node for node, _ in pool.ran} == {"a"}
+    pool.silent = []
+    assert [row.number for number in range(150, 200) if (row := engine.row(number))] == [*range(150, 200)]
+    assert {node for node, _ in pool.ran} == {"a", "b"}  # its late answers took it back
+
+
+def test_a_pair_that_hangs_everywhere_is_given_up_and_nodes_that_are_free_again_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acc_pytest.engine.engine, "time", Clock())
+    pairs = [pair(number) for number in range(100)]
+    pool = Hanging(FakeSubject(pairs))
+    engine = engine_of(pool, pairs)
+    engine.expect(range(100), lambda _: None)
+    for number in range(100):
+        if number == 7:
+            with pytest.raises(NotMeasured, match=r"no answer for 301 s \(--acc-engine-patience\); tried 4"):
+                engine.row(number)
+        else:
+            assert engine.row(number) is not None
+
+
+class Hanging(FakePool):
+    """Pair 7 hangs the process that measures it until that is cancelled."""
+
+    def ended(self, seconds: float) -> Iterator[Ended]:
+        stuck = {
+            ticket
+            for ticket, (_, call) in self.tasks.items()
+            if 7 in getattr(pickle.loads(call), "numbers", ())
+        }
+        for ticket in stuck.intersection(self.cancelled):
+            del self.tasks[ticket]
+            yield ticket, LostTask("cancelled")
+        hidden = {ticket: self.tasks.pop(ticket) for ticket in stuck & self.tasks.keys()}
+        yield from super().ended(seconds)
+        self.tasks |= hidden
+
+
+def test_a_task_may_take_ten_times_what_the_slowest_took() -> None:
+    patience = TaskPatience(300.0)
+    assert patience.with_task(2**30, 0) == 300 + 2**8  # at 4 MiB a second
+    patience.answered(30.0, 2**30, 0)
+    patience.answered(1.0, 2**30, 0)
+    assert patience.with_task(2**30, 0) == 300 + 2**8
+    patience.answered(100.0, 2**30, 0)
+    assert patience.with_task(2**34, 0) == 16 * 1000

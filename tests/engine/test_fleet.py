@@ -87,7 +87,7 @@ def test_nodes_that_see_the_same_files_are_of_one_kind() -> None:
     fleet = Fleet(Answering(a=own, b=other, c=own), QUESTION, print)
     fleet.start(0.0)
     assert sorted(map(sorted, fleet.kinds.values())) == [["a", "c"], ["b"]]
-    assert fleet.present["b"] == (False, True)
+    assert fleet.present["b"] == [False, True]
 
 
 def test_a_probe_says_what_it_could_not_import() -> None:
@@ -102,3 +102,19 @@ def test_the_files_of_functions_are_whole_paths_and_sources_have_one_digest() ->
     assert files_of(["x.py:f", "x.py:g", "/y.py:f"]) == (str(Path("x.py").resolve()), "/y.py")
     assert sources() == sources()
     assert len(sources()) == 12
+
+
+def test_all_nodes_have_what_lies_in_a_store_and_hosts_have_their_own() -> None:
+    samples = ("/missing", "s3://bucket/dump", "node://a.net/dump", "node://b/dump")
+    question = ProbeQuestion(samples, (), ())
+    pool = Named(None)
+    fleet = Fleet(pool, question, print)
+    fleet.start(0.0)
+    assert fleet.present == {"a": [False, True, True, False], "b": [False, True, False, True]}
+
+
+class Named(FakePool):
+    """Nodes whose hosts are called as they are, and `a.net`."""
+
+    def nodes(self) -> list[ClusterNode]:
+        return [replace(node, called=frozenset((node.id, f"{node.id}.net"))) for node in super().nodes()]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from acc_pytest.comparison import compare_pair
+from acc_pytest.diagnosis.replayed import as_accumulated, may_accumulate
 from acc_pytest.errors import AccError
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.judging.judges import Judge
@@ -133,6 +134,16 @@ def test_what_differs_in_shape_is_incomparable_again_but_what_the_run_was_fed_is
     assert (again.verdict, again.sentence, again.skipped) == ("incomparable", "; ".join(said), True)
     fed = replace(given, fed="mask", verdict="fail")
     assert rejudge(fed, judge()).verdict == "fail"
+
+
+def test_other_shapes_that_rounding_explained_are_looked_at_again() -> None:
+    passed = as_accumulated(
+        Row("id", "incomparable", "13 rows and 14", shapes_differ=True, reasons=("13 rows and 14",))
+    )
+    assert (passed.verdict, passed.red) == ("tie", False)
+    again = rejudge(passed, judge())
+    assert (again.verdict, again.sentence) == ("incomparable", "13 rows and 14")
+    assert may_accumulate(again)
 
 
 def test_an_error_of_the_rules_is_the_reason_why_a_row_cannot_be_judged(compare: Compare) -> None:

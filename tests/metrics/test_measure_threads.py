@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from acc_pytest.errors import FormatError
 from acc_pytest.metrics import pair_blocks
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.native.library import VARIABLE
+from acc_pytest.tensors.mapped import mapped
+from acc_pytest.tensors.read_source import ReadSource, source_of
 from acc_pytest.tensors.source import TensorSource
 from tests.each_case import check_each
 from tests.metrics.native.test_native_block import random_pair
@@ -54,6 +57,22 @@ def test_so_are_those_of_types_that_the_native_kernel_leaves(dtype: torch.dtype)
     torch.manual_seed(3)
     golden, mine = ((100 * torch.randn(40, 30)).to(dtype) for _ in range(2))
     assert measured_on(3, golden, mine) == measured_on(1, golden, mine)
+
+
+@pytest.mark.parametrize("largest", [1.0, 1e30], ids=["ordinary", "left to Python"])
+def test_so_are_those_of_a_file(largest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_blocks, "BLOCK", 4096)
+    torch.manual_seed(5)
+    tensors = [torch.randn(300, 200) for _ in range(2)]
+    tensors[0][7, 7] = largest
+    for name, values in zip("gm", tensors):
+        values.numpy().tofile(tmp_path / name)
+    for threads in (1, 3):
+        opened = [mapped(str(tmp_path / name), torch.float32, (300, 200), 0) for name in "gm"]
+        sources = [source_of(tensor) for tensor in opened]
+        assert all(isinstance(source, ReadSource) for source in sources)
+        torch.set_num_threads(threads)
+        assert repr(measure(*sources)) == measured_on(1, *tensors)
 
 
 class Noting(TensorSource):

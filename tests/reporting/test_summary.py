@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,18 @@ def test_the_summary_names_step_layer_operator_and_file() -> None:
     assert lines[0] == "verdicts: 1 pass, 1 fail, 1 unmapped"
     assert lines[1] == "coverage: golden 9 of 10 nodes (90%), mine 5 of 10 (50%); floor 50% reached"
     assert lines[2] == "first failing: ElewiseOperation_1_1 step 2 layers.3: m 3, allowed 1 (3 times)"
+
+
+def test_that_golden_s_model_cannot_be_made_is_said_once() -> None:
+    tally = Tally()
+    context = {"replay_outcome": "right", "replay_lacking": "transformers 9 have no model Foo"}
+    for number in range(2):
+        tally.add(replace(row(number), context=context))
+    (line,) = (one for one in summary_lines(tally, None, 0.5) if one.startswith("replay: "))
+    assert line == (
+        "replay: 2 of 2 tensors of operators were computed again; only linear layers were, because "
+        "golden's model cannot be made: transformers 9 have no model Foo"
+    )
 
 
 def test_the_summary_has_at_most_twenty_lines_of_bounded_length() -> None:

@@ -142,6 +142,6 @@ def test_a_handle_that_went_stale_is_one_sentence(tmp_path: Path, monkeypatch: p
             raise OSError(errno.ESTALE, "Stale file handle")
 
     stale = Stale()
-    monkeypatch.setitem(module._mappings, stale, ("/nfs/x.bin", 1))  # type: ignore[misc]  # a stand-in
+    monkeypatch.setitem(module._mappings, stale, module.Mapped("/nfs/x.bin", 0, 1))  # type: ignore[misc]  # a stand-in
     with pytest.raises(FormatError, match="became unreadable while it was read: Stale file handle"):
         check_mapped()

@@ -12,7 +12,7 @@ from acc_pytest.errors import FormatError
 from acc_pytest.tensors import atb_bin, header
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.header import TensorHeader
-from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.tensors.ref import TensorRef, forget_headers
 
 
 def test_a_reference_crosses_processes_and_names_its_member() -> None:
@@ -65,3 +65,13 @@ def test_a_file_is_looked_at_once_for_a_pair_and_again_for_the_next(
     torch.save(torch.zeros(4), path)
     with header.looking_once():
         assert ref.header().shape == (4,)
+
+
+def test_a_header_is_read_once_and_anew_when_it_was_forgotten(tmp_path: Path) -> None:
+    atb_bin.write(tmp_path / "a.bin", torch.zeros(3))
+    reference = TensorRef(str(tmp_path / "a.bin"))
+    first = reference.header()
+    assert reference.header() is first
+    forget_headers()
+    assert reference.header() == first
+    assert reference.header() is not first

@@ -12,6 +12,8 @@ from ..graph import Operation, Tensors, Wrong
 from .fault import FaultKind, Leaf, is_a, on_inputs, on_result
 
 WRONG_BASE_RATIO = 100.0
+WRONG_SCORES = 4.0
+"""As if heads of 16 numbers were not scaled at all."""
 
 
 _is_rope = is_a("RopeOperation")
@@ -69,10 +71,10 @@ def _shifted_mask(leaf: Leaf) -> Wrong:
     return wrong
 
 
-def _no_scale(leaf: Leaf) -> Operation:
-    """The scores are not divided by the root of the head size."""
+def _other_scale(leaf: Leaf) -> Operation:
+    """Scores are `leaf.size` times too large before their softmax."""
     param = dict(leaf.operation.leaf_param)
-    param["qScale" if _is_flash(leaf) else "qkScale"] = 1.0
+    param["qScale" if _is_flash(leaf) else "qkScale"] *= leaf.size
     return replace(leaf.operation, param=param)
 
 
@@ -127,7 +129,9 @@ KINDS = (
         size=WRONG_BASE_RATIO,
     ),
     FaultKind("mask", "the causal mask is off by one", _is_attention, _shifted_mask),
-    FaultKind("softmax_scale", "scores are not scaled by 1/sqrt(head size)", _is_attention, _no_scale),
+    FaultKind(
+        "softmax_scale", "scores are 4 times too large", _is_attention, _other_scale, size=WRONG_SCORES
+    ),
     FaultKind("head_mapping", "heads are in reverse order", _is_attention, _turned_heads),
     FaultKind("stale_kv", "the newest token is not stored in the key/value cache", _stores, _stale),
 )

@@ -6,6 +6,7 @@ import os
 
 from ...errors import DumpError
 from ...tensors.kept_index import FILES, INDEX, read_index
+from ...tensors.stores.address import path_on_disk
 from .keep import Kept, copy_of, new_directory
 from .walk import Walk
 
@@ -16,7 +17,7 @@ def restore(path: str, out: str = "") -> Kept:
     Without `out` it is what the dump was called, in the working directory. Raises `DumpError` for what is no
     kept dump, else as `keep`.
     """
-    home = os.path.abspath(path)
+    home = os.path.abspath(path_on_disk(path))
     if not os.path.isfile(f"{home}/{INDEX}"):
         raise DumpError(f"{path}: is no kept dump, it has no {INDEX}; acc convert --to acc makes one")
     index = read_index(home)

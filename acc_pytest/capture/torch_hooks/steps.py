@@ -205,7 +205,7 @@ class Steps(ABC):
             if step.weights is not None:
                 self.manifest.write_weights(step.weights)
             if step.outline is not None:
-                self.manifest.write_outline(step.outline)
+                self.manifest.write_outline(step.outline.with_read(self.manifest.root, step.order))
         except AccError as error:
             problem = problem or error
         if step.entries or step.order:

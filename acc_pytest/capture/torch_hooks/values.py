@@ -102,13 +102,23 @@ def in_cache(cache: Any) -> Iterator[tuple[int, Key, torch.Tensor]]:
     if isinstance(layers, list):
         for number, layer in enumerate(layers):
             for name, value in vars(layer).items():
-                if isinstance(value, torch.Tensor):
-                    yield number, (_CACHE_NAMES.get(name, name),), value
+                for key, tensor in _in_layer(value):
+                    yield number, (_CACHE_NAMES.get(name, name), *key), tensor
         return
     for name, listed in (("key", "key_cache"), ("value", "value_cache")):
         for number, value in enumerate(getattr(cache, listed, None) or ()):
             if isinstance(value, torch.Tensor):
                 yield number, (name,), value
+
+
+def _in_layer(value: object) -> Iterator[tuple[Key, torch.Tensor]]:
+    """The tensors of an attribute of a cache's layer: itself, or by number the states of a recurrence."""
+    if isinstance(value, torch.Tensor):
+        yield (), value
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            if isinstance(one, torch.Tensor):
+                yield (key,), one
 
 
 @functools.lru_cache(maxsize=4096)

@@ -26,9 +26,10 @@ class RMSNorm(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size))
+        self.eps = EPSILON
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scaled: torch.Tensor = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON) * self.weight
+        scaled: torch.Tensor = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
         return scaled
 
 

@@ -1,6 +1,6 @@
-"""The cache of keys and values that a step of mine began with, made again from what the step before left.
+"""The cache that a step of mine began with, made again from what the step before left.
 
-Only its keys and values are in a dump, so the cache is one of transformers' that can be filled with these.
+It is one of transformers' that can be filled with what is in a dump: keys and values, states of recurrences.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import copy
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 import torch
 from torch import nn
@@ -27,34 +27,57 @@ _MOST_POSITIONS = 1 << 24
 
 
 class KeyValue(NamedTuple):
-    """What one layer has cached."""
+    """What one layer of attention has cached."""
 
     key: TensorRef
     value: TensorRef
 
 
+class States(NamedTuple):
+    """What one recurrent layer has cached: the last inputs of its convolution and its own state."""
+
+    convolution: TensorRef
+    recurrence: TensorRef
+
+
 Cast = Callable[[torch.Tensor], torch.Tensor]
-Held = Mapping[str, KeyValue]
-"""What a step left in its cache, by the path of the module that attends."""
+Held = Mapping[str, Union[KeyValue, States]]
+"""What a step left in its cache, by the path of the module that attends, or is recurrent."""
+_OF_STATES = ("conv_states", 0), ("recurrent_states", 0)
 
 
-def left_by(calls: Mapping[str, ModuleCall]) -> dict[str, KeyValue]:
-    """What the modules of a step left in their cache, as far as it is keys and values."""
-    left = {}
+def left_by(calls: Mapping[str, ModuleCall]) -> dict[str, Union[KeyValue, States]]:
+    """What the modules of a step left in their cache, as far as it is keys and values, or the states of a
+    recurrence that has one of each."""
+    left: dict[str, Union[KeyValue, States]] = {}
     for path, call in calls.items():
         parts = {
-            key[-1]: ref
+            key[1:]: ref
             for key, ref in call.outputs.items()
-            if len(key) == 2 and any(word in str(key[0]) for word in CACHES)
+            if len(key) > 1 and any(word in str(key[0]) for word in CACHES)
         }
-        if {"key", "value"} <= parts.keys():
-            left[path] = KeyValue(parts["key"], parts["value"])
+        if {("key",), ("value",)} <= parts.keys():
+            left[path] = KeyValue(parts["key",], parts["value",])
+        elif set(_OF_STATES) == parts.keys():
+            left[path] = States(*(parts[part] for part in _OF_STATES))
     return left
 
 
 def continues(before: Held, after: Held) -> bool:
-    """Whether a step that left `after` began with what `before` says: its cache is longer."""
-    return bool(before) and _tokens(after) > _tokens(before)
+    """Whether a step that left `after` began with what `before` says: its cache is longer, or where all
+    layers are recurrent, the inputs of its convolutions have moved on."""
+    if _tokens(before) or _tokens(after):
+        return bool(before) and _tokens(after) > _tokens(before)
+    return bool(before) and all(
+        isinstance(held, States) and isinstance(later := after.get(path), States) and _moved_on(held, later)
+        for path, held in before.items()
+    )
+
+
+def _moved_on(before: States, after: States) -> bool:
+    """Whether all inputs of a convolution but the last are those that it had."""
+    one, other = before.convolution.open(), after.convolution.open()
+    return one.shape == other.shape and one.shape[-1] > 1 and torch.equal(one[..., 1:], other[..., :-1])
 
 
 def starts_anew(before: Held, after: Held) -> bool:
@@ -98,12 +121,26 @@ def filled_cache(
     if len(cache.layers) > len(layers):
         return None  # others keep states that no dump has
     for number in sorted(layers):
-        held = layers[number]
-        cache.update(cast(held.key.open()), cast(held.value.open()), number)
+        if not _fill(cache, number, layers[number], cast):
+            return None
     for layer in cache.layers:
         if hasattr(layer, "cumulative_length"):  # of a window, which forgets tokens that it has seen
             layer.cumulative_length = _tokens(before)
     return cache
+
+
+def _fill(cache: Any, number: int, held: KeyValue | States, cast: Cast) -> bool:
+    """Put what is known into one layer; whether it can have that."""
+    first, second = (cast(ref.open()) for ref in held)
+    if isinstance(held, KeyValue):
+        cache.update(first, second, number)
+        return True
+    layer: Any = cache.layers[number] if number < len(cache.layers) else None
+    if not (hasattr(layer, "update_conv_state") and hasattr(layer, "update_recurrent_state")):
+        return False
+    layer.update_conv_state(first)
+    layer.update_recurrent_state(second)
+    return True
 
 
 def cache_for(module: nn.Module, cache: Any, own: Cast) -> Any:
@@ -161,4 +198,5 @@ def _changed_part(part: Any, own: Cast) -> Any:
 
 def _tokens(held: Held) -> int:
     """The tokens in the longest layer."""
-    return max((each.key.header().shape[_TOKENS] for each in held.values()), default=0)
+    attending = (each for each in held.values() if isinstance(each, KeyValue))
+    return max((each.key.header().shape[_TOKENS] for each in attending), default=0)

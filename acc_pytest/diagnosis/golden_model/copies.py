@@ -18,12 +18,26 @@ EAGER = "eager"
 
 
 @dataclass(frozen=True, eq=False)
+class Nudge:
+    """Random roundings: each value times 1 + x, with x even between -`roundoff` and `roundoff`."""
+
+    roundoff: float
+    draw: torch.Generator
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor with other roundings; it is changed."""
+        shares = torch.rand(tensor.shape, generator=self.draw, dtype=tensor.dtype)
+        return tensor.mul_(1.0 + self.roundoff * (2.0 * shares - 1.0))
+
+
+@dataclass(frozen=True, eq=False)
 class ModelCopy:
     """A model, its modules by the names that dumps have for them, and all names of each module (by `id`).
 
     `fine` says that it computes finer than mine: what it is given is cast to `dtype`. The other one is given
     what mine was given, as it was stored. `bare` says of modules that were computed whether they gave one
-    tensor and nothing else.
+    tensor and nothing else. `nudge` puts what it is given off by a random share of that rounding, where there
+    is one.
     """
 
     modules: Mapping[str, nn.Module]
@@ -31,6 +45,7 @@ class ModelCopy:
     dtype: torch.dtype
     fine: bool
     bare: dict[str, bool] = field(default_factory=dict)
+    nudge: Nudge | None = None
 
     @classmethod
     def of(cls, model: nn.Module, dtype: torch.dtype, *, fine: bool) -> ModelCopy:
@@ -43,9 +58,10 @@ class ModelCopy:
 
     def cast(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of mine as this copy is given it; never the tensor itself, for modules may write to it."""
-        if self.fine and tensor.is_floating_point():
-            return tensor.to(self.dtype, copy=True)
-        return tensor.clone()
+        if not (self.fine and tensor.is_floating_point()):
+            return tensor.clone()
+        given = tensor.to(self.dtype, copy=True)
+        return given if self.nudge is None else self.nudge.of(given)
 
     def own(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that the finer copy has computed, as this copy would have it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from ...capture.torch_hooks.values import Key, in_arguments
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import OperatorError
+from ...tensors.ref import TensorRef
 from .arguments import CallTemplate, with_results
 from .copies import ModelCopy
 from .module_calls import BARE, ModuleCall
@@ -35,6 +36,7 @@ class CutRun:
         templates: dict[ModuleCall, CallTemplate],
         results: dict[ModuleCall, Any],
         refusals: dict[ModuleCall, str],
+        opened: Callable[[TensorRef], torch.Tensor],
     ) -> None:
         self.handed: Tensors = {}
         self._copy = copy
@@ -43,6 +45,7 @@ class CutRun:
         self._templates = templates
         self._results = results
         self._refusals = refusals
+        self._opened = opened
         self._stack = [call]
         self._counts: Counter[tuple[str, str]] = Counter()
         self._given: dict[int, torch.Tensor] = {}
@@ -101,12 +104,12 @@ class CutRun:
     ) -> Any:
         """Note what is handed to a module, and hand back what that of mine gave."""
         self._note(call, forward, args, kwargs)
-        outputs = {key: self._mine(ref.open()) for key, ref in call.outputs.items()}
+        outputs = {key: self._mine(self._opened(ref)) for key, ref in call.outputs.items()}
         bare = call.bare or is_of_torch(module) or self._copy.bare.get(call.module, False)
         if bare and tuple(outputs) == (BARE,):
             return outputs[BARE]
         if call not in self._results:
-            inputs = {key: self._copy.cast(ref.open()) for key, ref in call.inputs.items()}
+            inputs = {key: self._copy.cast(self._opened(ref)) for key, ref in call.inputs.items()}
             self._stack.append(call)
             args, kwargs = self._templates[call].filled(inputs, self._copy.own, module)
             result = forward(*args, **kwargs)

@@ -7,9 +7,10 @@ is computed once. What its code hands to the modules that it calls is judged lik
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,17 +21,23 @@ from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import AccError, OperatorError
 from ...guard import guarded
+from ...tensors.ref import TensorRef
 from .arguments import CallTemplate, of_dump
 from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero, written
-from .copies import ModelCopy
+from .copies import ModelCopy, Nudge
 from .cut_run import CutRun, Tensors
 from .module_calls import BARE, ModuleCall
+from .without_values import refusing_mixtures
+
+_OPEN = 64
+"""Files that are kept open: those of a layer, which is computed twice, and each of its tensors judged."""
 
 
 class StepReplay:
     """The `calls` of one step of mine (`module_calls`), computed by both copies of the golden model.
 
     `before` are those of the step before, `None` where that was not dumped; empty for the first step.
+    `opened` opens a tensor of mine, and remembers the last.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class StepReplay:
         self._templates: dict[ModuleCall, CallTemplate] = {}
         self._results: dict[ModuleCall, Any] = {}
         self._refusals: dict[ModuleCall, str] = {}
+        self.opened = functools.lru_cache(maxsize=_OPEN)(TensorRef.open)
 
     def maker_of(self, path: str, slot: Slot) -> ModuleCall:
         """The call whose code made a tensor. Raises `OperatorError` for what the run was fed."""
@@ -70,15 +78,22 @@ class StepReplay:
         fine = self._run(self._fine, call)
         return fine, self._run(self._rounding, call)
 
+    def nudged(self, call: ModuleCall, draw: int) -> Tensors:
+        """What the code of a call makes, computed finely, of inputs that are off by roundings of mine, other
+        ones for each `draw`. Raises `AccError`."""
+        generator = torch.Generator().manual_seed(draw)
+        nudge = Nudge(torch.finfo(self._rounding.dtype).eps / 2, generator)
+        return self._run(replace(self._fine, nudge=nudge), call)
+
     def in_halves(self, call: ModuleCall, exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
         """A product whose two halves are rounded to `dtype` and added up; `None` of other modules."""
         module = self._fine.modules[call.module]
-        if type(module) is not nn.Linear or len(call.inputs) != 1 or not dtype.is_floating_point:
+        if not isinstance(module, nn.Linear) or len(call.inputs) != 1 or not dtype.is_floating_point:
             return None
         (ref,) = call.inputs.values()
         half = module.in_features // 2
         with torch.no_grad():
-            given = self._fine.cast(ref.open())[..., :half]
+            given = self._fine.cast(self.opened(ref))[..., :half]
             first = nn.functional.linear(given, module.weight[:, :half])
         return first.to(dtype) + (exact - first).to(dtype)
 
@@ -89,9 +104,10 @@ class StepReplay:
         if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
             raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
-        run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals)
+        run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
         run.knows_past = self._knows_past
-        with guarded(f"computing {call.path} again"), torch.no_grad(), run.cut(module):
+        computing = guarded(f"computing {call.path} again")
+        with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module):
             result = module(*args, **kwargs)
         run.check()
         made = {
@@ -104,7 +120,7 @@ class StepReplay:
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         template = self._template(call)
-        mine = {key: copy.cast(ref.open()) for key, ref in call.inputs.items()}
+        mine = {key: copy.cast(self.opened(ref)) for key, ref in call.inputs.items()}
         if template is not None:
             return template.filled(mine, copy.own, module)
         args, kwargs = of_dump(mine, module.forward, call.path)
@@ -119,7 +135,7 @@ class StepReplay:
         self._lost |= cache is None
         return {} if cache is None else {name: cache}
 
-    @cached_property
+    @functools.cached_property
     def _at_zero(self) -> bool:
         return starts_at_zero(self._calls)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,7 @@ class Texts:
         rank[appearing] = np.arange(used.size)
         return {
             "texts": [printable(texts[old], width) for old in used[appearing].tolist()],
-            "codes": np.diff(rank[place].reshape(-1), prepend=0).tolist(),
+            "codes": differences(rank[place].reshape(-1)),
         }
 
 
@@ -136,9 +136,9 @@ class Numbers:
         return array("h", np.array(self._column, np.int16)[np.array(order, np.int64)].tobytes())
 
 
-def differences(values: Sequence[int]) -> list[int]:
-    """Each value less the one before it, the first less 0."""
-    return [value - before for value, before in zip(values, (0, *values))]
+def differences(values: Iterable[int]) -> array[int]:
+    """Each value less the one before it, the first less 0: eight bytes each, where a list has 36."""
+    return array("q", np.diff(np.fromiter(values, np.int64), prepend=0).tobytes())
 
 
 def place_of(row: Row) -> Place:

@@ -72,7 +72,8 @@ class _Metric:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The data of a page, where each row is in its columns, and which rows these are, by arrival."""
+    """The data of a page, where in its columns the rows are that it always has, and which rows are in it, by
+    arrival."""
 
     body: dict[str, Any]
     places: dict[Place, int]
@@ -156,9 +157,9 @@ class PageData:
         `details` are places in the columns.
         """
         order = self._thinned(order, budget.rows)
-        arrived = {self._places[index]: index for index in order}
-        wanted = {arrived[place]: row for row in always if (place := place_of(row)) in arrived}
-        kept = self._kept.chosen(budget.details, wanted)
+        wanted = {place_of(row): row for row in always}
+        shown = {self._places[index]: at for at, index in enumerate(order) if self._places[index] in wanted}
+        kept = self._kept.chosen(budget.details, {order[at]: wanted[place] for place, at in shown.items()})
         drawn = dict(list(pictures.items())[: budget.pictures])
         details = {at: _detail(kept[index], budget, drawn) for at, index in enumerate(order) if index in kept}
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
@@ -166,8 +167,8 @@ class PageData:
             "length": len(order),
             "texts": self._packed_texts(order, budget.width),
             "verdicts": [self._verdicts[index] for index in order],
-            "numbers": differences([self._number(index) for index in order]),
-            "roots": differences([self._roots[index] for index in order]),
+            "numbers": differences(map(self._number, order)),
+            "roots": differences(map(self._roots.__getitem__, order)),
             "closeness": self._closeness.packed(order),
             "metrics": [self._packed_metric(name, order, budget.width) for name in metrics],
             "details": details,
@@ -178,7 +179,7 @@ class PageData:
                 "metrics": len(self._metrics) - len(metrics),
             },
         }
-        return Packed(body, {self._places[index]: place for place, index in enumerate(order)}, order)
+        return Packed(body, shown, order)
 
     def _packed_texts(self, order: Sequence[int], width: int) -> dict[str, Any]:
         """The columns of texts, cut to `width`; ids are cut later, as commands are made of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,26 @@ _BY_ITSELF = frozenset(map(VERDICTS.index, ("fail", "incomparable", "unmapped"))
 
 _Where = tuple[str, str, str, str, str]
 """The node of mine, or the golden node if that is no path; layer; graph; the kind of run input."""
-_Above = Sequence[tuple[int, ...]]
+
+
+class _Above:
+    """For each of so many places of a page the places that it was computed from, as flat columns."""
+
+    def __init__(self, places: int) -> None:
+        self._flat = array("i")
+        self._first, self._last = array("i", bytes(4 * places)), array("i", bytes(4 * places))
+
+    def set(self, place: int, above: Sequence[int]) -> None:
+        """What a place was computed from."""
+        self._first[place] = len(self._flat)
+        self._flat.extend(above)
+        self._last[place] = len(self._flat)
+
+    def __bool__(self) -> bool:
+        return bool(self._flat)
+
+    def __iter__(self) -> Iterator[Sequence[int]]:
+        return (self._flat[first:last] for first, last in zip(self._first, self._last))
 
 
 class ModelGraph:
@@ -64,7 +83,7 @@ class ModelGraph:
             for number, verdict in zip(accumulate(page.body["numbers"]), verdicts)
         ]
         above = self._above(numbers)
-        if not any(above):
+        if not above:
             return None
         where = [self._where[index] for index in page.order]
         operators, of_codes = self._operators(where, verdicts, above)
@@ -79,12 +98,12 @@ class ModelGraph:
     def _above(self, numbers: Sequence[int]) -> _Above:
         """For each place those that it was computed from in its step: the nearest that are in the page."""
         steps = [pair.step for pair in self._plan.pairs]
-        shown = [-1] * len(steps)
+        shown = array("i", [-1]) * len(steps)
         for place, number in enumerate(numbers):
             if number >= 0:
                 shown[number] = place
         carried: dict[int, tuple[int, ...]] = {}
-        above: list[tuple[int, ...]] = [()] * len(numbers)
+        above = _Above(len(numbers))
         for number, parents in enumerate(self._plan.parents):
             if not parents:
                 continue
@@ -100,24 +119,23 @@ class ModelGraph:
                 continue
             once = tuple(near) if len(near) == 1 else tuple(dict.fromkeys(near))
             if shown[number] >= 0:
-                above[shown[number]] = once
+                above.set(shown[number], once)
             else:
                 carried[number] = once[:_MOST_ABOVE]
         return above
 
     def _operators(
         self, where: Sequence[int], verdicts: Sequence[int], above: _Above
-    ) -> tuple[list[int], list[int]]:
+    ) -> tuple[array[int], list[int]]:
         """The operator of each place, numbered as they come, and that of each of `_codes`; -1 for none.
 
         What a module returns, and an operator inside it wrote, is of that operator.
         """
         places = list(self._codes)
-        alike: dict[object, int] = {}
-        same = [alike.setdefault(_operator_of(place), len(alike)) for place in places]
-        numbered = [-1] * len(alike)
+        same = _numbered(map(_operator_of, places))
+        numbered = [-1] * (max(same, default=-1) + 1)
         writer = [(-1, False)] * len(places)  # the last code above each code, and whether it wrote its tensor
-        operators: list[int] = []
+        operators = array("q")
         count = 0
         for code, verdict, parents in zip(where, verdicts, above):
             if len(parents) == 1 and verdict not in _BY_ITSELF:
@@ -143,7 +161,7 @@ class ModelGraph:
         column = [codes.setdefault(paths[operator], len(codes)) for operator in range(len(paths))]
         return {"texts": [printable(text, width) for text in codes], "codes": differences(column)}
 
-    def _fed(self, where: Sequence[int]) -> Mapping[str, list[int]]:
+    def _fed(self, where: Sequence[int]) -> Mapping[str, array[int]]:
         """The places of what the run was given, by kind."""
         kinds = {code: where[-1] for where, code in self._codes.items() if where[-1]}
         by_kind: dict[str, list[int]] = {}
@@ -153,9 +171,15 @@ class ModelGraph:
         return {kind: differences(places) for kind, places in by_kind.items()}
 
 
-def _edges(operators: Sequence[int], above: _Above, guessed: Sequence[bool]) -> dict[str, list[int]]:
+def _numbered(values: Iterable[object]) -> list[int]:
+    """Equal values by one number, in the order in which they come first."""
+    numbers: dict[object, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values]
+
+
+def _edges(operators: Sequence[int], above: _Above, guessed: Sequence[bool]) -> dict[str, array[int]]:
     """How many rows of other operators each row was computed from, and how far above they stand."""
-    counts, back = [], []
+    counts, back = array("i"), array("i")
     for place, (operator, parents) in enumerate(zip(operators, above)):
         count = 0
         for parent in parents:

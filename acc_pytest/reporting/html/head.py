@@ -71,7 +71,7 @@ def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, A
     return {
         "basis": _text(diagnosis.basis),
         "inherited": diagnosis.inherited,
-        "notes": [_text(note) for note in diagnosis.notes],
+        "notes": [_text(note) for note in (*diagnosis.notes, *diagnosis.peers)],
         "more": max(0, len(diagnosis.roots) - ROOTS),
         "roots": [_root(root, places) for root in diagnosis.roots[:ROOTS]],
     }

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Union
 
-from ...errors import SettingsError
+from ...errors import DumpError, SettingsError
 
 Places = Union[str, tuple[str, ...]]
 """Where a dump lies, as the user gives it: one path or address, or several that are one dump."""
@@ -59,6 +59,13 @@ def local_path(text: str) -> str:
     """The path that a text means which is no address."""
     found = _URL.match(text)
     return found[2] if found is not None else text
+
+
+def path_on_disk(text: str) -> str:
+    """The path that a text means. Raises `DumpError` for an address, where a store is of no use."""
+    if is_address(text):
+        raise DumpError(f"{told(text)}: only what lies on the disk can be read here; copy it there")
+    return local_path(text)
 
 
 def address_of(text: str) -> Address:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...errors import DumpError
 from .address import Address
+from .hosts import NODE, HostFiles
 from .patience import said
 
 _PACKAGES = {
@@ -24,10 +25,14 @@ _PACKAGES = {
     "https": ("aiohttp", "aiohttp"),
 }
 """What fsspec needs for a protocol, and what to give to pip."""
+_UNKNOWN = "Protocol not known"
+"""How fsspec begins to say that it has no such protocol."""
 
 
 def connected(address: Address) -> tuple[Any, str]:
     """The file system, and the path in it. Raises `DumpError` where a package is missing."""
+    if address.protocol == NODE:
+        return HostFiles(str(address)), f"/{address.rest.partition('/')[2]}"
     try:
         from fsspec.core import url_to_fs
     except ImportError:
@@ -41,7 +46,6 @@ def connected(address: Address) -> tuple[Any, str]:
         raise DumpError(
             f"{address}: {address.protocol}:// needs the package {package}: pip install '{wanted}'"
         ) from None
-    except ValueError as error:
-        raise DumpError(f"{address}: cannot be opened: {said(error)}; correct the protocol") from None
-    except Exception as error:  # noqa: BLE001 - as above
-        raise DumpError(f"{address}: cannot be opened: {said(error)}") from None
+    except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
+        way_out = "correct the protocol" if _UNKNOWN in str(error) else "see the configuration of the store"
+        raise DumpError(f"{address}: cannot be opened: {said(error)}; {way_out}") from None

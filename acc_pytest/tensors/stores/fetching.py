@@ -32,23 +32,24 @@ class Wanted(NamedTuple):
     stop: int
 
 
-def opened_with(found: Placed, start: int, stop: int) -> StoredBlock:
-    """The block of a file, with these bytes in it. Raises `FormatError` where they cannot be read."""
+def opened_with(found: Placed, start: int, stop: int, *, alone: bool = False) -> StoredBlock:
+    """The block of a file, with these bytes in it, and as it is likely that others will be asked for the same
+    (`alone`: it is not), with theirs. Raises `FormatError` where they cannot be read."""
     _check_believed(found)
     block = StoredBlock(found)
     try:
-        fetch(found, start, stop, block)
+        fetch(found, start, stop, block, alone=alone)
     except BaseException:
         block.close()
         raise
     return block
 
 
-def fetch(found: Placed, start: int, stop: int, block: StoredBlock) -> None:
+def fetch(found: Placed, start: int, stop: int, block: StoredBlock, *, alone: bool = False) -> None:
     """Bring these bytes of a file to its block. Raises `FormatError` where they cannot be read."""
-    stop = min(stop, found.row.size)
-    if [*block.missing(start, stop)]:
-        _fill(_around(Wanted(found, start, stop)), block)
+    wanted = Wanted(found, start, min(stop, found.row.size))
+    if [*block.missing(wanted.start, wanted.stop)]:
+        _fill([wanted] if alone else _around(wanted), block)
 
 
 def _around(wanted: Wanted) -> list[Wanted]:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from ...errors import AccError, DumpError, FormatError
 from .address import Address
 from .connection import connected
+from .hosts import NODE
+from .pages import has_pages, page_after
 from .patience import Answer, is_final, said, within
 
 PATIENCE = 60.0
@@ -64,7 +66,23 @@ class FileStore:
 
     def files(self) -> Iterator[StoredFile]:
         """All files below the address, a part of them in memory at a time. Raises `DumpError`."""
-        yield from self._below([self._root], _LEVELS)
+        if self.has_pages:
+            yield from self._files(self._paged())
+        else:
+            yield from self._below([self._root], _LEVELS)
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether all files are listed by one request for each thousand."""
+        return has_pages(self._system)
+
+    def _paged(self) -> Iterator[Any]:
+        last, more = "", True
+        while more:
+            asking = functools.partial(page_after, self._system, self._root, last)
+            page, more = self._listed(self._root, asking)
+            yield from page
+            last = page[-1]["Key"] if page else ""
 
     def _below(self, waiting: list[str], levels: int) -> Iterator[StoredFile]:
         """Directories are listed one level after the other until they are many, then each with all below."""
@@ -131,7 +149,7 @@ class FileStore:
                 if isinstance(answer, bytes):
                     found[number] = self._checked(span, answer)
                     continue
-                found[number] = FormatError(f"{self.address.joined(span.name)}: {_refusal(answer)}")
+                found[number] = FormatError(f"{self.address.joined(span.name)}: {self._refusal(answer)}")
                 if not is_final(answer):
                     again.append(number)
             left = again
@@ -150,6 +168,11 @@ class FileStore:
             return within(seconds, lambda: self._system.cat_ranges(paths, starts, stops, on_error="return"))
         except Exception as error:  # noqa: BLE001 - what a file system raises for all is the answer to each
             return [error] * len(spans)
+
+    def _refusal(self, error: Exception) -> str:
+        if isinstance(error, FileNotFoundError):
+            return "is no longer there; was the dump deleted while in use?"
+        return f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {said(error)}"
 
     def _checked(self, span: Span, answer: bytes) -> bytes | AccError:
         if len(answer) == span.stop - span.start:
@@ -205,12 +228,6 @@ def _store_of(address: Address, _process: int) -> FileStore:
 def store_of(address: Address) -> FileStore:
     """The store at an address, one for each process. Raises `DumpError` where a package is missing."""
     return _store_of(address, os.getpid())
-
-
-def _refusal(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "is no longer in the store; was the dump deleted while in use?"
-    return f"cannot be read from the store: {said(error)}"
 
 
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5", "checksum")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from ...errors import DumpError, FormatError
 from .address import Address
-from .columns import LARGEST
+from .columns import LARGEST, Column
 from .filesystem import FileStore, StoredFile, store_of
+from .hosts import NODE, host_of, surveyed
 from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_at
 from .table import FileSource, FileTable, TableMaker, read_table
 from .texts import take_texts
@@ -17,7 +18,11 @@ LISTED_ANEW = 50_000
 """Files up to which the mirror of an earlier run is not believed: to list so many takes some seconds."""
 _LOOKED_AT = 64
 """Directories that are listed to see whether an index is still true."""
+_ABOVE = 3
+"""Directories above an address in which the index of its dump may lie."""
 _STAMP = "stamp"
+LISTED = "listed"
+"""The digest of the listing that an index without names belongs to, among its notes."""
 _LARGE = 1000
 """Files and directories in one directory from which that takes several requests."""
 
@@ -27,6 +32,8 @@ def mirrored(address: Address, cache: str) -> str:
 
     Raises `DumpError` for an address with nothing at it, or that the store refuses.
     """
+    if address.protocol == NODE:
+        return _of_host(address, cache)
     store = store_of(address)
     alone = store.whole()
     if alone is not None:
@@ -35,7 +42,37 @@ def mirrored(address: Address, cache: str) -> str:
         table = maker.table([FileSource(str(address.parent))])
         return f"{_installed(address.parent, cache, table, str(address)).path}/{address.name}"
     known, refused = _known(store, cache)
-    return known.path if known is not None else listed_anew(store, cache, refused)
+    if known is not None:
+        return known.path
+    return _in_indexed(address, cache) or listed_anew(store, cache, refused)
+
+
+def _in_indexed(address: Address, cache: str) -> str:
+    """The path of a place inside of a dump that has an index; empty where no directory above has one."""
+    above = address
+    for _ in range(_ABOVE):
+        above = above.parent
+        if "/" not in above.rest.strip("/"):
+            break
+        store = store_of(above)
+        try:
+            known = _known(store, cache)[0] if store.stat(INDEX) is not None else None
+        except DumpError:  # who may read a dump need not be allowed to read what is above it
+            break
+        if known is not None:
+            return f"{known.path}/{address.rest[len(above.rest) + 1 :]}"
+    return ""
+
+
+def _of_host(address: Address, cache: str) -> str:
+    """The path that stands for what lies on another machine, which is asked once for all that it holds."""
+    survey = surveyed(str(address))
+    top = Address(NODE, f"{host_of(str(address))}{survey.top.rstrip('/')}")
+    table = read_table(survey.content, str(top))
+    table.sources = (FileSource(str(top)),)
+    mirror = install(home_of(cache, str(top)), base_of(top), table, believed=False)
+    take_texts(mirror)
+    return f"{mirror.path}/{survey.inside}".rstrip("/")
 
 
 def listed_anew(store: FileStore, cache: str, note: str = "") -> str:
@@ -97,14 +134,47 @@ def _of_index(store: FileStore, home: str, before: Mirror | None, stamp: str) ->
             table = read_table(store.get(INDEX, LARGEST + 1), str(where))
         except FormatError as error:
             return None, f"the index was not used: {error}"
+    if LISTED in table.notes:
+        return _with_listing(store, home, table, stamp), ""
     reason = stale(table, store)
     if reason is not None:
-        return None, f"{where}: is stale and was not used: {reason}; acc index makes a new one"
+        return None, _stale_note(store, reason)
+    return _used(store, home, table, stamp, believed=True), ""
+
+
+def _with_listing(store: FileStore, home: str, index: FileTable, stamp: str) -> Mirror:
+    """The mirror of what is in the store now, with what an index without names says of that."""
+    table = table_of(store)
+    if table.digest == index.notes[LISTED]:
+        table.more, table.notes[LISTED] = index.more, table.digest
+    else:
+        table.notes[NOTE] = _stale_note(store, "files were added, removed or written anew")
+    return _used(store, home, table, stamp, believed=False)
+
+
+def _used(store: FileStore, home: str, table: FileTable, stamp: str, *, believed: bool) -> Mirror:
     table.notes[_STAMP] = stamp
     table.sources = (FileSource(str(store.address)),)
-    mirror = install(home, base_of(store.address), table, believed=True)
+    mirror = install(home, base_of(store.address), table, believed=believed)
     take_texts(mirror)
-    return mirror, ""
+    return mirror
+
+
+def _stale_note(store: FileStore, reason: str) -> str:
+    return f"{store.address.joined(INDEX)}: is stale and was not used: {reason}; acc index makes a new one"
+
+
+def index_of(table: FileTable, store: FileStore, more: dict[str, Column]) -> FileTable:
+    """The index of a table of files in a store: `more` of it.
+
+    Where all files can be listed by few requests, that is done each time the dump is opened. The index has a
+    digest of the listing then, and no names: it is much smaller, and one changed file is enough to refuse it.
+    """
+    if store.has_pages and len(table) <= LISTED_ANEW:
+        index = TableMaker().table(table.sources)
+        index.notes[LISTED], index.more = table.digest, more
+        return index
+    return FileTable(table.directories, table.bases, table.columns, table.sources, more)
 
 
 def stale(table: FileTable, store: FileStore) -> str | None:

@@ -8,8 +8,10 @@ The path alone says where all is: a worker that gets one in a plan needs no othe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from ...errors import AccError, FormatError
 from ..whole_file import whole_file
 from .address import Address, address_of, is_address
 from .filesystem import FileStore, store_of
+from .hosts import path_here
 from .table import FileRow, FileTable, read_table
 
 INDEX = "acc_dump.index"
@@ -28,6 +31,8 @@ _BASE = "base"
 NOTE = "note"
 """What a user should know of how the mirror was made, among the notes of its table."""
 _BELIEVED = "believed"
+_KEPT = 30 * 86400.0
+"""Seconds for which the index of a mirror is kept that no run has used."""
 _known: dict[str, Mirror] = {}
 """Mirrors that this process has read, by their homes."""
 
@@ -89,8 +94,10 @@ class Placed(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its path, where it lies on the disk; empty where it lies in a store."""
-        return "" if is_address(self.row.source.root) else self.shown
+        """Its path, where it lies on this machine; empty where it lies in a store or on another one."""
+        root = self.row.source.root
+        here = path_here(root) if is_address(root) else root
+        return f"{here}/{self.there}" if here else ""
 
     @property
     def store(self) -> FileStore:
@@ -108,9 +115,27 @@ def install(home: str, base: str, table: FileTable, *, believed: bool) -> Mirror
     """Write the index of a mirror, whose dump is at `home`/`base`. Raises `AccError`."""
     table.notes |= {_BASE: base, _BELIEVED: believed}
     mirror = Mirror(home, table)
+    if not _known:
+        _remove_unused(os.path.dirname(home))
     save(mirror)
     _known[home] = mirror
     return mirror
+
+
+def _remove_unused(mirrors: str) -> None:
+    """Remove the indexes of mirrors that no run has used for long: each run writes those that it uses."""
+    with contextlib.suppress(OSError), os.scandir(mirrors) as homes:
+        for home in homes:
+            with contextlib.suppress(OSError):
+                index = f"{home.path}/{INDEX}"
+                if os.stat(index).st_mtime < time.time() - _KEPT:
+                    os.unlink(index)
+                    os.rmdir(home.path)
+
+
+def forget(mirror: Mirror) -> None:
+    """Forget a mirror whose files will be removed."""
+    _known.pop(mirror.home, None)
 
 
 def save(mirror: Mirror) -> None:
@@ -182,7 +207,9 @@ def shown(path: str) -> str:
     if found is not None:
         return found.shown
     name = mirror.name_of(path) if mirror is not None else None
-    if mirror is None or name is None or len(mirror.table.sources) != 1:
+    if mirror is None or name is None:
         return path
+    if len(mirror.table.sources) != 1:
+        return ", ".join(source.root for source in mirror.table.sources) if not name else path
     source = mirror.table.sources[0]
     return "/".join(part for part in (source.root, source.name_there(name)) if part)

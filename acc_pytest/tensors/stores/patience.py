@@ -8,7 +8,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+from ...errors import AccError
+from .hosts import HostIsGone
+
+_FINAL = (
+    *(FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError),
+    *(AccError, HostIsGone),
+)
 _FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
 """Errors of botocore, which need not be installed, that do not pass."""
 _QUERY = re.compile(r"\?\S+")

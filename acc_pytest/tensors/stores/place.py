@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from .mirror import Placed
 
 _MARK = "/acc_mirror/"
+_noted: set[str] | None = None
 
 
 def placed_at(path: str) -> Placed | None:
@@ -95,6 +97,8 @@ def on_disk(path: str | os.PathLike[str]) -> str:
     Raises `FormatError` where it cannot be fetched, `AccError` where the cache cannot be written.
     """
     text = os.fspath(path)
+    if _noted is not None:
+        _noted.add(text)
     found = placed_at(text)
     if found is None:
         return text
@@ -107,6 +111,17 @@ def on_disk(path: str | os.PathLike[str]) -> str:
         return block.whole()
     finally:
         block.close()
+
+
+@contextlib.contextmanager
+def noting_files() -> Iterator[set[str]]:
+    """Within this, the paths that `on_disk` is asked for are put into the set that it gives."""
+    global _noted
+    before, _noted = _noted, set()
+    try:
+        yield _noted
+    finally:
+        _noted = before
 
 
 def shown_at(path: str) -> str:

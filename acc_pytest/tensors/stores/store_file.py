@@ -13,11 +13,15 @@ from .sized_file import SizedFile
 
 
 class StoreFile(SizedFile):
-    """The bytes of a file of a mirror. Raises `FormatError` where they cannot be read."""
+    """The bytes of a file of a mirror. Raises `FormatError` where they cannot be read.
 
-    def __init__(self, found: Placed) -> None:
+    `alone`: what is read of it is asked of no other file, as the heads of its neighbours are.
+    """
+
+    def __init__(self, found: Placed, *, alone: bool = False) -> None:
         super().__init__(found.row.size)
         self._found = found
+        self._alone = alone
         self._blocks: list[StoredBlock] = []
 
     def readinto(self, buffer: Any) -> int:
@@ -39,9 +43,9 @@ class StoreFile(SizedFile):
     def descriptor_with(self, offset: int, nbytes: int) -> int:
         """A descriptor of a file on the disk with these bytes at the same offset, until this is closed."""
         if not self._blocks:
-            self._blocks.append(opened_with(self._found, offset, offset + nbytes))
+            self._blocks.append(opened_with(self._found, offset, offset + nbytes, alone=self._alone))
         else:
-            fetch(self._found, offset, offset + nbytes, self._blocks[0])
+            fetch(self._found, offset, offset + nbytes, self._blocks[0], alone=self._alone)
         return self._blocks[0].descriptor
 
     def close(self) -> None:

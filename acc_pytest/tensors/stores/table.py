@@ -28,7 +28,7 @@ from .columns import Column, names_column, names_of, packed, unpacked
 from .filesystem import StoredFile
 
 FORMAT = "acc_pytest dump index"
-VERSION = 1
+VERSION = 2
 _COLUMNS: Mapping[str, Any] = {
     "begin": np.int64,
     "base": np.int32,
@@ -172,7 +172,8 @@ class FileTable:
             "notes": self.notes,
         }
         names = {"directories": names_column(self.directories), "bases": names_column(self.bases)}
-        return packed(head, {**names, **self.columns, **self.more})
+        own = self.columns if len(self) else {}  # an array without elements takes 200 bytes, too
+        return packed(head, {**names, **own, **self.more})
 
 
 class TableMaker:
@@ -239,7 +240,10 @@ def read_table(content: bytes, where: str) -> FileTable:
     try:
         directories = names_of(columns.pop("directories"), _count(head["directories"]))
         bases = names_of(columns.pop("bases"), _count(head["bases"]))
-        own = {name: columns.pop(name).astype(kind, copy=False) for name, kind in _COLUMNS.items()}
+        empty = {name: np.zeros(0) for name in _KINDS} | {"begin": np.zeros(len(directories) + 1)}
+        own = {
+            name: columns.pop(name, empty[name]).astype(kind, copy=False) for name, kind in _COLUMNS.items()
+        }
         sources = tuple(
             FileSource(str(one["root"]), tuple((str(here), str(there)) for here, there in one["renamed"]))
             for one in head["sources"]

@@ -5,34 +5,63 @@ t_row, t_begin, t_bytes      the files, by their rows; where the bytes of each b
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from .blocks import StoredBlock, is_fetched
 from .columns import Column
 from .mirror import Mirror, Placed
+from .table import FileTable
 
 _SUFFIXES = (".json", ".csv", ".txt")
 _LARGEST = 64 << 20
 """Bytes of all texts that an index holds; what is beyond is read when it is needed."""
 
 
-def columns_of_texts(mirror: Mirror) -> dict[str, Column]:
+def texts_of_mirror(mirror: Mirror) -> dict[str, Column]:
     """The texts that were read since the mirror was made, as columns."""
-    rows: list[int] = []
-    contents: list[bytes] = []
+    return _columns(_fetched(mirror))
+
+
+def texts_of_disk(table: FileTable, root: str, read: Iterable[str]) -> dict[str, Column]:
+    """Those texts of a dump on the disk, at `root`, that are among the files that were `read`, as columns."""
+    texts = (path for path in sorted(read) if path.startswith(f"{root}/") and path.endswith(_SUFFIXES))
+    found = ((name, table.row(name)) for name in (path[len(root) + 1 :] for path in texts))
+    return _columns(_on_disk(root, ((row.number, name, row.size) for name, row in found if row is not None)))
+
+
+def _fetched(mirror: Mirror) -> Iterator[tuple[int, bytes]]:
     left = _LARGEST
     for row in range(len(mirror.table)):
         found = mirror.placed(row)
         if not found.name.endswith(_SUFFIXES) or found.row.size > left or not is_fetched(found):
             continue
+        left -= found.row.size
         block = StoredBlock(found)
         try:
             with open(block.whole(), "rb") as file:
-                contents.append(file.read())
+                yield row, file.read()
         finally:
             block.close()
+
+
+def _on_disk(root: str, files: Iterable[tuple[int, str, int]]) -> Iterator[tuple[int, bytes]]:
+    left = _LARGEST
+    for row, name, size in files:
+        with contextlib.suppress(OSError):
+            if size <= left:
+                with open(f"{root}/{name}", "rb") as file:
+                    yield row, file.read()
+                left -= size
+
+
+def _columns(texts: Iterable[tuple[int, bytes]]) -> dict[str, Column]:
+    rows, contents = [], []
+    for row, content in texts:
         rows.append(row)
-        left -= found.row.size
+        contents.append(content)
     return {
         "t_row": np.array(rows, np.int64),
         "t_begin": np.cumsum([0, *map(len, contents)], dtype=np.int64),

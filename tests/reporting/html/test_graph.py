@@ -58,7 +58,7 @@ def packed(rows: Sequence[Row], plan: Plan, budget: Budget = BUDGETS[0]) -> dict
         graph.add(row)
     made = graph.packed(data.packed(budget, (), data.order(), {}), 200)
     assert made is not None
-    return json.loads(json.dumps(made, allow_nan=False))
+    return json.loads(json.dumps(made, allow_nan=False, default=list))
 
 
 def operators(graph: dict[str, Any]) -> list[int]:

@@ -133,7 +133,7 @@ def test_what_was_cut_or_deleted_meanwhile(root: str, store: type[BrokenFiles]) 
     with pytest.raises(FormatError, match=r"large\.bin: became shorter while it was read"):
         bytes_of(f"{root}/a/large.bin")
     BrokenFiles().rm_file("/here/a/small.bin")
-    with pytest.raises(FormatError, match=r"small\.bin: is no longer in the store"):
+    with pytest.raises(FormatError, match=r"small\.bin: is no longer there"):
         bytes_of(f"{root}/a/small.bin")
 
 

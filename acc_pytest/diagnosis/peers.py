@@ -1,0 +1,160 @@
+"""What stands out among its peers although every bound holds: the same operator in other layers and steps.
+
+Most pairs of a run are right, so that the same operator elsewhere says what rounding does here. Two things
+are told, and change no verdict:
+
+    outlier    a pair whose share of what is allowed is 3 times the median of its peers, and 8 times their
+               usual distance from it (the median absolute one, as a standard deviation) above that
+    bias       all operators of one kind that are too large, or too small, by more together than
+
+                   u / 16 + what the other computation has + 4 standard errors of their mean
+
+               where the bound of each alone has u / 4 (`row_bounds`): errors of random sign average out over
+               layers and steps, a scale that is off does not
+
+A pair has a share by replay where its operator was computed again, which is its own whatever came before it;
+else the largest of its shares of bounds against golden. The prefill is no peer of decode steps. Where a pair
+of the run fails, its roots say more, and nothing is told.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ..reporting.row import Row
+from ..tensors.dtypes import by_name
+from .folding import below_top
+from .names import shown
+from .pair_state import FAILING, level_of
+from .replayed import replay_of
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair, Plan
+
+MOST_LINES = 3
+FEWEST = 4
+"""Peers, the pair among them, that say what is usual."""
+TIMES = 3.0
+DISTANCES = 8.0
+_OF_NORMAL = 1.4826
+"""A standard deviation in median absolute distances of a normal distribution."""
+_LEAST = 0.1
+"""The usual distance is taken as no less than this part of the median."""
+DIRECTED = 1 / 16
+_SIGMAS = 4.0
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnBias:
+    """Of one operator: how much too large it is, how much the other computation is, its standard error, and
+    u."""
+
+    own: float
+    known: float
+    deviation: float
+    roundoff: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    name: str
+    share: float
+    replayed: bool
+    bias: _OwnBias | None
+
+
+class Peers:
+    """Takes the rows of a run in any order, and keeps a few numbers of each."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Peer] = {}
+        self._fails = False
+
+    def add(self, row: Row) -> None:
+        """Take the row of a pair into account."""
+        self._fails |= row.verdict in FAILING
+        if row.number is None or row.fed or row.verdict != "pass":
+            return
+        found = replay_of(row)
+        own = found.measured.get("error") if found is not None and found.outcome == "right" else None
+        share = level_of(row) if own is None or not own[1] else own[0] / own[1]
+        fmt = by_name(row.mine.dtype).format if row.mine.dtype else None
+        bias = None
+        if found is not None and fmt is not None and found.bias is not None and found.bias_deviation:
+            bias = _OwnBias(found.bias, found.bias_noise or 0.0, found.bias_deviation, fmt.roundoff)
+        self._kept[row.number] = _Peer(row.name, share, own is not None, bias)
+
+    def lines(self, plan: Plan) -> tuple[str, ...]:
+        """A line for each that stands out, the farthest first; `MOST_LINES` of each sort."""
+        if self._fails:
+            return ()
+        groups: dict[object, list[int]] = defaultdict(list)
+        for number in sorted(self._kept):
+            if number < len(plan.pairs):
+                groups[_kind(plan.pairs[number])].append(number)
+        outliers = sorted(self._outliers(groups.values(), plan), reverse=True)
+        biased = sorted(self._biased(groups.values(), plan), reverse=True)
+        return tuple(line for _, line in (*biased[:MOST_LINES], *outliers[:MOST_LINES]))
+
+    def _outliers(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
+        for peers in self._comparable(groups, plan):
+            shares = [self._kept[number].share for number in peers]
+            middle = median(shares)
+            usual = _OF_NORMAL * median(abs(share - middle) for share in shares)
+            least = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
+            for number, share in zip(peers, shares):
+                if middle and least < share < math.inf:
+                    yield (
+                        share / middle,
+                        self._said(number, plan.pairs[number], share / middle, len(peers) - 1),
+                    )
+
+    def _said(self, number: int, pair: Pair, times: float, others: int) -> str:
+        kept = self._kept[number]
+        what = "error on its own inputs" if kept.replayed else "share of its bounds"
+        said = f"its {what} is {times:.2g} times that of its {others} peers, and within its bounds"
+        return f"outlier: {shown(kept.name)} step {pair.step}: {said}"
+
+    def _comparable(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[Sequence[int]]:
+        """Peers that are judged in one way, of prefills or of decode steps."""
+        first = min((str(pair.step) for pair in plan.pairs), default="")
+        for group in groups:
+            parts: dict[object, list[int]] = defaultdict(list)
+            for number in group:
+                parts[self._kept[number].replayed, str(plan.pairs[number].step) == first].append(number)
+            yield from (part for part in parts.values() if len(part) >= FEWEST)
+
+    def _biased(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
+        for group in groups:
+            known = [bias for number in group if (bias := self._kept[number].bias) is not None]
+            if len(known) < FEWEST:
+                continue
+            weights = [bias.deviation**-2 for bias in known]
+            total = sum(weights)
+            mean = sum(weight * (bias.own - bias.known) for weight, bias in zip(weights, known)) / total
+            other = sum(weight * abs(bias.known) for weight, bias in zip(weights, known)) / total
+            allowed = DIRECTED * known[0].roundoff + other + _SIGMAS / math.sqrt(total)
+            if abs(mean) > allowed:
+                name = _everywhere(plan.pairs[group[0]])
+                yield (
+                    abs(mean) / allowed,
+                    f"bias: all {len(known)} of {shown(name)} are {abs(mean):.2g} too "
+                    f"{'large' if mean > 0 else 'small'} together, rounding may do {allowed:.2g}",
+                )
+
+
+def _kind(pair: Pair) -> tuple[str, ...]:
+    """What the same operator in other layers, steps and ranks has in common."""
+    return pair.mine.op_type, _NUMBER.sub("*", below_top(pair.mine.node)), _everywhere(pair), pair.mine.slot
+
+
+def _everywhere(pair: Pair) -> str:
+    """The name of golden's node, without the numbers of layers."""
+    return _NUMBER.sub("*", pair.golden.node)

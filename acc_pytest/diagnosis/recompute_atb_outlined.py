@@ -1,0 +1,198 @@
+"""Is an operator of ATB right beside golden? By what golden's dump outlines of its model.
+
+`recompute_atb` computes an operator with the weights and parameters of mine, so that these may be anything.
+Here
+
+* a linear layer is held against the projection of golden's weight (`projected`), on the input of mine:
+whatever is wrong, the kernel, the weight or how it is shared out over ranks, it shows. Of several ranks the
+input is put together as their outputs are;
+* a number that golden's module was told otherwise (`golden_numbers`) is wrong where golden's tensor says so:
+with d what golden has more than mine, and c what the operator makes more of golden's number than of its own,
+both on the inputs of mine, the part of d that lies along c is 1 where the number is why the two differ, and 0
+where a port has another number for a good reason (a query that was scaled before).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import nn
+
+from ..dumps.torch_outline import Outline
+from ..errors import AccError, OperatorError
+from ..mapping.operand_shards import open_shards, shards_of
+from ..mapping.pair import Pair, Plan
+from ..mapping.reconcile import open_pair, reconcile
+from ..opcheck.case import Case
+from ..opcheck.golden import Golden
+from ..opcheck.listing import tensors_in
+from ..tensors.ref import TensorRef
+from .golden_numbers import WITH_NUMBERS, OtherNumber, other_numbers
+from .one_operator import check_size
+from .operator_directories import operator_directory
+from .projected import ProjectedLinear
+from .projected_pairs import held_to_golden, is_plain, layers_of, whole
+from .recomputation import Recomputation, Recomputations, RecomputeBudget
+from .recompute_atb import AtbRecomputer
+from .recompute_torch import TorchRecomputer
+
+_LINEAR = "LinearOperation"
+_FIRST = "output[0]"
+_SIGMAS = 4.0
+_DIRECTED = 0.25
+"""The part of rounding that may make all of a tensor larger or smaller: at most 0.16 in clean networks."""
+_LEANS = 0.25
+"""The least part of golden's difference that speaks for golden's number."""
+
+
+class OutlinedAtbRecomputer(AtbRecomputer):
+    """Computes operators of the pairs of a plan again, and holds them against golden's `outline`.
+
+    Linear layers of which more than `sampled` elements would be looked at are sampled.
+    """
+
+    def __init__(self, plan: Plan, outline: Outline, budget: RecomputeBudget, sampled: int) -> None:
+        super().__init__(plan.pairs, budget, plan.between)
+        self._plan = plan
+        self._outline = outline
+        self._sampled = sampled
+        self._beside = Recomputations()
+
+    def of_pair(self, number: int) -> Recomputation:
+        """See `Recomputer.of_pair`."""
+        own = super().of_pair(number)
+        if own.outcome == "wrong":
+            return own
+        pair = self._plan.pairs[number]
+        return self._beside.of(number, lambda: self._held(number, pair, own), f"holding {pair.id} to golden")
+
+    def _held(self, number: int, pair: Pair, own: Recomputation) -> Recomputation:
+        if pair.mine.slot != _FIRST or pair.fed:
+            return own
+        if pair.mine.op_type != _LINEAR:
+            return self._by_numbers(pair, own)
+        if pair.golden.node not in self._layers:
+            return own
+        try:
+            found = self._by_weight(pair)
+        except AccError:
+            return own
+        if found.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
+            return own
+        return found if not own.outcome else _weighed(own, found)
+
+    def _by_weight(self, pair: Pair) -> Recomputation:
+        """Whether a linear layer is golden's. Raises `AccError` where that cannot be said."""
+        given = [_first_input(ref) for ref in pair.mine.refs]
+        return held_to_golden(pair, self._layers, given, self._sampled)
+
+    @cached_property
+    def _layers(self) -> dict[str, ProjectedLinear]:
+        return layers_of(self._outline)
+
+    @cached_property
+    def _golden(self) -> TorchRecomputer:
+        """What says whether golden's own linear layers are those that its dump outlines."""
+        turned = [replace(pair, mine=pair.golden) for pair in self._plan.pairs]
+        budget = RecomputeBudget(self._sampled, measured=True)
+        return TorchRecomputer(self._plan.golden_root, turned, nn.Module(), budget, projected=self._layers)
+
+    def _by_numbers(self, pair: Pair, own: Recomputation) -> Recomputation:
+        """Whether a number that golden was told otherwise is why the two differ."""
+        if pair.mine.op_type not in WITH_NUMBERS:
+            return own
+        places = [operator_directory(ref) for ref in pair.mine.refs]
+        if not all(places) or not self._outline.numbers:
+            return own
+        cases = [self._case(place) for place in places]
+        noted = own
+        for other in other_numbers(self._outline, pair.golden, cases[0].name, cases[0].param):
+            change = _attempted(pair, cases, other)
+            if change.speaks_for_golden or (other.alone and not change.speaks_for_mine):
+                wrong = replace(own, outcome="wrong", why=str(other))
+                return replace(wrong, golden_error=other.distance, golden_allowed=0.0)
+            if not change.speaks_for_mine:
+                noted = replace(own, note=f"{other}; what comes of it here cannot be told from rounding")
+        return noted
+
+
+@dataclass(frozen=True)
+class NumberChange:
+    """What another number makes of a tensor: which `part` of it golden has, and how well that is known."""
+
+    part: float
+    doubt: float
+
+    @property
+    def speaks_for_golden(self) -> bool:
+        return self.part - self.doubt > _LEANS
+
+    @property
+    def speaks_for_mine(self) -> bool:
+        return self.part + self.doubt < 1 - _LEANS
+
+
+def _attempted(pair: Pair, cases: Sequence[Case], other: OtherNumber) -> NumberChange:
+    """What golden's number makes of the operator; nothing is known of one that cannot be computed, or whose
+    rows or units are others than those of its pair."""
+    if not is_plain(pair.golden) or not is_plain(pair.mine):
+        return NumberChange(0.0, math.inf)
+    try:
+        for case in cases:
+            check_size(ref for ref in (*case.inputs, *case.outputs) if ref is not None)
+        return _change(pair, cases, other)
+    except AccError:
+        return NumberChange(0.0, math.inf)
+
+
+def _change(pair: Pair, cases: Sequence[Case], other: OtherNumber) -> NumberChange:
+    """What golden's number makes of the operator, beside what golden has more than mine."""
+    opened = open_pair(pair).comparisons[0]
+    golden, mine = whole(opened.golden).double(), whole(opened.mine).double()
+    own = _viewed(pair, [Golden(case) for case in cases])
+    change = _viewed(pair, [Golden(replace(case, param=other.param)) for case in cases]) - own
+    square = float(change.square().sum())
+    if not square:
+        return NumberChange(0.0, math.inf)
+    missing, width = golden - mine, opened.golden.shape[-1] if opened.golden.shape else 1
+    part = float((missing * change).sum()) / square
+    left = missing - part * change
+    spread = max(float((left * change).reshape(-1, length).sum(1).norm()) for length in (1, width))
+    directed = float(left.norm()) * abs(float((own * change).sum())) / float(own.norm()) * _DIRECTED
+    return NumberChange(part, (_SIGMAS * spread + directed) / square)
+
+
+def _viewed(pair: Pair, computed: Sequence[Golden]) -> torch.Tensor:
+    """The first result of each rank, in float64, as the pair is compared."""
+    made = []
+    for one, ref in zip(computed, pair.mine.refs):
+        exact = one.exact(0)
+        if exact is None or exact.numel() != ref.header().numel:
+            raise OperatorError("it writes no such floats")
+        made.append(exact.reshape(ref.header().shape))
+    return whole(reconcile(open_shards(pair.golden), shards_of(pair.mine, made)).mine).double()
+
+
+def _first_input(output: TensorRef) -> torch.Tensor:
+    """The first input of the operator that wrote a tensor, as it was before. Raises `OperatorError`."""
+    place = operator_directory(output)
+    given = tensors_in(os.path.join(place, "before"), output.root)[0].get(0) if place else None
+    if given is None:
+        raise OperatorError("its input was not dumped")
+    return given.open()
+
+
+def _weighed(own: Recomputation, found: Recomputation) -> Recomputation:
+    """An operator that is right with its own weights, beside what golden's weights make of it."""
+    if not found.measured:
+        return own
+    error, allowed = max(found.measured.values(), key=lambda both: both[0] / both[1] if both[1] else math.inf)
+    held = replace(own, golden_error=error, golden_allowed=allowed)
+    if found.outcome != "wrong":
+        return held
+    return replace(held, outcome="wrong", why=f"its weights are other ones than golden's: {found.said}")

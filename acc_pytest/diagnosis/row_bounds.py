@@ -1,0 +1,190 @@
+"""Rows that weigh alike: what the norms of a whole tensor hide behind its large rows.
+
+A row of 1,000 times the others is all of a norm, and one of sums that cancel is all of what rounding may do.
+So the same errors are looked at as shares of their own rows, with e the error of a row of mine, f its exact
+result and n the noise of the row (what the other computation is off by):
+
+    typical    median over rows of |e| / |f|            beside the same of n
+    bias       median over rows of <e, f> / <f, f>      beside the same of n
+
+The first may be twice that of the noise, as the whole may. The second is how much too large (or small) mine
+is: rounding to nearest has no direction, so that a scale that is off is seen far below its noise. Mine may
+have twice the bias of the noise, a quarter of the unit roundoff u, and 4 standard errors. That of a median of
+R rows is sqrt(pi / 2) / sqrt(R) times that of a row, which is |e| / |f| / sqrt(numbers in the row). The same
+is asked of each sixteenth of the channels (heads, what one rank has), with 5 standard errors. Where the
+whole has less of a bias than its rows, or one of the other sign, that of the whole counts.
+
+Roundings are fewer than numbers where a channel is larger than all others, or where rows are alike, whose
+equal values round alike (attention that looks at all tokens evenly). Before a bias, or a norm, is called
+wrong these are counted: with p the squares as shares of their rows, P their sums over rows, by channel, and
+D the distinct values of a channel (or (sum p)^2 / sum p^2 over its rows, if that is less),
+
+    roundings = (sum P)^2 / sum (P^2 / D)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..judging.tolerance import SAMPLE_SIGMAS, scatter_of
+from .recomputation import Recomputation
+
+RATIO = 2.0
+"""What mine may have of the noise: it may round at four times as many places, and sqrt(4) is 2."""
+DIRECTED = 1 / 4
+"""Of the unit roundoff: what an approximation inside of a kernel may do to all of its results alike."""
+PARTS = 16
+"""Parts of the channels whose bias is looked at by itself."""
+_SIGMAS = 4.0
+_SIGMAS_OF_PARTS = 5.0
+"""The worst of 16 is looked at: 4.6 of a normal distribution are as rare there as 4 are in one."""
+_MEDIAN = math.sqrt(math.pi / 2)
+_NORMAL = 3
+_LEAST_SAMPLES = math.ceil((SAMPLE_SIGMAS / math.log(math.sqrt(6))) ** 2)
+
+
+@dataclass(frozen=True, slots=True)
+class RowErrors:
+    """Of each row, float64: the norms of error, noise and exact result, and the parts of error and noise that
+    lie along the result, as <e, f>. `samples` are the numbers that the error of a row is made of, `values`
+    those of mine, [rows, channels].
+    """
+
+    error: torch.Tensor
+    noise: torch.Tensor
+    size: torch.Tensor
+    along: torch.Tensor
+    noise_along: torch.Tensor
+    samples: int
+    values: torch.Tensor
+    parts: ChannelParts | None = None
+
+    @classmethod
+    def of(
+        cls, fine: torch.Tensor, error: torch.Tensor, noise: torch.Tensor, mine: torch.Tensor
+    ) -> RowErrors:
+        """Of tensors of one shape, the first three in float64; `mine` as it is stored."""
+        length = mine.shape[-1]
+        count = PARTS if length % PARTS == 0 else 1
+
+        def products(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            return (one * other).reshape(-1, count, length // count).sum(2)
+
+        parts = ChannelParts(
+            products(fine, fine), products(noise, noise), products(error, fine), products(noise, fine),
+            length // count,
+        )  # fmt: skip
+        return cls(
+            error.reshape(-1, length).norm(dim=1),
+            parts.noise.sum(1).sqrt(),
+            parts.fine.sum(1).sqrt(),
+            parts.along.sum(1),
+            parts.noise_along.sum(1),
+            length,
+            mine.reshape(-1, length),
+            parts if count == PARTS else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelParts:
+    """The same of each part of the channels, `width` of them, [rows, parts]: squares of the fine result and
+    of the noise, and the products of error and noise with the fine result."""
+
+    fine: torch.Tensor
+    noise: torch.Tensor
+    along: torch.Tensor
+    noise_along: torch.Tensor
+    width: int
+
+
+def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomputation:
+    """The outcome of a tensor with that of its typical row. `floor` is what any row may be off."""
+    noise, error = (float((each / rows.size).median()) for each in (rows.noise, rows.error))
+    samples = rows.samples * len(rows.size)
+    if error > RATIO * scatter_of(samples) * noise:
+        samples = fewest_samples(rows.values, samples)
+    allowed = max(RATIO * scatter_of(samples) * noise, floor)
+    judged = replace(judged, typical_error=error, typical_allowed=allowed)
+    if error <= allowed:
+        return judged
+    said = f"a typical row is {error:.3g} off, {allowed:.3g} is allowed"
+    return replace(judged, outcome="wrong", why=said)
+
+
+def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
+    """The same with its bias; `roundoff` is that of the type of mine."""
+    bias, known = _bias(rows.along, rows.size), _bias(rows.noise_along, rows.size)
+    spread = max(float((rows.noise / rows.size).median()), roundoff / math.sqrt(3))
+    least = RATIO * abs(known) + DIRECTED * roundoff + spread**2 / 2
+    standard = RATIO * spread * _MEDIAN / math.sqrt(rows.samples * len(rows.size))
+    if abs(bias) > least + _SIGMAS * standard:
+        standard = max(standard, RATIO * spread * _MEDIAN / math.sqrt(roundings(rows.values)))
+    allowed = least + _SIGMAS * standard
+    judged = replace(judged, bias=bias, bias_allowed=allowed, bias_noise=known, bias_deviation=standard)
+    if abs(bias) <= allowed:
+        return judged
+    said = f"all of it is {abs(bias):.3g} too {'large' if bias > 0 else 'small'}, {allowed:.3g} is allowed"
+    return replace(judged, outcome="wrong", why=said)
+
+
+def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
+    """The same with the largest bias of a sixteenth of the channels: of some heads, of what one rank has."""
+    parts = rows.parts
+    if parts is None:
+        return judged
+    squares = parts.fine.clamp_min(roundoff**4 * float(parts.fine.mean()))
+    bias, known, noise = (
+        (each / squares).median(0).values for each in (parts.along, parts.noise_along, parts.noise)
+    )
+    spread = noise.sqrt().clamp_min(roundoff / math.sqrt(3))
+    least = RATIO * known.abs() + DIRECTED * roundoff + spread**2 / 2
+    deviations = _SIGMAS_OF_PARTS * RATIO * _MEDIAN * spread
+    allowed = least + deviations / math.sqrt(len(squares) * parts.width)
+    for part in (bias.abs() > allowed).nonzero()[:, 0].tolist():
+        values = rows.values[:, part * parts.width : (part + 1) * parts.width]
+        allowed[part] = least[part] + deviations[part] / math.sqrt(roundings(values))
+    worst = int((bias.abs() / allowed).argmax())
+    found, most = float(bias[worst]), float(allowed[worst])
+    judged = replace(judged, part_bias=abs(found), part_bias_allowed=most)
+    if abs(found) <= most:
+        return judged
+    width = parts.width
+    said = (
+        f"channels {worst * width} to {(worst + 1) * width - 1} are {abs(found):.3g} too "
+        f"{'large' if found > 0 else 'small'}, {most:.3g} is allowed"
+    )
+    return replace(judged, outcome="wrong", why=said)
+
+
+def fewest_samples(values: torch.Tensor, count: int) -> int:
+    """Of how many independent numbers the norm of an error is one, of values that have `count`.
+
+    Normal values are all of them, though their squares weigh like those of a third as many. It is no less
+    than scatter by sqrt(6): one rounding is off by u at most, and by u / sqrt(6) as its root mean square.
+    """
+    own = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
+    return min(count, max(_LEAST_SAMPLES, round(_NORMAL * roundings(own))))
+
+
+def roundings(values: torch.Tensor) -> float:
+    """How many independent roundings the bias of values [rows, channels] is the mean of; at least 1."""
+    squares = values.double().square()
+    shares = squares / squares.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    channels = shares.sum(0)
+    distinct = 1.0 + (values.sort(0).values.diff(dim=0) != 0).sum(0)
+    weighed = channels.square() / shares.square().sum(0).clamp_min(torch.finfo(torch.float64).tiny)
+    own = torch.minimum(distinct, weighed.clamp_min(1.0))
+    return max(1.0, float(channels.sum() ** 2 / (channels.square() / own).sum()))
+
+
+def _bias(along: torch.Tensor, size: torch.Tensor) -> float:
+    """How much too large a typical row is, as far as the whole is too."""
+    squares = size.square()
+    typical, whole = float((along / squares).median()), float(along.sum() / squares.sum())
+    if typical * whole <= 0:
+        return 0.0
+    return typical if abs(typical) <= abs(whole) else whole

@@ -1,0 +1,195 @@
+"""`RayCluster`: a Ray cluster (2.40 or later) that this process is part of, and questions to its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import SettingsError
+from ..guard import guarded
+from ..tensors.stores.hosts import use_hosts
+from .pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from .probing import portable_probe
+
+LOCAL = "local"
+"""The address of a cluster of this machine alone, made for the run."""
+VARIABLE = "RAY_ADDRESS"
+"""The environment variable in which Ray itself says where its cluster is (in a job of KubeRay, say)."""
+_STORE = 200 * 2**20
+"""Bytes of the object store of a cluster that is made for the run: it holds the plan."""
+_LEAVE_SECONDS = 5.0
+_REACH_SECONDS = 10.0
+_TOKEN = "a cluster that asks for tokens needs RAY_AUTH_MODE=token here"
+_REMEDY = "start one (ray start --head), correct the address, or use local"
+
+
+class RayCluster:
+    """The cluster; `ours`: nobody else in this process had joined it."""
+
+    def __init__(self, module: Any, ours: bool) -> None:
+        self.ray = module
+        self._ours = ours
+        self._probe = module.remote(num_cpus=0, max_retries=0)(portable_probe())
+        errors = module.exceptions
+        self._of_one_process = (errors.RayTaskError, errors.WorkerCrashedError, errors.OutOfMemoryError)
+
+    def nodes(self, threads: int = 1) -> list[ClusterNode]:
+        """The nodes that are alive; a task takes so many `threads`."""
+        return [
+            ClusterNode(
+                node["NodeID"],
+                f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
+                cores := int(node["Resources"].get("CPU", 0)),
+                cores // threads,
+                _names(node["NodeManagerHostname"], node["NodeManagerAddress"]),
+            )
+            for node in self.ray.nodes()
+            if node["Alive"]
+        ]
+
+    @property
+    def here(self) -> str:
+        """The id of the node that this process is on; empty where it is outside of the cluster."""
+        if self.ray.util.client.ray.is_connected():
+            return ""
+        return str(self.ray.get_runtime_context().get_node_id())
+
+    def asked(self, asked: Sequence[Asked], seconds: float) -> list[ProbeAnswer]:
+        """What each node answers to its question (`probing.portable_probe`) within so many seconds."""
+        waiting = [
+            self._probe.options(scheduling_strategy=on_node(node)).remote(question)
+            for node, question in asked
+        ]
+        ended = [] if not waiting else self.ray.wait(waiting, num_returns=len(waiting), timeout=seconds)[0]
+        answers: list[ProbeAnswer] = []
+        for reference in waiting:
+            if reference in ended:
+                answers.append(self.answer(reference))
+            else:
+                self.cancel([reference])
+                answers.append(LostTask(f"no answer in {seconds:.0f} s", is_silent=True))
+        return answers
+
+    def answer(self, reference: Any) -> Any:
+        """What a task has answered, or why it is lost."""
+        try:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
+            return LostTask(_why(error), not isinstance(error, self._of_one_process))
+
+    def cancel(self, references: Sequence[Any]) -> None:
+        """End tasks, and the processes that run them."""
+        for reference in references:
+            self.ray.cancel(reference, force=True)
+
+    def leave(self) -> None:
+        """Leave the cluster, in seconds also where it does not answer any more."""
+        _clusters.clear()
+        use_hosts(None)
+        if self._ours:
+            with own_signals():
+                thread = threading.Thread(target=self.ray.shutdown, name="acc-ray-shutdown", daemon=True)
+                thread.start()
+                thread.join(_LEAVE_SECONDS)
+
+
+_clusters: list[RayCluster] = []
+"""The one that this process has joined."""
+
+
+def joined(address: str) -> RayCluster:
+    """The cluster at `address`: `auto` (one that runs here), `local`, `HOST:PORT` or `ray://HOST:PORT`.
+    Empty: that of `RAY_ADDRESS`, else `local`. This process joins it, if it has not yet.
+
+    Raises `SettingsError` where Ray is not installed or no cluster answers.
+    """
+    if _clusters and _clusters[0].ray.is_initialized():
+        return _clusters[0]
+    _clusters.clear()
+    ray = _imported()
+    with own_signals(), guarded("connecting to the Ray cluster"):
+        ours = not ray.is_initialized()
+        if ours:
+            _join(ray, address)
+        _clusters.append(RayCluster(ray, ours))
+    return _clusters[0]
+
+
+def leave() -> None:
+    """Leave the cluster that this process has joined, if any."""
+    for cluster in _clusters[:]:
+        cluster.leave()
+
+
+def _imported() -> Any:
+    try:
+        import ray
+        import ray.util.client
+    except ImportError as error:
+        raise SettingsError(
+            f"--acc-engine ray needs Ray ({error}); install it: pip install 'acc-pytest[ray]'"
+        ) from None
+    return ray
+
+
+def _join(ray: Any, address: str) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "namespace": "acc_pytest"}
+    where = address or os.environ.get(VARIABLE) or LOCAL
+    if where == LOCAL:
+        ray.init(address=LOCAL, object_store_memory=_STORE, include_dashboard=False, **quiet)
+        return
+    name = "--acc-ray-address" if address else VARIABLE
+    _check_reachable(name, where)
+    try:
+        ray.init(address=where, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        remedy = f"{_REMEDY}; {_TOKEN}" if where.startswith("ray://") else _REMEDY
+        raise SettingsError(f"{name} {where}: no Ray cluster answers ({said:.300}); {remedy}") from None
+
+
+def _check_reachable(name: str, where: str) -> None:
+    """Raise `SettingsError` where nothing listens at `HOST:PORT`: Ray itself would try for minutes."""
+    host, _, port = where.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"{name} {where}: nothing listens there ({error}); {_REMEDY}") from None
+
+
+def on_node(node: ClusterNode) -> Any:
+    """On that node and no other; where it is gone the task is lost at once."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node.id, soft=False)
+
+
+def _names(hostname: str, address: str) -> frozenset[str]:
+    """What users call a machine."""
+    return frozenset((hostname, hostname.partition(".")[0], address))
+
+
+def _why(error: Exception) -> str:
+    """An error of Ray in one line: its kind, and the last line that says something."""
+    cause = getattr(error, "cause", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[-1] if lines else ''}"[:300].rstrip(": ")
+
+
+@contextlib.contextmanager
+def own_signals() -> Iterator[None]:
+    """Keep SIGTERM as it is: Ray replaces what it does, in the process of whoever joins a cluster."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if main and before is not None:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,62 @@
+"""What stays is not looked at again and again for garbage."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from acc_pytest import garbage
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether the collector was at work, for each time that all objects were frozen."""
+    calls: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.isenabled()))
+    garbage.import_torch.cache_clear()
+    yield calls
+    garbage.import_torch.cache_clear()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_afterwards_as_it_was(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with garbage.without_collector():
+            assert not gc.isenabled()
+        assert gc.isenabled() is enabled
+        with pytest.raises(ZeroDivisionError), garbage.without_collector():
+            1 / 0  # noqa: B018
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_what_stays_is_frozen_once(frozen: list[bool]) -> None:
+    garbage.import_torch(freeze=False)
+    assert frozen == []
+    garbage.import_torch(freeze=True)
+    garbage.import_torch(freeze=True)
+    assert frozen == [True]
+
+
+def test_garbage_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the frames of an error that an import met: they would keep the dumps of a run to its end."""
+    left: list[bool] = []
+
+    class Cycle:
+        pass
+
+    cycle = Cycle()
+    cycle.own = cycle  # type: ignore[attr-defined]  # an object that refers to itself
+    gone = weakref.ref(cycle)
+    del cycle
+    monkeypatch.setattr(gc, "freeze", lambda: left.append(gone() is not None))
+    garbage.import_torch.cache_clear()
+    garbage.import_torch(freeze=True)
+    garbage.import_torch.cache_clear()
+    assert left == [False]
