@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ class Wire:
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
+        self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
@@ -34,11 +36,13 @@ class Wire:
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         path, is_read = environ["PATH_INFO"], environ["REQUEST_METHOD"] == "GET"
-        self.asked += 1
+        with self._lock:  # each request has a number of its own
+            self.asked += 1
+            number = self.asked
         time.sleep(self.delay)
         if self.denied and path.endswith(self.denied) and is_read:
             return _refused(start, "403 Forbidden", "AccessDenied", "this object is not for you")
-        if self.fails_every and self.asked % self.fails_every == 0:
+        if self.fails_every and number % self.fails_every == 0:
             self.failed += 1
             return _refused(start, "500 Internal Server Error", "InternalError", "try again")
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -92,7 +93,8 @@ def _machine_apart(address: str, mine: Path, golden: Path, content: Path) -> sub
     script = f"""
         hostname {OTHER} && mount -t tmpfs none {mine} && mount -t tmpfs none {golden} &&
         cp -r {content}/. {mine} &&
-        exec ray start --address={address} --num-cpus=1 --object-store-memory={STORE} --block
+        exec {sys.executable} -m ray.scripts.scripts start --address={address} --num-cpus=1 \\
+            --object-store-memory={STORE} --block
     """
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen([*APART, "sh", "-c", script], start_new_session=True, **quiet)  # type: ignore[call-overload]

@@ -32,17 +32,23 @@ from .object_store import ObjectStore, Wire
 SECRET = "wJalrXUtnFEMIbPxRfiCYEXAMPLEKEY"
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
+@pytest.fixture(scope="session")
+def server() -> Iterator[ObjectStore]:
+    """One for the session: a worker may come to this module twice, and file systems know their endpoint."""
     made = ObjectStore()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def store(server: ObjectStore) -> Iterator[ObjectStore]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        patch.setenv("AWS_ENDPOINT_URL", made.endpoint)
+        patch.setenv("AWS_ENDPOINT_URL", server.endpoint)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_MAX_ATTEMPTS", "1")  # those of botocore wait for seconds
-        yield made
-    made.stop()
+        yield server
 
 
 @pytest.fixture
