@@ -4,7 +4,7 @@ Golden's modules have computed every module of mine again from its own inputs, a
 agrees. So mine computes what golden does, but for rounding, and a network that makes much of rounding (a
 softmax with a large range, a choice among experts) is not the fault of mine.
 
-Some operators cannot be computed again: of experts in one tensor golden's dump has no values. One of them is
+Some operators cannot be computed again: of large experts in one tensor golden's dump has no values. One is
 taken for right where its error is no more than it may have been given: each kind of error (of the whole, of
 rows, of an element) at most `JUMP` times that of what it is computed from.
 

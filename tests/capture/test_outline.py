@@ -94,9 +94,44 @@ def test_a_weight_that_another_module_reads_is_whole(tmp_path: Path, monkeypatch
     found = outlined(model, tmp_path / "whole")
     assert [name for name in found.weights if name.endswith("weight")] == ["root.reads.read.weight"]
     assert torch.equal(found.weights["root.reads.read.weight"].open(), model.reads.read.weight.detach())
-    monkeypatch.setattr(module, "_MOST_READ", 48 * 32 - 1)
+    monkeypatch.setattr(module, "_MOST_WHOLE", 48 * 32 - 1)
     found = outlined(model, tmp_path / "left out")
     assert not [name for name in found.weights if name.endswith("weight")]
+
+
+class Experts(nn.Module):
+    """Three weights that no linear layer has, of 6,144 elements each, and a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(40, 32)
+        self.up, self.down = (nn.Parameter(torch.randn(4, 48, 32)) for _ in range(2))
+        self.picture = nn.Conv1d(32, 64, 3)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = torch.einsum("eoh,bth->bto", self.up, self.table(ids))
+        back: torch.Tensor = torch.einsum("eoh,bto->bht", self.down, hidden)
+        return self.picture(back)
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ({}, ["root.up", "root.down", "root.picture.weight"]),
+        ({"_MOST_WHOLE": 6143}, []),
+        ({"_MOST_IN_ALL": 2 * 6144}, ["root.up", "root.down"]),
+    ],
+)
+def test_weights_of_other_modules_are_whole_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], kept: list[str]
+) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(module, name, value)
+    model = Experts()
+    found = outlined(model, tmp_path)
+    assert [name for name in found.weights if not name.endswith("bias")] == kept
+    for name in kept:
+        assert torch.equal(found.weights[name].open(), model.get_parameter(name.removeprefix("root.")))
 
 
 def test_it_is_that_of_the_first_step_and_of_each_dump(tmp_path: Path) -> None:

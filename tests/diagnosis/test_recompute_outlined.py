@@ -20,7 +20,7 @@ from acc_pytest.dumps.torch_outline import outline_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
-from tests.newer import caches_have_layers
+from tests.newer import caches_have_layers, experts_are_one_module
 
 Spoil = Callable[[Any], None]
 Found = dict[str, Recomputation]
@@ -43,12 +43,13 @@ def network() -> Any:
 class Dumps:
     """Golden in float32, and runs of mine in bfloat16."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, made: Callable[[], Any] = network) -> None:
         self._directory = directory
+        self._made = made
 
     def dump(self, name: str, spoil: Spoil | None = None, dtype: torch.dtype = torch.bfloat16) -> Path:
         """The process folder of a run of the network, with a mistake where `spoil` makes one."""
-        module = network()
+        module = self._made()
         if spoil is not None:
             spoil(module)
         for parameter in module.parameters():
@@ -216,3 +217,39 @@ def test_layers_over_ranks_are_held_to_golden_whole(
     assert found["mlp.down_proj"].outcome == "right"
     assert found["mlp.down_proj.2"].outcome == ("right" if factor == 1.0 else "wrong")
     assert "by a projection of golden's weight" in found["mlp.down_proj.2"].reason
+
+
+def experts(way: str) -> Any:
+    """A Mixtral whose experts are one module."""
+    if not experts_are_one_module():
+        pytest.skip("these transformers have a module for each expert")
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    config = MixtralConfig(
+        hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=4, vocab_size=96, num_local_experts=4,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(12)
+        module: Any = MixtralForCausalLM(config)
+    if way and not hasattr(module, "set_experts_implementation"):
+        pytest.skip("these transformers have one way to compute experts")
+    if way:
+        module.set_experts_implementation(way)
+    return module.bfloat16().float().eval()
+
+
+@pytest.mark.parametrize("way", ["", "eager"])
+@pytest.mark.parametrize(("factor", "wrong"), [(1.0, set()), (1.01, {"mlp.experts"})])
+def test_experts_in_one_tensor_are_computed_with_their_weights(
+    tmp_path: Path, way: str, factor: float, wrong: set[str]
+) -> None:
+    """On both sides: golden's in float64, which torch's product of groups does not know. Mine, as golden, has
+    computed the experts in one product, or one after the other."""
+    dumps = Dumps(tmp_path, lambda: experts(way))
+    golden = dumps.dump("golden", dtype=torch.float32)
+    found = dumps.found(golden, dumps.dump("mine", scaled("model.layers.0.mlp.experts", factor)))
+    assert outcomes(found, "wrong") == wrong
+    assert found["mlp.experts"].outcome == ("wrong" if wrong else "right")
+    assert dumps.golden["mlp.experts"].outcome == "right"
+    assert outcomes(found, "") == {"model.embed_tokens"}

@@ -3,8 +3,9 @@
 Of a model of transformers that is its class and configuration; of any model the small parameters and buffers,
 whole, the numbers that modules are told (an epsilon, a scale), and projections of the large weights of linear
 layers (`tensors.projection`): 32 bytes for each input feature, a thousandth of a weight of 4096 x 4096 in
-bfloat16. Weights of linear layers that another module reads without calling them (the time steps of Mamba)
-are kept whole.
+bfloat16. Weights that cannot be projected are kept whole up to 64 MiB each, 256 MiB in all: those of modules
+of other kinds (experts in one tensor, convolutions), and of linear layers that another module reads without
+calling them (the time steps of Mamba).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ SCHEMA = 1
 _SLENDER = 16
 """A tensor is small that has at most so many vectors of its longest dimension: norms, biases, routers, the
 states of recurrences."""
-_MOST_READ = 1 << 24
-"""Elements of a weight that another module reads; a larger one is left out."""
+_MOST_WHOLE = 1 << 24
+"""Elements of a weight that is kept whole though it is not small; a larger one is left out."""
+_MOST_IN_ALL = 1 << 26
 _TRANSPOSED = "Conv1D"
 """The linear layer of transformers' GPT-2, whose weight has a row for each input feature."""
 
@@ -56,15 +58,15 @@ class ModelOutline:
         tensors = dict(self.tensors)
         for name, weight in _linear(root):
             around = name.rpartition(".")[0]
-            if name not in ran and around in ran and weight.numel() <= _MOST_READ:
-                tensors[f"{WEIGHT}{name}.weight"] = weight.detach().to("cpu", copy=True).contiguous()
+            if name not in ran and around in ran and weight.numel() <= _MOST_WHOLE:
+                tensors[f"{WEIGHT}{name}.weight"] = _kept(weight)
         return ModelOutline({**self.words, "tensors": list(tensors)}, tensors)
 
 
 @torch.no_grad()
 def model_outline(root: NamedModule) -> ModelOutline:
     """The outline of a model as it is now."""
-    tensors = {f"{WEIGHT}{name}": tensor for name, tensor in _small(root)}
+    tensors = {f"{WEIGHT}{name}": _kept(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
     words = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
@@ -75,12 +77,40 @@ def model_outline(root: NamedModule) -> ModelOutline:
 
 def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
     for place in root.walk():
-        if isinstance(place.module, torch.jit.ScriptModule):
+        for name, tensor in _held(place.module):
+            if _is_small(tensor):
+                yield f"{place.name}.{fit(name)}", tensor
+
+
+def _of_other_kinds(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
+    """The larger weights of modules that are neither linear nor tables, as far as they are kept."""
+    linear = {name for name, _ in _linear(root)}
+    left = _MOST_IN_ALL
+    for place in root.walk():
+        if place.name in linear or "Embedding" in place.kind:
             continue
-        held = (place.module.named_parameters, place.module.named_buffers)
-        for name, tensor in (pair for each in held for pair in each(recurse=False, remove_duplicate=False)):
-            if _is_plain(tensor) and tensor.numel() <= _SLENDER * max(tensor.shape, default=1):
-                yield f"{place.name}.{fit(name)}", tensor.detach().to("cpu", copy=True).contiguous()
+        for name, tensor in _held(place.module):
+            if not _is_small(tensor) and tensor.numel() <= min(left, _MOST_WHOLE):
+                left -= tensor.numel()
+                yield f"{place.name}.{fit(name)}", tensor
+
+
+def _held(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters and buffers of a module's own whose values can be kept."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return
+    for each in (module.named_parameters, module.named_buffers):
+        for name, tensor in each(recurse=False, remove_duplicate=False):
+            if _is_plain(tensor):
+                yield name, tensor
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= _SLENDER * max(tensor.shape, default=1)
+
+
+def _kept(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True).contiguous()
 
 
 def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:

@@ -26,6 +26,7 @@ from .arguments import CallTemplate, of_dump
 from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero, written
 from .copies import ModelCopy, Nudge
 from .cut_run import CutRun, Tensors
+from .experts import experts_of_mine
 from .module_calls import BARE, ModuleCall
 from .without_values import refusing_mixtures
 
@@ -107,7 +108,8 @@ class StepReplay:
         run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
         run.knows_past = self._knows_past
         computing = guarded(f"computing {call.path} again")
-        with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module):
+        as_mine = experts_of_mine(module, call)
+        with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module), as_mine:
             result = module(*args, **kwargs)
         run.check()
         made = {
