@@ -76,6 +76,14 @@ class Largest:
     values: TensorRef
 
 
+@dataclass(frozen=True, slots=True)
+class TopPlaces:
+    """The same where no tensor says what was chosen, but that `taken[n]` rows chose place n."""
+
+    count: int
+    taken: tuple[int, ...]
+
+
 class Stretch(NamedTuple):
     """`length` rows from `row` on, of tokens whose contexts have the numbers from `context` on.
 

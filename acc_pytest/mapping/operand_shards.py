@@ -9,7 +9,7 @@ import torch
 
 from ..errors import Incomparable
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, TokenSplit, Turned, WithResidual
+from .engine_views import ColumnRange, Largest, TokenSplit, TopPlaces, Turned, WithResidual
 from .expert_rows import pick_expert_rows
 from .pair import Operand
 from .router_choice import largest
@@ -131,7 +131,7 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if operand.slots_by:
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
-    if isinstance(operand.view, Largest):
+    if isinstance(operand.view, (Largest, TopPlaces)):
         shards = [largest(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, ColumnRange):
         shards = [_columns(shard, operand.view) for shard in shards]

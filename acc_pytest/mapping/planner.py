@@ -18,6 +18,7 @@ from .choices import with_choices, with_logits
 from .dump_step import DumpStep
 from .evidence import Evidence
 from .fed import ORDER
+from .implied_choices import with_implied_choices
 from .leftover import Leftover, leftovers
 from .lineage import trace
 from .manual import manual_plan
@@ -73,7 +74,7 @@ def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: 
         unseen=lineage.unseen,
         gaps=lineage.gaps,
     )
-    return with_module_choices(with_carried(traced), golden, mine)
+    return with_implied_choices(with_module_choices(with_carried(traced), golden, mine), golden, mine)
 
 
 _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"

@@ -8,7 +8,7 @@ import torch
 
 from ..errors import Incomparable, NoPayload
 from ..tensors.ref import TensorRef
-from .engine_views import Largest
+from .engine_views import Largest, TopPlaces
 from .pair import Operand
 from .views import View
 
@@ -16,21 +16,30 @@ _ALIKE = 0.98
 """Share of the other side's tokens whose choice must be the largest of its logits; equal ones may swap."""
 
 
-def largest(logits: torch.Tensor, view: Largest) -> torch.Tensor:
+def largest(logits: torch.Tensor, view: Largest | TopPlaces) -> torch.Tensor:
     """The places of the largest logits of each row.
 
-    Raises `Incomparable` for logits of fewer places, `NoPayload` where the other side chose otherwise from
-    its own (by groups of experts, or after a correction).
+    Raises `Incomparable` for logits of fewer places, `NoPayload` where the router is known to choose
+    otherwise (by groups of experts, or after a correction): the other side's, or that of these logits.
     """
     if not logits.dim() or logits.shape[-1] < view.count:
         raise Incomparable(f"logits of shape {list(logits.shape)} are not of {view.count} experts or more")
     if logits.device.type == "meta":
         return logits.new_empty((*logits.shape[:-1], view.count), dtype=torch.int64)
+    if isinstance(view, TopPlaces):
+        return _as_often(_places(logits, view.count), view)
     values, chosen = view.values.open(), view.chosen.open().long()
     own = _places(values, view.count)
     if own.shape != chosen.shape or float((own == chosen).all(-1).float().mean()) < _ALIKE:
         raise NoPayload("the other side's router does not choose the largest of its logits")
     return _places(logits, view.count)
+
+
+def _as_often(places: torch.Tensor, view: TopPlaces) -> torch.Tensor:
+    taken = places.flatten().bincount(minlength=len(view.taken))
+    if int((taken - torch.tensor(view.taken)).clamp_min(0).sum()) > (1 - _ALIKE) * places.numel():
+        raise NoPayload("the experts did not run on the largest of these values")
+    return places
 
 
 def chosen_beside(view: View, others: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from ..tensors.ref import TensorRef
-from .engine_views import ColumnRange, Largest, RowParallel, Turned, WithResidual
+from .engine_views import ColumnRange, Largest, RowParallel, TopPlaces, Turned, WithResidual
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ View = Union[
     WithResidual,
     Turned,
     Largest,
+    TopPlaces,
     Permuted,
     Repeated,
 ]
