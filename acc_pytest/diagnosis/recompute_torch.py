@@ -16,6 +16,8 @@ from ..dumps.modules import ModuleDump
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair
 from ..tensors.ref import TensorRef, readable
+from .choosing import chosen_again, function_of
+from .draws import DRAWS, asks_for_draws, with_draws
 from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.cut_run import Tensors
 from .golden_model.module_calls import BARE, ModuleCall, module_calls
@@ -24,11 +26,6 @@ from .measured_bound import Twice, held
 from .one_operator import check_size
 from .projected import ProjectedLinear, held_by_projection
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
-
-FEW_ROWS = 16
-"""Rows of a tensor of which one run tells too little."""
-DRAWS = 8
-"""Runs of a module whose inputs are off by roundings: how much the noise of few rows varies."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +124,8 @@ class TorchRecomputer:
         own = calls.get(place.slot.path)
         if own is not None and place.slot.slot.kind == "output" and own.module in self._projected:
             return self._by_projection(own)
+        if own is not None and self._chose(own) and place.slot.slot.kind == "output":
+            return chosen_again(own, place.slot.slot)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
             before = self._before(place)
@@ -139,6 +138,10 @@ class TorchRecomputer:
         if outcome is None:
             raise OperatorError(f"the module of golden does not make {place.slot.slot} of {place.slot.path}")
         return outcome
+
+    def _chose(self, call: ModuleCall) -> bool:
+        """Whether it is the call of a function, dumped for what it chose."""
+        return bool(function_of(call.path)) and call.module not in self._copies[0].modules
 
     def _before(self, place: _Place) -> dict[str, ModuleCall] | None:
         """The calls of the step before; none for the first, `None` where it was not dumped."""
@@ -173,9 +176,9 @@ class TorchRecomputer:
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
             twice = Twice(exact, rounded[place], how, terms, in_two=in_two)
             found = outcomes[place] = held(twice, mine)
-            if found.outcome == "wrong" and (_by_rows_alone(found) or _is_small(mine)):
+            if asks_for_draws(found, mine):
                 made = [one for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
-                outcomes[place] = _with_draws(found, twice, mine, made)
+                outcomes[place] = with_draws(found, twice, mine, made)
         return outcomes
 
     def _is_asked_for(self, place: NodeSlot, ref: TensorRef) -> bool:
@@ -255,43 +258,6 @@ class TorchRecomputer:
                 weights.append(saved[name])
         results = dump.calls(dump.steps[0]).dtypes.values()
         return copies(self._model, network_dtype(weights or results), saved)
-
-
-def _is_small(mine: torch.Tensor) -> bool:
-    """Whether it has so few rows that one run tells little of its noise: a head that looks at one token alone
-    rounds nothing, and one that looks at two nearly alike much."""
-    return mine.is_floating_point() and mine.numel() <= FEW_ROWS * (mine.shape[-1] if mine.ndim else 1)
-
-
-def _by_rows_alone(found: Recomputation) -> bool:
-    """Whether the whole is right and a row is not."""
-    if found.error is None or found.allowed is None or found.row_error is None or found.row_allowed is None:
-        return False
-    return found.error <= found.allowed and found.row_error > found.row_allowed
-
-
-def _with_draws(
-    found: Recomputation, twice: Twice, mine: torch.Tensor, made: Sequence[torch.Tensor]
-) -> Recomputation:
-    """What is wrong by the noise of one run, with that of several draws beside it.
-
-    A row that is wrong alone may have the noise that it has in the worst of them: of what cancels there is
-    much. The whole of few rows may have as much more or less than in one run as the draws differ.
-    """
-    same = [one for one in made if one.shape == twice.fine.shape]
-    if len(same) < DRAWS:
-        return found
-    if _by_rows_alone(found):
-        return held(replace(twice, draws=tuple(same)), mine)
-    noises = [float((one - twice.fine).norm()) for one in same]
-    if found.error is None or found.allowed is None or not (min(noises) > 0 and found.error > found.allowed):
-        return found  # a bias, or what is not finite, is no matter of how large the noise is
-    spread = max(noises) / min(noises)
-    allowed = found.allowed * spread
-    if found.error > allowed:
-        return found
-    reason = f"{found.reason}, times {spread:.3g} for noise that {DRAWS} draws of it differ by"
-    return replace(found, outcome="right", why="", allowed=allowed, reason=reason)
 
 
 def _name(copy: ModelCopy) -> str:

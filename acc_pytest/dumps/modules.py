@@ -30,6 +30,10 @@ class ModuleDump(Dump):
             self._calls[step.directory] = self._traced(step)
         return self._calls[step.directory]
 
+    def choices(self, rank: Rank) -> frozenset[str]:
+        """The paths of calls of functions that a dump of modules has for what they chose."""
+        return frozenset()
+
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """What is known of the parameters and buffers of a rank, by full name."""
         return {}

@@ -145,6 +145,10 @@ class TorchDump(ModuleDump):
             )
         return tensors
 
+    def choices(self, rank: Rank) -> frozenset[str]:
+        """See `ModuleDump.choices`."""
+        return self._manifests[rank.name].choices
+
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """What is known of the parameters and buffers of a rank, by full name."""
         return weights_of(self._home / rank.name)

@@ -26,6 +26,7 @@ from ..json_text import parsed
 from ..tensors.header import version_of
 from ..tensors.kept_file import file_size
 from ..tensors.texts import bytes_of
+from ..vocabulary import CHOOSING
 from .torch_fields import LARGEST_CRC32, Key, key_of, natural, shape_of, sizes_of, text
 
 FILE = "manifest.json"
@@ -39,12 +40,13 @@ _LARGEST = 1 << 28
 @dataclass(frozen=True, slots=True)
 class ProcessManifest:
     """Of a process folder: its rank, what ran in which order (folder, type), and what was left out and
-    why.
+    why. `choices` are the calls of functions among them, where nobody asked for functions.
     """
 
     rank: int | None = None
     order: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    choices: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,21 @@ def process_manifest(folder: Path) -> ProcessManifest:
     process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
     rank = process.get("rank") if isinstance(process, dict) else None
     listed = order if isinstance(order, list) else []
+    kinds = {entry[0]: entry[1] for entry in listed if _is_pair(entry)}
     return ProcessManifest(
         rank if isinstance(rank, int) else None,
-        {entry[0]: entry[1] for entry in listed if _is_pair(entry)},
+        kinds,
         {str(reason): count for reason, count in left_out.items() if isinstance(count, int)}
         if isinstance(left_out, dict)
         else {},
+        _choices(kinds, content.get("config")),
     )
+
+
+def _choices(kinds: Mapping[str, str], config: object) -> frozenset[str]:
+    if not isinstance(config, dict) or config.get("mode") != ["module"]:
+        return frozenset()
+    return frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
 
 
 def _is_pair(entry: object) -> bool:

@@ -12,10 +12,15 @@ from .roles.export import Export
 
 
 class DumpStep:
-    """One dump at one step: slots and references of its nodes, remembered."""
+    """One dump at one step: slots and references of its nodes, remembered.
 
-    def __init__(self, dump: Dump, step: Step) -> None:
+    `beside` is the dump that it is held against. Calls of functions that chose are left out where that has
+    not the same: they were dumped unasked, to tell what both chose.
+    """
+
+    def __init__(self, dump: Dump, step: Step, beside: Dump | None = None) -> None:
         self.dump = dump
+        self._left_out = frozenset[str]() if beside is None else _choices(dump) - _choices(beside)
         self.step = step
         self.tree = step.tree
         self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
@@ -25,7 +30,8 @@ class DumpStep:
         rank = rank or self.dump.ranks[0]
         key = (rank.index, node)
         if key not in self._slots:
-            self._slots[key] = self.dump.tensors(self.step, rank, node)
+            known = node.path not in self._left_out
+            self._slots[key] = self.dump.tensors(self.step, rank, node) if known else {}
         return self._slots[key]
 
     def inventory(self) -> tuple[tuple[Slot, ...], ...]:
@@ -46,6 +52,10 @@ class DumpStep:
         """The references of an export on every rank given; empty when one of them is missing."""
         refs = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
         return tuple(ref for ref in refs if ref is not None) if all(refs) else ()
+
+
+def _choices(dump: Dump) -> frozenset[str]:
+    return dump.choices(dump.ranks[0]) if isinstance(dump, ModuleDump) else frozenset()
 
 
 OnRanks = tuple[DumpStep, Sequence[Rank]]

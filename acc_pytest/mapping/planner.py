@@ -130,7 +130,8 @@ class _Planner:
         weights: WeightPairs | None = None
         layouts: Layouts | None = None
         for met in common_steps(self._golden, self._mine):
-            golden, mine = DumpStep(self._golden, met.golden), DumpStep(self._mine, met.mine)
+            golden = DumpStep(self._golden, met.golden, self._mine)
+            mine = DumpStep(self._mine, met.mine, self._golden)
             start = table_start(self._golden, met.golden)
             evidence = Evidence(
                 golden, mine, start, batches(golden, mine), met.label, met.words, self._splits

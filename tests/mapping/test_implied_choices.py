@@ -63,7 +63,9 @@ def network(best: int = 2, **options: Any) -> Network:
 def dumped(
     module: nn.Module, path: Path, tokens: int = TOKENS, dtype: torch.dtype = torch.float32, **options: Any
 ) -> Path:
-    """The process folder of a run on values that bfloat16 holds."""
+    """The process folder of a run on values that bfloat16 holds; by default without what functions chose, as
+    older dumps are."""
+    options = {"choices": False, **options}
     given = torch.randn(tokens, 8, generator=torch.Generator().manual_seed(tokens)).bfloat16().to(dtype)
     with torch.no_grad(), register_hook(module, DumpConfig(path, **options)) as handle:
         module(given)

@@ -1,5 +1,5 @@
-"""Sees every torch function, tensor method and operator that is called while the model runs
-(`mode="api"`).
+"""Sees every torch function, tensor method and operator that is called while the model runs: those of
+`mode="api"`, and those that choose.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ApiMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        step = self._recorder.step
         name = api_name(func)
+        step = self._recorder.step if self._recorder.selection.knows(name) else None
         if step is None or (frame := self._frame_of(step, name)) is None:
             return func(*args, **kwargs)
         arguments = in_arguments(args, kwargs)
@@ -78,7 +78,8 @@ class ApiMode(TorchFunctionMode):
         if not step.stack or not name or name in _UNINTERESTING or _is_transforming():
             return None
         frame = step.stack[-1]
-        return frame if self._recorder.selection.api(frame.name, name) else None
+        dumped = frame.node is not None
+        return frame if self._recorder.selection.function(frame.name, name, owner_is_dumped=dumped) else None
 
     def _record(
         self,

@@ -35,6 +35,8 @@ class DumpConfig:
     - `device_id`: dump only where the model is on the device of this number; has no meaning on the CPU.
     - `mode`: `"module"`, `"api"` (functions, tensor methods and operators) or a list of both.
     - `api_list`: functions, or their names (`"matmul"`), to be dumped in mode `api` (default: all).
+    - `choices`: also dump what the code of a module chooses (`topk`, `argmax`), and what from: such as the
+      experts of a token. So a comparison can tell another choice among equals from a fault.
     - `layer_name`: full name of modules, functions and weights, `*` standing for any text:
       `"root.model.layers.0*"`.
     - `ranks`: dump only in these processes of a parallel run, numbered as torch.distributed (or `RANK`) does;
@@ -72,6 +74,7 @@ class DumpConfig:
     dump_weight: bool = False
     weight_digest: bool = True
     outline: bool = True
+    choices: bool = True
     seed: Union[int, None] = None
     analyze: bool = False
     max_elements: Union[int, None] = None
@@ -90,7 +93,7 @@ class DumpConfig:
         keep("ranks", None if self.ranks is None else _ranks(self.ranks))
         for name in ("tensor_part", "dump_statistics_mode"):
             _one_of(name, getattr(self, name), (0, 1, 2))
-        for name in ("dump_last_logits", "dump_weight", "weight_digest", "outline", "analyze"):
+        for name in ("dump_last_logits", "dump_weight", "weight_digest", "outline", "choices", "analyze"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
         for name in ("device_id", "seed", "max_elements", "max_bytes"):

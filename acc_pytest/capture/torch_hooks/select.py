@@ -6,24 +6,28 @@ import re
 
 from torch import nn
 
+from ...vocabulary import CHOOSING
 from .config import DumpConfig
 from .names import NamedModule
 
 
 class Selection:
     """The filters of a config: `layer_name` for everything, `module_list` for modules, `api_list` for
-    functions.
+    functions. What a module that is dumped chooses is dumped too, if the config asks for `choices`.
     """
 
     def __init__(self, config: DumpConfig) -> None:
         text = config.layer_name
         pattern = None if text is None else ".*".join(re.escape(part) for part in text.split("*"))
         self._name = None if pattern is None else re.compile(pattern, re.DOTALL)
-        self._classes = tuple(kind for kind in config.module_list or () if isinstance(kind, type))
-        self._class_names = frozenset(kind for kind in config.module_list or () if isinstance(kind, str))
+        kinds = config.module_list or ()
+        self._classes = tuple(kind for kind in kinds if isinstance(kind, type))
+        self._class_names = frozenset(kind for kind in kinds if isinstance(kind, str))
         self._apis = frozenset(name for name in config.api_list or () if isinstance(name, str))
         self._modules = "module" in config.mode
-        self.apis = "api" in config.mode
+        self._apis_too = "api" in config.mode
+        self._choices = config.choices and self._modules and not config.dump_last_logits
+        self.functions = self._apis_too or self._choices
         self.config = config
         self._known: dict[tuple[str, str], bool] = {}
 
@@ -38,12 +42,19 @@ class Selection:
             self._known[key] = self._modules and self.named(name) and self._of_class(module)
         return self._known[key]
 
-    def api(self, owner: str, name: str) -> bool:
+    def knows(self, name: str) -> bool:
+        """Whether functions of this name may be dumped at all."""
+        return self._apis_too or name in CHOOSING
+
+    def function(self, owner: str, name: str, *, owner_is_dumped: bool) -> bool:
         """Whether a call of function `name` inside module `owner` is dumped."""
+        return (self._choices and owner_is_dumped and name in CHOOSING) or self._api(owner, name)
+
+    def _api(self, owner: str, name: str) -> bool:
         key = owner, name
         if key not in self._known:
             wanted = not self._apis or name in self._apis
-            self._known[key] = self.apis and wanted and self.named(f"{owner}.{name}")
+            self._known[key] = self._apis_too and wanted and self.named(f"{owner}.{name}")
         return self._known[key]
 
     def _of_class(self, module: nn.Module) -> bool:

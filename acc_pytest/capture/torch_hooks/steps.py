@@ -117,7 +117,7 @@ class Steps(ABC):
             return
         directory = str(self.store.home / str(token))
         running.step = StepRecord(token, directory, **self._of_the_model())
-        if self.selection.apis:
+        if self.selection.functions:
             if running.mode is None:
                 running.mode = self._api_mode()
             if not running.mode_entered:  # an interrupted call leaves it entered

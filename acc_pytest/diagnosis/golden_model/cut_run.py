@@ -11,18 +11,35 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ...capture.torch_hooks.values import Key, in_arguments
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import OperatorError
 from ...tensors.ref import TensorRef
+from ...topology.function_names import function_name
+from ...vocabulary import CHOOSING
 from .arguments import CallTemplate, with_results
 from .copies import ModelCopy
 from .module_calls import BARE, ModuleCall
 from .structure import changed, is_of_torch
 
 Tensors = dict[NodeSlot, torch.Tensor]
+
+
+class _Choosing(TorchFunctionMode):
+    """Tells a run what is chosen from."""
+
+    def __init__(self, run: CutRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function_name(str(getattr(func, "__name__", "")))
+        if name in CHOOSING and args:
+            self._run.note_choice(name, args[0])
+        return func(*args, **(kwargs or {}))
 
 
 class CutRun:
@@ -54,18 +71,29 @@ class CutRun:
 
     @contextmanager
     def cut(self, module: nn.Module) -> Iterator[None]:
-        """While it lasts, calls of modules in `module` come here."""
+        """While it lasts, calls of modules in `module` come here, and what is chosen from is noted."""
         inner = [one for one in module.modules() if one is not module]
         before = {one: one.__dict__.get("forward") for one in inner}
         for one in inner:
             one.__dict__["forward"] = self._instead(one, one.forward)
         try:
-            yield
+            with _Choosing(self):
+                yield
         finally:
             for one, forward in before.items():
                 del one.__dict__["forward"]
                 if forward is not None:
                     one.__dict__["forward"] = forward
+
+    def note_choice(self, function: str, values: torch.Tensor) -> None:
+        """Note what the code of the module itself hands to a function that chooses. Dumps count these calls
+        from the beginning of a step, so that of a later call of the module nothing is known."""
+        if self._stack[-1] is not self._call or self._call.path != self._call.module:
+            return
+        number = self._counts[self._call.path, function]
+        self._counts[self._call.path, function] += 1
+        path = f"{self._call.path}.{function}{f'.{number}' if number else ''}"
+        self.handed[NodeSlot(path, Slot("input", (0,)))] = values.clone()
 
     def check(self) -> None:
         """Raises `OperatorError` where golden's code called what mine did not."""

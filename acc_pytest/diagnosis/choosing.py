@@ -1,0 +1,63 @@
+"""Is what a function chose the best of what it was given? Told of `topk` and `argmax`, without a model."""
+
+from __future__ import annotations
+
+import torch
+
+from ..dumps.base import Slot
+from ..errors import OperatorError
+from ..vocabulary import CHOOSING
+from .golden_model.module_calls import BARE, ModuleCall
+from .recomputation import Recomputation
+
+_PLACES = {"topk": (1,), "argmax": BARE}
+"""Under which key the result says which places were chosen."""
+
+
+def function_of(path: str) -> str:
+    """The choosing function that a call is of: `topk` of `root.mlp.topk.2`; empty of other calls."""
+    name = path.rstrip("0123456789").rstrip(".").rpartition(".")[2]
+    return name if name in CHOOSING else ""
+
+
+def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
+    """Whether the places that a call chose are the best, and its values those at these places.
+
+    Raises `OperatorError` where its tensors do not tell, and what opening a file raises.
+    """
+    function = function_of(call.path)
+    where = call.outputs.get(_PLACES[function])
+    if where is None or not call.inputs or slot.index not in call.outputs:
+        raise OperatorError(f"what {call.path} chose was not dumped")
+    values, places = next(iter(call.inputs.values())).open(), where.open().long()
+    if places.ndim < values.ndim:
+        places = places.unsqueeze(-1)
+    axis = _axis(values, places)
+    if axis is None or not bool(values.isfinite().all()):
+        raise OperatorError(f"nothing says what {call.path} chose from")
+    values, places = values.movedim(axis, -1), places.movedim(axis, -1)
+    if bool(((places < 0) | (places >= values.shape[-1])).any()):
+        return Recomputation("wrong", None, "it chose places that there are not")
+    chosen = values.gather(-1, places)
+    if slot.index != _PLACES[function] and not torch.equal(
+        chosen, call.outputs[slot.index].open().movedim(axis, -1)
+    ):
+        return Recomputation("wrong", None, "its values are not those at the places that it chose")
+    best = values.topk(places.shape[-1], -1).values
+    others = int((chosen.sort(-1).values != best.sort(-1).values).any(-1).sum())
+    if not others:
+        return Recomputation("right", 0.0)
+    least = values.topk(places.shape[-1], -1, largest=False).values
+    if torch.equal(chosen.sort(-1).values, least.sort(-1).values):
+        raise OperatorError(f"{call.path} chose the smallest")
+    return Recomputation("wrong", None, f"{others} of {chosen[..., 0].numel()} choices are not the best")
+
+
+def _axis(values: torch.Tensor, places: torch.Tensor) -> int | None:
+    """The dimension that was chosen along."""
+    if values.ndim != places.ndim or not values.ndim:
+        return None
+    differing = [axis for axis in range(values.ndim) if values.shape[axis] != places.shape[axis]]
+    if len(differing) > 1 or (differing and places.shape[differing[0]] > values.shape[differing[0]]):
+        return None
+    return differing[0] if differing else values.ndim - 1
