@@ -23,8 +23,8 @@ NO_NOISE = "none"
 REPLAY_AUTO = "auto"
 REPLAY_WORDS = (REPLAY_AUTO, "off")
 """Values of `--acc-replay` beside a number: by what golden's dump outlines, and not at all."""
-CHOOSING = frozenset({"topk", "argmax"})
-"""Functions of torch that a dump of modules has too, for what they chose."""
+CHOOSING = frozenset({"topk", "argmax", "max"})
+"""Functions of torch that a dump of modules has too, for what they chose; `max` along a dimension."""
 NOISE_PROFILE = "acc_noise_profile.json"
 """The file beside golden that says what its noise is."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")

@@ -1,4 +1,5 @@
-"""Is what a function chose the best of what it was given? Told of `topk` and `argmax`, without a model."""
+"""Is what a function chose the best of what it was given? Told of `topk`, `max` and `argmax`, without a
+model."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ..vocabulary import CHOOSING
 from .golden_model.module_calls import BARE, ModuleCall
 from .recomputation import Recomputation
 
-_PLACES = {"topk": (1,), "argmax": BARE}
+_PLACES = {"topk": (1,), "max": (1,), "argmax": BARE}
 """Under which key the result says which places were chosen."""
 
 
@@ -29,19 +30,17 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
     where = call.outputs.get(_PLACES[function])
     if where is None or not call.inputs or slot.index not in call.outputs:
         raise OperatorError(f"what {call.path} chose was not dumped")
-    values, places = next(iter(call.inputs.values())).open(), where.open().long()
-    if places.ndim < values.ndim:
-        places = places.unsqueeze(-1)
+    values = next(iter(call.inputs.values())).open()
+    places = _kept(where.open().long(), values)
     axis = _axis(values, places)
-    if axis is None or not bool(values.isfinite().all()):
+    if axis is None or bool(values.isnan().any()):
         raise OperatorError(f"nothing says what {call.path} chose from")
+    given = None if slot.index == _PLACES[function] else _kept(call.outputs[slot.index].open(), values)
     values, places = values.movedim(axis, -1), places.movedim(axis, -1)
     if bool(((places < 0) | (places >= values.shape[-1])).any()):
         return Recomputation("wrong", None, "it chose places that there are not")
     chosen = values.gather(-1, places)
-    if slot.index != _PLACES[function] and not torch.equal(
-        chosen, call.outputs[slot.index].open().movedim(axis, -1)
-    ):
+    if given is not None and not torch.equal(chosen, given.movedim(axis, -1)):
         return Recomputation("wrong", None, "its values are not those at the places that it chose")
     best = values.topk(places.shape[-1], -1).values
     others = int((chosen.sort(-1).values != best.sort(-1).values).any(-1).sum())
@@ -51,6 +50,11 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
     if torch.equal(chosen.sort(-1).values, least.sort(-1).values):
         raise OperatorError(f"{call.path} chose the smallest")
     return Recomputation("wrong", None, f"{others} of {chosen[..., 0].numel()} choices are not the best")
+
+
+def _kept(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A result with the dimension that was chosen along, the last where it was left out."""
+    return result.unsqueeze(-1) if result.ndim < values.ndim else result
 
 
 def _axis(values: torch.Tensor, places: torch.Tensor) -> int | None:

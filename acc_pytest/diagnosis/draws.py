@@ -10,21 +10,19 @@ import torch
 from .measured_bound import Twice, held
 from .recomputation import Recomputation
 
-FEW_ROWS = 16
-"""Rows of a tensor of which one run tells too little."""
 DRAWS = 8
-"""Runs of a module whose inputs are off by roundings: how much the noise of few rows varies."""
+"""Runs of a module whose inputs are off by roundings: how much its noise varies."""
 
 
-def asks_for_draws(found: Recomputation, mine: torch.Tensor) -> bool:
-    """Whether one run says too little of a tensor that it calls wrong."""
-    return found.outcome == "wrong" and (_by_rows_alone(found) or _is_small(mine))
+def asks_for_draws(found: Recomputation) -> bool:
+    """Whether the noise of one run may say too little of a tensor that is wrong beside it: as a whole, or a
+    row of it. A head that looks at one token alone rounds nothing, and one that looks at two nearly alike
+    much, so that a few rows may have all of the noise."""
+    return found.outcome == "wrong" and (_by_rows_alone(found) or _as_a_whole(found))
 
 
-def _is_small(mine: torch.Tensor) -> bool:
-    """Whether it has so few rows that one run tells little of its noise: a head that looks at one token alone
-    rounds nothing, and one that looks at two nearly alike much."""
-    return mine.is_floating_point() and mine.numel() <= FEW_ROWS * (mine.shape[-1] if mine.ndim else 1)
+def _as_a_whole(found: Recomputation) -> bool:
+    return found.error is not None and found.allowed is not None and found.error > found.allowed
 
 
 def _by_rows_alone(found: Recomputation) -> bool:
@@ -40,7 +38,7 @@ def with_draws(
     """What is wrong by the noise of one run, with that of several draws beside it.
 
     A row that is wrong alone may have the noise that it has in the worst of them: of what cancels there is
-    much. The whole of few rows may have as much more or less than in one run as the draws differ.
+    much. The whole may have as much more or less than in one run as the draws differ.
     """
     same = [one for one in made if one.shape == twice.fine.shape]
     if len(same) < DRAWS:
@@ -48,7 +46,7 @@ def with_draws(
     if _by_rows_alone(found):
         return held(replace(twice, draws=tuple(same)), mine)
     noises = [float((one - twice.fine).norm()) for one in same]
-    if found.error is None or found.allowed is None or not (min(noises) > 0 and found.error > found.allowed):
+    if found.error is None or found.allowed is None or not (min(noises) > 0 and _as_a_whole(found)):
         return found  # a bias, or what is not finite, is no matter of how large the noise is
     spread = max(noises) / min(noises)
     allowed = found.allowed * spread

@@ -176,7 +176,7 @@ class TorchRecomputer:
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
             twice = Twice(exact, rounded[place], how, terms, in_two=in_two)
             found = outcomes[place] = held(twice, mine)
-            if asks_for_draws(found, mine):
+            if asks_for_draws(found):
                 made = [one for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
                 outcomes[place] = with_draws(found, twice, mine, made)
         return outcomes

@@ -25,6 +25,7 @@ _OUTPUTS = {
     "moegatingtopksoftmax": 1,
     "sort": 1,
     "sortoperation": 1,
+    "max": 1,
     "argmax": 0,
     "argmaxv2": 0,
     "argmaxd": 0,

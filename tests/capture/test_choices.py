@@ -15,7 +15,7 @@ from acc_pytest.dumps.modules import ModuleDump
 
 
 class Routed(nn.Module):
-    """Chooses twice with `topk`, once with `argmax`, and calls other functions."""
+    """Chooses twice with `topk`, once each with `argmax` and `max`, and calls other functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,8 @@ class Routed(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shares = self.gate(x).softmax(-1)
         first, second = shares.topk(2).indices, torch.topk(shares, 3, dim=0).values
-        return first.sum() + second.sum() + shares.argmax(-1).sum()
+        best, which = shares.max(-1)
+        return first.sum() + second.sum() + shares.argmax(-1).sum() + (best / shares.max() + which).sum()
 
 
 def dumped(path: Path, **options: Any) -> ModuleDump:
@@ -35,7 +36,7 @@ def dumped(path: Path, **options: Any) -> ModuleDump:
     return found
 
 
-CALLS = ["root.0.topk", "root.0.topk.1", "root.0.argmax"]
+CALLS = ["root.0.topk", "root.0.topk.1", "root.0.argmax", "root.0.max"]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,9 @@ def outcomes(
         (lambda x: torch.topk(x, 2).values, {"output[0]", "output[1]"}),
         (lambda x: x.topk(5, dim=0).indices, {"output[0]", "output[1]"}),
         (lambda x: x.argmax(-1), {"output[0]"}),
+        (lambda x: x.max(-1).values, {"output[0]", "output[1]"}),
+        (lambda x: torch.max(x, 0, keepdim=True)[0], {"output[0]", "output[1]"}),
+        (lambda x: x.masked_fill(x < 0.5, -torch.inf).topk(2)[0], {"output[0]", "output[1]"}),
         (lambda x: torch.argmax(x, dim=-1, keepdim=True), {"output[0]"}),
     ],
 )

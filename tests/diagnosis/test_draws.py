@@ -44,7 +44,7 @@ def test_a_row_may_have_the_noise_of_its_worst_draw(off: float, outcome: str) ->
     one[7] = 1.0
     mine = (exact + off * one * unit).bfloat16()
     found = held(Twice(exact, exact.bfloat16(), "in bfloat16"), mine)
-    assert asks_for_draws(found, mine), found
+    assert asks_for_draws(found), found
     twice = Twice(exact, exact.bfloat16(), "in bfloat16")
     draws = [exact + 0.01 * one * unit] * DRAWS
     assert with_draws(found, twice, mine, draws).outcome == outcome

@@ -69,9 +69,14 @@ class ApiMode(TorchFunctionMode):
             results = in_result(args[0] if name == "setitem_" else result)
             changed = _says_it_writes(name, kwargs)
             changed = changed or before != versions(arguments) or _differ(copies, arguments)
-            if results.tensors and (changed or not _are_views(results, arguments)):
+            if self._tells(frame, name, results) and (changed or not _are_views(results, arguments)):
                 self._record(step, frame, name, copies, memory, results)
         return result
+
+    def _tells(self, frame: Frame, name: str, results: Contents) -> bool:
+        """Whether results are to be dumped. Of `max` that only gives a value nothing was chosen."""
+        chosen = name != "max" or len(results.tensors) > 1
+        return bool(results.tensors) and (chosen or self._recorder.selection.api(frame.name, name))
 
     def _frame_of(self, step: StepRecord, name: str) -> Frame | None:
         """The module that runs, if what this function computes in it is to be dumped."""

@@ -35,8 +35,8 @@ class DumpConfig:
     - `device_id`: dump only where the model is on the device of this number; has no meaning on the CPU.
     - `mode`: `"module"`, `"api"` (functions, tensor methods and operators) or a list of both.
     - `api_list`: functions, or their names (`"matmul"`), to be dumped in mode `api` (default: all).
-    - `choices`: also dump what the code of a module chooses (`topk`, `argmax`), and what from: such as the
-      experts of a token. So a comparison can tell another choice among equals from a fault.
+    - `choices`: also dump what the code of a module chooses (`topk`, `argmax`, `max`), and what from: such as
+      the experts of a token. So a comparison can tell another choice among equals from a fault.
     - `layer_name`: full name of modules, functions and weights, `*` standing for any text:
       `"root.model.layers.0*"`.
     - `ranks`: dump only in these processes of a parallel run, numbered as torch.distributed (or `RANK`) does;

@@ -48,9 +48,10 @@ class Selection:
 
     def function(self, owner: str, name: str, *, owner_is_dumped: bool) -> bool:
         """Whether a call of function `name` inside module `owner` is dumped."""
-        return (self._choices and owner_is_dumped and name in CHOOSING) or self._api(owner, name)
+        return (self._choices and owner_is_dumped and name in CHOOSING) or self.api(owner, name)
 
-    def _api(self, owner: str, name: str) -> bool:
+    def api(self, owner: str, name: str) -> bool:
+        """Whether calls of the function there were asked for."""
         key = owner, name
         if key not in self._known:
             wanted = not self._apis or name in self._apis

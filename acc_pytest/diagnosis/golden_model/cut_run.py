@@ -37,9 +37,10 @@ class _Choosing(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = function_name(str(getattr(func, "__name__", "")))
-        if name in CHOOSING and args:
+        result = func(*args, **(kwargs or {}))
+        if name in CHOOSING and args and (name != "max" or isinstance(result, tuple)):
             self._run.note_choice(name, args[0])
-        return func(*args, **(kwargs or {}))
+        return result
 
 
 class CutRun:
