@@ -35,22 +35,6 @@ def _by_rows_alone(found: Recomputation) -> bool:
 def with_draws(
     found: Recomputation, twice: Twice, mine: torch.Tensor, made: Sequence[torch.Tensor]
 ) -> Recomputation:
-    """What is wrong by the noise of one run, with that of several draws beside it.
-
-    A row that is wrong alone may have the noise that it has in the worst of them: of what cancels there is
-    much. The whole may have as much more or less than in one run as the draws differ.
-    """
-    same = [one for one in made if one.shape == twice.fine.shape]
-    if len(same) < DRAWS:
-        return found
-    if _by_rows_alone(found):
-        return held(replace(twice, draws=tuple(same)), mine)
-    noises = [float((one - twice.fine).norm()) for one in same]
-    if found.error is None or found.allowed is None or not (min(noises) > 0 and _as_a_whole(found)):
-        return found  # a bias, or what is not finite, is no matter of how large the noise is
-    spread = max(noises) / min(noises)
-    allowed = found.allowed * spread
-    if found.error > allowed:
-        return found
-    reason = f"{found.reason}, times {spread:.3g} for noise that {DRAWS} draws of it differ by"
-    return replace(found, outcome="right", why="", allowed=allowed, reason=reason)
+    """What is wrong by the noise of one run, held against that of several draws beside it (`Twice.draws`)."""
+    same = tuple(one for one in made if one.shape == twice.fine.shape)
+    return found if len(same) < DRAWS else held(replace(twice, draws=same), mine)

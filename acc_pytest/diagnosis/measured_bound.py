@@ -53,7 +53,8 @@ class Twice:
 
     It is made of sums of so many `terms`, whose `sizes` are known where they may cancel. `in_two` is a
     product of which two halves were rounded and added up. `draws` are further computations that round as mine
-    does: a row has the noise of the worst of them.
+    does: a row has the noise of the worst of them, for of what cancels there is much, and the whole may have
+    as much more or less than in one run as they differ.
     """
 
     fine: torch.Tensor
@@ -185,11 +186,23 @@ class _Held:
         if (apart := HALVES_RATIO * scatter * halved) > allowed:
             allowed = apart
             reason = f"{HALVES_RATIO:g}{times} times that of a product summed in two halves, {halved:.3g}"
+        if error > allowed and (spread := self._spread()) > 1:
+            allowed *= spread
+            reason += f", times {spread:.3g} for noise that {len(self._twice.draws)} draws of it differ by"
         if summed > _WORTH_ADDING * allowed:
             reason += f", and {summed:.3g} for sums that cancel"
         allowed += summed
         outcome = "right" if error <= allowed else "wrong"
         return Recomputation(outcome, error, "", noise, allowed, reason), summed
+
+    def _spread(self) -> float:
+        """How many times as much noise the noisiest draw has as the quietest; 1 without draws."""
+        noises = [float(self._off(draw).norm()) for draw in self._twice.draws]
+        return max(noises) / min(noises) if noises and min(noises) > 0 else 1.0
+
+    def _off(self, draw: torch.Tensor) -> torch.Tensor:
+        """What a draw is off by; nothing where it is not finite."""
+        return (draw.double().reshape(self._fine.shape) - self._fine).nan_to_num(0.0, 0.0, 0.0)
 
     def _halved(self, size: float) -> float:
         """The noise of a product that is summed in two halves; 0 where it is none."""
@@ -220,8 +233,8 @@ class _Held:
             return whole
         rows = RowErrors.of(self._fine, self._error, self._noise, self._mine)
         for draw in self._twice.draws:
-            noise = (draw.double().reshape(shape) - self._fine).nan_to_num(0.0, 0.0, 0.0)
-            rows = replace(rows, noise=torch.maximum(rows.noise, noise.reshape(-1, length).norm(dim=1)))
+            noise = self._off(draw).reshape(-1, length).norm(dim=1)
+            rows = replace(rows, noise=torch.maximum(rows.noise, noise))
         errors = (rows.error - ROW_RATIO * summed * size / math.sqrt(len(rows.size))).clamp_min(0.0)
         sizes = rows.size.clamp_min(
             self._fmt.roundoff**2 * size / math.sqrt(len(rows.size))

@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 import torch
 
 from acc_pytest.diagnosis.draws import DRAWS, asks_for_draws, with_draws
 from acc_pytest.diagnosis.measured_bound import Twice, held
-from acc_pytest.diagnosis.recomputation import Recomputation
 
 
-def test_noise_of_few_rows_may_be_off_by_as_much_as_draws_of_it_differ() -> None:
-    """The largest of the noises is 6 times the smallest, and so much wider is the bound."""
-    exact = torch.zeros(4)
-    draws = [torch.full((4,), float(1 + min(draw, 5))) for draw in range(DRAWS)]
-    found = Recomputation("wrong", 0.5, "it is off", 0.05, 0.1, "twice its noise")
+def noisy(exact: torch.Tensor, size: float, seed: int) -> torch.Tensor:
+    """A tensor each row of which is off by a share of it."""
+    unit = torch.randn(exact.shape, generator=torch.Generator().manual_seed(seed))
+    return exact + size * unit * exact.norm(dim=1, keepdim=True) / unit.norm(dim=1, keepdim=True)
 
-    def again(error: float, made: Sequence[torch.Tensor] = draws) -> Recomputation:
-        twice = Twice(exact, exact, "in bfloat16")
-        return with_draws(replace(found, error=error), twice, exact, made)
 
-    right = again(0.59)
-    assert (right.outcome, right.why, right.allowed) == ("right", "", 0.1 * 6)
-    assert right.reason == "twice its noise, times 6 for noise that 8 draws of it differ by"
-    assert again(0.61).outcome == "wrong"
-    assert again(0.09).outcome == "wrong", "what is wrong within this bound is so for its bias"
-    assert again(0.59, [*draws[:-1], torch.zeros(3)]).outcome == "wrong", "another choice made another shape"
-    assert again(0.59, draws[:-1]).outcome == "wrong"
-    assert again(0.59, [*draws[:-1], exact]).outcome == "wrong", "without noise nothing is known"
+def drawn(exact: torch.Tensor, sizes: Sequence[float]) -> list[torch.Tensor]:
+    return [noisy(exact, size, 10 + number) for number, size in enumerate(sizes)]
+
+
+SIZES = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.06, 0.06]
+
+
+@pytest.mark.parametrize(
+    ("error", "sizes", "outcome"),
+    [
+        (0.1, SIZES, "right"),
+        (0.1, [0.01] * DRAWS, "wrong"),
+        (0.1, SIZES[1:], "wrong"),  # too few draws
+        (0.1, [0.0, *SIZES[1:]], "wrong"),  # without noise nothing is known
+        (0.3, SIZES, "wrong"),
+    ],
+)
+def test_noise_of_all_may_be_off_by_as_much_as_draws_of_it_differ(
+    error: float, sizes: list[float], outcome: str
+) -> None:
+    """The run has noise of 1 %, of which mine may have 2. The largest draw is 6 times the smallest."""
+    exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    twice = Twice(exact, noisy(exact, 0.01, 2), "in bfloat16")
+    mine = noisy(exact, error, 3).bfloat16()
+    found = held(twice, mine)
+    assert asks_for_draws(found), found
+    again = with_draws(found, twice, mine, drawn(exact, sizes))
+    assert again.outcome == outcome, again
+    assert ("times 6" in again.reason) == (sizes == SIZES)
+
+
+def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> None:
+    exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    exact[0] *= 50
+    twice = Twice(exact, exact.bfloat16(), "in bfloat16")
+    mine = exact.bfloat16()
+    mine[9] = 0
+    found = held(twice, mine)
+    assert asks_for_draws(found), found
+    draws = []
+    for number, size in enumerate(SIZES):
+        draws.append(exact.clone())
+        draws[-1][0] = noisy(exact, size, number)[0]
+    again = with_draws(found, twice, mine, draws)
+    assert again.outcome == "wrong"
+    assert "rows are wrong; row [9]" in again.why
 
 
 @pytest.mark.parametrize(("off", "outcome"), [(0.03, "right"), (0.08, "wrong")])
