@@ -79,13 +79,14 @@ class Accumulation:
         return self._sound[number]
 
     def _is_right(self, number: int) -> bool:
-        """Of what a run was fed that it agrees, of all else that its operator is right, or where that could
-        not be computed, that it is off by no more than one operator's rounding, or than what it was given.
-        Of what comes wholly after a tie nothing can be said, nor need be: it passes."""
+        """Of what a run was fed that it agrees, if it is not what the step before gave. Of all else that its
+        operator is right, or where that could not be computed, that it is off by no more than one operator's
+        rounding, or than what it was given. Of what comes wholly after a tie nothing can be said, nor need
+        be: it passes."""
         state = self._state_of(number)
         if state is None:
             return False
-        if self._plan.pairs[number].fed:
+        if self._plan.pairs[number].fed and not state.replayed:
             return not state.failing
         if not state.replayed:
             return state.near or state.after_tie or self._is_explained(state)

@@ -15,26 +15,22 @@ DRAWS = 8
 
 
 def asks_for_draws(found: Recomputation) -> bool:
-    """Whether the noise of one run may say too little of a tensor that is wrong beside it: as a whole, or a
-    row of it. A head that looks at one token alone rounds nothing, and one that looks at two nearly alike
-    much, so that a few rows may have all of the noise."""
-    return found.outcome == "wrong" and (_by_rows_alone(found) or _as_a_whole(found))
+    """Whether the noise of one run may say too little of a tensor that is wrong beside it. A head that looks
+    at one token alone rounds nothing, and one that looks at two nearly alike much, so that a few rows may
+    have all of the noise, and in one direction."""
+    return found.outcome == "wrong" and found.error is not None
 
 
-def _as_a_whole(found: Recomputation) -> bool:
-    return found.error is not None and found.allowed is not None and found.error > found.allowed
-
-
-def _by_rows_alone(found: Recomputation) -> bool:
-    """Whether the whole is right and a row is not."""
-    if found.error is None or found.allowed is None or found.row_error is None or found.row_allowed is None:
-        return False
-    return found.error <= found.allowed and found.row_error > found.row_allowed
-
-
-def with_draws(
-    found: Recomputation, twice: Twice, mine: torch.Tensor, made: Sequence[torch.Tensor]
-) -> Recomputation:
-    """What is wrong by the noise of one run, held against that of several draws beside it (`Twice.draws`)."""
+def with_draws(twice: Twice, mine: torch.Tensor, made: Sequence[torch.Tensor]) -> Recomputation:
+    """What is wrong by the noise of one run, held against that of several draws beside it (`Twice.draws`).
+    Draws of another shape, which chose otherwise, tell nothing, nor do fewer than all."""
     same = tuple(one for one in made if one.shape == twice.fine.shape)
-    return found if len(same) < DRAWS else held(replace(twice, draws=same), mine)
+    return held(replace(twice, draws=same if len(same) == DRAWS else ()), mine)
+
+
+def noisier(twice: Twice, other: torch.Tensor | None) -> Twice:
+    """The same with the `other` rounded computation where that is further off."""
+    if other is None or other.shape != twice.fine.shape:
+        return twice
+    off, before = (float((one.double() - twice.fine.double()).norm()) for one in (other, twice.rounded))
+    return replace(twice, rounded=other) if off > before else twice

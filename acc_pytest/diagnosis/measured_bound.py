@@ -231,17 +231,15 @@ class _Held:
         length = shape[-1] if len(shape) > 1 else 0
         if length < LEAST_ROW:
             return whole
-        rows = RowErrors.of(self._fine, self._error, self._noise, self._mine)
-        for draw in self._twice.draws:
-            noise = self._off(draw).reshape(-1, length).norm(dim=1)
-            rows = replace(rows, noise=torch.maximum(rows.noise, noise))
+        draws = [self._off(draw) for draw in self._twice.draws]
+        rows = RowErrors.of(self._fine, self._error, self._noise, self._mine, draws)
         errors = (rows.error - ROW_RATIO * summed * size / math.sqrt(len(rows.size))).clamp_min(0.0)
         sizes = rows.size.clamp_min(
             self._fmt.roundoff**2 * size / math.sqrt(len(rows.size))
         )  # rows of nothing
         rows = replace(rows, error=errors, size=sizes)
         floor, _ = self._floor(size)
-        allowed = ROW_RATIO * max(scatter_of(length) * float((rows.noise / sizes).max()), floor)
+        allowed = ROW_RATIO * max(scatter_of(length) * float((rows.worst_noise / sizes).max()), floor)
         shares = errors / sizes
         worst = int(shares.argmax())
         whole = replace(whole, row_error=float(shares[worst]), row_allowed=allowed)

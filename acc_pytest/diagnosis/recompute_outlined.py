@@ -16,6 +16,7 @@ from torch import nn
 
 from ..capture.torch_hooks.names import module_tree
 from ..dumps import open_dump
+from ..dumps.base import Dump
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_outline import Outline
 from ..dumps.torch_weights import SavedWeight, weights_of
@@ -42,15 +43,15 @@ class OutlinedRecomputer:
         """What computes the modules of one side again."""
         dump = open_dump(root)
         assert isinstance(dump, ModuleDump)
-        model = self._model()
+        model = self._model(dump if root == self._plan.golden_root else open_dump(self._plan.golden_root))
         golden = _by_all_names(weights_of(Path(self._outline.home)))
         layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
         return TorchRecomputer(root, pairs, model, self._budget, projected=layers, dump=dump)
 
-    def _model(self) -> nn.Module:
+    def _model(self, golden: Dump) -> nn.Module:
         """Golden's modules; an empty one where they cannot be made: linear layers need none."""
         try:
-            return outlined_model(self._outline)
+            return outlined_model(self._outline, [step.directory for step in golden.steps])
         except AccError as error:
             self._lacking = str(error)
             return nn.Module()

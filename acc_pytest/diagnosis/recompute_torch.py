@@ -17,7 +17,7 @@ from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair
 from ..tensors.ref import TensorRef, readable
 from .choosing import chosen_again, function_of
-from .draws import DRAWS, asks_for_draws, with_draws
+from .draws import DRAWS, asks_for_draws, noisier, with_draws
 from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.cut_run import Tensors
 from .golden_model.module_calls import BARE, ModuleCall, module_calls
@@ -71,7 +71,7 @@ class TorchRecomputer:
         """Whether the module whose code made the tensor of a pair is right."""
         pair = self._pairs[number]
         if pair.fed:
-            return Recomputation(why="it is what the run was fed")
+            return worst([self._carried(ref) for ref in pair.mine.refs])
         if self._functions is not None and not self._is_of_module(pair.mine.refs[0]):
             return self._functions.of_pair(number)
         return worst([self._of(ref) for ref in pair.mine.refs])
@@ -117,6 +117,22 @@ class TorchRecomputer:
     def _of(self, ref: TensorRef) -> Recomputation:
         return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
+    def _carried(self, ref: TensorRef) -> Recomputation:
+        """Whether what the run was fed is right: as right as what the step before gave, if it is that."""
+
+        def given() -> Recomputation:
+            place = self._places.get((ref.path, ref.member))
+            if place is None:
+                return Recomputation(why="it is what the run was fed")
+            step, path, index = int(place.step), place.slot.path, place.slot.slot.index
+            calls = self._calls_of(replace(place, step=str(step - 1))) if step else {}
+            before = calls[path].outputs.get(index) if path in calls else None
+            if before is None or not torch.equal(before.open(), ref.open()):
+                return Recomputation(why="it is what the run was fed")
+            return self._of(before)
+
+        return attempted(given, f"looking where {ref} comes from")
+
     def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the module from being computed again."""
         place = self._place(ref)
@@ -129,7 +145,9 @@ class TorchRecomputer:
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
             before = self._before(place)
-            replay = self._replays[place.step, place.rank] = StepReplay(calls, before, *self._copies)
+            replay = self._replays[place.step, place.rank] = StepReplay(
+                calls, before, *self._copies, place.step
+            )
         call = replay.maker_of(place.slot.path, place.slot.slot)
         if call not in self._outcomes:
             self._check_size(call)
@@ -165,6 +183,7 @@ class TorchRecomputer:
         def nudged(draw: int) -> Tensors:
             return replay.nudged(call, draw)
 
+        flat = functools.cache(lambda: replay.flat(call))
         for place, exact in fine.items():
             own = calls[place.path]
             refs = own.inputs if place.slot.kind == "input" else own.outputs
@@ -178,7 +197,7 @@ class TorchRecomputer:
             found = outcomes[place] = held(twice, mine)
             if asks_for_draws(found):
                 made = [one for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
-                outcomes[place] = with_draws(found, twice, mine, made)
+                outcomes[place] = with_draws(noisier(twice, flat().get(place)), mine, made)
         return outcomes
 
     def _is_asked_for(self, place: NodeSlot, ref: TensorRef) -> bool:

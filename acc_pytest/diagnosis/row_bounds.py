@@ -14,6 +14,10 @@ R rows is sqrt(pi / 2) / sqrt(R) times that of a row, which is |e| / |f| / sqrt(
 is asked of each sixteenth of the channels (heads, what one rank has), with 5 standard errors. Where the
 whole has less of a bias than its rows, or one of the other sign, that of the whole counts.
 
+Noise may have a direction: attention that looks at two tokens nearly alike is off along their difference, in
+all channels at once. So what is wrong is held against draws of the noise too: its noise may vary as theirs
+does, and may have as much of a direction.
+
 Roundings are fewer than numbers where a channel is larger than all others, or where rows are alike, whose
 equal values round alike (attention that looks at all tokens evenly). Before a bias, or a norm, is called
 wrong these are counted: with p the squares as shares of their rows, P their sums over rows, by channel, and
@@ -25,6 +29,7 @@ D the distinct values of a channel (or (sum p)^2 / sum p^2 over its rows, if tha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,7 +55,7 @@ _LEAST_SAMPLES = math.ceil((SAMPLE_SIGMAS / math.log(math.sqrt(6))) ** 2)
 class RowErrors:
     """Of each row, float64: the norms of error, noise and exact result, and the parts of error and noise that
     lie along the result, as <e, f>. `samples` are the numbers that the error of a row is made of, `values`
-    those of mine, [rows, channels].
+    those of mine, [rows, channels]. `draws` is further noise.
     """
 
     error: torch.Tensor
@@ -61,12 +66,19 @@ class RowErrors:
     samples: int
     values: torch.Tensor
     parts: ChannelParts | None = None
+    draws: Draws | None = None
 
     @classmethod
     def of(
-        cls, fine: torch.Tensor, error: torch.Tensor, noise: torch.Tensor, mine: torch.Tensor
+        cls,
+        fine: torch.Tensor,
+        error: torch.Tensor,
+        noise: torch.Tensor,
+        mine: torch.Tensor,
+        draws: Sequence[torch.Tensor] = (),
     ) -> RowErrors:
-        """Of tensors of one shape, the first three in float64; `mine` as it is stored."""
+        """Of tensors of one shape, the first three in float64; `mine` as it is stored. Each of the `draws` is
+        what it is off by."""
         length = mine.shape[-1]
         count = PARTS if length % PARTS == 0 else 1
 
@@ -86,7 +98,25 @@ class RowErrors:
             length,
             mine.reshape(-1, length),
             parts if count == PARTS else None,
-        )
+        )._with(draws, fine, products)
+
+    def _with(
+        self,
+        draws: Sequence[torch.Tensor],
+        fine: torch.Tensor,
+        products: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    ) -> RowErrors:
+        if not draws:
+            return self
+        squares = torch.stack([products(one, one) for one in draws])
+        along = torch.stack([products(one, fine) for one in draws])
+        return replace(self, draws=Draws(squares, along))
+
+    @property
+    def worst_noise(self) -> torch.Tensor:
+        """Of each row the noise of the worst draw."""
+        noise = self.noise
+        return noise if self.draws is None else torch.maximum(noise, self.draws.noise.amax(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +131,43 @@ class ChannelParts:
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Noise of inputs that are off by roundings, which mine's are not: of more than it tells how it varies,
+    and whether it has a direction. Its squares, and its products with the fine result, [draws, rows, parts].
+    """
+
+    squares: torch.Tensor
+    along: torch.Tensor
+
+    @property
+    def noise(self) -> torch.Tensor:
+        """Its norm, [draws, rows]."""
+        return self.squares.sum(2).sqrt()
+
+    def spread(self, size: torch.Tensor) -> float:
+        """How many times as much a typical row has in the noisiest draw as in the quietest."""
+        shares = (self.noise / size).median(1).values
+        return float(shares.max() / shares.min()) if float(shares.min()) > 0 else 1.0
+
+    def direction(self, size: torch.Tensor) -> float:
+        """The bias of a draw as a share of its noise in a typical row, at most."""
+        shares = (self.noise / size).median(1).values
+        biases = [abs(_bias(one.sum(1), size)) for one in self.along]
+        return max((bias / share for bias, share in zip(biases, shares.tolist()) if share > 0), default=0.0)
+
+    def part_directions(self, squares: torch.Tensor) -> torch.Tensor:
+        """The same of each part of the channels, whose squares are [rows, parts]."""
+        shares = (self.squares / squares).median(1).values.sqrt()
+        biases = (self.along / squares).median(1).values.abs()
+        return torch.where(shares > 0, biases / shares, 0.0).amax(0)
+
+
 def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomputation:
     """The outcome of a tensor with that of its typical row. `floor` is what any row may be off."""
     noise, error = (float((each / rows.size).median()) for each in (rows.noise, rows.error))
+    if rows.draws is not None:
+        noise *= rows.draws.spread(rows.size)
     samples = rows.samples * len(rows.size)
     if error > RATIO * scatter_of(samples) * noise:
         samples = fewest_samples(rows.values, samples)
@@ -119,6 +183,8 @@ def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomp
     """The same with its bias; `roundoff` is that of the type of mine."""
     bias, known = _bias(rows.along, rows.size), _bias(rows.noise_along, rows.size)
     spread = max(float((rows.noise / rows.size).median()), roundoff / math.sqrt(3))
+    if rows.draws is not None:
+        known = max(abs(known), rows.draws.direction(rows.size) * spread)
     least = RATIO * abs(known) + DIRECTED * roundoff + spread**2 / 2
     standard = RATIO * spread * _MEDIAN / math.sqrt(rows.samples * len(rows.size))
     if abs(bias) > least + _SIGMAS * standard:
@@ -141,6 +207,8 @@ def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> R
         (each / squares).median(0).values for each in (parts.along, parts.noise_along, parts.noise)
     )
     spread = noise.sqrt().clamp_min(roundoff / math.sqrt(3))
+    if rows.draws is not None:
+        known = torch.maximum(known.abs(), rows.draws.part_directions(squares) * spread)
     least = RATIO * known.abs() + DIRECTED * roundoff + spread**2 / 2
     deviations = _SIGMAS_OF_PARTS * RATIO * _MEDIAN * spread
     allowed = least + deviations / math.sqrt(len(squares) * parts.width)

@@ -37,7 +37,8 @@ class Outline:
     model; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
     (`root.lm_head`), for which `outputs` has the number of features that it gives. `numbers` are the floats
     among the attributes of a module by its name (`{"root.norm": {"eps": 1e-05}}`); outlines of older dumps
-    have none. `home` is the process folder that it lies in.
+    have none. `home` is the process folder that it lies in. `traced`: steps have traces of what the code of
+    modules computed (`torch_traces`).
     """
 
     model: str = ""
@@ -47,6 +48,7 @@ class Outline:
     outputs: Mapping[str, int] = field(default_factory=dict)
     numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     home: str = ""
+    traced: bool = False
 
 
 def outline_of(home: Path) -> Outline | None:
@@ -74,7 +76,16 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
     counted = {name: natural(count) for name, count in outputs.items()} if isinstance(outputs, dict) else {}
     known_outputs = {name: count for name, count in counted.items() if count is not None}
     told = _numbers(content.get("numbers"))
-    return Outline(model, sound, starting(WEIGHT), starting(PROJECTION), known_outputs, told, home)
+    return Outline(
+        model,
+        sound,
+        starting(WEIGHT),
+        starting(PROJECTION),
+        known_outputs,
+        told,
+        home,
+        content.get("traced") is True,
+    )
 
 
 def _numbers(content: object) -> dict[str, dict[str, float]]:

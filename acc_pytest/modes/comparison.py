@@ -11,6 +11,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..mapping.carried import KIND as CARRIED
 from ..session import planning
 from .pairs import PairMode
 from .replaying import DOUBTS, asks_for_replay, check_replay, outline_for, recomputer_for, unasked_of_atb
@@ -101,8 +102,14 @@ class ComparisonMode(PairMode):
         """Open, measure and judge the pair. Imports torch."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
-        written = pair.mine.slot.startswith("output") or number in self.plan.gaps
-        return self._replayed(row, number) if written and not pair.fed else row
+        return self._replayed(row, number) if self._is_made(pair, number) else row
+
+    def _is_made(self, pair: Pair, number: int) -> bool:
+        """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
+        on."""
+        if pair.fed:
+            return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
+        return pair.mine.slot.startswith("output") or number in self.plan.gaps
 
     def _replayed(self, row: Row, number: int) -> Row:
         """The row of an operator with what replay found of it.

@@ -48,7 +48,7 @@ def replay_lines(plan: Plan, operators: int) -> list[str]:
 
 def outline_line(outline: Outline) -> str:
     """That operators are computed again which nobody asked for: what, and how it is turned off."""
-    what = "linear layers"
+    what = "modules" if outline.traced else "linear layers"
     if outline.model:
         known = importlib.util.find_spec("transformers")
         what = f"modules of {outline.model}" if known else f"{what} (transformers are not installed)"

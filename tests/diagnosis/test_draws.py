@@ -43,7 +43,7 @@ def test_noise_of_all_may_be_off_by_as_much_as_draws_of_it_differ(
     mine = noisy(exact, error, 3).bfloat16()
     found = held(twice, mine)
     assert asks_for_draws(found), found
-    again = with_draws(found, twice, mine, drawn(exact, sizes))
+    again = with_draws(twice, mine, drawn(exact, sizes))
     assert again.outcome == outcome, again
     assert ("times 6" in again.reason) == (sizes == SIZES)
 
@@ -60,7 +60,7 @@ def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> No
     for number, size in enumerate(SIZES):
         draws.append(exact.clone())
         draws[-1][0] = noisy(exact, size, number)[0]
-    again = with_draws(found, twice, mine, draws)
+    again = with_draws(twice, mine, draws)
     assert again.outcome == "wrong"
     assert "rows are wrong; row [9]" in again.why
 
@@ -79,4 +79,4 @@ def test_a_row_may_have_the_noise_of_its_worst_draw(off: float, outcome: str) ->
     assert asks_for_draws(found), found
     twice = Twice(exact, exact.bfloat16(), "in bfloat16")
     draws = [exact + 0.01 * one * unit] * DRAWS
-    assert with_draws(found, twice, mine, draws).outcome == outcome
+    assert with_draws(twice, mine, draws).outcome == outcome

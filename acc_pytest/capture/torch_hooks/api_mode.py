@@ -1,5 +1,5 @@
 """Sees every torch function, tensor method and operator that is called while the model runs: those of
-`mode="api"`, and those that choose.
+`mode="api"`, those that choose, and for traces all.
 """
 
 from __future__ import annotations
@@ -53,6 +53,19 @@ class ApiMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        step = self._recorder.step
+        trace = step.stack[-1].trace if step is not None and step.stack else None
+        if trace is None:
+            return self._recorded(func, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            call = trace.function(func, args, kwargs)
+        result = self._recorded(func, args, kwargs)
+        with torch._C.DisableTorchFunction():
+            trace.gave(call, args, kwargs, result)
+        return result
+
+    def _recorded(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call, which is dumped if it is to be."""
         name = api_name(func)
         step = self._recorder.step if self._recorder.selection.knows(name) else None
         if step is None or (frame := self._frame_of(step, name)) is None:

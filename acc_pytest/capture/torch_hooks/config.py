@@ -47,8 +47,9 @@ class DumpConfig:
     - `dump_weight`: save the parameters too, once.
     - `weight_digest`: describe each parameter and buffer in `weights.json` (check sum, moments, sketch), so
       that a comparison tells another weight without either being dumped.
-    - `outline`: keep the configuration of a model of transformers, small parameters and projections of the
-      weights of linear layers, so that a comparison can compute modules again (`model_outline.json`).
+    - `outline`: keep the configuration of a model of transformers or what the code of another one computes,
+      small parameters and projections of the weights of linear layers, so that a comparison can compute
+      modules again (`model_outline.json`, `module_traces.json`).
     - `seed`: calls `seed_all(seed)`.
     - `analyze`: append a row for each tensor to `tensor_analyze.csv` beside the tensors.
     - `max_elements`, `max_bytes`: a tensor of more elements, and what exceeds so many bytes in all, is left

@@ -1,11 +1,11 @@
 """What a dump keeps of its model so that a comparison can compute each module again on the inputs of mine.
 
-Of a model of transformers that is its class and configuration; of any model the small parameters and buffers,
-whole, the numbers that modules are told (an epsilon, a scale), and projections of the large weights of linear
-layers (`tensors.projection`): 32 bytes for each input feature, a thousandth of a weight of 4096 x 4096 in
-bfloat16. Weights that cannot be projected are kept whole up to 64 MiB each, 256 MiB in all: those of modules
-of other kinds (experts in one tensor, convolutions), and of linear layers that another module reads without
-calling them (the time steps of Mamba).
+Of a model of transformers that is its class and configuration (others are traced: `tracing.py`); of any
+model the small parameters and buffers, whole, the numbers that modules are told (an epsilon, a scale), and
+projections of the large weights of linear layers (`tensors.projection`): 32 bytes for each input feature, a
+thousandth of a weight of 4096 x 4096 in bfloat16. Weights that cannot be projected are kept whole up to
+64 MiB each, 256 MiB in all: those of modules of other kinds (experts in one tensor, convolutions), and of
+linear layers that another module reads without calling them (the time steps of Mamba).
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class ModelOutline:
 
 
 @torch.no_grad()
-def model_outline(root: NamedModule) -> ModelOutline:
-    """The outline of a model as it is now."""
+def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
+    """The outline of a model as it is now; `traced` if its steps have traces."""
     tensors = {f"{WEIGHT}{name}": _kept(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
     words = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
     words["outputs"] = {name: len(weight) for name, weight in linear.items()}
     words["numbers"] = dict(_numbers(root))
-    return ModelOutline(words | _code(root.module), tensors)
+    return ModelOutline(words | _code(root.module) | {"traced": traced}, tensors)
 
 
 def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
@@ -147,9 +147,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 def _code(module: nn.Module) -> dict[str, Any]:
     """The class and configuration of a model of transformers; nothing of others."""
-    kind = type(module)
-    config: Any = getattr(module, "config", None)
-    if not kind.__module__.startswith("transformers.models.") or not hasattr(config, "to_dict"):
+    if not is_of_transformers(module):
         return {}
+    config: Any = module.config
     said = json.loads(json.dumps(config.to_dict(), default=str))
-    return {"model": kind.__name__, "config": said}
+    return {"model": type(module).__name__, "config": said}
+
+
+def is_of_transformers(module: nn.Module) -> bool:
+    """Whether a model's class and configuration say what it computes."""
+    config = getattr(module, "config", None)
+    return type(module).__module__.startswith("transformers.models.") and hasattr(config, "to_dict")

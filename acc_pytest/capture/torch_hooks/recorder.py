@@ -17,6 +17,7 @@ from .names import nearest
 from .step import Frame, Hooked, StepRecord, versions
 from .steps import Steps
 from .store import CallFolder
+from .traced_frames import enter_traced, leave_traced
 from .values import Contents, Key, in_arguments, in_result
 
 
@@ -40,6 +41,7 @@ class ModuleRecorder(Steps):
                 step.from_here[id(hooked), active] += 1
             frame = Frame(hooked, name, None, [], sys.exc_info()[1])
             folder = self._inputs(step, frame, module, args, kwargs)
+            enter_traced(step, frame, module, args, kwargs)
             step.started.setdefault(folder)
             step.stack.append(frame)
 
@@ -82,6 +84,7 @@ class ModuleRecorder(Steps):
         frame = step.stack.pop()
         failed = error is not None and error is not frame.error
         with torch._C.DisableTorchFunction():
+            leave_traced(step, frame, result, failed=failed)
             self._returned(step, frame, module, None if failed else result)
 
     def _returned(self, step: StepRecord, frame: Frame, module: nn.Module, result: Any) -> None:

@@ -13,20 +13,21 @@ from .names import NamedModule
 
 class Selection:
     """The filters of a config: `layer_name` for everything, `module_list` for modules, `api_list` for
-    functions. What a module that is dumped chooses is dumped too, if the config asks for `choices`.
+    functions. What a module that is dumped chooses is dumped too, if the config asks for `choices`; `traces`
+    says whether to trace what its code computes.
     """
 
     def __init__(self, config: DumpConfig) -> None:
         text = config.layer_name
-        pattern = None if text is None else ".*".join(re.escape(part) for part in text.split("*"))
-        self._name = None if pattern is None else re.compile(pattern, re.DOTALL)
+        self._name = None if text is None else _pattern(text)
         kinds = config.module_list or ()
         self._classes = tuple(kind for kind in kinds if isinstance(kind, type))
         self._class_names = frozenset(kind for kind in kinds if isinstance(kind, str))
         self._apis = frozenset(name for name in config.api_list or () if isinstance(name, str))
         self._modules = "module" in config.mode
         self._apis_too = "api" in config.mode
-        self._choices = config.choices and self._modules and not config.dump_last_logits
+        code = self._modules and not config.dump_last_logits
+        self._choices, self.traces = (code and asked for asked in (config.choices, config.outline))
         self.functions = self._apis_too or self._choices
         self.config = config
         self._known: dict[tuple[str, str], bool] = {}
@@ -74,3 +75,8 @@ class Selection:
         asked = f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
         kinds = sorted({place.kind for place in root.walk()})
         return f"no module of the model is meant by {asked}; it has modules of {', '.join(kinds[:20])}"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """What matches a text in which `*` stands for any text."""
+    return re.compile(".*".join(re.escape(part) for part in text.split("*")), re.DOTALL)

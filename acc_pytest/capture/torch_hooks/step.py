@@ -11,6 +11,8 @@ from typing import Any
 
 from .outline import ModelOutline
 from .store import CallFolder
+from .trace import Trace
+from .tracing import TracedStep
 from .values import Contents, Key
 
 
@@ -32,6 +34,9 @@ class Frame:
     node: CallFolder | None
     caches: list[tuple[Key, Any]]
     error: BaseException | None
+    trace: Trace | None = None
+    entered: dict[str, Any] | None = None
+    """What its call is in the trace of the module around it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +55,7 @@ class StepRecord:
     """What is said of the weights, in the first step of a dump."""
     outline: ModelOutline | None = None
     """The outline of the model, in the first step of a dump."""
+    traces: TracedStep | None = None
     calls: Counter[str] = field(default_factory=Counter)
     from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)

@@ -11,6 +11,7 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -20,10 +21,11 @@ from torch.overrides import _get_current_function_mode as _current_mode
 from ...errors import AccError, CaptureError
 from .api_mode import ApiMode
 from .manifest import Manifest
-from .outline import model_outline
+from .outline import is_of_transformers, model_outline
 from .select import Selection
 from .step import StepRecord
 from .store import Store
+from .tracing import TracedStep, Tracer
 from .weights import weight_digests
 
 
@@ -61,6 +63,7 @@ class Steps(ABC):
         self._lock = threading.Lock()
         self._running = _Running()
         self._pending: AccError | None = None
+        self._tracer = self._new_tracer()
 
     @property
     def step(self) -> StepRecord | None:
@@ -75,6 +78,12 @@ class Steps(ABC):
         self.store, self.manifest = store, manifest
         self.written = set()
         self._described = False
+        self._tracer = self._new_tracer()
+
+    def _new_tracer(self) -> Tracer | None:
+        """What traces the code of a model whose class an outline cannot name."""
+        root = self.manifest.root
+        return Tracer(root) if self.selection.traces and not is_of_transformers(root.module) else None
 
     @abstractmethod
     def _api_mode(self) -> ApiMode:
@@ -117,7 +126,9 @@ class Steps(ABC):
             return
         directory = str(self.store.home / str(token))
         running.step = StepRecord(token, directory, **self._of_the_model())
-        if self.selection.functions:
+        if self._tracer is not None and not torch.is_autocast_enabled():
+            running.step.traces = TracedStep(self._tracer)
+        if self.selection.functions or running.step.traces is not None:
             if running.mode is None:
                 running.mode = self._api_mode()
             if not running.mode_entered:  # an interrupted call leaves it entered
@@ -137,7 +148,9 @@ class Steps(ABC):
         if config.weight_digest:
             said["weights"] = _described("weights", lambda: weight_digests(root, self.store.storages))
         if config.outline:
-            said["outline"] = _described("modules", lambda: model_outline(root))
+            said["outline"] = _described(
+                "modules", lambda: model_outline(root, traced=self._tracer is not None)
+            )
         return said
 
     def end(self) -> None:
@@ -206,6 +219,8 @@ class Steps(ABC):
                 self.manifest.write_weights(step.weights)
             if step.outline is not None:
                 self.manifest.write_outline(step.outline.with_read(self.manifest.root, step.order))
+            if step.traces is not None and not step.failed:
+                step.traces.write(Path(step.directory))
         except AccError as error:
             problem = problem or error
         if step.entries or step.order:

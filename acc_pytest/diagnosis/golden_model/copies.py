@@ -12,6 +12,7 @@ from torch import nn
 
 from ...capture.torch_hooks.names import module_tree
 from ...tensors.dtypes import by_name
+from .traced import TracedModule
 
 EAGER = "eager"
 """The attention of transformers that stores every intermediate result: none rounds at more places."""
@@ -80,7 +81,15 @@ def copies(model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str]) -> tu
     finer = torch.float32 if half else torch.float64
     rounding = copy.deepcopy(model)
     _round_weights(rounding, dtype, saved)
+    _tell(rounding, dtype, fine=False)
+    _tell(model, finer, fine=True)
     return ModelCopy.of(model.to(finer), finer, fine=True), ModelCopy.of(rounding, dtype, fine=False)
+
+
+def _tell(model: nn.Module, dtype: torch.dtype, *, fine: bool) -> None:
+    """Say to traced modules how this copy computes."""
+    if isinstance(model, TracedModule):
+        model.traced_run.dtype, model.traced_run.fine = dtype, fine
 
 
 def network_dtype(names: Iterable[str]) -> torch.dtype:

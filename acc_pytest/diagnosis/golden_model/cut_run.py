@@ -101,6 +101,14 @@ class CutRun:
         if self._problem:
             raise OperatorError(self._problem)
 
+    def check_all_ran(self) -> None:
+        """Raises `OperatorError` where mine called in the module what golden's code did not."""
+        for name, count in Counter(call.module for call in self._call.called).items():
+            module = self._copy.modules.get(name)
+            first = next((one for one in self._copy.names.get(id(module), ()) if one in self._dumped), name)
+            if module is not None and self._counts[self._call.path, first] < count:
+                raise OperatorError(f"golden's code does not call {name} as often as mine did")
+
     def _instead(self, module: nn.Module, forward: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
             call = self._next(module)

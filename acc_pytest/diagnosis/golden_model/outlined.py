@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,19 +19,21 @@ from ...dumps.torch_outline import Outline
 from ...errors import OperatorError
 from ...guard import guarded
 from .copies import EAGER
+from .traced import traced_model
 
 _COUNTED = ("layer", "depth", "expert", "block", "stage")
 _MOST = 4096
 """Of what a configuration counts in modules."""
 
 
-def outlined_model(outline: Outline) -> nn.Module:
-    """The modules of the outline; one empty module for a model that is none of transformers.
+def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
+    """The modules of the outline; of a model that is none of transformers what is traced in these steps.
 
     Raises `AccError` where the transformers that are installed have other ones.
     """
     if not outline.model:
-        return nn.Module()
+        with guarded("reading what golden's dump traced of its model"):
+            return traced_model(outline, steps).eval()
     with guarded(f"making {outline.model} as golden's dump outlines it"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = _made(outline)

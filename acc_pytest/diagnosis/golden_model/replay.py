@@ -28,6 +28,7 @@ from .copies import ModelCopy, Nudge
 from .cut_run import CutRun, Tensors
 from .experts import experts_of_mine
 from .module_calls import BARE, ModuleCall
+from .traced import TracedModule
 from .without_values import refusing_mixtures
 
 _OPEN = 64
@@ -38,7 +39,7 @@ class StepReplay:
     """The `calls` of one step of mine (`module_calls`), computed by both copies of the golden model.
 
     `before` are those of the step before, `None` where that was not dumped; empty for the first step.
-    `opened` opens a tensor of mine, and remembers the last.
+    `opened` opens a tensor of mine, and remembers the last. `step` is what golden's traces call the step.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class StepReplay:
         before: Mapping[str, ModuleCall] | None,
         fine: ModelCopy,
         rounding: ModelCopy,
+        step: str = "0",
     ) -> None:
         self._calls = calls
         self._left = left_by(calls)
@@ -56,6 +58,7 @@ class StepReplay:
         self._modules = frozenset(call.module for call in calls.values())
         self._fine = fine
         self._rounding = rounding
+        self._step = step
         self._templates: dict[ModuleCall, CallTemplate] = {}
         self._results: dict[ModuleCall, Any] = {}
         self._refusals: dict[ModuleCall, str] = {}
@@ -86,6 +89,18 @@ class StepReplay:
         nudge = Nudge(torch.finfo(self._rounding.dtype).eps / 2, generator)
         return self._run(replace(self._fine, nudge=nudge), call)
 
+    def flat(self, call: ModuleCall) -> Tensors:
+        """What a trace makes rounding as mine does, where nothing is raised to a finer dtype on the way;
+        nothing for modules that are none of a trace. Raises `AccError`."""
+        module = self._rounding.modules.get(call.module)
+        if not isinstance(module, TracedModule):
+            return {}
+        module.traced_run.flat = True
+        try:
+            return self._run(self._rounding, call)
+        finally:
+            module.traced_run.flat = False
+
     def in_halves(self, call: ModuleCall, exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor | None:
         """A product whose two halves are rounded to `dtype` and added up; `None` of other modules."""
         module = self._fine.modules[call.module]
@@ -109,9 +124,13 @@ class StepReplay:
         run.knows_past = self._knows_past
         computing = guarded(f"computing {call.path} again")
         as_mine = experts_of_mine(module, call)
+        if isinstance(module, TracedModule):
+            module.traced_run.step = self._step
         with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module), as_mine:
             result = module(*args, **kwargs)
         run.check()
+        if isinstance(module, TracedModule):
+            run.check_all_ran()
         made = {
             NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
         }
@@ -152,6 +171,8 @@ class StepReplay:
 
     def _template(self, call: ModuleCall) -> CallTemplate | None:
         """What golden's code hands the module of a call; `None` where no call around it was dumped."""
+        if isinstance(self._fine.modules.get(call.module), TracedModule):
+            return None  # what is no tensor is in its trace
         if call.inside is not None and call not in self._templates:
             try:
                 self._run(self._fine, call.inside)

@@ -1,0 +1,263 @@
+"""Writes down what the code of a module computes between the modules inside it, while it runs.
+
+A trace is void where its code cannot be run again so: it made random numbers, read a number out of a tensor
+that rounding would change, or a tensor that an earlier step computed and nobody handed to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import resolve_name
+
+from ...dumps.torch_traces import MODULE
+from .traced_values import Untraceable, written_value
+from .tracing import KnownTensors, TracedStep, storage_of
+from .values import Key, in_arguments, in_result
+
+_READERS = frozenset(
+    {
+        "__bool__", "__int__", "__float__", "__complex__", "__index__", "__contains__", "__array__",
+        "item", "tolist", "numpy", "equal", "allclose", "is_nonzero",
+    }
+)  # fmt: skip
+"""Functions that read numbers out of tensors, on which the code may then depend."""
+_RANDOM = frozenset(
+    {
+        "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli",
+        "bernoulli_", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "poisson",
+        "empty", "empty_like", "new_empty", "empty_strided",
+    }
+)  # fmt: skip
+"""Functions whose results are others each time."""
+_DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"})
+_IN_PLACE = frozenset(
+    {
+        "__setitem__", "__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__",
+        "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
+    }
+)  # fmt: skip
+_MOST_CALLS = 20_000
+"""Of functions in a trace: a loop over tokens has as many."""
+
+
+def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a trace that never raises: what nobody foresaw makes the trace void, and not the user's run
+    an error."""
+
+    @functools.wraps(method)
+    def called(self: Trace, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - must not end the user's run
+            self.fail(f"writing it down raised {type(error).__name__}: {error}")
+            return None
+
+    return called
+
+
+class Trace:
+    """What the code of one call of the module called `name` computes, while it runs."""
+
+    def __init__(self, step: TracedStep, module: nn.Module, name: str) -> None:
+        self.name = name
+        self._kept: set[str] = set()
+        self._step = step
+        self._tracer = step.tracer
+        self._module = module
+        self._known = KnownTensors()
+        self._read: set[int] = set()
+        self._given: list[Any] = []
+        self._calls: list[dict[str, Any]] = []
+        self._void = ""
+
+    @_harmless
+    def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """The module is called with these arguments."""
+        for key, tensor in in_arguments(args, kwargs).tensors:
+            self._given.append([list(key), list(tensor.shape)])
+            self._known.put(tensor, ({"given": list(key)}, False))
+
+    # ---- functions -------------------------------------------------------------------------------
+
+    @_harmless
+    def function(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A function is called: what it is called with. To be handed to `gave` with its result."""
+        if self._void:
+            return None
+        name = str(resolve_name(func) or "")
+        if name.endswith(".__get__") and name.split(".")[-2] in ("shape", "dtype", "device", "ndim"):
+            return None
+        try:
+            last = _last(name)
+            if last in _RANDOM or (last in _DROPOUTS and _drops(args, kwargs)):
+                raise Untraceable(f"{last} gives other numbers each time")
+            return self._call(name, args, kwargs, strict=True)
+        except Untraceable as problem:
+            return {"name": name, "problem": str(problem)}
+
+    @_harmless
+    def gave(
+        self, call: dict[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
+    ) -> None:
+        """What the function gave. Only what makes or writes tensors, or reads numbers, is written down."""
+        if call is None or self._void:
+            return
+        tensors = in_result(result).tensors
+        reads = _last(call["name"]) in _READERS
+        given = [tensor for _, tensor in in_arguments(args, kwargs).tensors]
+        if not (tensors or reads or (given and result is None)):
+            return  # it asked for a shape, or the like
+        if "problem" in call:
+            self._void = call["problem"]
+        elif len(self._calls) >= _MOST_CALLS:
+            self._void = f"it calls more than {_MOST_CALLS} functions"
+        elif "out" in kwargs:
+            self._void = "it writes to a tensor that it hands over"
+        elif reads:
+            self._reads(call, result)
+        else:
+            self._computed(call, given, tensors)
+
+    def _computed(
+        self, call: dict[str, Any], given: list[torch.Tensor], tensors: list[tuple[Key, torch.Tensor]]
+    ) -> None:
+        """A function made tensors, or wrote to its first argument."""
+        constant = all(map(self._is_constant, given))
+        last = _last(call["name"])
+        if last in _IN_PLACE or (last.endswith("_") and not last.endswith("__")):
+            self._writes(given[0], constant=constant)
+        else:
+            self._tracer.is_new(tensors, given)
+        self._made(call, tensors, constant=constant)
+
+    def _reads(self, call: dict[str, Any], result: Any) -> None:
+        """The code depends on numbers of a tensor: they must be whole, and the same again."""
+        if not _are_whole(result):
+            self._void = f"{call['name'].rpartition('.')[2]} reads numbers that rounding changes"
+            return
+        self._calls.append(call | {"is": result})
+
+    def _writes(self, tensor: torch.Tensor, *, constant: bool) -> None:
+        """A tensor is changed in place: it must be none that another call would find changed."""
+        storage = storage_of(tensor)
+        self._tracer.written.add(storage)
+        if storage in self._read:
+            self._void = "it writes to a tensor that stays from call to call"
+        known = self._known.get(tensor)
+        if known is not None and not constant:
+            self._known.put(tensor, (known[0], False))
+            self._tracer.computed.put(tensor, "computed")
+
+    def _made(self, call: dict[str, Any], tensors: list[tuple[Key, torch.Tensor]], *, constant: bool) -> None:
+        number = len(self._calls)
+        call["made"] = [[list(key), list(tensor.shape)] for key, tensor in tensors]
+        self._calls.append(call)
+        for key, tensor in tensors:
+            self._known.put(tensor, ({"of": [number, list(key)]}, constant))
+            if self._tracer.computed.get(tensor) is None:
+                self._tracer.computed.put(tensor, ("constant" if constant else "computed"))
+
+    # ---- modules inside --------------------------------------------------------------------------
+
+    @_harmless
+    def enter(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A module inside is called. To be handed to `returned` with its result."""
+        if self._void:
+            return None
+        if not name.startswith(f"{self.name}."):
+            self._void = f"it calls {name}, which is not inside it"
+            return None
+        try:
+            return self._call(f"{MODULE}{name[len(self.name) + 1 :]}", args, kwargs, strict=False)
+        except Untraceable as problem:
+            self._void = str(problem)
+            return None
+
+    @_harmless
+    def returned(self, call: dict[str, Any] | None, result: Any) -> None:
+        """What the module inside returned."""
+        if call is not None and not self._void:
+            self._made(call, in_result(result).tensors, constant=False)
+
+    def fail(self, why: str = "it ended in an error") -> None:
+        """The code cannot be run again; by itself because it, or that of a module inside, raised an error."""
+        self._void = self._void or why
+
+    @_harmless
+    def end(self, result: Any) -> None:
+        """The module returned."""
+        said: dict[str, Any] = {"given": self._given, "calls": self._calls}
+        if not self._void:
+            try:
+                said["result"] = written_value(result, self._tensor, strict=False)
+            except Untraceable as problem:
+                self._void = str(problem)
+        self._step.add(self.name, {"void": self._void} if self._void else said, self._kept)
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def _call(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, strict: bool
+    ) -> dict[str, Any]:
+        return {
+            "name": name,
+            "args": [written_value(one, self._tensor, strict=strict) for one in args],
+            "kwargs": {key: written_value(one, self._tensor, strict=strict) for key, one in kwargs.items()},
+        }
+
+    def _tensor(self, tensor: torch.Tensor) -> Mapping[str, Any]:
+        known = self._known.get(tensor)
+        if known is None:
+            known = self._from_elsewhere(tensor), True
+            self._known.put(tensor, known)
+        said: Mapping[str, Any] = known[0]
+        return said
+
+    def _from_elsewhere(self, tensor: torch.Tensor) -> Mapping[str, Any]:
+        """A weight, or a table. Raises `Untraceable` for one that depends on an earlier call."""
+        computed = self._tracer.computed.get(tensor)
+        if computed == "computed":
+            raise Untraceable("it reads a tensor that was computed elsewhere and not handed to it")
+        storage = storage_of(tensor)
+        if storage in self._tracer.written:
+            raise Untraceable("it reads a tensor that is written to from call to call")
+        self._read.add(storage)
+        if computed is None:
+            for name, own in _weights(self._module):
+                if own is tensor and not own.is_complex():  # which an outline has not
+                    return {"own": name}
+        name = self._tracer.kept(tensor)
+        self._kept.add(name)
+        return {"kept": name}
+
+    def _is_constant(self, tensor: torch.Tensor) -> bool:
+        known = self._known.get(tensor)
+        return known is not None and bool(known[1])
+
+
+def _weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _last(name: str) -> str:
+    """The name of a function without where it lies."""
+    return name.removesuffix(".__get__").rpartition(".")[2]
+
+
+def _drops(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a dropout leaves anything out."""
+    share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    return bool(share and training)
+
+
+def _are_whole(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(map(_are_whole, value))
+    return isinstance(value, (bool, int))

@@ -1,0 +1,190 @@
+"""The golden model as its dump traced it: each module runs what its code called (`dumps.torch_traces`).
+
+It computes between the modules inside, which are called as any module is. Where a number that golden's code
+read is another one now, or a shape, its code would have gone another way, and nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...capture.torch_hooks.names import ROOT
+from ...capture.torch_hooks.values import Key, in_arguments
+from ...dumps.torch_outline import Outline
+from ...dumps.torch_traces import MODULE, traced_modules
+from ...errors import OperatorError
+from .traced_dtypes import CallDtypes, TraceRun
+from .traced_functions import function_of, read_value
+
+_LARGEST = 1 << 31
+"""Elements of a result: a damaged trace must not ask for memory without end."""
+
+
+class TracedModule(nn.Module):
+    """A module that runs a trace. Its own names stay clear of those that golden's modules have."""
+
+    def __init__(self, name: str, run: TraceRun) -> None:
+        super().__init__()
+        self.traced_name = name
+        self.traced_run = run
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What golden's code makes of these arguments. Raises `OperatorError` where no trace is of such."""
+        given = dict(in_arguments(args, kwargs).tensors)
+        return _RunOfTrace(self, self._trace(given), given).result()
+
+    def _trace(self, given: Mapping[Key, torch.Tensor]) -> Mapping[str, Any]:
+        """The trace of golden's call with tensors of these shapes, or of others if golden itself had several
+        shapes do the same."""
+        traces, name = self.traced_run.traces, self.traced_name
+        known = {number: traces.traces[number] for number in sorted(traces.modules.get(name, ()))}
+        if not known:
+            raise OperatorError(f"golden's dump has no trace of {name} in step {self.traced_run.step}")
+        for trace in known.values():
+            if "void" in trace:
+                raise OperatorError(f"the code of {name} cannot be run again: {trace['void']}")
+        shapes = [[list(key), list(tensor.shape)] for key, tensor in given.items()]
+        fitting = [number for number, trace in known.items() if trace["given"] == shapes]
+        if not fitting and len({traces.forms[number] for number in known}) == 1:
+            number = next(iter(known))
+            alike = _are_alike(known[number]["given"], shapes) and traces.is_general(number)
+            fitting = [number] if alike else []
+        if len(fitting) != 1:
+            calls = "several calls of golden" if fitting else "no call of golden"
+            raise OperatorError(f"{calls} had tensors of these shapes for {name}")
+        return {**known[fitting[0]], "general": traces.is_general(fitting[0])}
+
+    def traced_weight(self, name: str) -> torch.Tensor:
+        """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
+        path, _, own = name.rpartition(".")
+        module = self.traced_run.modules.get(".".join(part for part in (self.traced_name, path) if part))
+        found = None if module is None else module._parameters.get(own, module._buffers.get(own))
+        if found is None or found.is_meta:
+            raise OperatorError(f"golden's dump has no values of {self.traced_name}.{name}")
+        return found
+
+
+class _RunOfTrace:
+    """One run of a trace."""
+
+    def __init__(
+        self, module: TracedModule, trace: Mapping[str, Any], given: Mapping[Key, torch.Tensor]
+    ) -> None:
+        self._module = module
+        self._run = module.traced_run
+        self._trace = trace
+        self._given = given
+        self._made: list[Any] = []
+
+    def result(self) -> Any:
+        """Raises `OperatorError` where the code goes another way than golden's."""
+        for call in self._trace["calls"]:
+            for _, shape in call.get("made", ()):
+                if torch.Size(shape).numel() > _LARGEST:
+                    raise OperatorError(f"{call['name']} would give a tensor of shape {shape}")
+            made = self._called(call)
+            if "is" in call and _written(made) != call["is"]:
+                raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {made}")
+            for key, shape in call.get("made", ()):
+                if list(_part(made, key).shape) != shape and not self._trace["general"]:
+                    raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
+            self._made.append(made)
+        return self._read(self._trace["result"])
+
+    def _called(self, call: Mapping[str, Any]) -> Any:
+        name: str = call["name"]
+        values = call["args"]
+        first = self._read(values[0]) if values else None
+        dtypes = CallDtypes(self._run, name, first)
+        args = [first, *(self._read(one, dtypes) for one in values[1:])] if values else []
+        kwargs = {key: self._read(one, dtypes) for key, one in call["kwargs"].items()}
+        if name.startswith(MODULE):
+            return self._module.get_submodule(name.removeprefix(MODULE))(*args, **kwargs)
+        cast = dtypes.cast()
+        if cast is not None:
+            return cast
+        args, kwargs = dtypes.agreed(args, kwargs)
+        return function_of(name)(*args, **kwargs)
+
+    def _read(self, said: Any, dtypes: CallDtypes | None = None) -> Any:
+        return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))
+
+    def _value(self, kind: str, inner: Any, dtypes: CallDtypes | None) -> Any:
+        if kind == "dtype":
+            return (dtypes or CallDtypes(self._run, "", None)).of(inner)
+        if kind == "given":
+            return self._given[tuple(inner)]
+        if kind == "own":
+            return self._module.traced_weight(inner)
+        if kind == "kept":
+            return self._run.kept(inner)
+        number, key = inner
+        return _part(self._made[number], key)
+
+
+def _are_alike(given: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether tensors are given at the same places, with as many dimensions."""
+    return [(key, len(shape)) for key, shape in given] == [(key, len(shape)) for key, shape in other]
+
+
+def _part(value: Any, key: Key) -> Any:
+    """What lies at a key of a result."""
+    for part in key:
+        by_field = isinstance(part, str) and not isinstance(value, Mapping)
+        value = getattr(value, str(part)) if by_field else value[part]
+    return value
+
+
+def _written(value: Any) -> Any:
+    """A number, or lists of them, as JSON has it."""
+    return [_written(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
+    """The modules of golden that are traced in one of these steps, those that they call, and linear layers;
+    an empty module where nothing is traced."""
+    run = TraceRun(outline.home)
+    names = set(traced_modules(outline.home, steps))
+    if not names:
+        return nn.Module()
+    names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
+    for name in sorted(around for one in names for around in _all_around(one)):
+        if name in run.modules:
+            continue
+        module = _made(name, outline, run)
+        run.modules[name] = module
+        parent, _, own = name.rpartition(".")
+        if parent:
+            run.modules[parent].add_module(own, module)
+    for name, ref in outline.weights.items():
+        path, _, own = name.rpartition(".")
+        _put(run.modules[path], own, ref.open().clone())
+    return run.modules[ROOT]
+
+
+def _all_around(name: str) -> list[str]:
+    """The module and those around it."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
+    projection, outputs = outline.projections.get(name), outline.outputs.get(name)
+    if projection is None or outputs is None:
+        return TracedModule(name, run)
+    inputs = projection.header().shape[-1]
+    return nn.Linear(inputs, outputs, bias=f"{name}.bias" in outline.weights, device="meta")
+
+
+def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
+    if isinstance(module, nn.Linear) and module._parameters.get(name) is None:
+        return
+    module._parameters.pop(name, None)
+    if values.is_floating_point():
+        module.register_parameter(name, nn.Parameter(values, requires_grad=False))
+    else:
+        module.register_buffer(name, values)

@@ -1,0 +1,128 @@
+"""A network of one's own, none of transformers: two dumps are enough to compute its modules again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from acc_pytest import DumpConfig, register_hook
+from acc_pytest.demo import DemoPaths
+
+from .conftest import Run, read_rows
+
+WIDTH = 64
+HEADS = 4
+
+
+class Attention(nn.Module):
+    """Sharp attention: of scores this large rounding makes much. `fused` computes it in one kernel."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.scale = (WIDTH // HEADS) ** -0.5
+        self.fused = fused
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        tokens = len(x)
+        q, k, v = (one.view(tokens, HEADS, -1).transpose(0, 1) for one in self.qkv(x).chunk(3, -1))
+        if self.fused:
+            made = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=self.scale)
+        else:
+            scores = q @ k.transpose(1, 2) * self.scale + mask
+            made = scores.softmax(-1, dtype=torch.float32).to(x.dtype) @ v
+        return self.out(made.transpose(0, 1).reshape(tokens, WIDTH))
+
+
+class Decoder(nn.Module):
+    """Four layers of attention and a gated product."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(100, WIDTH)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(4))
+        self.attention = nn.ModuleList(Attention(fused) for _ in range(4))
+        self.gates = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
+        self.head = nn.Linear(WIDTH, 100, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        mask = torch.full((len(ids), len(ids)), torch.finfo(x.dtype).min, dtype=x.dtype).triu(1)
+        for norm, attention, gate in zip(self.norms, self.attention, self.gates):
+            x = x + attention(norm(x), mask)
+            x = x + x * gate(norm(x)).tanh()
+        logits: torch.Tensor = self.head(x)
+        return logits
+
+
+def network(fused: bool = False) -> Decoder:
+    """The same weights each time, which float16 holds."""
+    made = Decoder(fused)
+    generator = torch.Generator().manual_seed(8)
+    for name, weight in made.named_parameters():
+        if weight.ndim > 1:
+            size = 1.2 if "qkv" in name else 0.2
+            weight.data = torch.randn(weight.shape, generator=generator) * size
+    return made.half().float().eval()
+
+
+def dump(model: Decoder, path: Path, *, outline: bool = True) -> Path:
+    ids = torch.randint(0, 100, (40,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), register_hook(model, DumpConfig(path, outline=outline)):
+        model(ids)
+    return path
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dump(network(), tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dump(network(fused=True).half(), tmp_path_factory.mktemp("right"))
+
+
+def test_a_right_port_that_makes_much_of_rounding_is_green(
+    acc: Run, golden: Path, right: Path, tmp_path: Path
+) -> None:
+    """Without traces nothing tells that it is right."""
+    result = acc(DemoPaths(golden, right, ()))
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["acc replay: modules of mine computed again, as golden's dump outlines *"])
+    rows = {row["test_id"]: row for row in read_rows()}
+    assert any("rounding that has accumulated" in row["notes"] for row in rows.values())
+    result.stdout.fnmatch_lines(["replay: 39 of 39 tensors of operators were computed again"])
+    bare = acc(DemoPaths(dump(network(), tmp_path / "bare", outline=False), right, ()))
+    assert bare.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_scale_that_is_three_percent_off_is_named(acc: Run, golden: Path, tmp_path: Path) -> None:
+    wrong = network(fused=True)
+    layer = wrong.attention[2]
+    assert isinstance(layer, Attention)
+    layer.scale *= 1.03
+    result = acc(DemoPaths(golden, dump(wrong.half(), tmp_path / "wrong"), ()))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["root cause: root.attention.2 *wrong on its own inputs*"])
+
+
+def test_damaged_traces_say_nothing(acc: Run, golden: Path, right: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(golden, copied)
+    (file,) = copied.rglob("module_traces.json")
+    content = json.loads(file.read_text())
+    for trace in content["traces"]:
+        for call in trace.get("calls", ()):
+            call["name"] = call["name"].replace("torch.Tensor.softmax", "os.system")
+    file.write_text(json.dumps(content))
+    result = acc(DemoPaths(copied, right, ()))
+    result.stdout.fnmatch_lines(["replay: 31 of 31 tensors of operators were computed again"])
+    assert "wrong on its own inputs" not in result.stdout.str()
