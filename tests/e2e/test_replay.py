@@ -149,14 +149,14 @@ def test_without_replay_none_of_these_faults_is_seen(dumps: Dumps, replay: Repla
         assert result.ret == 0, spoil
 
 
-def test_linear_layers_are_judged_by_what_golden_outlines_of_them(
+def test_modules_are_judged_by_what_golden_outlines_of_them(
     dumps: Dumps, replay: Replay, pytester: pytest.Pytester
 ) -> None:
-    """Nobody asked, and there is no model: golden's dump has projections of the weights."""
+    """Nobody asked, and there is no model: golden's dump has projections of weights, and traces."""
     mine = dumps.dump("outlined", spoil=down_weights, weight_digest=False)
     result = replay(mine, "--acc-rows=rows.jsonl", model="")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["replay: 13 of 13 tensors of operators were computed again"])
+    result.stdout.fnmatch_lines(["replay: 35 of 35 tensors of operators were computed again"])
     name = "root.layers.0.mlp.down_proj"
     assert of_rows("verdict", lambda row: row["verdict"] != "pass") == {name: "fail"}
     assert "wrong on its own inputs: relative L2 error 0.00" in of_rows("why")[name]
@@ -432,7 +432,8 @@ def test_a_pair_beyond_its_bound_is_no_failure_where_every_operator_is_right(
     rule = '[[threshold]]\nmatch = { name = "root.l*", level = ["op", "layer", "logits"] }\n'
     Path("tight.toml").write_text(f"{rule}factor = 0.02\n", encoding="utf-8")
     right = dumps.dump("tight")
-    assert replay(right, "--acc-config=tight.toml", model="").ret == 1
+    assert replay(right, "--acc-config=tight.toml", "--acc-replay=off", model="").ret == 1
+    assert replay(right, "--acc-config=tight.toml", model="").ret == 0
     assert replay(right, "--acc-config=tight.toml", "--acc-rows=rows.jsonl").ret == 0
     notes = of_rows("notes", lambda row: row["my_name"] == "root.lm_head")
     assert "rounding that has accumulated" in notes["root.lm_head"]
