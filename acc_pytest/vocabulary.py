@@ -28,6 +28,8 @@ CHOOSING = frozenset({"topk", "argmax", "max"})
 NOISE_PROFILE = "acc_noise_profile.json"
 """The file beside golden that says what its noise is."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")
+OF_OTHERS = ("ascend", "torch")
+"""Those that somebody else has written, and that mean what they say elsewhere."""
 """Rules by which a pair of a comparison passes."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")
 """Metrics of the old single-operator report beside the relative error."""

@@ -9,7 +9,9 @@ buffers). Values are written so:
 
     3, 0.5, true, null, "tanh"       themselves; arrays are tuples
     {"list": []}, {"slice": []}, {"dict": [[key, value], ...]}, {"dots": 0}
-    {"float": "inf"}, {"dtype": "float32"}, {"device": "cpu"}, {"memory_format": "contiguous_format"}
+    {"float": "inf"}, {"device": "cpu"}, {"memory_format": "contiguous_format"}
+    {"fixed_dtype": "float32"}       a dtype that stands in the code
+    {"dtype": "float32"}             one that does so, or is that of a tensor
     {"given": key}                   a tensor that the module was called with, by its key in the dump
     {"own": "proj.weight"}           a parameter or buffer, by its name in the module
     {"of": [call, key]}              what an earlier call made

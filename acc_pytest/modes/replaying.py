@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError
-from ..vocabulary import REPLAY_WORDS
+from ..vocabulary import OF_OTHERS, REPLAY_WORDS
 
 if TYPE_CHECKING:
     from ..diagnosis.recomputation import RecomputeBudget, Recomputer
@@ -35,9 +35,11 @@ def asks_for_replay(given: Mapping[str, Any]) -> bool:
 
 def outline_for(settings: Settings, plan: Plan) -> Outline | None:
     """What golden's dump outlines of its model; `None` where it has nothing or is of several ranks, and where
-    mine has no use for it: a torch dump that a golden model was asked for, dumps of other tools.
+    mine has no use for it: a torch dump that a golden model was asked for or whose standard is another's (it
+    says itself what passes), dumps of other tools.
     """
-    used = settings.replay is None if plan.mine_kind == "torch" else settings.replay != 0
+    own = settings.replay is None and settings.standard not in OF_OTHERS
+    used = own if plan.mine_kind == "torch" else settings.replay != 0
     if not used or plan.golden_kind != "torch" or plan.mine_kind not in ("torch", "atb"):
         return None
     from ..dumps import open_dump

@@ -41,6 +41,8 @@ _IN_PLACE = frozenset(
         "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
     }
 )  # fmt: skip
+_ASKED = ("shape", "dtype", "device", "ndim")
+"""What code asks of tensors most often."""
 _MOST_CALLS = 20_000
 """Of functions in a trace: a loop over tokens has as many."""
 
@@ -74,10 +76,12 @@ class Trace:
         self._given: list[Any] = []
         self._calls: list[dict[str, Any]] = []
         self._void = ""
+        self._knows_dtypes = False
 
     @_harmless
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The module is called with these arguments."""
+        self._knows_dtypes = any(isinstance(one, torch.dtype) for one in (*args, *kwargs.values()))
         for key, tensor in in_arguments(args, kwargs).tensors:
             self._given.append([list(key), list(tensor.shape)])
             self._known.put(tensor, ({"given": list(key)}, False))
@@ -90,7 +94,8 @@ class Trace:
         if self._void:
             return None
         name = str(resolve_name(func) or "")
-        if name.endswith(".__get__") and name.split(".")[-2] in ("shape", "dtype", "device", "ndim"):
+        if name.endswith(".__get__") and name.split(".")[-2] in _ASKED:
+            self._knows_dtypes |= name.split(".")[-2] == "dtype"
             return None
         try:
             last = _last(name)
@@ -206,9 +211,15 @@ class Trace:
     ) -> dict[str, Any]:
         return {
             "name": name,
-            "args": [written_value(one, self._tensor, strict=strict) for one in args],
-            "kwargs": {key: written_value(one, self._tensor, strict=strict) for key, one in kwargs.items()},
+            "args": [self._written(one, strict=strict) for one in args],
+            "kwargs": {key: self._written(one, strict=strict) for key, one in kwargs.items()},
         }
+
+    def _written(self, value: Any, *, strict: bool) -> Any:
+        """A value in words. A dtype that no tensor was asked for before stands in the code itself."""
+        if isinstance(value, torch.dtype) and not self._knows_dtypes:
+            return {"fixed_dtype": str(value).removeprefix("torch.")}
+        return written_value(value, self._tensor, strict=strict)
 
     def _tensor(self, tensor: torch.Tensor) -> Mapping[str, Any]:
         known = self._known.get(tensor)

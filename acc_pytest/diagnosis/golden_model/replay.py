@@ -171,8 +171,11 @@ class StepReplay:
 
     def _template(self, call: ModuleCall) -> CallTemplate | None:
         """What golden's code hands the module of a call; `None` where no call around it was dumped."""
-        if isinstance(self._fine.modules.get(call.module), TracedModule):
-            return None  # what is no tensor is in its trace
+        module = self._fine.modules.get(call.module)
+        if isinstance(module, TracedModule):
+            module.traced_run.step = self._step
+            if module.takes(call.inputs):
+                return None  # what is no tensor is in its trace
         if call.inside is not None and call not in self._templates:
             try:
                 self._run(self._fine, call.inside)

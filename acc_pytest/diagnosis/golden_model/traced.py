@@ -47,7 +47,11 @@ class TracedModule(nn.Module):
         for trace in known.values():
             if "void" in trace:
                 raise OperatorError(f"the code of {name} cannot be run again: {trace['void']}")
-        shapes = [[list(key), list(tensor.shape)] for key, tensor in given.items()]
+        shapes = [
+            [list(key), list(tensor.shape)]
+            for key, tensor in given.items()
+            if not _is_extra(key, known.values())
+        ]
         fitting = [number for number, trace in known.items() if trace["given"] == shapes]
         if not fitting and len({traces.forms[number] for number in known}) == 1:
             number = next(iter(known))
@@ -57,6 +61,13 @@ class TracedModule(nn.Module):
             calls = "several calls of golden" if fitting else "no call of golden"
             raise OperatorError(f"{calls} had tensors of these shapes for {name}")
         return {**known[fitting[0]], "general": traces.is_general(fitting[0])}
+
+    def takes(self, keys: Iterable[Key]) -> bool:
+        """Whether golden's calls were given tensors by these keys, but for masks."""
+        traces = self.traced_run.traces
+        known = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
+        wanted = {key for key in keys if not _is_extra(key, known)}
+        return all({tuple(key) for key, _ in trace.get("given", ())} == wanted for trace in known)
 
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
@@ -114,8 +125,9 @@ class _RunOfTrace:
         return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))
 
     def _value(self, kind: str, inner: Any, dtypes: CallDtypes | None) -> Any:
-        if kind == "dtype":
-            return (dtypes or CallDtypes(self._run, "", None)).of(inner)
+        if kind in ("dtype", "fixed_dtype"):
+            known = dtypes or CallDtypes(self._run, "", None)
+            return known.of(inner, fixed=kind == "fixed_dtype")
         if kind == "given":
             return self._given[tuple(inner)]
         if kind == "own":
@@ -124,6 +136,13 @@ class _RunOfTrace:
             return self._run.kept(inner)
         number, key = inner
         return _part(self._made[number], key)
+
+
+def _is_extra(key: Key, known: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether it is a mask that golden's calls were not given: another attention takes one."""
+    return "mask" in str(key[0]) and not any(
+        list(key) == one for trace in known for one, _ in trace.get("given", ())
+    )
 
 
 def _are_alike(given: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -2,8 +2,9 @@
 
 A golden in float32 leaves open what a cast to float32 was written as. `x.float()` and `.to(torch.float32)`
 raise what is lower; `.to(x.dtype)`, which often ends what they begin, lowers it again. So in the copy that
-rounds as mine, a cast to golden's dtype raises what has mine's, and lowers what has golden's. That is a
-guess, so that there is a flat copy too, in which nothing is raised.
+rounds as mine, a cast to golden's dtype raises what has mine's, and lowers what has golden's, unless the
+code had asked no tensor for its dtype until then. That is a guess, so that there is a flat copy too, in which
+such casts raise nothing.
 """
 
 from __future__ import annotations
@@ -78,13 +79,15 @@ class CallDtypes:
         self._name = name.rpartition(".")[2]
         self._tensor = first if isinstance(first, torch.Tensor) else None
 
-    def of(self, name: str) -> torch.dtype:
-        """What a dtype in the arguments is in this copy."""
+    def of(self, name: str, *, fixed: bool = False) -> torch.dtype:
+        """What a dtype in the arguments is in this copy; a `fixed` one stands in golden's code."""
         wanted, mine, golden = by_name(name).torch_dtype(), self._run.dtype, self._run.golden
         if not wanted.is_floating_point:
             return wanted
         if self._run.fine:
             return torch.promote_types(wanted, mine)
+        if fixed:
+            return wanted
         if self._run.flat and wanted is torch.float32:
             return mine
         if wanted is not golden or mine is golden:
@@ -103,7 +106,7 @@ class CallDtypes:
             return None
         if self._run.fine:
             wanted = torch.promote_types(wanted, self._run.dtype)
-        return self._tensor.to(self._run.dtype if self._run.flat else wanted)
+        return self._tensor.to(wanted)
 
     def agreed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments with the largest numbers of golden's dtype as those of this copy's, and with tensors of
