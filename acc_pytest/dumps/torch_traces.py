@@ -16,6 +16,7 @@ buffers). Values are written so:
     {"own": "proj.weight"}           a parameter or buffer, by its name in the module
     {"of": [call, key]}              what an earlier call made
     {"kept": "0"}                    one of the second file
+    {"before": key}                  what the module left in a cache at the step before, by its key
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class StepTraces:
     - `given`: the tensors that the module was called with, `[key, shape]` each
     - `calls`: `{"name", "args", "kwargs", "made"}` in their order. `made` are the tensors of the result,
       `[key, shape]` each; a call without tensors has `is`, what it gave (a truth value, a number).
-    - `result`: what the module returned
+    - `result`: what the module returned, and `parts`: what it left in caches, `[key, value]` each
     - or `void` alone: why its code cannot be run again.
     """
 

@@ -84,10 +84,14 @@ class ModuleRecorder(Steps):
         frame = step.stack.pop()
         failed = error is not None and error is not frame.error
         with torch._C.DisableTorchFunction():
-            leave_traced(step, frame, result, failed=failed)
-            self._returned(step, frame, module, None if failed else result)
+            parts = self._returned(step, frame, module, None if failed else result)
+            leave_traced(step, frame, result, parts, failed=failed)
 
-    def _returned(self, step: StepRecord, frame: Frame, module: nn.Module, result: Any) -> None:
+    def _returned(
+        self, step: StepRecord, frame: Frame, module: nn.Module, result: Any
+    ) -> list[tuple[Key, torch.Tensor]]:
+        """Save what a module returned, and what it left in caches, which is the result."""
+        parts: list[tuple[Key, torch.Tensor]] = []
         config = self.store.config
         node = frame.node
         folder = node.folder if node else frame.name
@@ -96,15 +100,16 @@ class ModuleRecorder(Steps):
             outputs = in_result(result)
             if outputs.tensors and not frame.hooked.is_root:
                 step.last = frame.name, frame.hooked.kind, outputs, versions(outputs)
-            return
+            return parts
         if node is None:
-            return
+            return parts
         if result is not None and config.tensor_part != 0:
             outputs = in_result(result)
             self.save(step, node, "output", outputs)
             parts = own_parts(step, frame, module, outputs)
             step.entries += self.store.save(step.directory, node, "output", parts)
         self.store.statistics(step.directory, node)
+        return parts
 
     def _api_mode(self) -> ApiMode:
         return ApiMode(self)

@@ -7,7 +7,7 @@ that rounding would change, or a tensor that an earlier step computed and nobody
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -194,14 +194,17 @@ class Trace:
         self._void = self._void or why
 
     @_harmless
-    def end(self, result: Any) -> None:
-        """The module returned."""
+    def end(self, result: Any, parts: Iterable[tuple[Key, torch.Tensor]]) -> None:
+        """The module returned, and left these parts in caches by the keys that its dump has for them."""
         said: dict[str, Any] = {"given": self._given, "calls": self._calls}
         if not self._void:
             try:
                 said["result"] = written_value(result, self._tensor, strict=False)
+                said["parts"] = [[list(key), self._tensor(tensor)] for key, tensor in parts]
             except Untraceable as problem:
                 self._void = str(problem)
+        for key, tensor in parts:
+            self._tracer.parts.put(tensor, (self.name, list(key)))
         self._step.add(self.name, {"void": self._void} if self._void else said, self._kept)
 
     # ---- values ----------------------------------------------------------------------------------
@@ -224,14 +227,19 @@ class Trace:
     def _tensor(self, tensor: torch.Tensor) -> Mapping[str, Any]:
         known = self._known.get(tensor)
         if known is None:
-            known = self._from_elsewhere(tensor), True
+            said = self._from_elsewhere(tensor)
+            known = said, "before" not in said
             self._known.put(tensor, known)
-        said: Mapping[str, Any] = known[0]
-        return said
+        words: Mapping[str, Any] = known[0]
+        return words
 
     def _from_elsewhere(self, tensor: torch.Tensor) -> Mapping[str, Any]:
         """A weight, or a table. Raises `Untraceable` for one that depends on an earlier call."""
         computed = self._tracer.computed.get(tensor)
+        name, part = self._tracer.parts.get(tensor) or ("", [])
+        if name == self.name:
+            self._read.add(storage_of(tensor))
+            return {"before": part}
         if computed == "computed":
             raise Untraceable("it reads a tensor that was computed elsewhere and not handed to it")
         storage = storage_of(tensor)

@@ -43,12 +43,14 @@ class KnownTensors:
 
 class Tracer:
     """The traces of one model, step by step. `computed` says of tensors that functions made whether they
-    follow from nothing that the run was fed."""
+    follow from nothing that the run was fed, `parts` of those in caches which module left them there, and
+    under which key."""
 
     def __init__(self, root: NamedModule) -> None:
         floats = Counter(one.dtype for one in root.module.parameters() if one.is_floating_point())
         self.dtype = str(floats.most_common(1)[0][0] if floats else torch.float32).removeprefix("torch.")
         self.computed = KnownTensors()
+        self.parts = KnownTensors()
         self.written: set[int] = set()
         self._kept: dict[int, tuple[str, torch.Tensor, torch.Tensor]] = {}
 

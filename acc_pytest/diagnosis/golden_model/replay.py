@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...capture.torch_hooks.values import in_result
+from ...capture.torch_hooks.values import Key, in_result
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import AccError, OperatorError
@@ -53,6 +53,7 @@ class StepReplay:
         self._calls = calls
         self._left = left_by(calls)
         self._before = None if before is None else left_by(before)
+        self._calls_before = before
         self._first = before is not None and not before
         self._lost = False
         self._modules = frozenset(call.module for call in calls.values())
@@ -125,7 +126,7 @@ class StepReplay:
         computing = guarded(f"computing {call.path} again")
         as_mine = experts_of_mine(module, call)
         if isinstance(module, TracedModule):
-            module.traced_run.step = self._step
+            module.traced_run.begin(self._step, functools.partial(self._left_before, copy))
         with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module), as_mine:
             result = module(*args, **kwargs)
         run.check()
@@ -134,8 +135,15 @@ class StepReplay:
         made = {
             NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
         }
-        made |= run.handed | written(call, module, args, kwargs)
+        made |= run.handed | written(call, module, args, kwargs) | _parts(call, module)
         return {place: tensor for place, tensor in made.items() if not tensor.is_meta}
+
+    def _left_before(self, copy: ModelCopy, name: str, key: Key) -> torch.Tensor:
+        """What a module of mine left in a cache at the step before. Raises `OperatorError`."""
+        call = None if self._calls_before is None else self._calls_before.get(name)
+        if call is None or key not in call.outputs:
+            raise OperatorError(f"what {name} left in caches at the step before is not in the dump")
+        return copy.cast(self.opened(call.outputs[key]))
 
     def _arguments(
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
@@ -174,7 +182,7 @@ class StepReplay:
         module = self._fine.modules.get(call.module)
         if isinstance(module, TracedModule):
             module.traced_run.step = self._step
-            if module.takes(call.inputs):
+            if module.traced_takes(call.inputs):
                 return None  # what is no tensor is in its trace
         if call.inside is not None and call not in self._templates:
             try:
@@ -196,3 +204,13 @@ class StepReplay:
             return False
         whole = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
         return len(inspect.signature(module.forward).parameters) == len(whole) == len(call.inputs)
+
+
+def _parts(call: ModuleCall, module: nn.Module) -> Tensors:
+    """What the trace of a call has left in caches."""
+    if not isinstance(module, TracedModule):
+        return {}
+    parts = module.traced_run.parts.items()
+    return {
+        NodeSlot(call.path, Slot("output", key)): one for (name, key), one in parts if name == call.module
+    }

@@ -47,27 +47,31 @@ class TracedModule(nn.Module):
         for trace in known.values():
             if "void" in trace:
                 raise OperatorError(f"the code of {name} cannot be run again: {trace['void']}")
-        shapes = [
-            [list(key), list(tensor.shape)]
-            for key, tensor in given.items()
-            if not _is_extra(key, known.values())
-        ]
-        fitting = [number for number, trace in known.items() if trace["given"] == shapes]
-        if not fitting and len({traces.forms[number] for number in known}) == 1:
-            number = next(iter(known))
-            alike = _are_alike(known[number]["given"], shapes) and traces.is_general(number)
-            fitting = [number] if alike else []
+        shapes = {
+            key: list(tensor.shape) for key, tensor in given.items() if not _is_extra(key, known.values())
+        }
+        fitting = [number for number, trace in known.items() if _given(trace) == shapes]
+        if not fitting and self._is_one_code(known, shapes):
+            fitting = [next(iter(known))]
         if len(fitting) != 1:
             calls = "several calls of golden" if fitting else "no call of golden"
             raise OperatorError(f"{calls} had tensors of these shapes for {name}")
         return {**known[fitting[0]], "general": traces.is_general(fitting[0])}
 
-    def takes(self, keys: Iterable[Key]) -> bool:
+    def _is_one_code(
+        self, known: Mapping[int, Mapping[str, Any]], shapes: Mapping[Key, Sequence[int]]
+    ) -> bool:
+        """Whether all of golden's calls did the same, whatever the shapes, and these are no other ones."""
+        traces, first = self.traced_run.traces, next(iter(known))
+        same = len({traces.forms[number] for number in known}) == 1
+        return same and traces.is_general(first) and _are_alike(_given(known[first]), shapes)
+
+    def traced_takes(self, keys: Iterable[Key]) -> bool:
         """Whether golden's calls were given tensors by these keys, but for masks."""
         traces = self.traced_run.traces
         known = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
         wanted = {key for key in keys if not _is_extra(key, known)}
-        return all({tuple(key) for key, _ in trace.get("given", ())} == wanted for trace in known)
+        return all(_given(trace).keys() == wanted for trace in known)
 
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
@@ -104,6 +108,8 @@ class _RunOfTrace:
                 if list(_part(made, key).shape) != shape and not self._trace["general"]:
                     raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
             self._made.append(made)
+        for key, said in self._trace.get("parts", ()):
+            self._run.parts[self._module.traced_name, tuple(key)] = self._read(said)
         return self._read(self._trace["result"])
 
     def _called(self, call: Mapping[str, Any]) -> Any:
@@ -124,6 +130,11 @@ class _RunOfTrace:
     def _read(self, said: Any, dtypes: CallDtypes | None = None) -> Any:
         return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))
 
+    def _before(self, key: Key) -> torch.Tensor:
+        if self._run.before is None:
+            raise OperatorError("what caches held before is not in the dump")
+        return self._run.before(self._module.traced_name, key)
+
     def _value(self, kind: str, inner: Any, dtypes: CallDtypes | None) -> Any:
         if kind in ("dtype", "fixed_dtype"):
             known = dtypes or CallDtypes(self._run, "", None)
@@ -134,20 +145,26 @@ class _RunOfTrace:
             return self._module.traced_weight(inner)
         if kind == "kept":
             return self._run.kept(inner)
+        if kind == "before":
+            return self._before(tuple(inner))
         number, key = inner
         return _part(self._made[number], key)
 
 
+def _given(trace: Mapping[str, Any]) -> dict[Key, list[int]]:
+    """The shapes of the tensors that golden's call was given."""
+    return {tuple(key): shape for key, shape in trace.get("given", ())}
+
+
 def _is_extra(key: Key, known: Iterable[Mapping[str, Any]]) -> bool:
     """Whether it is a mask that golden's calls were not given: another attention takes one."""
-    return "mask" in str(key[0]) and not any(
-        list(key) == one for trace in known for one, _ in trace.get("given", ())
-    )
+    return "mask" in str(key[0]) and not any(key in _given(trace) for trace in known)
 
 
-def _are_alike(given: Sequence[Any], other: Sequence[Any]) -> bool:
+def _are_alike(given: Mapping[Key, Sequence[int]], other: Mapping[Key, Sequence[int]]) -> bool:
     """Whether tensors are given at the same places, with as many dimensions."""
-    return [(key, len(shape)) for key, shape in given] == [(key, len(shape)) for key, shape in other]
+    one, two = ({key: len(shape) for key, shape in side.items()} for side in (given, other))
+    return one == two
 
 
 def _part(value: Any, key: Key) -> Any:

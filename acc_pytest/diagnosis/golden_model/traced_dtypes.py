@@ -9,13 +9,14 @@ such casts raise nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from ...capture.torch_hooks.values import Key
 from ...dumps.torch_traces import StepTraces, traces_of
 from ...errors import OperatorError
 from ...tensors.dtypes import by_name
@@ -38,7 +39,8 @@ _INTO = ("index_add_", "index_copy_", "index_put_", "scatter_", "scatter_add_", 
 class TraceRun:
     """What the modules of one copy of a model share: golden's process folder `home`, the step that is
     computed, and how. `dtype` is that of the copy. A `fine` one casts nothing to a coarser one, a `flat` one
-    nothing to a finer one.
+    nothing to a finer one. `before` gives what modules of mine left in caches at the step before, by the name
+    of the module and the key; `parts` is what the traces have left there now.
     """
 
     home: str
@@ -47,6 +49,13 @@ class TraceRun:
     fine: bool = True
     flat: bool = False
     modules: dict[str, nn.Module] = field(default_factory=dict)
+    before: Callable[[str, Key], torch.Tensor] | None = None
+    parts: dict[tuple[str, Key], torch.Tensor] = field(default_factory=dict)
+
+    def begin(self, step: str, before: Callable[[str, Key], torch.Tensor]) -> None:
+        """A module is computed in a step."""
+        self.step, self.before = step, before
+        self.parts.clear()
 
     @property
     def traces(self) -> StepTraces:

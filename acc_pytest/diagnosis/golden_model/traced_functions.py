@@ -85,7 +85,7 @@ def attention(
 
 def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
     """A value as a trace has it. `of_tensor` gives what stands for a tensor, or depends on the copy that is
-    computed: of the kinds `given`, `own`, `of`, `kept`, `dtype` and `fixed_dtype`.
+    computed: of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`.
 
     Raises `OperatorError` for words that are none of a trace.
     """
@@ -96,7 +96,7 @@ def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
     if len(said) != 1:
         raise OperatorError(f"a trace of golden says {said}")
     ((kind, inner),) = said.items()
-    if kind in ("given", "own", "of", "kept", "dtype", "fixed_dtype"):
+    if kind in ("given", "own", "of", "kept", "before", "dtype", "fixed_dtype"):
         return of_tensor(kind, inner)
     if kind not in _VALUES:
         raise OperatorError(f"a trace of golden has a value of the kind {kind}")
