@@ -13,6 +13,7 @@ from .. import options
 from ..errors import AccError
 from ..mapping.carried import KIND as CARRIED
 from ..session import planning
+from ..tensors.stores.place import is_mirrored
 from .pairs import PairMode
 from .replaying import DOUBTS, asks_for_replay, check_replay, outline_for, recomputer_for, unasked_of_atb
 from .run import RUN
@@ -59,8 +60,9 @@ class ComparisonMode(PairMode):
 
     @property
     def costs_by_size(self) -> bool:
-        """Unless operators are computed again, or metrics of the user's."""
-        return not self.settings.replay and not self._all_outlined and not self.settings.metrics
+        """Unless operators are computed again, or metrics of the user's, or a store has to be waited for."""
+        far = any(map(is_mirrored, (self.plan.golden_root, self.plan.mine_root)))
+        return not (far or self.settings.replay or self._all_outlined or self.settings.metrics)
 
     def header(self) -> list[str]:
         """As of every mode with a plan, and that golden's dump says how to compute operators again."""
