@@ -17,8 +17,8 @@ from ..run_state import AUTO
 from .mode import GeneratedTest, Mode
 from .shards import bytes_of
 
-PAIR, BYTE = 0.7e-3, 0.25e-9
-"""Seconds that a process takes for a pair, and for each byte of it."""
+BYTE = 0.25e-9
+"""Seconds that a process takes for each byte of a pair."""
 SENT, TAKEN = 0.3e-3, 0.5e-3
 """Seconds that a worker takes to send what it found, and that the controller takes for it."""
 START = 1.3
@@ -55,13 +55,15 @@ def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], most: int) -> i
     number = min(most, len(tests))
     if number < 2:
         return 0
-    if not all(mode.costs_by_size for mode in modes):
+    each = [seconds for mode in modes if (seconds := mode.seconds_each) is not None]
+    if len(each) < len(modes):
         return number
     from ..threads import cores
 
     had = os.environ.get("OMP_NUM_THREADS", "")
     threads = modes[0].settings.threads or (min(cores(), int(had) or 1) if had.isdigit() else cores())
-    return worth([bytes_of(test) for test in tests if test.compares], number, cores(), threads)
+    sizes = [bytes_of(test) for test in tests if test.compares]
+    return worth(sizes, max(each), number, cores(), threads)
 
 
 def _selected(config: pytest.Config, tests: Sequence[GeneratedTest]) -> Sequence[GeneratedTest]:
@@ -109,14 +111,15 @@ class FewerWorkers:
         return list(on_screen([self._line]))
 
 
-def worth(sizes: Iterable[int], most: int, cores: int, threads: int) -> int:
+def worth(sizes: Iterable[int], each: float, most: int, cores: int, threads: int) -> int:
     """How many workers, up to `most`, are done first with pairs of so many bytes; 0: this process is.
 
-    It has so many `threads` for large pairs, as workers have together.
+    A pair takes `each` seconds beside its bytes. This process has so many `threads` for large pairs, as
+    workers have together.
     """
     sizes = list(sizes)
-    work = sum(PAIR + size * BYTE for size in sizes)
-    alone = sum(PAIR + size * BYTE / (threads if size > LARGE else 1) for size in sizes)
+    work = sum(each + size * BYTE for size in sizes)
+    alone = sum(each + size * BYTE / (threads if size > LARGE else 1) for size in sizes)
     sent, taken = len(sizes) * SENT, len(sizes) * TAKEN
     seconds = {0: alone}
     for number in range(2, most + 1):

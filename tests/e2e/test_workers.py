@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from acc_pytest import threads as threads_of
 from acc_pytest.demo import DemoPaths
 from acc_pytest.modes import workers
-from acc_pytest.modes.comparison import ComparisonMode
+from acc_pytest.modes.comparison import PAIR, RECOMPUTED, ComparisonMode
 from acc_pytest.modes.workers import start_fewer, worth
 from acc_pytest.run_state import AUTO
 from acc_pytest.settings import Settings
@@ -129,7 +130,8 @@ def mode_of(*names: str, by_size: bool = False) -> Any:
         )
         for name in names
     ]
-    return SimpleNamespace(chosen=tests, costs_by_size=by_size, settings=SimpleNamespace(threads=None))
+    settings = SimpleNamespace(threads=None)
+    return SimpleNamespace(chosen=tests, seconds_each=PAIR if by_size else None, settings=settings)
 
 
 @pytest.fixture
@@ -189,10 +191,23 @@ def test_so_many_are_left_of_the_workers(config: Any, started: int, here: list[A
 @pytest.mark.parametrize("far", ["", "golden_root", "mine_root"])
 def test_how_long_a_store_takes_is_not_known(far: str) -> None:
     roots = {name: "/acc_mirror/s3/dump" if name == far else "/dump" for name in ("golden_root", "mine_root")}
-    plan: Any = SimpleNamespace(**roots)
+    plan: Any = SimpleNamespace(**roots, mine_kind="torch")
     mode = ComparisonMode(Settings.from_values({}), {}, plan=plan)
     mode._outline = None  # which would be read from the dump
-    assert mode.costs_by_size == (not far)
+    assert mode.seconds_each == (None if far else PAIR)
+
+
+@pytest.mark.parametrize(
+    ("kind", "replay", "seconds"),
+    [("atb", None, PAIR + RECOMPUTED), ("atb", False, PAIR), ("fx", None, PAIR)],
+)
+def test_small_operators_of_atb_that_are_computed_again_take_time(
+    kind: str, replay: bool | None, seconds: float
+) -> None:
+    plan: Any = SimpleNamespace(golden_root="/golden", mine_root="/mine", mine_kind=kind)
+    mode = ComparisonMode(replace(Settings.from_values({}), replay=replay), {}, plan=plan)
+    mode._outline = None
+    assert mode.seconds_each == seconds
 
 
 @pytest.mark.parametrize("auto", [False, True])
@@ -223,7 +238,7 @@ def test_threads_are_those_that_this_process_would_have(
     asked: list[int] = []
     monkeypatch.setattr(threads_of, "cores", lambda: 8)
 
-    def noting(sizes: list[int], most: int, cores: int, threads: int) -> int:
+    def noting(sizes: list[int], each: float, most: int, cores: int, threads: int) -> int:
         asked.append(threads)
         return most
 
@@ -239,19 +254,21 @@ SMALL, MIDDLE, HUGE = 2**14, 2**21, 2**30
 
 
 @pytest.mark.parametrize(
-    ("sizes", "cores", "threads", "started"),
+    ("sizes", "each", "cores", "threads", "started"),
     [
-        ([], 8, 8, 0),
-        ([SMALL] * 2000, 8, 8, 0),
-        ([SMALL] * 100_000, 2, 2, 0),
-        ([SMALL] * 100_000, 8, 8, 3),
-        ([MIDDLE] * 20_000, 8, 8, 4),
-        ([HUGE] * 200, 8, 8, 0),
-        ([HUGE] * 200, 8, 1, 8),
+        ([], PAIR, 8, 8, 0),
+        ([SMALL] * 2000, PAIR, 8, 8, 0),
+        ([SMALL] * 2000, PAIR + RECOMPUTED, 8, 8, 5),
+        ([SMALL] * 100_000, PAIR, 2, 2, 0),
+        ([SMALL] * 100_000, PAIR, 8, 8, 3),
+        ([MIDDLE] * 20_000, PAIR, 8, 8, 4),
+        ([HUGE] * 200, PAIR, 8, 8, 0),
+        ([HUGE] * 200, PAIR, 8, 1, 8),
     ],
     ids=[
         "nothing to do",
         "done before workers have started",
+        "operators of ATB are computed again",
         "handing over takes as long",
         "three send as much as the controller takes",
         "four do",
@@ -260,9 +277,9 @@ SMALL, MIDDLE, HUGE = 2**14, 2**21, 2**30
     ],
 )
 def test_auto_starts_as_many_workers_as_are_done_first(
-    sizes: list[int], cores: int, threads: int, started: int
+    sizes: list[int], each: float, cores: int, threads: int, started: int
 ) -> None:
-    assert worth(sizes, cores, cores, threads) == started
+    assert worth(sizes, each, cores, cores, threads) == started
 
 
 def test_a_run_that_auto_leaves_to_one_process_looks_as_one(
