@@ -3,8 +3,9 @@
     python benchmarks/openings.py [--names 1000] [--only manual atb ...]
 
 Each dump has thousands of tiny tensors (links to one file): a manual mapping, files without a dump, an
-operation CSV, the modules of a torch dump, the operations of an ATB dump. Of each twice and four times as
-many are opened and planned too. Ratios near 2 are a straight line, near 4 a square.
+operation CSV, the modules of a torch dump, the operations of an ATB dump, records of GE with their graph,
+calls of FX, the two against each other. Of each twice and four times as many are opened and planned too.
+Ratios near 2 are a straight line, near 4 a square.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import torch
+from torchair import make_step
 
 from acc_pytest.dumps import open_dump
+from acc_pytest.garbage import without_collector
 from acc_pytest.mapping.planner import plan
 from acc_pytest.opcheck.listed import listed
 from acc_pytest.opcheck.settings import OpcheckSettings
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.api import save_npy_data, save_torch_data
+from tests.mapping.torchair.hand_made import Fx, Ge, op, tensor
 
 Opening = Callable[[], object]
 PROCESS = "0_77"
@@ -103,8 +109,44 @@ def operations(home: Path, count: int) -> Opening:
     return _planned(home / "golden", home / "mine")
 
 
+def ge(home: Path, count: int) -> Opening:
+    """Two GE dumps of one graph, with three tensors a record."""
+    for side in ("golden", "mine"):
+        make_step(home / side, count)
+    return _planned(home / "golden", home / "mine")
+
+
+def fx(home: Path, count: int) -> Opening:
+    """Two FX dumps of a chain of additions, with three tensors a call."""
+    for side in ("golden", "mine"):
+        _chain(Fx(home / side), count)
+    return _planned(home / "golden", home / "mine")
+
+
+def ge_and_fx(home: Path, count: int) -> Opening:
+    """Such an FX dump, and records of GE for the same chain."""
+    _chain(Fx(home / "golden"), count)
+    mine = Ge(home / "mine")
+    names = [op("arg0_1", kind="Data")]
+    for number in range(count):
+        before = names[-1].name
+        names.append(op(f"Add_{number}", f"{before} {before}", f"{_call(number)}.OUTPUT.0"))
+        mine.ran(f"Add_{number}", [tensor(number)] * 2, [tensor(number + 1)])
+    mine.graph(*names)
+    return _planned(home / "golden", home / "mine")
+
+
+def _chain(dump: Fx, count: int) -> None:
+    for number in range(count):
+        dump.ran(_call(number), {"0": tensor(number), "1": tensor(number)}, tensor(number + 1))
+
+
+def _call(number: int) -> str:
+    return f"add_{number}-aten.add.Tensor"
+
+
 KINDS: Mapping[str, Callable[[Path, int], Opening]] = {
-    one.__name__: one for one in (manual, files, operation_csv, modules, operations)
+    one.__name__: one for one in (manual, files, operation_csv, modules, operations, ge, fx, ge_and_fx)
 }
 
 
@@ -113,7 +155,8 @@ def seconds(kind: str, count: int) -> float:
     with tempfile.TemporaryDirectory() as home:
         opening = KINDS[kind](Path(home), count)
         before = time.process_time()
-        opening()
+        with without_collector():  # as in a run
+            opening()
         return time.process_time() - before
 
 

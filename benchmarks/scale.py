@@ -1,6 +1,6 @@
-"""What `--acc-engine ray` costs beside `-n 2`, and what a run on a cluster would take.
+"""What `--acc-engine ray` costs beside two workers of xdist, and what a run on a cluster would take.
 
-    python benchmarks/scale.py --overhead [--pairs 1000] [--megabytes 1]    # two local nodes against -n 2
+    python benchmarks/scale.py --overhead [--pairs 1000] [--megabytes 1]    # two local nodes against them
     python benchmarks/scale.py --memory [--pairs 100000]                    # the controller, tiny tensors
     python benchmarks/scale.py --validate [--pairs 1000]                    # predicted against real
     python benchmarks/scale.py --equal [--pairs 1000] [--only probe]        # hash, rows, roots of many dumps
@@ -135,7 +135,7 @@ def overhead(home: Path, given: argparse.Namespace, size: int) -> int:
     best: dict[tuple[str, int], tuple[float, float]] = {}
     received = 0
     with local_nodes(2) as address:
-        ways = {"xdist": ("-n", "2"), "ray": on_ray(address)}
+        ways = {"xdist": ("--tx=2*popen", "--dist=load"), "ray": on_ray(address)}
         with counted_processors() as idle:
             time.sleep(IDLE)
         resting = sum(idle.values()) / IDLE

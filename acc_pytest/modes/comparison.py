@@ -13,8 +13,17 @@ from .. import options
 from ..errors import AccError
 from ..mapping.carried import KIND as CARRIED
 from ..session import planning
+from ..tensors.stores.place import is_mirrored
 from .pairs import PairMode
-from .replaying import DOUBTS, asks_for_replay, check_replay, outline_for, recomputer_for, unasked_of_atb
+from .replaying import (
+    DOUBTS,
+    asks_for_replay,
+    check_replay,
+    is_unasked_of_atb,
+    outline_for,
+    recomputer_for,
+    unasked_of_atb,
+)
 from .run import RUN
 
 if TYPE_CHECKING:
@@ -25,6 +34,9 @@ if TYPE_CHECKING:
     from ..judging.judges import Judge
     from ..mapping.pair import Pair
     from ..reporting.row import Row
+
+PAIR, RECOMPUTED = 0.7e-3, 1e-3
+"""Seconds that a process takes for a pair, and for a small operator that is computed again."""
 
 
 @dataclass(eq=False)
@@ -58,9 +70,12 @@ class ComparisonMode(PairMode):
         return mode
 
     @property
-    def costs_by_size(self) -> bool:
-        """Unless operators are computed again, or metrics of the user's."""
-        return not self.settings.replay and not self._all_outlined and not self.settings.metrics
+    def seconds_each(self) -> float | None:
+        """Known, unless all operators are computed again, or metrics of the user's, or a store is read."""
+        far = any(map(is_mirrored, (self.plan.golden_root, self.plan.mine_root)))
+        if far or self.settings.replay or self._all_outlined or self.settings.metrics:
+            return None
+        return PAIR + RECOMPUTED if is_unasked_of_atb(self.settings, self.plan) else PAIR
 
     def header(self) -> list[str]:
         """As of every mode with a plan, and that golden's dump says how to compute operators again."""

@@ -164,9 +164,9 @@ class Mode(abc.ABC):
         return self.share is None or number is None or number in self.share
 
     @property
-    def costs_by_size(self) -> bool:
-        """Whether the sizes of its files say what a test costs."""
-        return False
+    def seconds_each(self) -> float | None:
+        """Seconds that a test takes beside reading its files; `None` where their sizes say little."""
+        return None
 
     @property
     def compares_elsewhere(self) -> bool:

@@ -53,11 +53,16 @@ def outline_for(settings: Settings, plan: Plan) -> Outline | None:
 
 def unasked_of_atb(settings: Settings, plan: Plan, outline: Outline | None) -> Recomputer | None:
     """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
-    if settings.replay is not None or plan.mine_kind != "atb":
+    if not is_unasked_of_atb(settings, plan):
         return None
     from ..diagnosis.recomputation import RecomputeBudget
 
     return _of_atb(plan, outline, RecomputeBudget(UNASKED_OF_ATB, measured=True))
+
+
+def is_unasked_of_atb(settings: Settings, plan: Plan) -> bool:
+    """Whether small operators of ATB are computed again, though nobody asked for it."""
+    return settings.replay is None and plan.mine_kind == "atb"
 
 
 def check_replay(settings: Settings, plan: Plan) -> None:

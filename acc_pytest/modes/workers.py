@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from ..onlookers import implementations
+from ..reporting.wrapping import on_screen
 from ..run_state import AUTO
-from .mode import Mode
+from .mode import GeneratedTest, Mode
 from .shards import bytes_of
 
-PAIR, BYTE = 0.7e-3, 0.25e-9
-"""Seconds that a process takes for a pair, and for each byte of it."""
+BYTE = 0.25e-9
+"""Seconds that a process takes for each byte of a pair."""
 SENT, TAKEN = 0.3e-3, 0.5e-3
 """Seconds that a worker takes to send what it found, and that the controller takes for it."""
 START = 1.3
@@ -23,34 +28,98 @@ LARGE = 2**22
 
 
 def start_fewer(config: pytest.Config, modes: Sequence[Mode]) -> None:
-    """Have xdist, which has not started any yet, start no worker that will run nothing.
+    """Have xdist, which has not started any yet, start no worker with which the run takes longer.
 
-    Under `-n auto` only as many as are done before this process would be alone, which may be none. With
-    people's own tests, and `--tx`, all are started.
+    What `-n` says is the most: as many are started as are done first, which may be none. With people's own
+    tests, `--tx` and `--dist each` all are; so is the one of `-n 1`, which nobody asks for to save time.
     """
     options: Any = config.option
-    if not modes or config.args or set(getattr(options, "tx", ())) != {"popen"}:
+    asked = len(options.tx) if getattr(options, "numprocesses", None) else 0
+    if not modes or not asked or config.args or options.dist == "each" or options.collectonly:
         return
-    tests = [test for mode in modes for test in mode.chosen]
-    number = min(len(options.tx), max(1, len(tests)))
-    if config.stash.get(AUTO, False) and all(mode.costs_by_size for mode in modes):
-        from ..threads import cores  # imports torch, which a worker does not need yet
-
-        threads = modes[0].settings.threads or cores()
-        number = worth([bytes_of(test) for test in tests if test.compares], number, cores(), threads)
+    is_auto = config.stash.get(AUTO, False)
+    if asked == 1 and not is_auto:
+        return
+    tests = _selected(config, [test for mode in modes for test in mode.chosen])
+    number = _best(modes, tests, asked)
+    if number < asked and not is_auto:
+        line = _line(number, asked, len(tests))
+        config.pluginmanager.register(FewerWorkers(line), "acc_fewer_workers")
     options.numprocesses, options.tx = number, options.tx[:number]
     if not number:
         _run_here(config)
 
 
-def worth(sizes: Iterable[int], most: int, cores: int, threads: int) -> int:
+def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], most: int) -> int:
+    """How many workers, up to `most`, such tests are done first with; 0 where none is of use."""
+    number = min(most, len(tests))
+    if number < 2:
+        return 0
+    each = [seconds for mode in modes if (seconds := mode.seconds_each) is not None]
+    if len(each) < len(modes):
+        return number
+    from ..threads import cores
+
+    had = os.environ.get("OMP_NUM_THREADS", "")
+    threads = modes[0].settings.threads or (min(cores(), int(had) or 1) if had.isdigit() else cores())
+    sizes = [bytes_of(test) for test in tests if test.compares]
+    return worth(sizes, max(each), number, cores(), threads)
+
+
+def _selected(config: pytest.Config, tests: Sequence[GeneratedTest]) -> Sequence[GeneratedTest]:
+    """The tests that `--lf` and `-k` are going to leave, as far as their ids say.
+
+    A word of `-k` may also be one that people's own hooks give a test. Then the number of workers is not the
+    best one, and that is all.
+    """
+    if config.getoption("lf", False) and config.cache is not None:
+        failed = config.cache.get("cache/lastfailed", {})
+        tests = [test for test in tests if test.node_id in failed] or tests
+    if not (words := config.option.keyword):
+        return tests
+    with suppress(Exception):  # what is no expression pytest refuses in its own words
+        expression = Expression.compile(words)
+        return [test for test in tests if expression.evaluate(functools.partial(_has, test))]
+    return tests
+
+
+def _has(test: GeneratedTest, word: str, /, **_: object) -> bool:
+    """Whether `word` is in a name or keyword of the test, or in the name of one of its markers."""
+    names = (*test.names, *test.keywords, *(mark.name for mark in test.marks))
+    return any(word.lower() in name.lower() for name in names)
+
+
+def _line(number: int, asked: int, tests: int) -> str:
+    """What the header says of workers that are not started, and how they are."""
+    what = f"{tests} test{'s' if tests != 1 else ''}"
+    if number:
+        why = f"{number} of {asked} are started: more would not be done with {what} sooner"
+    else:
+        why = f"none of {asked} is started: one process is done with {what} sooner"
+    return f"acc workers: {why}; --tx '{asked}*popen' --dist load starts all"
+
+
+class FewerWorkers:
+    """A plugin of the controller that says in the header why there are fewer workers than `-n` asked for."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_header(self) -> list[str]:
+        """After all other lines."""
+        return list(on_screen([self._line]))
+
+
+def worth(sizes: Iterable[int], each: float, most: int, cores: int, threads: int) -> int:
     """How many workers, up to `most`, are done first with pairs of so many bytes; 0: this process is.
 
-    It has so many `threads` for large pairs, as workers have together.
+    A pair takes `each` seconds beside its bytes. This process has so many `threads` for large pairs, as
+    workers have together.
     """
     sizes = list(sizes)
-    work = sum(PAIR + size * BYTE for size in sizes)
-    alone = sum(PAIR + size * BYTE / (threads if size > LARGE else 1) for size in sizes)
+    work = sum(each + size * BYTE for size in sizes)
+    alone = sum(each + size * BYTE / (threads if size > LARGE else 1) for size in sizes)
     sent, taken = len(sizes) * SENT, len(sizes) * TAKEN
     seconds = {0: alone}
     for number in range(2, most + 1):

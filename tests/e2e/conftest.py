@@ -34,6 +34,9 @@ assertions, hypothesis imports itself whole in each (two seconds), logging hangs
 torch for every phase of every test, and the last collects all garbage of the outer session too."""
 
 
+TWO_WORKERS = ("--tx=2*popen", "--dist=load")
+"""Two workers of xdist, however little there is to do. (`-n2` would leave that to one process.)"""
+
 WIDE = 1000
 """Columns that hold every line of ours."""
 

@@ -15,7 +15,7 @@ from acc_pytest.threads import one_thread
 from tests.newer import experts_are_one_module
 from tests.published_networks import published
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, TWO_WORKERS, Run, read_rows
 
 SEED, TOKENS = 4, 33
 """A network and a prompt for which three routers decide by a rounding."""
@@ -70,7 +70,7 @@ def test_what_follows_a_tie_is_not_red_and_the_summary_counts_it(acc: Run, tied:
 
 def test_workers_and_stored_rows_say_the_same(acc: Run, tied: DemoPaths, pytester: pytest.Pytester) -> None:
     serial = acc(tied, "--acc-rows=r.jsonl")
-    workers = acc(tied, "-n2", subprocess=True)
+    workers = acc(tied, *TWO_WORKERS, subprocess=True)
     stored = pytester.runpytest_inprocess(*QUICKER, "--acc-from-rows=r.jsonl")
     assert hashes(serial) == hashes(workers) == hashes(stored) != []
     (line,) = [line for line in serial.outlines if line.startswith("ties: ")]

@@ -97,7 +97,9 @@ def test_workers_hold_pairs_against_the_same_files_and_write_the_same_rows(
     alone = said(acc(clean, *words))
     assert alone[0] == pytest.ExitCode.TESTS_FAILED
     assert any("looser" in line for line in alone[1])
-    both = acc(clean, *words, "--acc-update-baseline=new", "-n2", "--dist=loadgroup", subprocess=True)
+    both = acc(
+        clean, *words, "--acc-update-baseline=new", "--tx=2*popen", "--dist=loadgroup", subprocess=True
+    )
     assert said(both) == alone
     assert content()["pairs"] == json.loads(before)["pairs"]
 

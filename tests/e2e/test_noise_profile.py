@@ -16,7 +16,7 @@ from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.vocabulary import NOISE_PROFILE
 from tests.newer import computes_half
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, TWO_WORKERS, Run, read_rows
 
 STEPS = 2
 
@@ -151,7 +151,7 @@ def test_stored_rows_and_workers_give_the_same(
     pair = DemoPaths(golden, port(tmp_path, scaled=1.022))
     acc(pair, "--acc-rows=rows.jsonl", "--tb=no", "-q")
     wanted = {row["test_id"]: (row["verdict"], row["thresholds"]) for row in read_rows()}
-    assert acc(pair, "-n2", "--tb=no", "-q").ret == 1
+    assert acc(pair, *TWO_WORKERS, "--tb=no", "-q").ret == 1
     assert {row["test_id"]: (row["verdict"], row["thresholds"]) for row in read_rows()} == wanted
     again = ("--acc-from-rows=rows.jsonl", "--acc-csv=again.csv", "--tb=no", "-q")
     assert pytester.runpytest_inprocess(*QUICKER, *again).ret == 1

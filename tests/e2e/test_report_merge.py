@@ -20,7 +20,7 @@ from acc_pytest.reporting.view import Run as RunOf
 from tests.opcheck.made import MadeDump
 from tests.reporting.html.made import read_page
 
-from .conftest import QUICKER, Run, read_rows, small_demo
+from .conftest import QUICKER, TWO_WORKERS, Run, read_rows, small_demo
 from .test_opcheck import wrong  # noqa: F401
 
 
@@ -69,7 +69,7 @@ def run_shards(acc: Run, paths: DemoPaths, count: int, *words: str) -> list[str]
 def test_shards_merged_and_workers_say_what_the_whole_run_says(
     acc: Run, torn: DemoPaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same verdicts, roots, hash and exit code for -n 0, -n 2 and three shards put together.
+    """The same verdicts, roots, hash and exit code alone, of two workers and of three shards together.
 
     Summary and annotations of GitHub are written once, whatever workers there are.
     """
@@ -93,7 +93,7 @@ def test_shards_merged_and_workers_say_what_the_whole_run_says(
     assert (again[0], said(again[1])) == (code, expected)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
-    workers = acc(torn, "-n2", subprocess=True)
+    workers = acc(torn, *TWO_WORKERS, subprocess=True)
     assert said(workers.outlines) == expected
     assert workers.ret == code
     assert Path("step.md").read_text(encoding="utf-8").count("## Accuracy comparison FAILED\n") == 1

@@ -9,7 +9,7 @@ import pytest
 
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 
-from .conftest import Run, small_demo
+from .conftest import TWO_WORKERS, Run, small_demo
 
 STEPS = 2
 """Steps of the dumps, in each of which the same operator is wrong: as many roots."""
@@ -60,10 +60,10 @@ def test_lf_runs_the_same_tests_until_they_are_mended_and_then_all(
 
 
 def test_workers_and_one_process_take_turns_at_lf(acc: Run, wrong: DemoPaths) -> None:
-    expected = failed(acc(wrong, "-n2", subprocess=True))
+    expected = failed(acc(wrong, *TWO_WORKERS, subprocess=True))
     assert len(expected) == STEPS
-    for words in (("--lf", "-n2"), ("--lf",), ("--lf", "-n2")):
-        again = acc(wrong, *words, subprocess="-n2" in words)
+    for words in (TWO_WORKERS, (), TWO_WORKERS):
+        again = acc(wrong, "--lf", *words, subprocess=bool(words))
         assert failed(again) == expected
         assert "xfailed" not in again.parseoutcomes()
 

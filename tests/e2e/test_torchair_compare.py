@@ -15,7 +15,7 @@ from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make,
 from acc_pytest.demo.torchair.golden import Compiled, run_golden
 from acc_pytest.tensors.ref import TensorRef
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, TWO_WORKERS, Run, read_rows
 
 Rows = list[dict[str, str]]
 Outcomes = dict[str, int]
@@ -349,7 +349,7 @@ def test_choices_among_nearly_equal_values_are_ties_and_no_root(
     )
     assert 'name="threshold.choice_gap"' in Path("j.xml").read_text()
     hashes = [line for line in result.outlines if line.startswith("verdict hash: ")]
-    workers = acc(near, "-n2", subprocess=True)
+    workers = acc(near, *TWO_WORKERS, subprocess=True)
     stored = pytester.runpytest_inprocess(*QUICKER, "--acc-from-rows=r.jsonl")
     for again in (workers, stored):
         assert hashes == [line for line in again.outlines if line.startswith("verdict hash: ")]

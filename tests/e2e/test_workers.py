@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from acc_pytest import threads as threads_of
 from acc_pytest.demo import DemoPaths
 from acc_pytest.modes import workers
+from acc_pytest.modes.comparison import PAIR, RECOMPUTED, ComparisonMode
 from acc_pytest.modes.workers import start_fewer, worth
 from acc_pytest.run_state import AUTO
+from acc_pytest.settings import Settings
 
-from .conftest import QUICKER, Run, dump_options
+from .conftest import QUICKER, TWO_WORKERS, Run, dump_options
 
 NOTES_TORCH = """
 import pathlib, sys, pytest
@@ -35,15 +39,24 @@ def torch_of_workers(home: Path) -> list[str]:
 def test_a_worker_without_a_pair_does_without_torch(clean: DemoPaths, pytester: pytest.Pytester) -> None:
     """In programs that nobody has given torch (`python_with_torch`)."""
     pytester.makeconftest(NOTES_TORCH)
-    words = ("-n2", "-k", "GatherOperation_0_0 and model")
+    words = (*TWO_WORKERS, "-k", "GatherOperation_0_0 and model")
     pytester.runpytest_subprocess(*QUICKER, *dump_options(clean), *words).assert_outcomes(passed=1)
     assert sorted(torch_of_workers(pytester.path)) == ["False", "True"]
 
 
-@pytest.mark.parametrize(("number", "named", "started"), [("8", (ONE, OTHER), 2), ("auto", (), 0)])
+@pytest.mark.parametrize(
+    ("words", "started"),
+    [
+        (("-n8", ONE, OTHER), 0),
+        (("-nauto",), 0),
+        (("-n2", "-k", "RmsNorm"), 0),
+        (("-n1", ONE), 1),
+        (("--tx=popen", "--tx=popen", "--dist=load"), 2),
+    ],
+    ids=["two tests", "auto", "quickly done", "in a process of its own", "insisted on"],
+)
 def test_no_worker_is_started_for_nothing(
-    number: str,
-    named: tuple[str, ...],
+    words: tuple[str, ...],
     started: int,
     acc: Run,
     clean: DemoPaths,
@@ -52,9 +65,22 @@ def test_no_worker_is_started_for_nothing(
 ) -> None:
     monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "4")
     pytester.makeconftest(NOTES_TORCH)
-    result = acc(clean, f"-n{number}", *named, subprocess=True)
+    result = acc(clean, *words, "--verbosity=0", subprocess=True)
     assert result.ret == 0
     assert len(torch_of_workers(pytester.path)) == started
+    said = [line for line in result.outlines if line.startswith("acc workers: ")]
+    assert len(said) == (words[0] in ("-n8", "-n2"))
+    assert all("--dist load starts all" in line for line in said)
+
+
+def test_with_people_s_own_tests_all_workers_are_started(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makeconftest(NOTES_TORCH)
+    pytester.makepyfile(test_own="def test_own(): pass")
+    result = acc(clean, "-n2", "test_own.py", ONE, subprocess=True)
+    result.assert_outcomes(passed=2)
+    assert len(torch_of_workers(pytester.path)) == 2
 
 
 @pytest.mark.usefixtures("python_with_torch")
@@ -76,57 +102,173 @@ def test_rows_of_a_worker_arrive_where_nothing_of_ours_was_asked_for(pytester: p
     result.stdout.fnmatch_lines(["*= acc-pytest =*", "verdicts: 1 pass, 1 fail"])
 
 
-def run_of(*tx: str, args: tuple[str, ...] = (), auto: bool = False) -> Any:
-    """What of a configuration matters here."""
-    options = SimpleNamespace(tx=list(tx), numprocesses=len(tx))
-    return SimpleNamespace(option=options, args=list(args), stash={AUTO: True} if auto else {})
+def run_of(number: int, *, args: tuple[str, ...] = (), auto: bool = False, **options: Any) -> Any:
+    """What of a configuration matters here; `said` are the lines for the header."""
+    values = {"numprocesses": number, "tx": ["popen"] * number, "dist": "load", "collectonly": False}
+    said: list[str] = []
+    return SimpleNamespace(
+        option=SimpleNamespace(**values | {"keyword": "", "lf": False} | options),
+        args=list(args),
+        stash={AUTO: True} if auto else {},
+        getoption=lambda name, _: options.get(name, False),
+        cache=SimpleNamespace(get=lambda *_: {"comparison::t1": True, "comparison::t2": True}),
+        pluginmanager=SimpleNamespace(register=lambda one, _: said.extend(one.pytest_report_header())),
+        said=said,
+    )
+
+
+def mode_of(*names: str, by_size: bool = False) -> Any:
+    """A mode with tests of these names."""
+    tests = [
+        SimpleNamespace(
+            names=("comparison", name),
+            node_id=f"comparison::{name}",
+            keywords=("spoken",) if name == "t1" else (),
+            marks=(pytest.mark.acc_op.mark,) if name == "t2" else (),
+            compares=True,
+            files=lambda: (),
+        )
+        for name in names
+    ]
+    settings = SimpleNamespace(threads=None)
+    return SimpleNamespace(chosen=tests, seconds_each=PAIR if by_size else None, settings=settings)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The configurations that were left to one process."""
+    found: list[Any] = []
+    monkeypatch.setattr(workers, "_run_here", found.append)
+    return found
 
 
 @pytest.mark.parametrize(
     ("config", "started"),
     [
-        (run_of("popen", "popen", "popen", "popen"), 3),
-        (run_of("popen", "popen"), 2),
-        (run_of("popen", "popen", "popen", "popen", args=("test_own.py",)), 4),
-        (run_of("popen", "popen", "popen", "popen", auto=True), 0),
-        (run_of("ssh=a", "ssh=b", "ssh=c", "ssh=d"), 4),
+        (run_of(4), 3),
+        (run_of(2), 2),
+        (run_of(1), 1),
+        (run_of(1, auto=True), 0),
+        (run_of(4, args=("test_own.py",)), 4),
+        (run_of(4, dist="each"), 4),
+        (run_of(4, collectonly=True), 4),
+        (run_of(4, numprocesses=None), 4),
+        (run_of(4, keyword="T0 or t2"), 2),
+        (run_of(4, keyword="spoken or acc_op"), 2),
+        (run_of(4, keyword="comparison and not t1"), 2),
+        (run_of(4, keyword="t0"), 0),
+        (run_of(4, keyword="t0 or"), 3),
+        (run_of(4, lf=True), 2),
+        (run_of(4, lf=True, keyword="t1"), 0),
     ],
-    ids=["as many as tests", "as many as asked for", "people's own tests", "auto: little to do", "elsewhere"],
+    ids=[
+        "as many as tests",
+        "as many as asked for",
+        "a process of its own",
+        "auto: one",
+        "people's own tests",
+        "each runs all",
+        "nothing runs",
+        "--tx",
+        "-k: names",
+        "-k: keywords and markers",
+        "-k: and not",
+        "-k: one test",
+        "-k: no expression",
+        "--lf",
+        "--lf -k",
+    ],
 )
-def test_so_many_are_left_of_the_workers(config: Any, started: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    here: list[Any] = []
-    monkeypatch.setattr(workers, "_run_here", here.append)
-    tests = [SimpleNamespace(compares=True, files=lambda: ())] * 3
-    mode: Any = SimpleNamespace(chosen=tests, costs_by_size=True, settings=SimpleNamespace(threads=None))
-    start_fewer(config, [mode])
-    assert len(config.option.tx) == config.option.numprocesses == started
+def test_so_many_are_left_of_the_workers(config: Any, started: int, here: list[Any]) -> None:
+    """Of three tests, whose costs are not known."""
+    asked = config.option.numprocesses
+    start_fewer(config, [mode_of("t0", "t1", "t2")])
+    assert len(config.option.tx) == started
+    assert config.option.numprocesses == (started if asked else None)
     assert here == ([] if started else [config])
 
 
-def test_what_operators_cost_is_not_known() -> None:
-    config = run_of("popen", "popen", "popen", "popen", auto=True)
-    mode: Any = SimpleNamespace(chosen=[object()] * 3, costs_by_size=False)
-    start_fewer(config, [mode])
-    assert len(config.option.tx) == 3
+@pytest.mark.parametrize("far", ["", "golden_root", "mine_root"])
+def test_how_long_a_store_takes_is_not_known(far: str) -> None:
+    roots = {name: "/acc_mirror/s3/dump" if name == far else "/dump" for name in ("golden_root", "mine_root")}
+    plan: Any = SimpleNamespace(**roots, mine_kind="torch")
+    mode = ComparisonMode(Settings.from_values({}), {}, plan=plan)
+    mode._outline = None  # which would be read from the dump
+    assert mode.seconds_each == (None if far else PAIR)
+
+
+@pytest.mark.parametrize(
+    ("kind", "replay", "seconds"),
+    [("atb", None, PAIR + RECOMPUTED), ("atb", False, PAIR), ("fx", None, PAIR)],
+)
+def test_small_operators_of_atb_that_are_computed_again_take_time(
+    kind: str, replay: bool | None, seconds: float
+) -> None:
+    plan: Any = SimpleNamespace(golden_root="/golden", mine_root="/mine", mine_kind=kind)
+    mode = ComparisonMode(replace(Settings.from_values({}), replay=replay), {}, plan=plan)
+    mode._outline = None
+    assert mode.seconds_each == seconds
+
+
+@pytest.mark.parametrize("auto", [False, True])
+def test_what_files_say_is_quickly_done_is_left_to_one_process(here: list[Any], auto: bool) -> None:
+    config = run_of(4, auto=auto)
+    start_fewer(config, [mode_of("t0", "t1", "t2", by_size=True)])
+    assert here == [config]
+    assert bool(config.said) == (not auto)
+
+
+def test_the_header_says_how_many_and_how_all_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(workers, "worth", lambda *_: 2)
+    config = run_of(8)
+    start_fewer(config, [mode_of("t0", "t1", "t2", by_size=True)])
+    assert config.said == [
+        "acc workers: 2 of 8 are started: more would not be done with 3 tests sooner; "
+        "--tx '8*popen' --dist load starts all"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "had", "threads"), [(3, "", 3), (3, "1", 3), (None, "", 8), (None, "2", 2), (None, "99", 8)]
+)
+def test_threads_are_those_that_this_process_would_have(
+    given: int | None, had: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(threads_of, "cores", lambda: 8)
+
+    def noting(sizes: list[int], each: float, most: int, cores: int, threads: int) -> int:
+        asked.append(threads)
+        return most
+
+    monkeypatch.setattr(workers, "worth", noting)
+    monkeypatch.setenv("OMP_NUM_THREADS", had)
+    mode = mode_of("t0", "t1", by_size=True)
+    mode.settings.threads = given
+    start_fewer(run_of(2), [mode])
+    assert asked == [threads]
 
 
 SMALL, MIDDLE, HUGE = 2**14, 2**21, 2**30
 
 
 @pytest.mark.parametrize(
-    ("sizes", "cores", "threads", "started"),
+    ("sizes", "each", "cores", "threads", "started"),
     [
-        ([], 8, 8, 0),
-        ([SMALL] * 2000, 8, 8, 0),
-        ([SMALL] * 100_000, 2, 2, 0),
-        ([SMALL] * 100_000, 8, 8, 3),
-        ([MIDDLE] * 20_000, 8, 8, 4),
-        ([HUGE] * 200, 8, 8, 0),
-        ([HUGE] * 200, 8, 1, 8),
+        ([], PAIR, 8, 8, 0),
+        ([SMALL] * 2000, PAIR, 8, 8, 0),
+        ([SMALL] * 2000, PAIR + RECOMPUTED, 8, 8, 5),
+        ([SMALL] * 100_000, PAIR, 2, 2, 0),
+        ([SMALL] * 100_000, PAIR, 8, 8, 3),
+        ([MIDDLE] * 20_000, PAIR, 8, 8, 4),
+        ([HUGE] * 200, PAIR, 8, 8, 0),
+        ([HUGE] * 200, PAIR, 8, 1, 8),
     ],
     ids=[
         "nothing to do",
         "done before workers have started",
+        "operators of ATB are computed again",
         "handing over takes as long",
         "three send as much as the controller takes",
         "four do",
@@ -135,9 +277,9 @@ SMALL, MIDDLE, HUGE = 2**14, 2**21, 2**30
     ],
 )
 def test_auto_starts_as_many_workers_as_are_done_first(
-    sizes: list[int], cores: int, threads: int, started: int
+    sizes: list[int], each: float, cores: int, threads: int, started: int
 ) -> None:
-    assert worth(sizes, cores, cores, threads) == started
+    assert worth(sizes, each, cores, cores, threads) == started
 
 
 def test_a_run_that_auto_leaves_to_one_process_looks_as_one(

@@ -9,7 +9,7 @@ import pytest
 
 from acc_pytest.demo import DemoPaths
 
-from .conftest import Run, read_rows
+from .conftest import TWO_WORKERS, Run, read_rows
 
 
 def report(path: str = "out/acc.csv") -> list[list[str]]:
@@ -38,7 +38,7 @@ def test_two_workers_give_the_verdicts_and_the_report_of_one_process(
     )
     alone = acc(faulty)
     expected = report()
-    both = acc(faulty, "-n2", "--junitxml=j.xml", "-rf", subprocess=True)
+    both = acc(faulty, *TWO_WORKERS, "--junitxml=j.xml", "-rf", subprocess=True)
     assert both.parseoutcomes() == {**alone.parseoutcomes(), **both.parseoutcomes()}
     assert alone.ret == both.ret == pytest.ExitCode.TESTS_FAILED
     assert report() == expected

@@ -30,16 +30,16 @@ from .sessions import (
 )
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", [("-n0",), ("--tx=2*popen", "--dist=load")], ids=["alone", "two workers"])
 def test_a_killed_session_leaves_the_previous_reports_and_its_rows(
-    tmp_path: Path, dumps: DemoPaths, workers: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, dumps: DemoPaths, workers: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = home_of(tmp_path)
     for name in REPORTS:
         (home / name).write_text(f"previous {name}\n")
     before = reports_of(home)
-    after = random.Random(workers).randrange(1, 40)
-    session = start(home, dumps, workers, *all_reports())
+    after = random.Random(workers[0]).randrange(1, 40)
+    session = start(home, dumps, *workers, *all_reports())
     assert wait_for(lambda: len(lines_of(home / "ended.txt")) >= after, session)
     kill(session)
     left = left_by_killed(home, before)

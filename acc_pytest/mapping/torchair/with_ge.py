@@ -129,7 +129,8 @@ class GeWithGe:
         if golden is None:
             reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
             return Unmatched("mine", tensor.node, tensor.slot, reason)
-        lone = edge.producer in self._ran[0] ^ self._ran[1]
+        theirs, ours = self._ran
+        lone = (edge.producer in theirs) != (edge.producer in ours)
         if lone and tensor.header is not None and graph.may_be_folded(edge, tensor.header.shape):
             reason = f"{edge.producer} ran on one side only, so the other may transpose by itself"
             return Unmatched("mine", tensor.node, tensor.slot, reason)
