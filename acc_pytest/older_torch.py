@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from .dispatch_mode import DispatchMode
 
 
 def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -39,7 +40,7 @@ def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
-class _HalfByFloat(TorchDispatchMode):
+class _HalfByFloat(DispatchMode):
     """Calls every operator by `rounded_once`."""
 
     def __torch_dispatch__(

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..dispatch_mode import DispatchMode
 from ..errors import OperatorError
 
 COPIES = 8
@@ -30,7 +30,7 @@ CALLS = 256
 PER_CALL = 1024
 
 
-class Room(TorchDispatchMode):
+class Room(DispatchMode):
     """`with Room("RepeatOperation", inputs, written):` bounds what torch makes inside, by this thread.
 
     `written` are the elements of the outputs as they lie in the dump; `pairs` says that every token may meet

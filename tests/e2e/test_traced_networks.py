@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,14 @@ def test_damaged_traces_say_nothing(acc: Run, golden: Path, right: Path, tmp_pat
     result = acc(DemoPaths(copied, right, ()))
     result.stdout.fnmatch_lines(["replay: 31 of 31 tensors of operators were computed again"])
     assert "wrong on its own inputs" not in result.stdout.str()
+
+
+def test_a_comparison_leaves_torchs_compiler_alone(golden: Path, right: Path, tmp_path: Path) -> None:
+    """It takes a second to import, and modes for operators do so where nobody stops them."""
+    code = (
+        "import sys, pytest\n"
+        f"result = pytest.main(['-q', '--acc-golden={golden}', '--acc-mine={right}', '--acc-output=out'])\n"
+        "sys.exit(result or 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...dispatch_mode import DispatchMode
 from .copies import EAGER
 from .module_calls import ModuleCall
 
@@ -44,7 +44,7 @@ def experts_of_mine(module: nn.Module, call: ModuleCall) -> Iterator[None]:
             setattr(config, _CHOICE, before)
 
 
-class _Grouped(TorchDispatchMode):
+class _Grouped(DispatchMode):
     """Computes the product of rows [S, K], sorted by group, with a matrix [G, K, N] for each group."""
 
     def __torch_dispatch__(

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ...dispatch_mode import DispatchMode
 from ...errors import OperatorError
 
 
-class _Refusal(TorchDispatchMode):
+class _Refusal(DispatchMode):
     """Refuses every operator that would."""
 
     def __torch_dispatch__(
