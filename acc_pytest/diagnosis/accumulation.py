@@ -8,12 +8,16 @@ Some operators cannot be computed again: of large experts in one tensor golden's
 taken for right where its error is no more than it may have been given: each kind of error (of the whole, of
 rows, of an element) at most `JUMP` times that of what it is computed from.
 
+Operators of ATB are computed with the parameters and weights of mine, on both sides: from the inputs of
+mine and from golden's (`golden_inputs`). Only where the first makes the tensor of mine and the second
+golden's, mine computes what golden does.
+
 Of other dumps this cannot be said: their operators are right or wrong with the parameters of mine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +37,8 @@ _EXACT = frozenset({"weight", "buffer", "token ids", "positions", "mask"})
 class Accumulation:
     """Which pairs of a plan are sound: they and all above them are right on both sides.
 
-    `golden` says whether the operator of a pair makes golden's result from golden's inputs.
+    `golden` says whether the operator of a pair makes golden's result from golden's inputs, and `own` whether
+    it is right on those of mine, where no row says so.
     """
 
     def __init__(
@@ -41,9 +46,11 @@ class Accumulation:
         plan: Plan,
         state: Callable[[int], PairState | None],
         golden: Callable[[int], Recomputation],
+        own: Callable[[int], Recomputation],
     ) -> None:
         self._plan = plan
         self._golden = golden
+        self._own = own
         self._state_of = state
         self._experts = ExpertCalls(plan)
         self._sound: dict[int, bool] = {}
@@ -58,25 +65,41 @@ class Accumulation:
     def explains(self, state: PairState) -> bool:
         """Whether the error of a failing pair is rounding that has accumulated, or its shapes differ because
         such rounding has changed a choice above."""
-        if self._plan.mine_kind != "torch" or state.replayed == "wrong":
+        if self._plan.mine_kind not in ("torch", "atb") or state.replayed == "wrong":
             return False
         if state.accumulated:
             return True
+        if self._plan.mine_kind == "atb":
+            return self._is_sound(state.number)
         return (state.replayed == "right" or self._is_explained(state)) and self._is_sound(state.number)
 
     def _is_sound(self, number: int) -> bool:
         if number in self._sound or not self._plan.parents:
             return self._sound.get(number, False)
+        order = self._not_known(number)
+        for each in order:
+            if any(self._sound.get(one) is False for one in self._above(each)):
+                self._sound[each] = False
+        if number not in self._sound and not self._is_right(number):
+            self._sound[number] = False
+        for each in order if number not in self._sound else ():
+            above = all(self._sound.get(one, False) for one in self._above(each))
+            self._sound[each] = above and self._is_right(each)
+        return self._sound[number]
+
+    def _not_known(self, number: int) -> list[int]:
+        """A pair and those above it of which it is not known whether they are sound. A pair comes after all
+        that it is computed from."""
         above, found = [number], {number}
         for each in above:
-            new = [one for one in self._plan.parents[each] if one not in found and one not in self._sound]
+            new = [one for one in self._above(each) if one not in found and one not in self._sound]
             found.update(new)
             above += new
-        for each in sorted(found):  # a pair comes after all that it is computed from
-            exact = self._plan.pairs[each].fed in _EXACT
-            parents = () if exact else self._plan.parents[each]
-            self._sound[each] = self._is_right(each) and all(self._sound.get(one, False) for one in parents)
-        return self._sound[number]
+        return sorted(found)
+
+    def _above(self, number: int) -> Sequence[int]:
+        """The pairs through which an error may come to a pair."""
+        return () if self._plan.pairs[number].fed in _EXACT else self._plan.parents[number]
 
     def _is_right(self, number: int) -> bool:
         """Of what a run was fed that it agrees, if it is not what the step before gave. Of all else that its
@@ -88,9 +111,21 @@ class Accumulation:
             return False
         if self._plan.pairs[number].fed and not state.replayed:
             return not state.failing
+        if self._plan.mine_kind == "atb":
+            return self._is_right_of_atb(state)
         if not state.replayed:
             return state.near or state.after_tie or self._is_explained(state)
         return state.replayed == "right" and self._golden(number).outcome == "right"
+
+    def _is_right_of_atb(self, state: PairState) -> bool:
+        """The same of an operator of ATB. What no operator wrote, or cannot be computed from golden's inputs
+        (a sum over ranks, of which golden has the result alone), is near to its inputs."""
+        if state.after_tie:
+            return True
+        own = self._own(state.number).outcome
+        if own == "wrong" or (golden := self._golden(state.number).outcome) == "wrong":
+            return False
+        return own == golden == "right" or state.near or self._is_explained(state)
 
     def _is_explained(self, state: PairState) -> bool:
         """Whether what a pair is computed from is as far off as it is itself.

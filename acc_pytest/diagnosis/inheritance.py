@@ -63,7 +63,7 @@ class Inheritance:
 
     def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
         self._plan = plan
-        self._accumulation = Accumulation(plan, state, local.of_golden)
+        self._accumulation = Accumulation(plan, state, local.of_golden, local.of_pair)
         self._state_of = self._accumulation.state
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
@@ -168,6 +168,8 @@ class Inheritance:
         above = list(self._ancestors.nearest(number))
         failing = [parent for parent in above if parent.failing]
         local = self._own(number)
+        if local.outcome != "wrong" and (of_golden := self._local.of_golden(number)).outcome == "wrong":
+            local = of_golden
         maker = self._maker(number)
         same = [
             parent

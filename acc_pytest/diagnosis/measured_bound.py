@@ -54,7 +54,9 @@ class Twice:
     It is made of sums of so many `terms`, whose `sizes` are known where they may cancel. `in_two` is a
     product of which two halves were rounded and added up. `draws` are further computations that round as mine
     does: a row has the noise of the worst of them, for of what cancels there is much, and the whole may have
-    as much more or less than in one run as they differ.
+    as much more or less than in one run as they differ. `shared` says that the noise is that of
+    weights: all rows have the same, so that it may well have a direction, and rows are no further samples of
+    it.
     """
 
     fine: torch.Tensor
@@ -64,6 +66,7 @@ class Twice:
     sizes: torch.Tensor | None = None
     in_two: torch.Tensor | None = None
     draws: tuple[torch.Tensor, ...] = ()
+    shared: bool = False
 
 
 def agrees_as_measured(
@@ -165,7 +168,8 @@ class _Held:
             )
         judged, summed = self._whole(size, error / size, noise / size, count)
         if judged.outcome == "wrong":
-            few = fewest_samples(self._mine, count)
+            own = self._mine.shape[-1] if self._twice.shared else count
+            few = min(own, fewest_samples(self._mine, count))
             judged, summed = self._whole(size, error / size, noise / size, few)
         return judged if judged.outcome == "wrong" else self._row_by_row(judged, size, summed)
 
@@ -255,10 +259,10 @@ class _Held:
 
     def _alike(self, whole: Recomputation, rows: RowErrors, floor: float, summed: float) -> Recomputation:
         """The outcome of rows that weigh alike. In float32 modules may round on the way, in any direction,
-        and so may sums that cancel."""
+        and so may sums that cancel; and what all rows share has one."""
         judged = with_typical(whole, rows, floor)
         directed = self._fmt.roundoff > _SINGLE and summed <= _WORTH_ADDING * floor
-        if not directed or judged.outcome == "wrong":
+        if self._twice.shared or not directed or judged.outcome == "wrong":
             return judged
         judged = with_bias(judged, rows, self._fmt.roundoff)
         return judged if judged.outcome == "wrong" else with_part_bias(judged, rows, self._fmt.roundoff)

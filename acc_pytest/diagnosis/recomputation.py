@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -63,6 +64,11 @@ class Recomputation:
         }
 
     @property
+    def furthest(self) -> tuple[float, float]:
+        """What was measured and what is allowed, of the measure that is the largest share of it."""
+        return max(self.measured.values(), key=lambda both: both[0] / both[1] if both[1] else math.inf)
+
+    @property
     def told(self) -> str:
         """A sentence on an operator that is wrong, or on another one that is."""
         what = f"{shown(self.culprit)}, before it and not compared, {WRONG_ITSELF}" if self.culprit else WRONG
@@ -95,6 +101,9 @@ class RecomputeBudget:
     measured: bool = False
 
 
+DOUBTS = 2.0
+"""How many times its bound an operator of ATB must be off where nobody asked for it to be computed again.
+Kernels of devices may round more than our references do."""
 LOOKING = RecomputeBudget(1 << 27)
 """That of looking for causes (1 GiB in float64)."""
 

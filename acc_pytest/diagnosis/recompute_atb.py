@@ -27,12 +27,13 @@ from ..opcheck.loading import in_shape
 from ..opcheck.prepare import prepare
 from ..operators import known
 from ..tensors.ref import TensorRef, readable
+from .golden_inputs import GoldenInputs
 from .measured_bound import Twice, held
 from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
-from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
+from .recomputation import DOUBTS, LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
 
 
 class AtbRecomputer:
@@ -47,11 +48,14 @@ class AtbRecomputer:
         pairs: Sequence[Pair],
         budget: RecomputeBudget = LOOKING,
         between: Mapping[int, Sequence[str]] = MappingProxyType({}),
+        parents: Sequence[Sequence[int]] = (),
     ) -> None:
         self._pairs = pairs
         self._between = between
+        self._parents = parents
         self._budget = budget
         self._known = Recomputations()
+        self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
 
     def of_pair(self, number: int) -> Recomputation:
@@ -123,8 +127,33 @@ class AtbRecomputer:
         )
 
     def of_golden(self, number: int) -> Recomputation:
-        """Golden has other operators than mine, which take other tensors."""
-        return Recomputation(why="golden's operators are other ones")
+        """Whether the operator of mine makes golden's tensor from golden's inputs (`golden_inputs`), and its
+        own from its own but for a few times its rounding."""
+        if number >= len(self._parents):
+            return Recomputation(why="what it computes from is not known")
+        doing = f"computing {self._pairs[number].id} from golden's inputs"
+        return self._by_golden.of(number, lambda: self._of_golden(number), doing)
+
+    def _of_golden(self, number: int) -> Recomputation:
+        """Raises `AccError` for everything that keeps it from being computed."""
+        found = self._golden_inputs.of_pair(number)
+        operand, budget = self._pairs[number].mine, replace(self._budget, measured=True)
+        index = int(operand.slot.rstrip("]").partition("[")[2])
+        for ref in operand.refs:
+            own = _judged(self._case_of(operator_directory(ref), index), index, budget)
+            if own.is_beyond(DOUBTS):
+                return own
+        if found.outcome != "wrong" or not found.measured:
+            return found
+        error, allowed = found.furthest
+        said = (
+            f"of golden's inputs it does not make golden's tensor: {error:.3g} off, {allowed:.3g} is allowed"
+        )
+        return Recomputation("wrong", why=said, golden_error=error, golden_allowed=allowed)
+
+    @functools.cached_property
+    def _golden_inputs(self) -> GoldenInputs:
+        return GoldenInputs(self._pairs, self._parents, self._between, self._case_of)
 
     def unlike(self, number: int, path: str) -> str:
         """How the parameters of the operator at `path` differ from those of the other layers, or empty."""
@@ -144,17 +173,25 @@ class AtbRecomputer:
 
     def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
-        if output is not None and readable(output) is not None:
-            check_size([output], self._budget.most)  # before the others are looked for
-        return _judged(self._case_of(directory, index), index, self._budget)
+        if output is None or readable(output) is None:
+            return _judged(self._case_of(directory, index), index, self._budget)
+        # Before its parameters are read: most operators that are too large are so by their weights.
+        given, _ = tensors_in(os.path.join(directory, "before"), output.root)
+        _, written = tensors_in(os.path.join(directory, "after"), output.root)
+        check_size((*given.values(), *written.values()), self._budget.most)
+        return _judged(self._with_output(directory, index), index, self._budget)
 
     def _case_of(self, directory: str, index: int) -> Case:
         """The operator of a directory whose output `index` was dumped, within the budget. Raises
         `AccError`."""
+        case = self._with_output(directory, index)
+        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.most)
+        return case
+
+    def _with_output(self, directory: str, index: int) -> Case:
         case = self._case(directory)
         if index >= len(case.outputs) or case.outputs[index] is None:
             raise OperatorError(_NO_OUTPUT)
-        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.most)
         return case
 
 
@@ -183,13 +220,12 @@ _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
     """An output of a case against the reference."""
     golden = Golden(case)
-    exact = golden.unrounded(index)
+    rounds_nothing = op_class(case.name, golden.param) in EXACT
+    made = golden.results if rounds_nothing else ()
+    exact = golden.unrounded(index) if not rounds_nothing else made[index] if index < len(made) else None
     ref = case.outputs[index]
     if exact is None or ref is None or index >= golden.outputs:
         return Recomputation(why=_NO_OUTPUT)
-    rounds_nothing = op_class(case.name, golden.param) in EXACT
-    if rounds_nothing:
-        exact = golden.results[index]
     mine = in_shape(ref, tuple(exact.shape))
     if mine.numel() != exact.numel():
         return Recomputation(why=SIZE)
@@ -197,7 +233,7 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
         return moved(exact.reshape(mine.shape), mine)
     terms = _longest_sum(golden)
     if budget.measured and exact.is_floating_point() and mine.is_floating_point():
-        return held(Twice(exact, golden.low(index), _HOW, terms), mine)
+        return held(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
     outcome = judged(exact.reshape(mine.shape), mine, terms)
     if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
         return Recomputation(why="it chose other elements, which it may among equal ones")

@@ -57,7 +57,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
     """
 
     def __init__(self, plan: Plan, outline: Outline, budget: RecomputeBudget, sampled: int) -> None:
-        super().__init__(plan.pairs, budget, plan.between)
+        super().__init__(plan.pairs, budget, plan.between, plan.parents)
         self._plan = plan
         self._outline = outline
         self._sampled = sampled
@@ -191,7 +191,7 @@ def _weighed(own: Recomputation, found: Recomputation) -> Recomputation:
     """An operator that is right with its own weights, beside what golden's weights make of it."""
     if not found.measured:
         return own
-    error, allowed = max(found.measured.values(), key=lambda both: both[0] / both[1] if both[1] else math.inf)
+    error, allowed = found.furthest
     held = replace(own, golden_error=error, golden_allowed=allowed)
     if found.outcome != "wrong":
         return held

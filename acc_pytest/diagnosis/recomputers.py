@@ -38,4 +38,4 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
         return MsprobeRecomputer(plan.pairs, budget)
     from .recompute_atb import AtbRecomputer
 
-    return AtbRecomputer(plan.pairs, budget, plan.between)
+    return AtbRecomputer(plan.pairs, budget, plan.between, plan.parents)

@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING
 
 from .ancestors import Ancestors
 from .names import full_name
+from .pair_state import PairState
 from .recomputation import Recomputer
 
 if TYPE_CHECKING:
-    from ..mapping.pair import Plan
+    from ..mapping.pair import Pair, Plan
+    from ..reporting.row import Row
 
 LOOKED_AT = 12
 """Pairs above a root whose operators are computed again to find the one that is wrong. Of operators that are
 not compared at all it is as many as the plan names (`nearest.MOST_BETWEEN`)."""
 _PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
 """Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
+
+
+def may_be_other(row: Row, number: int, pair: Pair) -> bool:
+    """Whether the operator of a pair that passes may have other weights or parameters than golden's: it has
+    some, and is further off than one operator rounds. Rows of a tie or of experts may be others."""
+    if _PLAIN.match(pair.mine.op_type) or pair.golden.experts is not None or row.after_tie:
+        return False
+    state = PairState.of(row, number)
+    return state.error is not None and not state.near
 
 
 class Suspects:

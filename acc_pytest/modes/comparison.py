@@ -16,7 +16,6 @@ from ..session import planning
 from ..tensors.stores.place import is_mirrored
 from .pairs import PairMode
 from .replaying import (
-    DOUBTS,
     asks_for_replay,
     check_replay,
     is_unasked_of_atb,
@@ -132,7 +131,9 @@ class ComparisonMode(PairMode):
         Where that was not asked for, it says only what it knows, and of operators of ATB only which are wrong
         beyond doubt, of those that pass.
         """
+        from ..diagnosis.recomputation import DOUBTS
         from ..diagnosis.replayed import with_replay
+        from ..diagnosis.suspects import may_be_other
 
         if self.settings.replay or self._all_outlined:
             found = self.recomputer.of_pair(number)
@@ -140,6 +141,9 @@ class ComparisonMode(PairMode):
         if self._of_atb is None or row.verdict != "pass":
             return row
         found = self._of_atb.of_pair(number)
+        if not found.is_beyond(DOUBTS) and may_be_other(row, number, self.plan.pairs[number]):
+            of_golden = self._of_atb.of_golden(number)
+            found = of_golden if of_golden.is_beyond(DOUBTS) else found
         return with_replay(row, found) if found.is_beyond(DOUBTS) or found.note else row
 
     @functools.cached_property

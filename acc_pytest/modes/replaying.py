@@ -23,9 +23,6 @@ UNASKED = 1 << 24
 UNASKED_OF_ATB = 1 << 18
 """The same of operators of ATB: those up to there take less than half of the time of a comparison
 (`benchmarks/replay.py`)."""
-DOUBTS = 2.0
-"""How many times its bound an operator of ATB must be off where nobody asked for it. Kernels of devices may
-round more than our references do."""
 
 
 def asks_for_replay(given: Mapping[str, Any]) -> bool:

@@ -103,9 +103,12 @@ class Golden:
             self._exact = self._compute(accumulate=torch.float64, round_outputs=False)
         return self._exact[number] if number < len(self._exact) else None
 
-    def low(self, number: int) -> torch.Tensor:
-        """Output `number` as a device would compute it that writes every intermediate value in its type."""
-        dtype = self.results[number].dtype
+    def low(self, number: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Output `number` as a device would compute it that writes every intermediate value in its type.
+
+        `dtype` is that type where it is known; else the operator is computed once more for it.
+        """
+        dtype = dtype or self.results[number].dtype
         if dtype not in self._low:
             self._low[dtype] = self._compute(accumulate=dtype)
         return self._low[dtype][number]

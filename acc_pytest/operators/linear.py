@@ -43,8 +43,9 @@ LINEAR = {
 def linear(call: OperatorCall, t: Tensors) -> Outputs:
     """x W^T (+ bias): `[m, k]` or `[b, m, k]` times `[n, k]`, `[b, n, k]` or NZ `[b, n1, k', n0]`.
 
-    With int8 operands: (x W^T + bias) * deqScale (* perTokenScale of the row). With `enAccum`: + accum,
-    which the result replaces. `matmulType` 1 multiplies `[m, b, k]` by `[b, k, n]`.
+    With int8 operands: (x W^T + bias) * deqScale (* perTokenScale of the row); in float64 these may be
+    whole numbers before they are rounded. With `enAccum`: + accum, which the result replaces. `matmulType` 1
+    multiplies `[m, b, k]` by `[b, k, n]`.
     """
     p = call.param
     x = t["x"].transpose(-1, -2) if p["transposeA"] else t["x"]
@@ -63,7 +64,7 @@ def linear(call: OperatorCall, t: Tensors) -> Outputs:
             # the sum is a kernel of its own after the product has been written
             product = call.between(product, t["bias"].dtype)
         product = product + _per_column(call, t["bias"], product, batched=not einsum)
-    if t["x"].dtype == torch.int8:
+    if t["x"].dtype == torch.int8 or (t["x"].dtype == torch.float64 and "deqScale" in t):
         return [_dequantised(call, t, product, batched=not einsum)]
     if "accum" in t:
         return [As(product + call.wide(t["accum"]), t["accum"].dtype)]

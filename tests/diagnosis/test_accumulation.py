@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ def explained(plan: Plan, replayed: str, failing: str = "...F", golden: str = "r
     def of_golden(number: int) -> Recomputation:
         return Recomputation(words[golden[number]])
 
-    return Accumulation(plan, states.__getitem__, of_golden).explains(states[-1])
+    return Accumulation(plan, states.__getitem__, of_golden, unknown).explains(states[-1])
 
 
 def test_rounding_explains_a_failure_below_right_operators(plan: Plan) -> None:
@@ -69,13 +70,62 @@ def test_an_error_does_not_come_through_ids_that_agree(plan: Plan) -> None:
         assert explained(fed, "r??r") is explains, kind
 
 
-def test_parameters_of_mine_are_no_evidence(plan: Plan) -> None:
-    assert not explained(replace(plan, mine_kind="atb"), "rrrr")
+def test_of_other_dumps_nothing_is_known(plan: Plan) -> None:
+    assert not explained(replace(plan, mine_kind="ge"), "rrrr")
+
+
+def explained_of_atb(plan: Plan, own: str, golden: str, errors: Sequence[float], number: int = 3) -> bool:
+    """Whether a pair of ATB is; `own` and `golden` are what is computed of it, `errors` what is measured.
+
+    Rows say nothing of operators: what passes was computed in vain, what fails was not.
+    """
+    words = {"r": "right", "w": "wrong", "?": ""}
+    states = [with_error(number, error) for number, error in enumerate(errors)]
+    found = Accumulation(
+        replace(plan, mine_kind="atb"),
+        states.__getitem__,
+        lambda number: Recomputation(words[golden[number]]),
+        lambda number: Recomputation(words[own[number]]),
+    )
+    return found.explains(states[number])
+
+
+def test_operators_of_atb_have_to_make_golden_of_its_inputs_too(plan: Plan) -> None:
+    """A parameter of mine that golden does not have makes what mine dumped, and not what golden did."""
+    errors = (0.001, 0.01, 0.04, 0.06)
+    assert explained_of_atb(plan, "rrrr", "rrrr", errors)
+    for number in range(4):
+        wrong = "".join("w" if each == number else "r" for each in range(4))
+        assert not explained_of_atb(plan, "rrrr", wrong, errors), wrong
+        assert not explained_of_atb(plan, wrong, "rrrr", errors), wrong
+
+
+@pytest.mark.parametrize(("error", "explains"), [(0.19, True), (0.21, False)])
+def test_what_golden_has_no_inputs_of_is_explained_by_its_own(
+    plan: Plan, error: float, explains: bool
+) -> None:
+    errors = (0.001, 0.049, error, 0.3)
+    assert explained_of_atb(plan, "rr?r", "rr?r", errors) is explains
+    assert explained_of_atb(plan, "rrrr", "rr?r", errors, number=2) is explains
+
+
+def test_nothing_is_computed_below_what_is_not_explained(plan: Plan) -> None:
+    states = [with_error(number, 0.001 if number < 2 else 0.3) for number in range(4)]
+    asked: list[int] = []
+
+    def own(number: int) -> Recomputation:
+        asked.append(number)
+        return Recomputation("wrong" if number == 2 else "right")
+
+    found = Accumulation(replace(plan, mine_kind="atb"), states.__getitem__, right, own)
+    assert not found.explains(states[2])
+    assert not found.explains(states[3])
+    assert asked == [2]
 
 
 def test_a_pair_above_that_does_not_run_is_not_known(plan: Plan) -> None:
     states = {3: state(3, "right", failing=True)}
-    assert not Accumulation(plan, states.get, lambda _: Recomputation("right")).explains(states[3])
+    assert not Accumulation(plan, states.get, right, right).explains(states[3])
 
 
 def test_it_does_not_where_golden_computes_something_else_than_is_known_of_it(plan: Plan) -> None:
@@ -101,13 +151,17 @@ def test_what_could_not_be_computed_may_be_as_far_off_as_its_inputs_explain(
     """Four times, of a pair that passes as of one that fails; and what is below it is explained as well."""
     above = [with_error(0, 0.001, "right"), with_error(1, 0.049, "right")]
     own = with_error(2, error)
-    found = Accumulation(plan, [*above, own, with_error(3, 0.3, "right")].__getitem__, right)
+    found = Accumulation(plan, [*above, own, with_error(3, 0.3, "right")].__getitem__, right, right)
     assert found.explains(own) is explains
     assert found.explains(with_error(3, 0.3, "right")) is explains
 
 
 def right(_: int) -> Recomputation:
     return Recomputation("right")
+
+
+def unknown(_: int) -> Recomputation:
+    return Recomputation()
 
 
 @pytest.fixture
@@ -125,7 +179,10 @@ def test_another_choice_makes_other_shapes(chosen: Plan) -> None:
     for outcome, fails, explains in (("right", True, True), ("wrong", True, False), ("right", False, False)):
         choice = state(1, outcome, failing=fails)
         states = [state(0, "right", failing=False), choice if fails else replace(choice, level=0.0), other]
-        assert Accumulation(chosen, states.__getitem__, right).explains(other) is explains, (outcome, fails)
+        assert Accumulation(chosen, states.__getitem__, right, right).explains(other) is explains, (
+            outcome,
+            fails,
+        )
 
 
 def test_below_another_choice_a_typical_row_tells(chosen: Plan) -> None:
@@ -135,20 +192,20 @@ def test_below_another_choice_a_typical_row_tells(chosen: Plan) -> None:
         own = replace(with_error(2, 0.5), relative=errors)
         states = [with_error(0, 0.001, "right"), with_error(1, 0.06, "right"), own]
         states[1] = replace(states[1], relative=RelativeErrors(array("f", [0.001] * 7)))
-        assert Accumulation(chosen, states.__getitem__, right).explains(own) is explains
+        assert Accumulation(chosen, states.__getitem__, right, right).explains(own) is explains
 
 
 def test_what_comes_wholly_after_a_tie_passes_and_needs_no_explanation(plan: Plan) -> None:
     states = [state(number, "right", failing=number == 3) for number in range(4)]
     states[2] = state(2, "", failing=False)
-    assert not Accumulation(plan, states.__getitem__, right).explains(states[3])
+    assert not Accumulation(plan, states.__getitem__, right, right).explains(states[3])
     states[2] = replace(states[2], after_tie=True)
-    assert Accumulation(plan, states.__getitem__, right).explains(states[3])
+    assert Accumulation(plan, states.__getitem__, right, right).explains(states[3])
 
 
 def test_what_an_earlier_run_found_stands(plan: Plan) -> None:
     last = replace(state(3, "right", failing=True), accumulated=True)
-    assert Accumulation(plan, {3: last}.get, lambda _: Recomputation()).explains(last)
+    assert Accumulation(plan, {3: last}.get, unknown, unknown).explains(last)
 
 
 @pytest.mark.parametrize(("error", "near"), [(8 * 2**-8, True), (8.1 * 2**-8, False)])
@@ -171,4 +228,4 @@ def test_other_rows_below_a_tie_do_not_hide_what_is_above_a_failure(chosen: Plan
         ]  # fmt: skip
         beyond = frozenset({2}) if fails else frozenset()
         states[2] = replace(states[2], relative=replace(rows, beyond=beyond))
-        assert Accumulation(chosen, states.__getitem__, right).explains(states[3]) is not fails
+        assert Accumulation(chosen, states.__getitem__, right, right).explains(states[3]) is not fails

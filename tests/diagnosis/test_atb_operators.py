@@ -158,7 +158,7 @@ def test_operators_beside_a_pair_are_found_by_their_path_and_judged_by_all_outpu
     assert local.of_operator(0, "5_Attention/9_SortOperation") == Recomputation(
         why="its directory is not known"
     )
-    assert local.of_golden(0) == Recomputation(why="golden's operators are other ones")
+    assert local.of_golden(0) == Recomputation(why="what it computes from is not known")
 
 
 def test_parameters_are_held_against_those_of_the_other_layers_on_any_rank(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_a_head_that_is_one_percent_off_is_named_by_its_channels() -> None:
     assert found.said.startswith("channels 32 to 39 are 0.01")
 
 
+def test_noise_that_all_rows_share_may_have_a_direction() -> None:
+    """That of weights of whole numbers: here each channel is up to 0.8 % too large in all rows."""
+    drawn = torch.rand(FINE.shape[-1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    mine, noise = FINE * (1 + 0.008 * drawn), FINE * (1 + 0.008 * (drawn - 0.5))
+    found = held(Twice(FINE, noise.bfloat16(), "told how", shared=True), mine.bfloat16())
+    assert (found.outcome, found.bias) == ("right", None)
+    assert held(Twice(FINE, noise.bfloat16(), "told how"), mine.bfloat16()).outcome == "wrong"
+    twice = held(Twice(FINE, noise.bfloat16(), "told how", shared=True), (FINE * 1.02).bfloat16())
+    assert twice.outcome == "wrong"
+
+
 def test_rounding_to_zero_is_seen_by_its_bias() -> None:
     """What is cut off is up to 2u of a value, half of it on average, so that a mean of 0.7u is missing."""
     towards_zero = (FINE.float().view(torch.int32) & -65536).view(torch.float32).bfloat16()

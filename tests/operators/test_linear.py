@@ -84,6 +84,17 @@ def test_scales_come_by_tensor_or_by_column_and_packed_into_integers(
     assert torch.equal(out, expected)
 
 
+def test_operands_of_int8_may_come_before_they_are_rounded() -> None:
+    """In float64, as what is computed from golden's inputs has them; other floats have no scale."""
+    x, scale = torch.tensor([[1.25, -3.5]]), torch.tensor([0.5])
+    w = torch.tensor([[2, 1]], dtype=torch.int8)
+    param = {"hasBias": False, "outDataType": 27}
+    (out,) = compute(LINEAR, param, [x.double(), w, scale], accumulate=torch.float64, round_outputs=False)
+    assert out.tolist() == [[-0.5]]
+    with pytest.raises(OperatorError, match="deqScale is given, but x is"):
+        compute(LINEAR, param, [x.half(), w, scale])
+
+
 def test_the_output_of_int8_follows_the_scale_unless_told() -> None:
     x = torch.ones(1, 2, dtype=torch.int8)
     for scale, dtype in ((torch.ones(1), torch.bfloat16), (torch.ones(1, dtype=torch.int64), torch.float16)):

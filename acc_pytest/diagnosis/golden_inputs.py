@@ -1,0 +1,273 @@
+"""Does an operator of ATB make golden's result from golden's inputs? With the parameters and weights of mine.
+
+Golden has other operators, but its tensors stand for those of mine: a pair says at which places
+(`golden_places`). So each input of an operator is looked up among the pairs that it computes from. Where
+an input holds the values of the tensor of mine in such a pair, golden's are put there. Any other input is
+what the operator that wrote it makes of golden's inputs in turn: a rotated query, the summand of a rank.
+What is left is as mine has it: weights, tables, masks. An input that should have been golden's and is not
+makes another result, so that nothing is called right for want of data.
+
+The result is judged as the result of an operator of mine is (`measured_bound`), with golden's own tensor in
+the type of mine. A product of int8 reads golden's inputs before they are rounded to whole numbers. What is
+left of quantisation is that of its weights: an error spread evenly over one step, 1/sqrt(12) of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from ..errors import AccError, OperatorError
+from ..judging.standards.atb_bounds import EXACT
+from ..judging.standards.atb_classes import op_class
+from ..mapping.operand_shards import open_shards, shards_of
+from ..mapping.pair import Operand, Pair
+from ..mapping.reconcile import open_pair, reconcile
+from ..opcheck.case import Case
+from ..opcheck.golden import Golden
+from ..opcheck.listing import tensors_in
+from ..operators import known
+from ..tensors.dtypes import by_torch
+from .golden_places import GoldenValues, golden_values, scale_of
+from .measured_bound import Twice, held
+from .operator_directories import directory_of_node, operator_directory
+from .projected_pairs import whole
+from .recomputation import Recomputation
+
+CaseOf = Callable[[str, int], Case]
+
+_HOW = "the operator on golden's inputs, with every value in the types of mine"
+_LINEAR = "LinearOperation"
+_DEPTH = 16
+"""Operators that golden has no tensors of, one after another: a sum of experts has a few."""
+_REMEMBERED = 64
+"""Tensors of which it is remembered where golden's values belong."""
+
+
+class Both(NamedTuple):
+    """A tensor in float64, and as mine rounds. `shared` says that the two differ by what weights of whole
+    numbers are off, which all rows share."""
+
+    fine: torch.Tensor
+    rounded: torch.Tensor
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An operator that is to be computed: for which pair, on which of its ranks, and where it was dumped.
+
+    `depth` is how many operators of which golden has no tensor lie below it.
+    """
+
+    number: int
+    rank: int
+    directory: str
+    depth: int = 0
+
+    def on(self, rank: int) -> _Asked:
+        """The same on another rank."""
+        return replace(self, rank=rank)
+
+
+class GoldenInputs:
+    """Computes operators of the pairs of a plan from golden's inputs.
+
+    `parents` are the pairs that each computes from, `between` the operators on the way that are not compared
+    (`Plan`). `case_of` gives the operator in a directory, of whose output a number is asked for.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        parents: Sequence[Sequence[int]],
+        between: Mapping[int, Sequence[str]],
+        case_of: CaseOf,
+    ) -> None:
+        self._pairs = pairs
+        self._parents = parents
+        self._between = between
+        self._case_of = case_of
+        self._placed = functools.lru_cache(maxsize=_REMEMBERED)(self._found)
+
+    def of_pair(self, number: int) -> Recomputation:
+        """Whether the operator of mine makes golden's tensor. Raises `AccError` where that cannot be said."""
+        pair = self._pairs[number]
+        kind, _, index = pair.mine.slot.rstrip("]").partition("[")
+        if kind != "output" or not index.isdecimal() or pair.golden.experts is not None:
+            raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
+        golden = whole(open_pair(pair).comparisons[0].golden)
+        computed = [
+            self._computed(_Asked(number, rank, operator_directory(ref)), int(index))
+            for rank, ref in enumerate(pair.mine.refs)
+        ]
+        fine = _as_compared(pair, [one.fine for one in computed])
+        rounded = _as_compared(pair, [one.rounded for one in computed])
+        if fine.shape != golden.shape or not golden.is_floating_point():
+            raise OperatorError("golden's tensor is another one")
+        shared = any(one.shared for one in computed)
+        return held(Twice(fine, rounded, _HOW, shared=shared), golden.to(_written(pair.mine)))
+
+    def _computed(self, asked: _Asked, index: int) -> Both:
+        """Output `index` of an operator: fine, in float64, and as mine rounds."""
+        case = self._case_of(asked.directory, index)
+        fine, low = Golden(case), Golden(case)
+        given = [
+            [self._fed(asked.on(rank if fine.operator.collective else asked.rank), one) for one in row]
+            for rank, row in enumerate(fine.inputs)
+        ]
+        fine.inputs = [[both and both.fine for both in row] for row in given]
+        low.inputs = [[both and both.rounded for both in row] for row in given]
+        shared = any(both is not None and both.shared for row in given for both in row)
+        return _both(fine, low, index, shared)
+
+    def _fed(self, asked: _Asked, given: torch.Tensor | None) -> Both | None:
+        """An input with golden's values where these are known; whole numbers that stand for others are then
+        not rounded to such."""
+        if given is None:
+            return None
+        if not given.numel() or not (given.is_floating_point() or given.dtype == torch.int8):
+            return Both(given, given)
+        into = given.reshape(-1).double()
+        put = [
+            values.put(given, into)
+            for pair in self._read(asked.number)
+            if self._may_lie(pair, asked.number, given)
+            for values in self._placed(pair)
+        ]
+        if any(put):
+            both = Both(into, into)
+        elif (made := self._made(asked, given)) is not None:
+            both = made
+        else:
+            return Both(given, given)
+        fine, rounded = (one.reshape(given.shape) for one in (both.fine, both.rounded))
+        if not given.is_floating_point():
+            rounded = rounded.round().clamp(-128, 127)
+        return Both(fine, rounded.to(given.dtype), both.shared)
+
+    def _read(self, number: int) -> Iterator[int]:
+        """The pairs that a pair computes from. Attention of an earlier step left what it had read itself."""
+        above, seen = deque(self._parents[number]), set()
+        while above:
+            if (parent := above.popleft()) not in seen:
+                seen.add(parent)
+                yield parent
+                if self._pairs[parent].step != self._pairs[number].step:
+                    above.extend(self._parents[parent])
+
+    def _may_lie(self, number: int, reader: int, given: torch.Tensor) -> bool:
+        """Whether an input of a pair may be the tensor of mine in another one, by its size: the whole of it,
+        or a cache that holds what an earlier step stored."""
+        earlier = self._pairs[number].step != self._pairs[reader].step
+        for ref in self._pairs[number].mine.refs:
+            header = ref.header()
+            if by_torch(given.dtype) != header.dtype:
+                continue
+            if header.numel == given.numel() or (earlier and header.numel < given.numel()):
+                return True
+        return False
+
+    def _made(self, asked: _Asked, given: torch.Tensor) -> Both | None:
+        """What the operator that wrote an input makes of golden's inputs; `None` where that is none of those
+        that the pair computes from."""
+        for writer, root in self._writers(asked):
+            for index, output in tensors_in(os.path.join(writer.directory, "after"), root)[1].items():
+                wrote = output.open()
+                if wrote.dtype == given.dtype and torch.equal(wrote.reshape(-1), given.reshape(-1)):
+                    return self._computed(writer, index)
+        return None
+
+    def _writers(self, asked: _Asked) -> Iterator[tuple[_Asked, str]]:
+        """The operators that may have written an input: those that are not compared, and those of the
+        parents, each with the root of its dump."""
+        if asked.depth == _DEPTH:
+            raise OperatorError(f"golden has no tensor of {_DEPTH} operators before it")
+        operand = self._pairs[asked.number].mine
+        ref = operand.refs[asked.rank]
+        for path in self._between.get(asked.number, ()):
+            place = directory_of_node(ref, operand.node, path)
+            if place and place != asked.directory:
+                yield _Asked(asked.number, asked.rank, place, asked.depth + 1), ref.root
+        above, seen = deque(self._parents[asked.number]), set()
+        while above:
+            parent = above.popleft()
+            mine = self._pairs[parent].mine
+            if parent in seen or len(mine.refs) != len(operand.refs):
+                continue
+            seen.add(parent)
+            if mine.op_type in known():
+                there = mine.refs[asked.rank]
+                yield _Asked(parent, asked.rank, operator_directory(there), asked.depth + 1), there.root
+            else:  # a graph, whose result is that of an operator in it
+                above.extend(self._parents[parent])
+
+    def _found(self, number: int) -> tuple[GoldenValues, ...]:
+        """Where golden's values belong in the tensors of mine of a pair; nothing where they do not."""
+        try:
+            return tuple(golden_values(self._pairs[number]))
+        except AccError:
+            return ()
+
+
+def _both(fine: Golden, low: Golden, index: int, shared: bool) -> Both:
+    """An output of an operator from both inputs. Raises `OperatorError` where it has no such floats."""
+    if op_class(fine.case.name, fine.param) in EXACT:
+        return Both(low.results[index].double(), low.results[index], shared)
+    exact = fine.unrounded(index)
+    if exact is None or not exact.is_floating_point():
+        raise OperatorError("it writes no such floats")
+    if fine.case.name == _LINEAR and (weight := fine.inputs[0][1]) is not None and weight.dtype == torch.int8:
+        return Both(exact, exact + _of_weights(fine, index), shared=True)
+    x = low.inputs[0][0]
+    if x is not None and not low.results[index].is_floating_point():
+        return Both(exact, exact.to(x.dtype), shared)  # before it is rounded to whole numbers
+    return Both(exact, low.low(index), shared)
+
+
+def _written(operand: Operand) -> torch.dtype:
+    """The type of an operand, or what its whole numbers stand for."""
+    scaled = scale_of(operand, 0)
+    return operand.refs[0].open().dtype if scaled is None else operand.scales[0][0].open().dtype
+
+
+def _as_compared(pair: Pair, made: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A result of each rank as the pair is compared. Raises `OperatorError` for another size."""
+    viewed = []
+    for rank, (ref, one) in enumerate(zip(pair.mine.refs, made)):
+        header, scale = ref.header(), scale_of(pair.mine, rank)
+        if one.numel() != header.numel:
+            raise OperatorError("its output has another size than the operator writes")
+        numbers = one.double() if scale is None else (one.double() - scale[1]) * scale[0]
+        viewed.append(numbers.reshape(header.shape))
+    return whole(reconcile(open_shards(pair.golden), shards_of(pair.mine, viewed)).mine)
+
+
+def _of_weights(linear: Golden, index: int) -> torch.Tensor:
+    """What rounding its weights to whole numbers does to a product of int8, by its root mean square: that of
+    an error spread evenly over one step is sqrt(1/12). The sign is drawn.
+
+    The operator itself scales it: of a first column as large as each row in all, times weights of one step.
+    """
+    x, weight, *others = linear.inputs[0]
+    assert x is not None
+    assert weight is not None
+    axis = -2 if linear.param["transposeA"] else -1
+    rows = torch.zeros_like(x, dtype=torch.float64)
+    rows.narrow(axis, 0, 1).copy_((x.double().square().sum(axis, keepdim=True) / 12).sqrt())
+    ones = torch.ones_like(weight, dtype=torch.float64)
+    spread = torch.zeros(())
+    for sign, one in ((1, rows), (-1, torch.zeros_like(rows))):
+        scaled = Golden(linear.case)
+        scaled.inputs = [[one, ones, *others]]
+        made = scaled.unrounded(index)
+        assert made is not None
+        spread = spread + sign * made
+    drawn = torch.randint(2, spread.shape, generator=torch.Generator().manual_seed(0))
+    return spread * (2 * drawn - 1)
