@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from detecting.report import Report
 from realistic import atb_runs, bars, fault_grid, grid, runs
 from realistic.architectures import ARCHITECTURES
+from realistic.networks import OWN
 from realistic.outcome import Outcome
 from realistic.report import clean_table, kind_table, size_table
 from realistic.runs import Batch
@@ -73,6 +74,8 @@ QUICK = Amounts(2, (6, 6), (1, 2), 3, grid.QUICK)
 @one_thread()
 def main() -> int:
     given = _arguments()
+    if given.own:
+        os.environ[OWN] = "1"
     report = Report(given.markdown)
     ways = tuple(given.way)
     with (
@@ -107,6 +110,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", choices=("clean", "faults"), help="one half (default: both)")
     parser.add_argument("--style", nargs="+", default=(), choices=STYLES, help="of weights (default: all)")
     parser.add_argument("--model", nargs="+", default=(), choices=ARCHITECTURES, help="(default: all)")
+    parser.add_argument("--own", action="store_true", help="networks are somebody's own, and traced")
     parser.add_argument("--way", nargs="+", default=WAYS, choices=WAYS, help="to judge (default: all)")
     parser.add_argument("--samples", default="", metavar="FILE", help="what was measured, as lines of JSON")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the tables there as well")

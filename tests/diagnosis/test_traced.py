@@ -202,6 +202,18 @@ def test_what_an_earlier_step_computed_is_read_only_if_it_follows_from_nothing_i
     torch.testing.assert_close(fine(values()), values() * torch.arange(8.0).cos()[:, None])
 
 
+def cast(m: Coded, x: torch.Tensor) -> torch.Tensor:
+    return x * m.weight.to(torch.float32)
+
+
+def test_a_weight_is_one_at_every_step(tmp_path: Path) -> None:
+    """The cast gave back the weight itself. Mine has another one: it is what its dump says, not golden's."""
+    fine, _ = traced(dumped(tmp_path, cast, values(), calls=2))
+    fine.traced_run.step = "1"
+    fine.weight.data *= 2
+    torch.testing.assert_close(fine(values()), 2 * cast(Coded(cast), values()).detach())
+
+
 class Layers(nn.Module):
     """Two modules whose code is one, called with as many rows as the first column has of each sign."""
 

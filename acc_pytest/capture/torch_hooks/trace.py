@@ -7,7 +7,7 @@ that rounding would change, or a tensor that an earlier step computed and nobody
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -138,7 +138,7 @@ class Trace:
             self._writes(given[0], constant=constant)
         else:
             self._tracer.is_new(tensors, given)
-        self._made(call, tensors, constant=constant)
+        self._made(call, tensors, given, constant=constant)
 
     def _reads(self, call: dict[str, Any], result: Any) -> None:
         """The code depends on numbers of a tensor: they must be whole, and the same again."""
@@ -158,13 +158,21 @@ class Trace:
             self._known.put(tensor, (known[0], False))
             self._tracer.computed.put(tensor, "computed")
 
-    def _made(self, call: dict[str, Any], tensors: list[tuple[Key, torch.Tensor]], *, constant: bool) -> None:
+    def _made(
+        self,
+        call: dict[str, Any],
+        tensors: list[tuple[Key, torch.Tensor]],
+        given: Sequence[torch.Tensor],
+        *,
+        constant: bool,
+    ) -> None:
+        """The call made these, or gave back what it was given: a cast to the dtype that a weight has."""
         number = len(self._calls)
         call["made"] = [[list(key), list(tensor.shape)] for key, tensor in tensors]
         self._calls.append(call)
         for key, tensor in tensors:
             self._known.put(tensor, ({"of": [number, list(key)]}, constant))
-            if self._tracer.computed.get(tensor) is None:
+            if self._tracer.computed.get(tensor) is None and not any(tensor is one for one in given):
                 self._tracer.computed.put(tensor, ("constant" if constant else "computed"))
 
     # ---- modules inside --------------------------------------------------------------------------
@@ -187,7 +195,7 @@ class Trace:
     def returned(self, call: dict[str, Any] | None, result: Any) -> None:
         """What the module inside returned."""
         if call is not None and not self._void:
-            self._made(call, in_result(result).tensors, constant=False)
+            self._made(call, in_result(result).tensors, (), constant=False)
 
     def fail(self, why: str = "it ended in an error") -> None:
         """The code cannot be run again; by itself because it, or that of a module inside, raised an error."""
