@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from ..judging.threshold import SET
 from ..judging.verdict import Check
 from ..reporting.row import REPLAY, Row, Scalar
 from .recomputation import Recomputation
@@ -98,11 +99,13 @@ def _noted(row: Row, note: str) -> Row:
 
 
 def may_accumulate(row: Row) -> bool:
-    """Whether a row fails by thresholds alone: what a gate finds (`baseline.mismatches`) is no rounding. Its
-    shapes may differ because rounding has changed a choice."""
+    """Whether a row fails by derived thresholds alone: a bound that somebody has set is meant, and what a
+    gate finds (`baseline.mismatches`) is no rounding. Its shapes may differ because rounding has changed a
+    choice."""
     if row.verdict == "incomparable":
         return row.shapes_differ and not row.fed
-    return row.verdict == "fail" and not any("." in check.metric for check in row.checks if not check.passed)
+    failing = [check for check in row.checks if not check.passed]
+    return row.verdict == "fail" and not any("." in one.metric or SET in one.reason for one in failing)
 
 
 def as_accumulated(row: Row) -> Row:

@@ -19,7 +19,8 @@ from .replay import context_of, is_stated, measurement_of, stated_of
 from .slices import ELEMENT_SIGMAS
 from .standards import DEFAULT, Standard
 from .statistics import NORMAL_SPREAD, thresholds_for_statistics
-from .threshold import JudgeContext, Threshold, ThresholdRule
+from .threshold import OFF as SWITCHED_OFF
+from .threshold import SET, JudgeContext, Threshold, ThresholdRule
 from .thresholds import factor_of, given_tolerance, matching_rules, thresholds_for
 
 Scalar = Union[None, bool, int, float, str]
@@ -29,7 +30,6 @@ _NO_SAMPLE_SHAPE = (2**20, 2**20)
 _NO_SAMPLE_NORMS = {"l2norm": math.sqrt(NO_SAMPLE), "l1norm": NO_SAMPLE / NORMAL_SPREAD}
 NOISE = 0.01
 OFF = "off"
-_BY_RULE = ("set by ", "switched off by ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _rule(
     threshold: Threshold, rules: Sequence[ThresholdRule], dtypes: tuple[str, str], standard: Standard
 ) -> str:
     """Where a bound comes from, without the arithmetic."""
-    if threshold.reason.startswith(_BY_RULE):
+    if threshold.reason.startswith((SET, SWITCHED_OFF)):
         return threshold.reason
     given = given_tolerance(rules, dtypes)
     if given is not None:

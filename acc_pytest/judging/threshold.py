@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
 
 
+SET, OFF = "set by ", "switched off by "
+"""What the reason for a bound says that a rule of the user's has set, or switched off."""
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeContext:
     """Where in the model the judged tensors live; every field has a neutral value.

@@ -12,7 +12,7 @@ from ..metrics.catalogue import METRICS, STATISTICS_METRICS
 from ..tensors.dtypes import by_name
 from .derive import is_zero
 from .standards import DEFAULT, Adjustment, Standard
-from .threshold import JudgeContext, Threshold, ThresholdRule
+from .threshold import OFF, SET, JudgeContext, Threshold, ThresholdRule
 from .tolerance import PER_LAYER, Tolerance, coarser
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> 
     fmt = coarser(*dtypes)
     # T of one layer is that many times u.
     rounding = max(fmt.roundoff, value / PER_LAYER)
-    return Tolerance(value, fmt, f"T = {value:.3g} set by {origin}", rounding)
+    return Tolerance(value, fmt, f"T = {value:.3g} {SET}{origin}", rounding)
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:
@@ -129,13 +129,11 @@ def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: 
                 continue
             if bound.value is not None:
                 chosen[bound.metric] = Threshold(
-                    bound.metric, bound.value, bound.at_least, f"set by {rule.origin}"
+                    bound.metric, bound.value, bound.at_least, f"{SET}{rule.origin}"
                 )
             elif bound.metric in chosen:
                 worst = -math.inf if bound.at_least else math.inf
-                chosen[bound.metric] = Threshold(
-                    bound.metric, worst, bound.at_least, f"switched off by {rule.origin}"
-                )
+                chosen[bound.metric] = Threshold(bound.metric, worst, bound.at_least, f"{OFF}{rule.origin}")
 
 
 def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..guard import guarded
+from ..vocabulary import OF_OTHERS
 from .generated import GeneratedItem, collectors_of, items_below
 from .left_out import PLUGINS
 
@@ -60,7 +61,9 @@ class Causes:
 
         cause: Cause | None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
-            if may_accumulate(row) and self._inheritance.accumulated(state):
+            settings = self._mode.settings
+            explains = settings.replay or settings.standard not in OF_OTHERS
+            if explains and may_accumulate(row) and self._inheritance.accumulated(state):
                 return as_accumulated(row)
             if state.failing:
                 stored = self._stored.get(state.number)

@@ -59,7 +59,7 @@ def unasked_of_atb(settings: Settings, plan: Plan, outline: Outline | None) -> R
 
 def is_unasked_of_atb(settings: Settings, plan: Plan) -> bool:
     """Whether small operators of ATB are computed again, though nobody asked for it."""
-    return settings.replay is None and plan.mine_kind == "atb"
+    return settings.replay is None and settings.standard not in OF_OTHERS and plan.mine_kind == "atb"
 
 
 def check_replay(settings: Settings, plan: Plan) -> None:

@@ -38,8 +38,8 @@ def start_fewer(config: pytest.Config, modes: Sequence[Mode]) -> None:
     if not modes or not asked or config.args or options.dist == "each" or options.collectonly:
         return
     is_auto = config.stash.get(AUTO, False)
-    if asked == 1 and not is_auto:
-        return
+    if (asked == 1 and not is_auto) or modes[0].settings.engine == "ray":
+        return  # who measures on nodes is told to leave -n out
     tests = _selected(config, [test for mode in modes for test in mode.chosen])
     number = _best(modes, tests, asked)
     if number < asked and not is_auto:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..judging.threshold import OFF, SET
 from ..judging.verdict import Check
 from ..vocabulary import number
 from .numbers import in_numbers, main_check, said_elsewhere
@@ -25,7 +26,6 @@ OTHERS = 10
 FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
 RERUN = "re-run: "
-_OF_RULES = ("set by ", "switched off by ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _why(checks: Sequence[Check]) -> list[str]:
 
     Reasons that end in that of another bound (the derivation of T) say it there, once.
     """
-    said = [check for check in checks if not check.passed or check.reason.startswith(_OF_RULES)]
+    said = [check for check in checks if not check.passed or check.reason.startswith((SET, OFF))]
     if not said:
         return []
     standards = {check.reason.partition(": ")[0] for check in said}

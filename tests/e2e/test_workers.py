@@ -130,7 +130,7 @@ def mode_of(*names: str, by_size: bool = False) -> Any:
         )
         for name in names
     ]
-    settings = SimpleNamespace(threads=None)
+    settings = SimpleNamespace(threads=None, engine="local")
     return SimpleNamespace(chosen=tests, seconds_each=PAIR if by_size else None, settings=settings)
 
 
