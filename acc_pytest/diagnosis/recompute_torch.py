@@ -17,7 +17,7 @@ from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair
 from ..tensors.ref import TensorRef, readable
 from .choosing import chosen_again, function_of
-from .draws import DRAWS, asks_for_draws, noisier, with_draws
+from .draws import DRAWS, asks_for_draws, noisier, stored_as, with_draws
 from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.cut_run import Tensors
 from .golden_model.module_calls import BARE, ModuleCall, module_calls
@@ -193,7 +193,8 @@ class TorchRecomputer:
             terms = int(exact.shape[-1]) if exact.ndim else 1
             mine = replay.opened(ref)
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
-            twice = Twice(exact, rounded[place], how, terms, in_two=in_two)
+            other = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
+            twice = Twice(exact, other, how, terms, in_two=in_two)
             found = outcomes[place] = held(twice, mine)
             if asks_for_draws(found):
                 made = [one for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]

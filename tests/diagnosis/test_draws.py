@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from acc_pytest.diagnosis.draws import DRAWS, asks_for_draws, with_draws
+from acc_pytest.diagnosis.draws import DRAWS, asks_for_draws, stored_as, with_draws
 from acc_pytest.diagnosis.measured_bound import Twice, held
 
 
@@ -80,3 +80,10 @@ def test_a_row_may_have_the_noise_of_its_worst_draw(off: float, outcome: str) ->
     twice = Twice(exact, exact.bfloat16(), "in bfloat16")
     draws = [exact + 0.01 * one * unit] * DRAWS
     assert with_draws(twice, mine, draws).outcome == outcome
+
+
+def test_a_rounded_computation_is_stored_as_mine_where_that_is_coarser() -> None:
+    exact = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(stored_as(exact, exact.bfloat16()), exact.bfloat16())
+    assert stored_as(exact.bfloat16(), exact).dtype == torch.bfloat16
+    assert stored_as(exact, torch.zeros(4, dtype=torch.int8)) is exact

@@ -83,6 +83,10 @@ class StepReplay:
         fine = self._run(self._fine, call)
         return fine, self._run(self._rounding, call)
 
+    def is_traced(self, call: ModuleCall) -> bool:
+        """Whether the module of a call runs a trace."""
+        return isinstance(self._fine.modules.get(call.module), TracedModule)
+
     def nudged(self, call: ModuleCall, draw: int) -> Tensors:
         """What the code of a call makes, computed finely, of inputs that are off by roundings of mine, other
         ones for each `draw`. Raises `AccError`."""
