@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 
 
 @contextlib.contextmanager
@@ -21,17 +23,29 @@ def without_collector() -> Iterator[None]:
 
 
 @functools.cache
-def import_torch(*, freeze: bool) -> None:
-    """Import torch without looking for garbage among the half million objects that it is made of.
+def leave_what_stays() -> None:
+    """Look for no garbage among what lives by now, nor among what torch is made of, whenever it is imported.
 
-    With `freeze` they are not looked at later either: the collector does so again and again, and at the end
-    of the process too, which takes a fifth of a short run. Whatever else lives by now is left out as well. It
-    goes when nobody refers to it any more, but not if it refers to itself: this is for generated tests only.
+    The collector would do so again and again, and at the end of the process too, which takes a fifth of a
+    short run. What lives by now goes when nobody refers to it any more, but not if it refers to itself: this
+    is for generated tests only.
     """
+    _freeze()
+
+
+@functools.cache
+def import_torch() -> None:
+    """Import torch without looking for garbage among the half million objects that it is made of."""
+    if "torch" in sys.modules:
+        return
     with without_collector():
-        import torch  # noqa: F401
-    if freeze:
-        # An error on the way of an import leaves frames that refer to each other and to all frames that are
-        # at work now, with whatever these will hold: dumps, for one.
-        gc.collect()
-        gc.freeze()
+        import_module("torch")
+    if leave_what_stays.cache_info().currsize:
+        _freeze()
+
+
+def _freeze() -> None:
+    # An error on the way of an import leaves frames that refer to each other and to all frames that are at
+    # work now, with whatever these will hold: dumps, for one.
+    gc.collect()
+    gc.freeze()

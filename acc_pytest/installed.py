@@ -21,7 +21,7 @@ def check_numpy() -> None:
 
     Imports nothing where the versions fit. A torch that was built against numpy 2 passes.
     """
-    torch, numpy = _installed("torch"), _installed("numpy")
+    torch, numpy = installed_version("torch"), installed_version("numpy")
     if torch and numpy and _release(torch) < _KNOWS_NUMPY_2 and _release(numpy) >= (2,) and not _exchange():
         raise AccError(
             f"torch {torch} does not work with numpy {numpy} (torch 2.3 is the first that works with "
@@ -29,7 +29,7 @@ def check_numpy() -> None:
         )
 
 
-def _installed(name: str) -> str:
+def installed_version(name: str) -> str:
     """The version of an installed package, empty where its metadata is not found."""
     try:
         return importlib.metadata.version(name)

@@ -1,17 +1,20 @@
-"""How many threads work here: torch's own, which every pass over a large tensor takes as its number too."""
+"""How many threads work here: torch's own, which every pass over a large tensor takes as its number too.
+
+What a process asks for before torch is imported is kept, and torch is told when both are there.
+"""
 
 from __future__ import annotations
 
-import functools
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import torch
+from .garbage import import_torch
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -25,12 +28,23 @@ def one_thread() -> Iterator[int]:
     cores with other work beside it, two threads were measured up to sixty times slower than one),
     and for sums that must be the same on every machine.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch = _torch()
+    before = _threads_without_torch() if torch is None else torch.get_num_threads()
+    if torch is not None:
+        torch.set_num_threads(1)
     try:
         yield before
     finally:
-        torch.set_num_threads(before)
+        torch = _torch()  # it may have been imported meanwhile
+        if torch is not None:
+            torch.set_num_threads(before)
+
+
+def torch_on_one_thread() -> None:
+    """Import torch within `one_thread`, for which it takes one thread too."""
+    if "torch" not in sys.modules:
+        import_torch()
+        _torch().set_num_threads(1)
 
 
 def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
@@ -124,10 +138,14 @@ def share_cores(threads: int | None = None) -> None:
     Once in a process, so that a test may choose otherwise for itself.
     """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
+    asked = None
     if threads is not None:
-        _set(threads, at_most=False)
+        asked = _ThreadCount(threads, at_most=False)
     elif workers.isdigit():
-        _set(max(1, cores() // int(workers)), at_most=True)
+        asked = _ThreadCount(max(1, cores() // int(workers)), at_most=True)
+    if asked is not None and asked not in _asked:
+        _asked.append(asked)
+    _torch()
 
 
 def cores() -> int:
@@ -137,6 +155,38 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-@functools.cache
-def _set(threads: int, *, at_most: bool) -> None:
-    torch.set_num_threads(min(threads, torch.get_num_threads()) if at_most else threads)
+class _ThreadCount(NamedTuple):
+    """A number of threads that was asked for, `at_most` so many as there are."""
+
+    threads: int
+    at_most: bool
+
+    def of(self, number: int) -> int:
+        """As many as are left of `number`."""
+        return min(self.threads, number) if self.at_most else self.threads
+
+
+_asked: list[_ThreadCount] = []
+"""What was asked for, each once."""
+_told: list[_ThreadCount] = []
+"""What of that torch was told."""
+
+
+def _torch() -> Any:
+    """torch, told what was asked for, if it is imported; else `None`."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "set_num_threads"):  # or is being imported
+        return None
+    for asked in _asked[len(_told) :]:
+        torch.set_num_threads(asked.of(torch.get_num_threads()))
+        _told.append(asked)
+    return torch
+
+
+def _threads_without_torch() -> int:
+    """As many as torch would take: one per core, or what `OMP_NUM_THREADS` says, and what was asked for."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    number = int(said) if said.isdigit() and int(said) else cores()
+    for asked in _asked:
+        number = asked.of(number)
+    return number

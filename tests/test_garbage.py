@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -16,8 +17,10 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether the collector was at work, for each time that all objects were frozen."""
     calls: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.isenabled()))
+    garbage.leave_what_stays.cache_clear()
     garbage.import_torch.cache_clear()
     yield calls
+    garbage.leave_what_stays.cache_clear()
     garbage.import_torch.cache_clear()
 
 
@@ -37,11 +40,23 @@ def test_the_collector_is_afterwards_as_it_was(enabled: bool) -> None:
 
 
 def test_what_stays_is_frozen_once(frozen: list[bool]) -> None:
-    garbage.import_torch(freeze=False)
-    assert frozen == []
-    garbage.import_torch(freeze=True)
-    garbage.import_torch(freeze=True)
+    garbage.leave_what_stays()
+    garbage.leave_what_stays()
     assert frozen == [True]
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(True, [True, True]), (False, [])])
+def test_so_is_torch_when_it_is_imported_later(
+    frozen: list[bool], asked: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked:
+        garbage.leave_what_stays()
+    imported: list[bool] = []
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(garbage, "import_module", lambda name: imported.append(gc.isenabled()))
+    garbage.import_torch()
+    garbage.import_torch()
+    assert (imported, frozen) == ([False], expected)
 
 
 def test_garbage_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +71,7 @@ def test_garbage_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = weakref.ref(cycle)
     del cycle
     monkeypatch.setattr(gc, "freeze", lambda: left.append(gone() is not None))
-    garbage.import_torch.cache_clear()
-    garbage.import_torch(freeze=True)
-    garbage.import_torch.cache_clear()
+    garbage.leave_what_stays.cache_clear()
+    garbage.leave_what_stays()
+    garbage.leave_what_stays.cache_clear()
     assert left == [False]

@@ -23,7 +23,7 @@ SENTENCE = (
 def versions(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """What is installed, as far as the check can tell: an old torch, which takes no array of a new numpy."""
     found = {"torch": "2.1.0", "numpy": "2.2.6"}
-    monkeypatch.setattr(installed, "_installed", lambda name: found[name])
+    monkeypatch.setattr(installed, "installed_version", lambda name: found[name])
     monkeypatch.setattr(torch.Tensor, "numpy", _no_numpy)
     installed.check_numpy.cache_clear()
     yield found
@@ -85,5 +85,5 @@ def test_an_old_torch_that_was_built_for_it_is_believed(
     versions: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(installed, "_installed", lambda name: versions[name])
+    monkeypatch.setattr(installed, "installed_version", lambda name: versions[name])
     installed.check_numpy()

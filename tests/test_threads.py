@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,11 +17,11 @@ from acc_pytest import threads
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threads, "cores", lambda: 8)
+    monkeypatch.setattr(threads, "_asked", [])
+    monkeypatch.setattr(threads, "_told", [])
     before = torch.get_num_threads()
-    threads._set.cache_clear()
     yield
     torch.set_num_threads(before)
-    threads._set.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,57 @@ def test_it_does_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(3)
     threads.share_cores()
     assert torch.get_num_threads() == 3
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize(
+    ("asked", "workers", "said", "expected"),
+    [
+        (None, "", "", 8),
+        (None, "", "3", 3),
+        (None, "", "3,1", 3),
+        (None, "", "x", 8),
+        (None, "2", "", 4),
+        (None, "2", "3", 3),
+        (5, "2", "3", 5),
+    ],
+)
+def test_before_torch_is_imported_it_is_as_many_as_torch_would_take(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, workers: str, said: str, expected: int
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", workers)
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    threads.share_cores(asked)
+    with threads.one_thread() as number:
+        assert number == expected
+
+
+def test_torch_that_is_imported_within_takes_one_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch")
+        patch.setattr(threads, "import_torch", patch.undo)
+        with threads.one_thread() as number:
+            threads.torch_on_one_thread()
+            assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == number == 8
+
+
+def test_torch_is_told_when_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(2)
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "torch")
+        threads.share_cores(5)
+    assert torch.get_num_threads() == 2
+    with threads.one_thread() as number:
+        assert number == 5
+    assert torch.get_num_threads() == 5
 
 
 def test_one_thread_is_given_back_after_an_error() -> None:

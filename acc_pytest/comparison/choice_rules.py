@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-import torch
+from ..lazy_torch import torch
 
 
 @dataclass(frozen=True, slots=True)

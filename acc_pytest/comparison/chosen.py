@@ -13,9 +13,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ..judging.tolerance import tolerance
+from ..lazy_torch import torch
 from ..mapping.pair import Operand, Pair
 from ..mapping.token_order import pick_tokens
 from ..tensors.dtypes import by_name, by_torch

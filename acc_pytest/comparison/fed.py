@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import torch
-
 from ..errors import AccError
+from ..lazy_torch import torch
 from ..mapping.fed import WEIGHTS
 from ..mapping.pair import Operand, Pair
 from ..reporting.row import Row

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..errors import AccError
 from ..judging.verdict import Check
+from ..lazy_torch import torch
 from ..mapping.pair import Pair
 from ..reporting.row import Row
 from ..tensors.source import Source

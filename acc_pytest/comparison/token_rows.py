@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ..judging.tolerance import tolerance
+from ..lazy_torch import torch
 from ..mapping.pair import Pair
 from ..metrics.measurement import Measurement
 from ..tensors.dtypes import by_name, by_torch

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ..tensors.mapped import opened
+from ..tensors.file_bytes import opened
 from ..tensors.ref import TensorRef, readable
 from ..topology.atb_json import ModelFile, ReportedOperation
 from .base import Slot

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.debug_log import FORMAT, LoggedCall, LoggedTensor, member, read_log
-from ..tensors.mapped import opened
+from ..tensors.file_bytes import opened
 from ..tensors.ref import TensorRef
 from ..tensors.stores.place import is_file
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE

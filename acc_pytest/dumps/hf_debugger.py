@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import DumpError, FormatError
 from ..tensors.debug_tree import read_tree
-from ..tensors.mapped import opened
+from ..tensors.file_bytes import opened
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node

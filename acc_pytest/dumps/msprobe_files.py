@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import AccError
-from ..tensors.mapped import opened
+from ..tensors.file_bytes import opened
 from ..tensors.msprobe_records import HEAD
 from .listing import Listing
 

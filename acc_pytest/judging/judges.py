@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..metrics.custom import CustomMetric
 from ..metrics.kernel import measure
 from ..metrics.measurement import Measurement
-from ..tensors.dtypes import by_torch
+from ..tensors.read_source import element_type
 from ..tensors.source import Source
 from .rounding import is_close
 from .standards import DEFAULT, Standard
@@ -37,7 +37,7 @@ class Judge:
         `further` are numbers that take more than the two (`Measurement.further`). What lies within rounding
         of a bound is measured again in float64, so that no verdict depends on how blocks were summed.
         """
-        dtypes = (context.written or _dtype(golden), context.written or _dtype(mine))
+        dtypes = context.written or element_type(golden).name, context.written or element_type(mine).name
         tolerance = element_tolerance(context, dtypes, self.rules, self.standard)
         for double in (False, True):
             measurement = measure(
@@ -50,7 +50,3 @@ class Judge:
             if not is_close(measurement, judgement.checks):
                 break
         return measurement, judgement
-
-
-def _dtype(source: Source) -> str:
-    return by_torch(source.dtype).name

@@ -7,9 +7,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
 from ..errors import Incomparable
+from ..lazy_torch import torch
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, Reshaped
 from .operand_shards import OperandShards

@@ -12,15 +12,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..errors import Incomparable
+from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from .engine_views import ExpertPick, Selected
 from .pair import Operand
 from .token_order import has_heads_first, token_order
 
-Rows = tuple[torch.Tensor, torch.Tensor]
+Rows = tuple["torch.Tensor", "torch.Tensor"]
 """The token of each row, and its expert; the token is -1 where the row is padding."""
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from ..errors import Incomparable, ShapesDiffer
+from ..lazy_torch import torch
 from ..tensors.read_source import source_of
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import Columns, ExactSum, PlusRow, Rows, Sum

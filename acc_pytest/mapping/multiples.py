@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
+from ..lazy_torch import torch
 from .operand_shards import OperandShards
 from .pair import Operand
 

@@ -10,11 +10,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..dumps.base import Dump, Slot, Step
 from ..dumps.modules import ModuleDump
 from ..errors import AccError
+from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .dump_step import DumpStep

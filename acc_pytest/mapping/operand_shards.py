@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..errors import Incomparable
+from ..lazy_torch import torch
+from ..tensors.read_source import element_type, opened_source
 from ..tensors.ref import TensorRef
+from ..tensors.source import Source
 from .engine_views import ColumnRange, Largest, TokenSplit, TopPlaces, Turned, WithResidual
 from .expert_rows import pick_expert_rows
 from .pair import Operand
@@ -73,14 +74,14 @@ class OperandShards:
         return replace(self, shards=[shard.movedim(0, -2).flatten(-2) for shard in self.shards])
 
 
-def as_they_lie(golden: Operand, mine: Operand) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The tensors of two operands that are compared as they lie there, as most of a dump is; `None` where
-    something is to be cut, merged or scaled, or may be. Raises what opening a file raises."""
+def as_they_lie(golden: Operand, mine: Operand) -> tuple[Source, Source] | None:
+    """Two operands that are compared as they lie there, as most of a dump is; `None` where something is to
+    be cut, merged or scaled, or may be. Raises what opening a file raises."""
     if not (_is_plain(golden) and _is_plain(mine)):
         return None
-    first, second = golden.refs[0].open(), mine.refs[0].open()
-    kinds = {first.dtype, second.dtype}
-    if first.shape != second.shape or (len(kinds) > 1 and torch.int8 in kinds):
+    first, second = opened_source(golden.refs[0]), opened_source(mine.refs[0])
+    kinds = {element_type(first).name, element_type(second).name}
+    if first.shape != second.shape or (len(kinds) > 1 and "int8" in kinds):
         return None
     return first, second
 

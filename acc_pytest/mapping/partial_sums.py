@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..errors import Incomparable
+from ..lazy_torch import torch
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source, TensorSource
 from ..tensors.views import ExactSum

@@ -5,9 +5,8 @@ ATB's quantising norms and element-wise operators take scale and offset as their
 
 from __future__ import annotations
 
-import torch
-
 from ..dumps.base import Slot
+from ..lazy_torch import torch
 from ..topology.tree import Node
 from .operand_shards import OperandShards
 from .pair import Operand

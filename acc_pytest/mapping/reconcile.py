@@ -10,11 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..errors import Incomparable, NoPayload
+from ..lazy_torch import torch
 from ..tensors.device_layouts import is_tiled
-from ..tensors.read_source import source_of
 from ..tensors.source import Source
 from ..tensors.views import Exceeding, Floored, Reshaped
 from .cuts import cut_out, without_padding
@@ -117,9 +115,9 @@ def _distance(opened: Opened) -> float:
 
 
 def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
-    if tensors := as_they_lie(golden_operand, mine_operand):
+    if sources := as_they_lie(golden_operand, mine_operand):
         _refuse_tiled(golden_operand, mine_operand)
-        return Opened((Comparison(source_of(tensors[0]), source_of(tensors[1])),))
+        return Opened((Comparison(*sources),))
     golden, mine = open_shards(golden_operand), open_shards(mine_operand)
     _refuse_tiled(golden_operand, mine_operand)
     numbers = dequantised(mine, mine_operand, golden)

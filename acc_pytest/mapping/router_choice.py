@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
 from ..errors import Incomparable, NoPayload
+from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from .engine_views import Largest, TopPlaces
 from .pair import Operand

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 
-import torch
-
 from ..errors import Incomparable
+from ..lazy_torch import torch
 from .engine_views import TokenLayout
 from .shapes import Shape
 

@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ..errors import Incomparable
+from ..lazy_torch import torch
 from .engine_views import TokenLayout, TokenPick
 from .token_forms import ENDS, by_form, is_as_handed
 from .token_sequences import TokenSequence, sequences_of

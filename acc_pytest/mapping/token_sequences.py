@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ..errors import AccError
+from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from .engine_views import TokenLayout
 from .fed import BLOCKED

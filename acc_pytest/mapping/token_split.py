@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import torch
-
 from ..errors import AccError
+from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from .engine_views import TokenLayout, TokenSplit
 from .shapes import Shape

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import torch
-
 from ..errors import Incomparable, NoPayload
+from ..lazy_torch import torch
 from .engine_views import Turned
 from .operand_shards import OperandShards
 from .shapes import rows_and_width

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..tensors.dtypes import by_torch
+from ..tensors.read_source import StoredSource, element_type
 from ..tensors.source import Source
 from .element_tolerance import ElementTolerance
-from .elements import ElementErrors
 from .measurement import Measurement, NonFinite, Scalar, SliceErrors, Worst
 from .pair_sums import PairSums
-from .values import is_exact, scalar
+
+if TYPE_CHECKING:
+    from .elements import ElementErrors
 
 
 class Conclusion:
@@ -30,8 +31,9 @@ class Conclusion:
         self._tolerance, self._elements = tolerance, elements
         self._shape = tuple(int(size) for size in golden.shape)
         self._numel = math.prod(golden.shape)
-        self._exact = is_exact(golden.dtype) and is_exact(mine.dtype)
-        self._complex = golden.dtype.is_complex or mine.dtype.is_complex
+        self._types = element_type(golden), element_type(mine)
+        self._exact = all(dtype.is_exact for dtype in self._types)
+        self._complex = any(dtype.kind == "complex" for dtype in self._types)
         self._looked_up: dict[int, tuple[Scalar, Scalar]] = {}
 
     def measurement(self, custom: dict[str, tuple[float | str, str]]) -> Measurement:
@@ -43,8 +45,8 @@ class Conclusion:
         beyond = self._totals.beyond + nonfinite.disagreeing if elements is None else elements.beyond
         return Measurement(
             shape=self._shape,
-            golden_dtype=by_torch(self._golden.dtype).name,
-            mine_dtype=by_torch(self._mine.dtype).name,
+            golden_dtype=self._types[0].name,
+            mine_dtype=self._types[1].name,
             numel=self._numel,
             identical=self._sums.identical,
             golden_max=golden.max,
@@ -115,9 +117,16 @@ class Conclusion:
 
     def _at(self, flat: int) -> tuple[Scalar, Scalar]:
         if flat not in self._looked_up:
-            sides = self._golden.read(flat, flat + 1), self._mine.read(flat, flat + 1)
-            self._looked_up[flat] = scalar(sides[0]), scalar(sides[1])
+            self._looked_up[flat] = _element(self._golden, flat), _element(self._mine, flat)
         return self._looked_up[flat]
+
+
+def _element(source: Source, flat: int) -> Scalar:
+    if isinstance(source, StoredSource):
+        return source.element(flat)
+    from .values import scalar  # with torch, which this source has
+
+    return scalar(source.read(flat, flat + 1))
 
 
 def index_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from ..errors import SettingsError
+from ..lazy_torch import torch
 from ..tensors.source import Source
 from ..user_file import imported
 
-Function = Callable[[torch.Tensor, torch.Tensor], object]
+Function = Callable[["torch.Tensor", "torch.Tensor"], object]
 Result = tuple[float | str, str]
 
 

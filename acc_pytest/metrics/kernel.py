@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import Incomparable
-from ..tensors.dtypes import by_torch
 from ..tensors.mapped import check_mapped
+from ..tensors.read_source import element_type
 from ..tensors.source import Source
 from ..threads import in_order, one_thread
 from .conclusion import Conclusion
 from .custom import CustomMetric, run_custom
 from .element_tolerance import ElementTolerance, default_tolerance
-from .elements import ElementSums
 from .measurement import Measurement
 from .pair_blocks import PairBlocks
 from .pair_sums import PairSums
-from .values import is_measurable
+
+if TYPE_CHECKING:
+    from .elements import ElementSums
 
 
 def measure(
@@ -42,14 +44,15 @@ def measure(
     """
     if tuple(golden.shape) != tuple(mine.shape):
         raise Incomparable(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
-    for side, source in (("golden", golden), ("mine", mine)):
-        if not is_measurable(source.dtype):
+    types = element_type(golden), element_type(mine)
+    for side, source, dtype in zip(("golden", "mine"), (golden, mine), types):
+        if dtype.kind == "raw":  # packed fp4, quantised and bit types
             raise Incomparable(f"{side} is {source.dtype}, whose elements are not numbers")
-    default = default_tolerance(*(by_torch(source.dtype).name for source in (golden, mine)))
-    elements = ElementSums(tolerance or default, written) if written else None
+    default = default_tolerance(*(dtype.name for dtype in types))
+    elements = _element_sums(tolerance or default, written) if written else None
     tolerance = default if written else tolerance or default
     blocks = PairBlocks(golden, mine, tolerance, elements, double=double)
-    sums = PairSums(golden.dtype == mine.dtype, blocks.slices)
+    sums = PairSums(types[0] == types[1], blocks.slices)
     with one_thread() as threads:
         stretches = blocks.stretches()
         threads = 1 if elements is not None else min(threads, len(stretches))
@@ -58,6 +61,12 @@ def measure(
                 sums.add(result)
     found = None if elements is None else elements.result(tuple(golden.shape))
     return Conclusion(golden, mine, sums, tolerance, found).measurement(run_custom(custom, golden, mine))
+
+
+def _element_sums(tolerance: ElementTolerance, written: str) -> ElementSums:
+    from .elements import ElementSums  # with torch, which other passes may do without
+
+    return ElementSums(tolerance, written)
 
 
 def _looked_at(stretches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

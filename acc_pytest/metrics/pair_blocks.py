@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from ..tensors.read_source import ReadSource
+from ..tensors.in_memory import InMemory
+from ..tensors.read_source import ReadSource, StoredSource, element_type
 from ..tensors.source import Source
+from ..threads import torch_on_one_thread
 from .block_result import BlockResult
-from .double_block import double_sums, scaled_sum
 from .element_tolerance import ElementTolerance
-from .elements import ElementSums
 from .native.library import chosen
 from .native.native_block import TYPES, NativeBlock
-from .nonfinite import nonfinite_counts
-from .sides import SideSums
-from .single_block import FITTING, SingleBlock
 from .slices import SliceSums
-from .values import Wide, difference, is_exact, raw, widen
+
+if TYPE_CHECKING:
+    from .elements import ElementSums
+    from .python_blocks import PythonBlocks
 
 BLOCK = 128 * 1024
-"""Most elements per block: eight float32 buffers of this size stay near the core."""
+"""Most elements per block of the kernel in Python: eight float32 buffers of this size stay near the core."""
 BLOCKS = 8
 """Blocks in a stretch: what the native kernel takes at once, and one thread."""
 
@@ -48,8 +45,8 @@ def ranges(begin: int, end: int, channels: int, size: int) -> Iterator[tuple[int
 class PairBlocks:
     """Two sources of one shape, and which kernels sum their blocks.
 
-    A result does not depend on the blocks summed before it, but for what the totals do not look at any more.
-    `elements` is offered every block; then they have to be summed in order.
+    `elements` is offered every block; then they have to be summed in order. With `double` all are summed in
+    float64.
     """
 
     def __init__(
@@ -62,23 +59,26 @@ class PairBlocks:
         double: bool,
     ) -> None:
         self._golden, self._mine, self._tolerance = golden, mine, tolerance
-        self._elements = elements
+        self._elements, self._double = elements, double
+        types = element_type(golden), element_type(mine)
         shape = tuple(int(size) for size in golden.shape)
         self._numel = math.prod(shape)
         self._channels = max(1, shape[-1]) if shape else 1
-        self._exact = is_exact(golden.dtype) and is_exact(mine.dtype)
-        self._complex = golden.dtype.is_complex or mine.dtype.is_complex
-        sliced = not self._exact and not self._complex and SliceSums.possible(shape)
+        sliced = not any(dtype.kind == "complex" for dtype in types)
+        sliced = sliced and not all(dtype.is_exact for dtype in types) and SliceSums.possible(shape)
         self.slices = SliceSums(shape) if sliced else None
-        self._fitting = golden.dtype in FITTING and mine.dtype in FITTING and not double
-        self._native = self._native_block() if self._fitting and elements is None else None
-        self._buffers = threading.local()
-        self._identical = golden.dtype == mine.dtype
-        self._scaled_peak = 0.0
+        fitting = elements is None and not double and all(dtype.name in TYPES for dtype in types)
+        kernel = chosen() if fitting else None
+        self._native = None if kernel is None else NativeBlock(kernel, tolerance, self.slices)
 
-    def _native_block(self) -> NativeBlock | None:
-        kernel = chosen() if {self._golden.dtype, self._mine.dtype} <= TYPES.keys() else None
-        return None if kernel is None else NativeBlock(kernel, self._tolerance, self.slices)
+    @functools.cached_property
+    def _in_python(self) -> PythonBlocks:
+        """What sums blocks that the native kernel does not take."""
+        torch_on_one_thread()
+        from .python_blocks import PythonBlocks
+
+        given = self._golden, self._mine, self._tolerance, self._elements, self.slices
+        return PythonBlocks(*given, double=self._double, most=BLOCK)
 
     def stretches(self) -> list[tuple[int, int]]:
         """What to sum, range by range of elements."""
@@ -87,79 +87,18 @@ class PairBlocks:
     def summed(self, stretch: tuple[int, int]) -> list[BlockResult]:
         """The results of the blocks of a stretch, in their order."""
         start, stop = stretch
-        # Overflow and 0/0 are results here, not accidents: they are looked at where they can arise.
-        with np.errstate(all="ignore"):
-            if self._native is None:
-                return [self._read(first, last) for first, last in self._pieces(start, stop)]
-            with _room() as room:
-                golden = _stretch(self._golden, start, stop, room, 0)
-                mine = _stretch(self._mine, start, stop, room, 1)
-                whole = self._native.result(golden, mine, start)
-                if whole is not None:
-                    return [whole]
-                pieces = [slice(first - start, last - start) for first, last in self._pieces(start, stop)]
-                return [self._block(golden[piece], mine[piece], start + piece.start) for piece in pieces]
-
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        return ranges(start, stop, self._channels, BLOCK)
-
-    def _read(self, start: int, stop: int) -> BlockResult:
-        return self._block(self._golden.read(start, stop), self._mine.read(start, stop), start)
-
-    def _block(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult:
-        result = self._by_single(golden, mine, start) if self._fitting else None
-        if result is None:
-            result = self._by_double(golden, mine, start)
-        result.identical = self._identical and _same_bytes(golden, mine)
-        if not result.identical:
-            self._identical = False
-        if self._elements is not None:
-            self._elements.add(start, golden, mine)
-        return result
-
-    def _by_single(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult | None:
-        single = getattr(self._buffers, "single", None)
-        if single is None:
-            size = min(self._numel, BLOCK)
-            single = SingleBlock(size, self._tolerance, self.slices, exact=self._exact)
-            self._buffers.single = single
-        sides = single.load(golden, mine)
-        sums = None if sides is None else single.sums(sides, start, self._scaled_peak)
-        if sides is None or sums is None:
-            return None
-        self._scaled_peak = max(self._scaled_peak, sums.scaled_peak)
-        result = BlockResult(start, sides, sums, identical=False, slices=single.sliced)
-        if single.excluded is not None:
-            _note(result, single.excluded.at, single.excluded.golden, single.excluded.mine)
-        return result
-
-    def _by_double(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult:
-        g, m = widen(golden, to_complex=self._complex), widen(mine, to_complex=self._complex)
-        finite = np.isfinite(g.wide), np.isfinite(m.wide)
-        sides = self._side(g.wide, finite[0]), self._side(m.wide, finite[1])
-        result = BlockResult(start, sides, None, identical=False)
-        keep, elements = finite[0] & finite[1], g.wide.size
-        if keep.all():
-            at = np.arange(elements)
-        else:
-            excluded = np.flatnonzero(~keep)
-            _note(result, excluded, g.wide[excluded], m.wide[excluded])
-            at = np.flatnonzero(keep)
-            if not at.size:
-                return result
-            g, m = g.pick(keep), m.pick(keep)
-        result.compared = double_sums(g, m, self._tolerance, exact=self._exact)
-        result.compared.peak_at = int(at[result.compared.peak_at])
-        if self.slices is not None:
-            result.slices = self.slices.of_positions(start, elements, at, g.wide, difference(m, g))
-        return result
-
-    def _side(self, values: Wide, finite: NDArray[np.bool_]) -> SideSums | None:
-        values = values[finite]
-        if self._complex or not values.size:
-            return None
-        total, exponent = scaled_sum(values)
-        return SideSums(values.size, float(values.max()), float(values.min()), total, exponent)
+        pieces = ranges(start, stop, self._channels, BLOCK)
+        if self._native is None:
+            return [self._in_python.read(first, last) for first, last in pieces]
+        with _room() as room:
+            golden = _in_memory(self._golden, start, stop, room, 0)
+            mine = _in_memory(self._mine, start, stop, room, 1)
+            whole = self._native.result(golden, mine, start)
+            if whole is not None:
+                return [whole]
+            g, m = golden.tensor(), mine.tensor()
+            cuts = [slice(first - start, last - start) for first, last in pieces]
+            return [self._in_python.result(g[cut], m[cut], start + cut.start) for cut in cuts]
 
 
 class _Room:
@@ -193,20 +132,9 @@ def _room() -> Iterator[_Room]:
         _rooms.append(room)
 
 
-def _stretch(source: Source, start: int, stop: int, room: _Room, side: int) -> torch.Tensor:
+def _in_memory(source: Source, start: int, stop: int, room: _Room, side: int) -> InMemory:
     """Elements of one side, good until other ones are put into the room."""
-    if isinstance(source, ReadSource):
-        return source.copied(start, stop, room.of(side, (stop - start) * source.dtype.itemsize))
-    return source.read(start, stop)
-
-
-def _same_bytes(golden: torch.Tensor, mine: torch.Tensor) -> bool:
-    """A sum that nobody rounds is read in a wider type, which is another."""
-    return golden.dtype == mine.dtype and not np.count_nonzero(raw(golden) != raw(mine))
-
-
-def _note(result: BlockResult, at: NDArray[np.int64], golden: Wide, mine: Wide) -> None:
-    """Note what stands at positions that are left out, for not both sides are finite there."""
-    result.counts, first = nonfinite_counts(golden, mine)
-    if first >= 0:
-        result.first_disagreeing = int(at[first])
+    if isinstance(source, (ReadSource, StoredSource)):
+        nbytes = (stop - start) * element_type(source).bits // 8
+        return source.in_memory(start, stop, room.of(side, nbytes))
+    return InMemory.of_tensor(source.read(start, stop))

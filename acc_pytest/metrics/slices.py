@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .measurement import SliceErrors
-from .values import Doubles, Floats, sums
+
+if TYPE_CHECKING:
+    from .values import Doubles, Floats
 
 FEWEST = 8
 """Rows and channels of which a median and quartiles say something."""
@@ -72,6 +74,8 @@ class SliceSums:
 
     def of_products(self, start: int, products: Floats) -> BlockSlices:
         """The sums of a block's products, [3, elements], from the flat position `start`."""
+        from .values import sums  # with torch, which made the products
+
         channels, elements = self._shape[-1], products.shape[1]
         table = products.reshape(3, -1, min(channels, elements))
         return BlockSlices(*divmod(start, channels), sums(table, 2), sums(table, 1))

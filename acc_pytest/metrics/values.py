@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..tensors.dtypes import by_torch
 from .measurement import Scalar
 
 Doubles = NDArray[np.float64]
@@ -50,16 +49,6 @@ class Values:
         """The elements where `keep`."""
         low = None if self.low is None else self.low[keep]
         return Values(self.wide[keep], self.high[keep], low)
-
-
-def is_exact(dtype: torch.dtype) -> bool:
-    """Whether elements are integers or booleans, compared for equality."""
-    return by_torch(dtype).kind in ("int", "uint", "bool")
-
-
-def is_measurable(dtype: torch.dtype) -> bool:
-    """Whether an element is one number: packed fp4, quantized and bit types are not."""
-    return by_torch(dtype).kind != "raw"
 
 
 def widen(block: torch.Tensor, *, to_complex: bool) -> Values:

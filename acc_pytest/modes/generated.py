@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ..errors import AccError
-from ..garbage import import_torch
+from ..garbage import import_torch, leave_what_stays
 from ..ids import SEPARATOR
 from ..marks import once, threshold_mark
 from ..recording import ComparisonFailed, record
@@ -101,7 +101,10 @@ class GeneratedItem(pytest.Item):
     def runtest(self) -> None:
         """Record the rows, then pass, fail or skip."""
         if self.test.compares:
-            import_torch(freeze=not self.config.args)  # what people's own tests leave is looked at
+            if not self.config.args:  # what people's own tests leave is looked at
+                leave_what_stays()
+            if self.test.needs_torch:
+                import_torch()
         record(self, self.test.rows(self), warns=self.test.mode.settings.inherited == "warn")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

@@ -41,6 +41,8 @@ class GeneratedTest(abc.ABC):
 
     compares: ClassVar[bool] = True
     """Whether it compares anything; a node without a partner is only reported."""
+    needs_torch: ClassVar[bool] = True
+    """Whether torch is imported for it beforehand; else it is where somebody asks for a tensor."""
 
     @property
     def node_id(self) -> str:
@@ -81,7 +83,7 @@ class GeneratedTest(abc.ABC):
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         """Run the test: its rows, with baseline, known differences and lock applied.
 
-        Raises `TestFailed` where a failure has no row. Imports torch.
+        Raises `TestFailed` where a failure has no row.
         """
 
     def lost_row(self, reason: str) -> Row | None:

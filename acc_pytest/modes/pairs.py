@@ -36,6 +36,8 @@ class PairTest(GeneratedTest):
     number: int
     pair: Pair
 
+    needs_torch: ClassVar[bool] = False
+
     @property
     def headline(self) -> str:
         return f"{self.pair.id} at {self.pair.layer} of step {self.pair.step}"

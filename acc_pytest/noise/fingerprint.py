@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from ..metrics.values import raw
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
 
@@ -29,6 +28,8 @@ def fingerprint(ref: TensorRef) -> str:
 
 
 def _looked_at(tensor: torch.Tensor) -> bytes:
+    from ..metrics.values import raw  # with torch, which a run without a profile may do without
+
     places = _places(tensor.numel())
     source = TensorSource(tensor)
     if tensor.is_contiguous():  # read as a view

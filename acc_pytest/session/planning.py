@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
-from ..garbage import import_torch, without_collector
+from ..garbage import leave_what_stays, without_collector
 from ..tensors.stores.address import told
 from ..tensors.stores.place import is_there
 from ..vocabulary import NO_NOISE
@@ -29,7 +29,7 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
         from ..mapping.planner import plan
         from ..tensors.header_rows import keep_headers
 
-        import_torch(freeze=True)
+        leave_what_stays()
         golden, mine = open_dumps(settings)
         made = plan(
             golden,

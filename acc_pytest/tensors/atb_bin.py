@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import BinaryIO
 
-import torch
-
 from ..errors import CannotDecode, FormatError, NoPayload
+from ..lazy_torch import torch
 from .atb_links import alias_target, located
 from .atb_statistics import from_attributes, text_of
 from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
+from .file_bytes import byte_count, opened
 from .header import Location, TensorHeader
-from .mapped import byte_count, mapped, opened
+from .mapped import mapped
 from .torch_archive import memory_of
 from .whole_file import whole_file
 
@@ -62,7 +63,7 @@ class AtbBin:
             header, end = _record(path, file, 0, size)
             for _ in range(_MOST_RECORDS):
                 if end == size:
-                    return header
+                    return header if path == place.path else replace(header, plain=False)
                 if not _starts_record(file, end):
                     raise FormatError(
                         f"{path}: {size - end} bytes follow the declared payload of {header.nbytes} bytes "
@@ -72,7 +73,7 @@ class AtbBin:
                 try:
                     header, end = _record(path, file, end, size)
                 except _Cut:
-                    return header
+                    return replace(header, plain=False)
         raise FormatError(f"{path}: holds more than {_MOST_RECORDS} records; dump into an empty directory")
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
@@ -151,7 +152,8 @@ def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHe
             f"{path}: is truncated: the header declares {total} payload bytes ({dtype} {list(shape)}), "
             f"the file has {size - start}; was the dump interrupted or the disk full?"
         )
-    return TensorHeader(dtype, shape, "data", start + where, length, layout, statistics), start + total
+    header = TensorHeader(dtype, shape, "data", start + where, length, layout, statistics, plain=True)
+    return header, start + total
 
 
 def _has_payload(attributes: Mapping[str, str]) -> bool:

@@ -10,8 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 
-import torch
-
+from ..lazy_torch import torch
 from .dtypes import by_torch
 from .header import Statistics
 

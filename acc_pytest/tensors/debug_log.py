@@ -24,12 +24,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import torch
-
 from ..errors import FormatError, NoPayload
+from ..lazy_torch import torch
 from .dtypes import by_name
+from .file_bytes import byte_count, opened
 from .header import Location, Statistics, TensorHeader, member_of, version_of
-from .mapped import byte_count, opened
 
 Index = tuple[int | str, ...]
 

@@ -13,9 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ..errors import FormatError
+from ..lazy_torch import torch
 
 Shape = tuple[int, ...]
 
@@ -61,6 +60,11 @@ class Conversion:
     def moves(self) -> bool:
         """Whether elements change their order, or only the shape does."""
         return self.order != tuple(range(len(self.order)))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the stored elements are the logical tensor as they lie."""
+        return not self.moves and self.padded == self.crop
 
     def to_logical(self, tensor: torch.Tensor) -> torch.Tensor:
         """The logical tensor of `tensor`, which has the stored elements in order; a view where possible."""

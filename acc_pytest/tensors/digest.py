@@ -16,8 +16,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-
+from ..lazy_torch import torch
 from .dtypes import by_name
 from .sketch import BUCKETS, PERIOD, STANDARD_ERROR, Sketch, apart
 from .source import TensorSource
@@ -28,10 +27,10 @@ _PIECE = 256 * PERIOD
 _WINDOW = 2 * PERIOD
 """Elements that are looked at together: they stay in the cache, and torch starts no threads for them."""
 _NARROWER = {
-    torch.float64: ("float32", "float16", "bfloat16"),
-    torch.float32: ("float16", "bfloat16"),
-    torch.float16: ("bfloat16",),
-    torch.bfloat16: ("float16",),
+    "float64": ("float32", "float16", "bfloat16"),
+    "float32": ("float16", "bfloat16"),
+    "float16": ("bfloat16",),
+    "bfloat16": ("float16",),
 }
 _STANDARD_ERRORS = 4
 
@@ -146,7 +145,7 @@ class _Tally:
 
     def __init__(self, dtype: torch.dtype, numel: int) -> None:
         self.crc32 = 0
-        self.rounded = dict.fromkeys(_NARROWER.get(dtype, ()), 0)
+        self.rounded = dict.fromkeys(_NARROWER.get(str(dtype).removeprefix("torch."), ()), 0)
         self.sum = self.squares = 0.0
         self.min, self.max = math.inf, -math.inf
         self.count = self.finite = 0

@@ -61,6 +61,11 @@ class DType:
         return None if self.format is None else self.format.roundoff
 
     @property
+    def is_exact(self) -> bool:
+        """Whether elements are integers or truth values, compared for equality."""
+        return self.kind in ("int", "uint", "bool")
+
+    @property
     def itemsize(self) -> int | None:
         """Bytes per element, or `None` where an element is no whole number of bytes."""
         return self.bits // 8 if self.bits and self.bits % 8 == 0 else None

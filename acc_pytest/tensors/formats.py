@@ -7,9 +7,8 @@ import os
 import re
 from typing import Protocol
 
-import torch
-
 from ..errors import FormatError
+from ..lazy_torch import torch
 from . import (
     atb_bin,
     debug_log,
@@ -22,8 +21,8 @@ from . import (
     statistics,
     torch_file,
 )
+from .file_bytes import opened
 from .header import Location, TensorHeader, version_of
-from .mapped import opened
 
 _HEAD = 64
 

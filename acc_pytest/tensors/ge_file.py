@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from ..errors import FormatError, NoPayload
+from ..lazy_torch import torch
 from .device_layouts import Conversion, conversion, is_tiled
 from .dtypes import DType, by_name
+from .file_bytes import byte_count
 from .ge_message import GeRecord, GeTensor
 from .ge_record import is_record, read_record
 from .header import Location, TensorHeader, member_of
-from .mapped import byte_count, mapped
+from .mapped import mapped
 from .packed import decoded, is_packed, unpack
 
 
@@ -58,7 +58,8 @@ class GeFile:
                 f"{place}: is truncated: needs {nbytes} bytes at offset {offset}, the file has "
                 f"{record.size}; was the dump interrupted or the disk full?"
             )
-        return TensorHeader(decoded(dtype), shape, offset=offset, nbytes=nbytes, layout=layout)
+        plain = not is_packed(dtype) and (rule is None or rule.is_plain)
+        return TensorHeader(decoded(dtype), shape, offset=offset, nbytes=nbytes, layout=layout, plain=plain)
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The logical tensor, mapped; a view of the mapping where strides allow it.

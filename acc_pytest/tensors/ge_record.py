@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from ..errors import AccError, CannotDecode, FormatError
+from ..lazy_torch import torch
 from .device_layouts import conversion, stored_shape
 from .dtypes import DType, by_name, by_torch
+from .file_bytes import opened
 from .ge_fields import parse, serialise
 from .ge_message import DYNAMIC, VERSION, GeRecord, GeTensor, OriginalOp
 from .header import version_of
-from .mapped import opened
 from .packed import is_packed, pack
 from .whole_file import whole_file
 from .wire import WireError

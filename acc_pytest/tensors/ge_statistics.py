@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from ..errors import FormatError
 from .atb_statistics import number
+from .file_bytes import byte_count
 from .ge_codes import by_ge_name, ge_layout_code
 from .header import Statistics, TensorHeader
-from .mapped import byte_count
 
 COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"
 _SHAPE = re.compile(r"\d{1,19}(x\d{1,19})*")

@@ -43,7 +43,8 @@ class TensorHeader:
     or `alias` (the values are in `alias`, a file name to be resolved by the dump).
     `digest` is a check sum of the bytes, equal for equal bytes, where a writer gives one beside statistics.
     `counted` is false where statistics do not say of how many elements they are; `shape` is then ().
-    `offset` and `nbytes` locate the payload inside the file, both already checked against its size.
+    `offset` and `nbytes` locate the payload inside the file, both already checked against its size. `plain`
+    says that the elements lie there as they are read: row-major, in this machine's order of bytes.
     """
 
     dtype: DType
@@ -56,6 +57,7 @@ class TensorHeader:
     alias: str = ""
     counted: bool = True
     digest: str = ""
+    plain: bool = False
 
     @property
     def numel(self) -> int:

@@ -3,7 +3,7 @@
     h_skip, h_member               the file (how many rows of the table it comes after the one before) and
                                    the name inside of it, sorted
     h_dtype, h_payload, h_layout, h_alias   numbers of texts
-    h_offset, h_nbytes, h_counted  as in `TensorHeader`
+    h_offset, h_nbytes, h_counted, h_plain  as in `TensorHeader`
     h_dimensions, h_shape          how many dimensions each has, and all shapes one after the other
     h_members, h_texts, h_counts   the names and the texts, and how many they are
 
@@ -97,6 +97,7 @@ class HeaderRows:
             layout=self._texts[columns["h_layout"][number]],
             alias=self._texts[columns["h_alias"][number]],
             counted=bool(columns["h_counted"][number]),
+            plain=bool(columns["h_plain"][number]),
         )
 
 
@@ -104,6 +105,7 @@ _TEXTS = ("h_dtype", "h_payload", "h_layout", "h_alias")
 _PAYLOADS = {"data", "description", "alias"}
 _NUMBERS = (
     "h_member", "h_dtype", "h_payload", "h_layout", "h_alias", "h_offset", "h_nbytes", "h_counted",
+    "h_plain",
 )  # fmt: skip
 
 
@@ -123,6 +125,7 @@ def columns_of(found: Iterable[HeaderRow]) -> dict[str, Column]:
         "h_offset": np.array([one.header.offset for one in kept], np.int64),
         "h_nbytes": np.array([one.header.nbytes for one in kept], np.int64),
         "h_counted": np.array([one.header.counted for one in kept], np.bool_),
+        "h_plain": np.array([one.header.plain for one in kept], np.bool_),
         "h_dimensions": np.array([len(one.header.shape) for one in kept], np.int8),
         "h_shape": np.array([size for one in kept for size in one.header.shape], np.int64),
     }

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import torch
 
 from ..errors import CannotDecode, FormatError, NoPayload
+from ..lazy_torch import torch
 from .dtypes import DType, by_torch
+from .file_bytes import opened
 from .ge_codes import by_ge_code, ge_code
 from .header import Location, Statistics, TensorHeader, member_of, version_of
-from .mapped import opened
 from .numpy_file import described
 from .statistics import statistics_of
 from .whole_file import whole_file

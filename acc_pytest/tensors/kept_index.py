@@ -7,7 +7,7 @@
     DIR/kept_files/{dump}/...           the directories of the dump, and its texts as they were
 
 A file that the index lists is not on the disk. Whoever opens `DIR/kept_files/{dump}/.../x.pth` by
-`mapped.opened` gets its bytes all the same, so that every reader of a format, every layout of directories
+`file_bytes.opened` gets its bytes all the same, so that every reader of a format, every layout of directories
 and all that tells an operator by its files work on a kept dump as they do on the dump that it was made of.
 A copy of what the readers make of a dump (trees, slots, calls) would have to know every kind of dump, and
 would lose what none of them knows yet.

@@ -13,12 +13,13 @@ import warnings
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..errors import FormatError
+from ..lazy_torch import torch
 from .dtypes import by_numpy
+from .file_bytes import byte_count, opened
 from .header import Location, TensorHeader
-from .mapped import byte_count, mapped, opened
+from .mapped import mapped
 
 _MAGIC = b"\x93NUMPY"
 _PREFIX = len(_MAGIC) + 4
@@ -92,8 +93,9 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
             f"{path}: declares {dtype.str} {list(shape)}, which takes {nbytes} bytes, "
             f"but {size - offset} follow its header"
         )
-    header = TensorHeader(known, shape, offset=offset, nbytes=nbytes)
-    return header, fortran and len(shape) > 1, not dtype.isnative
+    transposed, swapped = fortran and len(shape) > 1, not dtype.isnative
+    plain = not transposed and not swapped
+    return TensorHeader(known, shape, offset=offset, nbytes=nbytes, plain=plain), transposed, swapped
 
 
 def stored_dtype(path: str) -> np.dtype[Any] | None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 
-import torch
-
+from ..lazy_torch import torch
 from . import hifloat8
 from .dtypes import DType, by_name
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-import torch
-
+from .dtypes import DType
 from .torch_entries import ArchiveEntry, bytes_of, is_foreign, start_of
 from .torch_pickle import LONGEST, declared
 
@@ -21,7 +20,7 @@ from .torch_pickle import LONGEST, declared
 class PlainTensor:
     """A row-major tensor: `offset` in bytes from the start of the file."""
 
-    dtype: torch.dtype
+    dtype: DType
     shape: tuple[int, ...]
     offset: int
     nbytes: int
@@ -42,7 +41,7 @@ def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) 
     held = by_name.get(f"data/{tensor.key}") if tensor is not None else None
     if tensor is None or held is None:
         return None
-    itemsize = tensor.dtype.itemsize
+    itemsize = tensor.itemsize
     nbytes = math.prod(tensor.shape) * itemsize
     before = tensor.first * itemsize
     start = start_of(file, held)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import torch
+
+from ..lazy_torch import torch
 
 WIDTH = 8
 """Numbers that a row becomes."""

@@ -1,4 +1,4 @@
-"""A tensor that lies in a file as it is, read past its mapping, stretch by stretch into memory that is there.
+"""Sources over files: tensors that lie there as they are, read past any mapping into memory that is there.
 
 To touch a mapped page for the first time costs more than to copy it (on Linux 0.3 ns for two elements of
 float16, against 0.1 ns), and threads of one process that do so wait for each other.
@@ -6,44 +6,138 @@ float16, against 0.1 ns), and threads of one process that do so wait for each ot
 
 from __future__ import annotations
 
+import functools
 import os
+import struct
+import sys
 
-import torch
+from ..guard import guarded
+from ..lazy_torch import torch
+from .dtypes import DType, by_torch
+from .file_bytes import READ_BELOW, became_shorter, bytes_at, opened_at
+from .header import TensorHeader
+from .in_memory import InMemory
+from .mapped import mapping_of, opened_again
+from .ref import TensorRef
+from .source import Source, TensorSource
 
-from .mapped import Mapped, became_shorter, mapping_of, opened_again
-from .source import TensorSource
+_UNPACKED = {"float16": "=e", "float32": "=f", "bfloat16": "=f"}
+"""Types that are read without torch, and how Python unpacks an element of each; bfloat16 made a float32."""
+_HAS_PREADV = hasattr(os, "preadv")
 
 
-class ReadSource(TensorSource):
-    """A `Source` over a tensor that is mapped from an open file. It closes that with itself."""
+class _File:
+    """The elements of a tensor in an open file, from byte `first` on. The file is closed with it."""
 
-    def __init__(self, tensor: torch.Tensor, mapping: Mapped, descriptor: int) -> None:
-        self._mapping, self._descriptor = mapping, descriptor
-        super().__init__(tensor)
-        self._first = mapping.offset + tensor.data_ptr() - mapping.address
+    def __init__(self, path: str, descriptor: int, first: int, itemsize: int) -> None:
+        self._path, self._descriptor, self._first, self._itemsize = path, descriptor, first, itemsize
 
     def __del__(self) -> None:
         os.close(self._descriptor)
 
-    def copied(self, start: int, stop: int, room: bytearray) -> torch.Tensor:
-        """Elements `[start, stop)`, as `read` gives them, in the first bytes of `room`.
+    def read_into(self, room: bytearray, start: int, stop: int) -> None:
+        """Put elements `[start, stop)` into the first bytes of `room`; several threads may at the same time.
 
-        Several threads may ask at the same time, each with a room of its own. Raises `FormatError` where the
-        file has become shorter.
+        Raises `FormatError` where the file has become shorter.
         """
-        size = self.dtype.itemsize
-        left, at = memoryview(room)[: (stop - start) * size], self._first + start * size
+        left = memoryview(room)[: (stop - start) * self._itemsize]
+        at = self._first + start * self._itemsize
         while left and (count := os.preadv(self._descriptor, [left], at)):
             left, at = left[count:], at + count
         if left:
-            raise became_shorter(self._mapping.path)
-        return torch.frombuffer(room, dtype=self.dtype, count=stop - start)
+            raise became_shorter(self._path)
+
+
+class ReadSource(TensorSource):
+    """A `Source` over a tensor that is mapped from a file, and over that file."""
+
+    def __init__(self, tensor: torch.Tensor, file: _File) -> None:
+        super().__init__(tensor)
+        self._file = file
+
+    def in_memory(self, start: int, stop: int, room: bytearray) -> InMemory:
+        """Elements `[start, stop)`, as `read` gives them, in the first bytes of `room`."""
+        self._file.read_into(room, start, stop)
+        return InMemory.of_buffer(by_torch(self.dtype), stop - start, room)
+
+
+class StoredSource:
+    """A `Source` over a tensor that was not opened: its header says that it lies in its file as it is read.
+
+    Who asks for a tensor of it imports torch.
+    """
+
+    def __init__(self, ref: TensorRef, header: TensorHeader, content: bytearray | _File) -> None:
+        self.shape, self.element_type = header.shape, header.dtype
+        self._ref, self._content = ref, content
+        self._itemsize = header.dtype.bits // 8
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.element_type.torch_dtype(self._ref)
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)` as a contiguous 1-D CPU tensor."""
+        return self._opened.read(start, stop)
+
+    @functools.cached_property
+    def _opened(self) -> TensorSource:
+        return TensorSource(self._ref.open())
+
+    def in_memory(self, start: int, stop: int, room: bytearray) -> InMemory:
+        """Elements `[start, stop)`, of a large tensor in the first bytes of `room`."""
+        if isinstance(self._content, bytearray):
+            return InMemory.of_buffer(self.element_type, stop - start, self._content, start * self._itemsize)
+        self._content.read_into(room, start, stop)
+        return InMemory.of_buffer(self.element_type, stop - start, room)
+
+    def element(self, flat: int) -> float:
+        """One element."""
+        if isinstance(self._content, bytearray):
+            raw = self._content[flat * self._itemsize : (flat + 1) * self._itemsize]
+        else:
+            raw = bytearray(self._itemsize)
+            self._content.read_into(raw, flat, flat + 1)
+        if self.element_type.name == "bfloat16":  # the upper half of a float32
+            raw = bytearray((int.from_bytes(raw, sys.byteorder) << 16).to_bytes(4, sys.byteorder))
+        value: float
+        (value,) = struct.unpack(_UNPACKED[self.element_type.name], raw)
+        return value
+
+
+def element_type(source: Source) -> DType:
+    """The type of the elements of a source; of a stored one torch is not asked."""
+    return source.element_type if isinstance(source, StoredSource) else by_torch(source.dtype)
+
+
+def opened_source(ref: TensorRef) -> Source:
+    """A source over a tensor on disk: over its file where it lies there as it is read, else over the tensor.
+
+    Raises what opening it raises.
+    """
+    header = ref.header()
+    if header.plain and header.dtype.name in _UNPACKED:
+        with guarded(f"opening {ref}", (OSError,)):
+            content = _content(ref.path, header)
+        if content is not None:
+            return StoredSource(ref, header, content)
+    return source_of(ref.open())
+
+
+def _content(path: str, header: TensorHeader) -> bytearray | _File | None:
+    """The bytes of a small tensor, the file of a large one; `None` where that is on no disk."""
+    nbytes = header.nbytes
+    if nbytes < READ_BELOW:
+        return bytes_at(path, header.offset, nbytes) if nbytes else bytearray()
+    found = opened_at(path, header.offset, nbytes) if _HAS_PREADV else None
+    return None if found is None else _File(path, *found, header.dtype.bits // 8)
 
 
 def source_of(tensor: torch.Tensor) -> TensorSource:
     """A source over a tensor as it was opened, to which nobody has written: over its file, if it has one."""
-    mapping = mapping_of(tensor) if hasattr(os, "preadv") else None
+    mapping = mapping_of(tensor) if _HAS_PREADV else None
     descriptor = None if mapping is None else opened_again(mapping)
     if mapping is None or descriptor is None:
         return TensorSource(tensor)
-    return ReadSource(tensor, mapping, descriptor)
+    first = mapping.offset + tensor.data_ptr() - mapping.address
+    return ReadSource(tensor, _File(mapping.path, descriptor, first, tensor.element_size()))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, FormatError
+from ..garbage import import_torch
 from ..guard import guarded
 from .header import Location, TensorHeader, version_of
 
@@ -34,9 +35,10 @@ class TensorRef(Location):
 
         Raises `FormatError`, `CannotDecode` or `NoPayload`.
         """
-        from .formats import format_of  # torch is imported by those who open
-
+        import_torch()
         header = self.header()
+        from .formats import format_of
+
         with guarded(f"opening {self}", (OSError,)):
             return format_of(self.path).open(self, header)
 
@@ -56,7 +58,7 @@ def readable(ref: TensorRef | None) -> TensorHeader | None:
 
 @functools.lru_cache(maxsize=65536)
 def _header(ref: TensorRef, version: tuple[int, ...]) -> TensorHeader:
-    from .formats import format_of
+    from .formats import format_of  # numpy is imported by those who read
     from .header_rows import known_header, remember
 
     if not version and not os.path.lexists(ref.path):

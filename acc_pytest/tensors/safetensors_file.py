@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import torch
-
 from ..errors import FormatError
 from ..json_text import parsed
+from ..lazy_torch import torch
 from .dtypes import by_name
+from .file_bytes import byte_count, opened
 from .header import Location, TensorHeader, member_of, version_of
-from .mapped import byte_count, mapped, opened
+from .mapped import mapped
 
 _LONGEST_HEADER = 100_000_000
 _LENGTH = 8
@@ -114,7 +114,7 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
         )
     if end < begin:
         raise FormatError(f"{path}: tensor {key[:80]!r} ends before it begins")
-    return TensorHeader(dtype, shape, offset=start + begin, nbytes=end - begin)
+    return TensorHeader(dtype, shape, offset=start + begin, nbytes=end - begin, plain=True)
 
 
 def _whole(values: list[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from ..errors import FormatError
-from .mapped import opened
+from .file_bytes import opened
 
 BLOCK = 4096
 BLOCKS = 4

@@ -25,7 +25,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-import torch
+from ..lazy_torch import torch
 
 NAME = "count sketch 31, signs splitmix64 16151"
 BUCKETS = 31

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Protocol
 
-import torch
+from ..lazy_torch import torch
 
 
 class Source(Protocol):

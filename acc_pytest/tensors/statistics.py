@@ -16,14 +16,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-import torch
-
 from ..errors import FormatError, NoPayload
+from ..lazy_torch import torch
 from . import ge_statistics
 from .atb_statistics import number
 from .dtypes import by_name
+from .file_bytes import byte_count, opened
 from .header import Location, Statistics, TensorHeader, member_of, version_of
-from .mapped import byte_count, opened
 from .source import TensorSource
 
 TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"

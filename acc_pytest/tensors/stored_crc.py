@@ -11,7 +11,7 @@ import math
 import re
 
 from ..errors import FormatError
-from .mapped import opened
+from .file_bytes import opened
 from .torch_entries import bytes_of, entries_in
 from .torch_members import content_of
 from .torch_pickle import LONGEST, declared
@@ -64,4 +64,4 @@ def _is_whole_storage(pickled: bytes) -> bool:
     tensor = declared(pickled)
     if tensor is None or tensor.first:
         return False
-    return tensor.stored == math.prod(tensor.shape) * tensor.dtype.itemsize
+    return tensor.stored == math.prod(tensor.shape) * tensor.itemsize

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import torch
+from ..lazy_torch import torch
+from .dtypes import by_torch
 
 _LOCAL = struct.Struct("<IHHHHHIIIHH")
 _CENTRAL = struct.Struct("<IHHHHHHIIIHHHHHII")
@@ -29,9 +30,7 @@ _END = struct.Struct("<IHHHHIIH")
 _ALIGNMENT = 64
 _DATA = b"archive/data/0"
 _EARLIEST_DATE = 0x21  # 1980-01-01, so that the bytes do not depend on the clock
-_NUMPY_KNOWS = frozenset(
-    {torch.float64, torch.float32, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool}
-)
+_NUMPY_KNOWS = frozenset(["float64", "float32", "float16", "int64", "int32", "uint8", "bool"])
 LEGACY_STORAGES = {
     "DoubleStorage": "float64",
     "FloatStorage": "float32",
@@ -93,7 +92,7 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous CPU tensor, not copied."""
     if not tensor.numel():
         return memoryview(b"")
-    if tensor.dtype in _NUMPY_KNOWS:
+    if by_torch(tensor.dtype).name in _NUMPY_KNOWS:
         return tensor.numpy().data
     # Strides of one element mean nothing and may be 0, which `view` refuses.
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data

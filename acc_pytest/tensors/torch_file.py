@@ -16,13 +16,14 @@ import struct
 import warnings
 from collections.abc import Iterator
 
-import torch
-
 from ..errors import FormatError, NoPayload
+from ..installed import installed_version
+from ..lazy_torch import torch
 from . import torch_members
 from .dtypes import by_torch
+from .file_bytes import opened, opened_on_disk
 from .header import Location, TensorHeader
-from .mapped import mapped, opened, opened_on_disk, watch
+from .mapped import mapped, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
 from .stores.place import on_disk
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
@@ -73,7 +74,9 @@ class TorchFile:
             return torch_members.header(place)
         plain, is_archive = _examined(place.path)
         if plain is not None:
-            return TensorHeader(by_torch(plain.dtype), plain.shape, offset=plain.offset, nbytes=plain.nbytes)
+            return TensorHeader(
+                plain.dtype, plain.shape, offset=plain.offset, nbytes=plain.nbytes, plain=True
+            )
         if is_archive and _holds_one(place.path):
             return torch_members.header(place)
         tensor = self._tensor(place.path)
@@ -163,7 +166,7 @@ def pickle_advice(version: str = "") -> str:
 
     Empty from torch 2.10 on.
     """
-    version = version or torch.__version__
+    version = version or installed_version("torch") or torch.__version__
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is not None and (int(found[1]), int(found[2])) >= _SAFE_SINCE:
         return ""

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import torch
-
 from ..errors import FormatError
-from .dtypes import by_torch
+from ..lazy_torch import torch
+from .file_bytes import byte_count, opened
 from .header import Location, TensorHeader, member_of, version_of
-from .mapped import byte_count, mapped, opened
+from .mapped import mapped
 from .torch_entries import ZIP, bytes_of, entries_in, is_foreign, start_of
 from .torch_pickle import DeclaredTensor, content
 
@@ -41,13 +40,13 @@ class StoredTensor:
     @property
     def offset(self) -> int:
         """Where the first element is."""
-        return self.start + self.declared.first * self.declared.dtype.itemsize
+        return self.start + self.declared.first * self.declared.itemsize
 
     @property
     def whole(self) -> bool:
         """Whether the tensor is its storage from the first element to the last, in row-major order."""
         declared = self.declared
-        nbytes = math.prod(declared.shape) * declared.dtype.itemsize
+        nbytes = math.prod(declared.shape) * declared.itemsize
         return declared.row_major and not declared.first and declared.stored == nbytes
 
 
@@ -68,21 +67,20 @@ def header(place: Location) -> TensorHeader:
     """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
     stored = _stored(place)
     declared = stored.declared
-    kind = by_torch(declared.dtype)
-    nbytes = byte_count(place.path, declared.shape, declared.dtype.itemsize * 8)
-    if stored.start < 0 or _last(declared) * declared.dtype.itemsize > declared.stored:
+    nbytes = byte_count(place.path, declared.shape, declared.itemsize * 8)
+    if stored.start < 0 or _last(declared) * declared.itemsize > declared.stored:
         raise FormatError(f"{place}: lies outside of the file; was it truncated?")
-    return TensorHeader(
-        kind, declared.shape, offset=stored.offset if declared.row_major else 0, nbytes=nbytes
-    )
+    plain = declared.row_major
+    offset = stored.offset if plain else 0
+    return TensorHeader(declared.dtype, declared.shape, offset=offset, nbytes=nbytes, plain=plain)
 
 
 def strided(place: Location) -> torch.Tensor:
     """A tensor that `header` has checked, whose elements do not lie one behind the other."""
     stored = _stored(place)
     declared = stored.declared
-    elements = declared.stored // declared.dtype.itemsize
-    storage = mapped(place.path, declared.dtype, (elements,), stored.start)
+    elements = declared.stored // declared.itemsize
+    storage = mapped(place.path, declared.dtype.torch_dtype(place), (elements,), stored.start)
     return storage.as_strided(declared.shape, declared.strides, declared.first)
 
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
+from .dtypes import DType, by_name
 from .torch_archive import LEGACY_STORAGES
 
 LONGEST = 4096
@@ -26,15 +25,20 @@ _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, Re
 class DeclaredTensor:
     """What a pickle says: the entry and the bytes of its storage, and where in it the tensor's elements are.
 
-    `first` and `strides` count elements.
+    `dtype` is one of a whole number of bytes. `first` and `strides` count elements.
     """
 
     key: str
     stored: int
-    dtype: torch.dtype
+    dtype: DType
     shape: tuple[int, ...]
     first: int
     strides: tuple[int, ...]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.bits // 8
 
     @property
     def row_major(self) -> bool:
@@ -208,8 +212,8 @@ def _tensor(
 ) -> DeclaredTensor:
     """A dense tensor; `hooks` are those of its gradient, of which a file has none."""
     key, name, count = storage
-    known = getattr(torch, dtype or LEGACY_STORAGES.get(name, ""), None)
-    if not isinstance(known, torch.dtype) or hooks != {} or len(shape) != len(strides):
+    known = by_name(dtype or LEGACY_STORAGES.get(name, ""))
+    if known.itemsize is None or hooks != {} or len(shape) != len(strides):
         raise _Unusual
     if any(type(number) is not int or number < 0 for number in (first, count, *shape, *strides)):
         raise _Unusual

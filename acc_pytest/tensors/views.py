@@ -10,8 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import torch
-
+from ..lazy_torch import torch
 from .source import Source
 
 
@@ -120,11 +119,10 @@ class Floored:
 class Exceeding:
     """Where the values of a source are more than `least`, as truth values."""
 
-    dtype = torch.bool
-
     def __init__(self, source: Source, least: float) -> None:
         self._source = source
         self._least = least
+        self.dtype = torch.bool
         self.shape: tuple[int, ...] = tuple(source.shape)
 
     def read(self, start: int, stop: int) -> torch.Tensor:

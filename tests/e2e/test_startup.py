@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import acc_pytest.cli
+from acc_pytest.metrics.native.library import chosen
+from acc_pytest.tensors import atb_bin
+
+from .conftest import QUICKER, TWO_WORKERS
 
 ROOMS = ("tensors", "mapping", "metrics", "settings", "modes", "reporting", "run_report", "session")
 HEAVY = ("torch", "numpy", "pandas", *(f"acc_pytest.{room}" for room in ROOMS))
@@ -65,3 +72,55 @@ def test_this_repository_is_a_place_to_compare_in_without_the_packages_of_its_te
     code = "import runpy, sys; sys.modules['hypothesis'] = None; runpy.run_path(sys.argv[1])"
     conftest = Path(__file__).parents[2] / "conftest.py"
     subprocess.run([sys.executable, "-c", code, str(conftest)], check=True)
+
+
+NOTES_TORCH = """
+import pathlib, sys, pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    worker = getattr(config, "workerinput", {"workerid": "controller"})
+    pathlib.Path(worker["workerid"]).write_text(str("torch" in sys.modules))
+"""
+
+
+def noted(home: Path) -> dict[str, str]:
+    """Which processes of a run had torch."""
+    return {
+        file.name: file.read_text() for file in home.iterdir() if file.name.startswith(("controller", "gw"))
+    }
+
+
+@pytest.mark.skipif(chosen() is None, reason="the kernel in Python measures with torch")
+@pytest.mark.parametrize("words", [(), TWO_WORKERS], ids=["one process", "two workers"])
+@pytest.mark.parametrize(("dtype", "has_torch"), [("float16", "False"), ("int64", "True")])
+def test_floats_that_lie_in_their_files_as_they_are_read_are_compared_without_torch(
+    dtype: str, has_torch: str, words: tuple[str, ...], pytester: pytest.Pytester
+) -> None:
+    values = np.arange(4000).reshape(40, 100).astype(dtype)
+    for side in ("golden", "mine"):
+        (pytester.path / side).mkdir()
+        for number in range(4):
+            np.save(pytester.path / side / f"t{number}.npy", values)
+    pytester.makeconftest(NOTES_TORCH)
+    result = pytester.runpytest_subprocess(
+        *QUICKER, "--acc-golden=golden", "--acc-mine=mine", *words, "--acc-html=p.html", "--junitxml=j.xml"
+    )
+    result.assert_outcomes(passed=4)
+    found = noted(pytester.path)
+    assert found.pop("controller") == (has_torch if not words else "False")
+    assert set(found.values()) == ({has_torch} if words else set())
+
+
+@pytest.mark.skipif(chosen() is None, reason="the kernel in Python measures with torch")
+def test_so_is_a_manual_dump_of_files_of_torch_and_of_atb(tmp_path: Path, pytester: pytest.Pytester) -> None:
+    root = tmp_path / "msit_dump_20261101_000000"
+    files = root / "1_-1" / "golden_tensor" / "0" / "1_tensor.pth", tmp_path / "mine.bin"
+    files[0].parent.mkdir(parents=True)
+    torch.save(torch.ones(30, 40).bfloat16(), files[0])
+    atb_bin.write(files[1], torch.ones(30, 40).bfloat16())
+    declared = json.dumps({"1": {"0": [str(file) for file in files]}})
+    (root / "1_-1" / "golden_tensor" / "metadata.json").write_text(declared)
+    pytester.makeconftest(NOTES_TORCH)
+    pytester.runpytest_subprocess(*QUICKER, f"--acc-golden={root}", "-v").assert_outcomes(passed=1)
+    assert noted(pytester.path) == {"controller": "False"}

@@ -25,13 +25,13 @@ def test_threads(acc_compare):
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The number of torch's threads, which a process is given once."""
+    monkeypatch.setattr(threads, "_asked", [])
+    monkeypatch.setattr(threads, "_told", [])
     before = torch.get_num_threads()
-    threads._set.cache_clear()
     yield
     torch.set_num_threads(before)
-    threads._set.cache_clear()
 
 
 @pytest.fixture

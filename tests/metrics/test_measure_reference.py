@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from acc_pytest.metrics import pair_blocks
+from acc_pytest.metrics import pair_blocks, python_blocks
 from acc_pytest.metrics.catalogue import COLUMN_METRICS
 from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.native.library import VARIABLE
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import SEVEN, close, measured, reference
 
@@ -96,7 +97,8 @@ def test_dtypes_may_differ(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
 def test_both_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     golden, mine = pair(torch.float16, "half zero")
     single = measured(golden, mine)
-    monkeypatch.setattr(pair_blocks, "FITTING", frozenset())
+    monkeypatch.setenv(VARIABLE, "python")
+    monkeypatch.setattr(python_blocks, "FITTING", frozenset())
     double = measured(golden, mine)
     for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
         assert close(getattr(single, name), getattr(double, name)), name

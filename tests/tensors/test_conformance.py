@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.errors import NoPayload
+from acc_pytest.errors import AccError, NoPayload
+from acc_pytest.tensors import ge_file
 from acc_pytest.tensors.atb_statistics import text_of
 from acc_pytest.tensors.dtypes import by_atb_code, layout_name
-from acc_pytest.tensors.ref import TensorRef
+from acc_pytest.tensors.ref import TensorRef, readable
 from acc_pytest.tensors.statistics import statistics_in, statistics_of
 from tests.newer import known
 
@@ -179,3 +181,28 @@ def test_the_operator_dumps_open() -> None:
         header = ref.header()
         if header.dtype.kind != "raw" and known(header.dtype):
             assert tuple(ref.open().shape) == header.shape
+
+
+def plain_files() -> Iterator[TensorRef]:
+    """A part of the tensor files of each format, and of records with several tensors their members."""
+    for suffix in ("bin", "pt", "pth", "npy", "safetensors"):
+        paths = sorted(DATA.rglob(f"*.{suffix}"))
+        yield from (TensorRef(str(path)) for path in paths[:: max(1, len(paths) // 200)])
+    for path in sorted((DATA / "torchair").rglob("*.[0-9]*"))[:200]:
+        if path.is_file():
+            with contextlib.suppress(AccError):
+                yield from (TensorRef(str(path), member) for member in ge_file.members(str(path)))
+
+
+def test_what_a_header_calls_plain_lies_in_its_file_as_it_is_opened() -> None:
+    kinds: Counter[str] = Counter()
+    for ref in plain_files():
+        header = readable(ref)
+        if header is None or not header.plain or not known(header.dtype):
+            continue
+        content = Path(ref.path).read_bytes()[header.offset : header.offset + header.nbytes]
+        opened = ref.open()
+        assert tuple(opened.shape) == header.shape, ref
+        assert opened.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() == content, ref
+        kinds[Path(ref.path).suffix if not ref.member else "member"] += 1
+    assert min(kinds[kind] for kind in (".bin", ".pt", ".pth", ".npy", ".safetensors", "member")) > 20

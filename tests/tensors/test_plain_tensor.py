@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.tensors.mapped import mapped, opened
+from acc_pytest.tensors.file_bytes import opened
+from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.plain_tensor import PlainTensor, plain_tensor_in
 from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode
 from acc_pytest.tensors.torch_entries import entries_in
@@ -48,7 +49,7 @@ def found_in(path: Path) -> PlainTensor | None:
 def same(path: Path, found: PlainTensor) -> bool:
     """Whether torch reads the same, bit for bit."""
     expected = torch.load(path, map_location="cpu", weights_only=True).detach()
-    mine = mapped(str(path), found.dtype, found.shape, found.offset)
+    mine = mapped(str(path), found.dtype.torch_dtype(), found.shape, found.offset)
     return (
         mine.dtype == expected.dtype
         and mine.shape == expected.shape

@@ -15,10 +15,10 @@ from ...dumps.discovery import locate
 from ...dumps.extent import extent_of
 from ...dumps.listing import Listing
 from ...errors import AccError, DumpError, SettingsError
+from ...tensors.file_bytes import opened
 from ...tensors.json_file import write_json
 from ...tensors.kept_file import modified
 from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION
-from ...tensors.mapped import opened
 from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
 from .selection import WHOLE, DumpPart, left_out, notes_on

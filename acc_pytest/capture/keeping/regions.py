@@ -13,7 +13,7 @@ from ...tensors.header import TensorHeader
 from ...tensors.ref import TensorRef
 
 _IN_PIECES = frozenset({"ATB", "numpy", "torch", "safetensors", "GE record", "info"})
-"""Formats whose readers open files by `mapped.opened` alone."""
+"""Formats whose readers open files by `file_bytes.opened` alone."""
 _TO_SAFETENSORS = {
     "float64": "F64",
     "float32": "F32",

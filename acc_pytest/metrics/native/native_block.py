@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-import torch
-
+from ...tensors.in_memory import InMemory
 from ..block_result import BlockResult
 from ..divergence import BlockDivergence
 from ..element_tolerance import ElementTolerance
@@ -14,7 +13,8 @@ from ..slices import BlockSlices, SliceSums
 from ..totals import BlockSums
 from .library import Kernel, KernelRequest, KernelResult
 
-TYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
+TYPES = {"float16": 0, "bfloat16": 1, "float32": 2}
+"""Types that the kernel takes, by name, and its numbers for them."""
 COUNTS = (
     *("golden_nan", "golden_inf", "mine_nan", "mine_inf"),
     *("common_nan", "common_inf", "new", "lost", "changed"),
@@ -27,22 +27,22 @@ class NativeBlock:
     def __init__(self, kernel: Kernel, tolerance: ElementTolerance, slices: SliceSums | None) -> None:
         self._kernel, self._tolerance, self._slices = kernel, tolerance, slices
 
-    def result(self, golden: torch.Tensor, mine: torch.Tensor, start: int) -> BlockResult | None:
+    def result(self, golden: InMemory, mine: InMemory, start: int) -> BlockResult | None:
         """Sum a block of at least one element, from the flat position `start`.
 
         `None` for types, layouts and values that the kernel does not take.
         """
-        for side in (golden, mine):
-            if side.dtype not in TYPES or not side.is_cpu or not side.is_contiguous() or side.is_neg():
-                return None
-        elements = golden.numel()
+        golden_type, mine_type = TYPES.get(golden.dtype.name), TYPES.get(mine.dtype.name)
+        if golden_type is None or mine_type is None or not golden.address or not mine.address:
+            return None
+        elements = golden.elements
         request = KernelRequest(
-            golden=golden.data_ptr(),
-            mine=mine.data_ptr(),
+            golden=golden.address,
+            mine=mine.address,
             elements=elements,
             channels=elements,
-            golden_type=TYPES[golden.dtype],
-            mine_type=TYPES[mine.dtype],
+            golden_type=golden_type,
+            mine_type=mine_type,
             atol=self._tolerance.atol,
             rtol=self._tolerance.rtol,
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...errors import FormatError
 from ...tensors.dtypes import DType, by_name
-from ...tensors.mapped import opened
+from ...tensors.file_bytes import opened
 from ...tensors.stores.place import names_at
 
 _NUMBER = re.compile(r"(\d+)\.csv$")

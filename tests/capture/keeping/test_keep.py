@@ -17,8 +17,8 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import AccError, DumpError, FormatError, SettingsError
 from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors.file_bytes import opened
 from acc_pytest.tensors.kept_index import INDEX
-from acc_pytest.tensors.mapped import opened
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.safetensors_file import keys
 from tests.dumps.trees import atb

@@ -15,7 +15,8 @@ pytest.importorskip("fsspec", reason="stores are read through fsspec")
 
 from acc_pytest.errors import AccError, DumpError, FormatError
 from acc_pytest.tensors.api import save_torch_data
-from acc_pytest.tensors.mapped import mapped, opened
+from acc_pytest.tensors.file_bytes import opened
+from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.stores import blocks, fetching, filesystem
 from acc_pytest.tensors.stores.address import address_of
