@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .own_modules import find_first
+
 if TYPE_CHECKING:
     from .capture.golden import dump_golden as dump_golden
     from .capture.manual import dump_data as dump_data
@@ -37,6 +39,9 @@ __all__ = [
     "register_hook",
     "seed_all",
 ]
+
+
+find_first()
 
 
 def __getattr__(name: str) -> Any:
