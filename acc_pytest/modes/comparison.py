@@ -13,6 +13,7 @@ from .. import options
 from ..errors import AccError
 from ..mapping.carried import KIND as CARRIED
 from ..session import planning
+from ..tensors.header import looking_once
 from ..tensors.stores.place import is_mirrored
 from .pairs import PairMode
 from .replaying import (
@@ -112,8 +113,9 @@ class ComparisonMode(PairMode):
         share_cores(self.settings.threads)
         return compare_pair
 
+    @looking_once()
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
-        """Open, measure and judge the pair. Imports torch."""
+        """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
         return self._replayed(row, number) if self._is_made(pair, number) else row
