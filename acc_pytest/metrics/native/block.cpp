@@ -71,13 +71,22 @@ bool Block::tile(int64_t start, int64_t row, int64_t column) {
     locate(peak, start);
     float near = floor(golden_peak, before);
     _result.near_zero -= buffered - compared;  // zeros, counted with the others
-    errors(near, row, start);
-    if (_request.rows) columns(column);
+    _g_lever = lever(golden_peak), _d_lever = lever(peak), _products[0] = _products[1] = _products[2] = 0;
+    {
+        Flushed flushed;
+        near > 0 && _request.atol >= PLAIN ? errors<false>(near, row) : errors<true>(near, row);
+        if (_request.rows) columns(column);
+    }
+    add_products(start);
     shift(kept.most(), compared);
     float furthest = peak + fabsf(_center);
-    if (furthest > STEEP)
+    if (furthest > STEEP) {
         steep(start, masked);
-    else if (furthest > SMALL)
+        return true;
+    }
+    // A weight is of the order of 1 at least once, beside which a million products of 2^-126 are nothing.
+    Flushed flushed;
+    if (furthest > SMALL)
         masked ? divergence<true, true>() : divergence<true, false>();
     else
         masked ? divergence<false, true>() : divergence<false, false>();
