@@ -54,17 +54,17 @@ class Block {
     void columns(int64_t column);
     void add_products(int64_t start);
     void shift(float top, int64_t compared);
-    template <bool WIDE, bool MASKED> void divergence();
+    template <bool WIDE, bool MASKED> void divergence(float furthest);
     void steep(int64_t start, bool masked);
     double sum(Sum which) const {
         double result = 0;
         for (double lane : _sums[which]) result += lane;
         return result;
     }
-    void empty(Sum which, Floats &lanes) {
+    void empty(Sum which, Floats &lanes, double factor = 1) {
         float values[LANES];
         store(values, lanes);
-        for (int i = 0; i < LANES; i++) _sums[which][i] += values[i];
+        for (int i = 0; i < LANES; i++) _sums[which][i] += values[i] * factor;
         lanes = Floats{};
     }
 };
