@@ -2,7 +2,7 @@
 
 Products and sums of a block of float32 values stay within about 1e-7 of the truth because torch sums
 pairwise; blocks are added in float64. NumPy does the elementwise work (one thread, no dispatch cost),
-torch the conversions (it knows bf16 and fp8) and the sums (`values.total`).
+torch the conversions (it knows bf16 and fp8), the sums (`values.total`) and what it is faster at.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .aligned import Buffers
 from .divergence import BlockDivergence
-from .double_block import divergence_sums
 from .element_tolerance import ElementTolerance
 from .sides import SideSums
+from .single_divergence import SingleDivergence
 from .slices import BlockSlices, SliceSums
 from .totals import BlockSums, floor_of
-from .values import Floats, total
+from .values import Floats, sums, total
 
 _LARGEST = 1e15
 _SMALLEST = 1e-12
@@ -28,15 +29,6 @@ _SMALLEST = 1e-12
 
 _CLOSE = 0.25
 """Up to this |d|^2 / |g|^2 the products with mine follow from those with d without cancellation."""
-
-_SERIES = 0.25
-"""Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
-
-_FAINT = 100.0
-"""What lies this far below the largest value, on either side, has no weight beside it: e^-100."""
-
-_NARROW = 10.0
-"""Weights e^golden need no shift while the largest golden value is within this of zero."""
 
 _NAMES = (
     "float16 bfloat16 float32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz int8 uint8 int16 bool"
@@ -67,15 +59,15 @@ class SingleBlock:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
         self.sliced: BlockSlices | None = None
         self.excluded: Excluded | None = None
-        self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
-        self._all_flags = np.empty(size, dtype=np.bool_)
+        self._buffers = Buffers(size)
+        self._divergence = SingleDivergence(self._buffers)
         self._take(size)
 
     def _take(self, n: int) -> None:
         """Look at the first `n` elements of the buffers alone."""
         self._size = n
-        self._arrays = list(self._buffers[:, :n])
-        self._flags = self._all_flags[:n]
+        self._arrays = self._buffers.first(n)
+        self._flags = self._buffers.flags[:n]
 
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
         """Take in a block of `FITTING` types; extrema of both sides.
@@ -115,7 +107,7 @@ class SingleBlock:
         `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
         n = self._size - (0 if self.excluded is None else self.excluded.at.size)
-        g, m, d, _, absolute = self._arrays[:5]
+        g, m, d, _, absolute = self._arrays
         np.subtract(m, g, out=d)
         np.abs(d, out=absolute)
         peak = float(absolute[at := int(absolute.argmax())])
@@ -128,7 +120,7 @@ class SingleBlock:
         mm, gm = gg + 2 * gd + dd, gg + gd
         if dd > _CLOSE * gg:
             # Unrelated sides: their product cancels, so it is summed in float64.
-            mm, gm = self._dot(m, m), _wide_dot(g, m)
+            mm, gm = self._dot(m, m), self._buffers.wide_dot(g, m)
         block = BlockSums(
             compared=n,
             golden=golden_sum,
@@ -147,12 +139,14 @@ class SingleBlock:
         self._count_elements(block)
         if not self._relative_errors(block, scaled_peak):
             return None
-        block.divergence = self._divergence(peak, difference_sum / n, math.sqrt(dd / n))
+        block.divergence = self._divergence.sums(
+            self._arrays, self._golden, self._mine, block, None if self.excluded is None else self.excluded.at
+        )
         return block
 
     def _count_elements(self, block: BlockSums) -> None:
         """Elements beyond tolerance, and unequal ones. From here on the buffer of mine holds |golden|."""
-        g, size, _, allowed, absolute = self._arrays[:5]
+        g, size, _, allowed, absolute = self._arrays
         flags = self._flags
         np.abs(g, out=size)
         if block.peak > self._tolerance.atol:
@@ -164,64 +158,33 @@ class SingleBlock:
 
     def _relative_errors(self, block: BlockSums, scaled_peak: float) -> bool:
         """Errors relative to |golden| (in the buffer of mine); false where they do not fit float32."""
-        _, size, _, quotient, absolute = self._arrays[:5]
+        _, size, _, quotient, absolute = self._arrays
         block.scaled_peak = block.peak
         if block.golden_peak > 1 and block.peak > scaled_peak:
-            np.maximum(size, np.float32(1), out=quotient)
+            torch.clamp_min(torch.from_numpy(size), 1.0, out=torch.from_numpy(quotient))
             np.divide(absolute, quotient, out=quotient)
             block.scaled_peak = float(np.maximum.reduce(quotient))
         floor = floor_of(block.golden_peak)
         if float(np.minimum.reduce(size)) <= floor:
             near = np.less_equal(size, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
-            np.copyto(size, np.float32(math.inf), where=near)
+            torch.threshold_(torch.from_numpy(size), floor, math.inf)
         if block.peak > 0:
             np.divide(absolute, size, out=absolute)
             block.relative_peak = float(np.maximum.reduce(absolute))
             block.relative = total(absolute)
         return math.isfinite(block.relative)
 
-    def _divergence(self, peak: float, mean: float, rms: float) -> BlockDivergence:
-        """KL sums of the loaded block; `mean` and `rms` are those of the difference."""
-        g, _, d, weights, power = self._arrays[:5]
-        if peak > _SERIES or abs(mean) > rms / 2 > 0:
-            return self._wide_divergence()
-        top = self._golden.max
-        scale = 0.0 if -_NARROW <= top <= _NARROW else top
-        np.exp(np.subtract(g, np.float32(scale), out=weights) if scale else g, out=weights)
-        if self.excluded is not None:
-            weights[self.excluded.at] = 0
-        weight = total(weights)
-        if peak == 0:
-            return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
-        np.multiply(weights, d, out=power)
-        first, curved = total(power), 0.0
-        for order in range(2, _terms(peak) + 1):
-            np.multiply(power, d, out=power)
-            curved += total(power) / math.factorial(order)
-        if first * first > curved * weight:
-            return self._wide_divergence()
-        return BlockDivergence(weight, first, curved, scale, scale, 0.0)
-
-    def _wide_divergence(self) -> BlockDivergence:
-        """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
-        torch.from_numpy(self._arrays[1]).copy_(self._mine)
-        sides = self._arrays[:2]
-        if self.excluded is not None:
-            sides = [np.delete(side, self.excluded.at) for side in sides]
-        if self._golden.max - self._golden.min > _FAINT:
-            seen = [side > float(np.maximum.reduce(side)) - _FAINT for side in sides]
-            sides = [side[seen[0] | seen[1]] for side in sides]
-        g, m = (side.astype(np.float64) for side in sides)
-        return divergence_sums(g, m - g)
-
     def _products(self, g: Floats, d: Floats, start: int) -> tuple[float, float, float]:
         """The sums of g*g, g*d and d*d."""
         if self._slices is None:
             return self._dot(g, g), self._dot(g, d), self._dot(d, d)
-        for factors, product in zip(((g, g), (g, d), (d, d)), self._arrays[5:]):
-            np.multiply(*factors, out=product)
-        self.sliced = self._slices.of_products(start, self._buffers[5:, : g.size])
+        self.sliced = self._slices.zeros(start, self._size)
+        rows, channels = self.sliced.rows, self.sliced.channels
+        table = self._arrays[3].reshape(rows.shape[1], channels.shape[1])
+        for at, factors in enumerate(((g, g), (g, d), (d, d))):
+            np.multiply(*factors, out=self._arrays[3])
+            rows[at], channels[at] = sums(table, 1), sums(table, 0)
         return self.sliced.whole
 
     def _dot(self, first: Floats, second: Floats) -> float:
@@ -242,21 +205,5 @@ def _beside(kept: SideSums, count: int, excluded: Floats) -> SideSums:
     return SideSums(count + alone.size, largest, least, float(alone.sum(dtype=np.float64)))
 
 
-def _wide_dot(first: Floats, second: Floats) -> float:
-    wide = (torch.from_numpy(side.astype(np.float64)) for side in (first, second))
-    return float(torch.dot(*wide))
-
-
 def _ordinary(peak: float) -> bool:
     return peak == 0.0 or _SMALLEST <= peak <= _LARGEST
-
-
-def _terms(peak: float) -> int:
-    """Order at which the series of expm1(d) - d for |d| <= `peak` <= 1/4 may stop.
-
-    The first term left out, relative to d^2/2, is below 1e-7.
-    """
-    order = 2
-    while 2 * peak ** (order - 1) / math.factorial(order + 1) > 1e-7:
-        order += 1
-    return order
