@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .values import Doubles, Floats
+from .values import FEW, Doubles, Floats, sums, total
 
-_COUNT = 5
+_COUNT = 4
 _LINE = 64
 """Bytes of a vector of AVX-512, and of a line of the cache."""
 _CHUNK = 1 << 15
@@ -23,6 +25,27 @@ _CHUNK = 1 << 15
 
 _spare: list[NDArray[np.uint8]] = []
 """Memory that no block is in. A thread takes and leaves one in a step that no other one sees half done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One buffer of float32, for NumPy and for torch: to make one of the other takes a microsecond."""
+
+    array: Floats
+    tensor: torch.Tensor
+
+    def total(self) -> float:
+        """The sum of all elements, as `values.total` takes it."""
+        few = self.array.size <= FEW
+        return total(self.array) if few else self.tensor.sum().item()
+
+    def sums(self, rows: int, channels: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The sums of each row and of each channel, as `values.sums` takes them."""
+        if self.array.size <= FEW:
+            table = self.array.reshape(rows, channels)
+            return sums(table, 1), sums(table, 0)
+        both = self.tensor.view(rows, channels)
+        return both.sum(1).numpy(), both.sum(0).numpy()
 
 
 class Buffers:
@@ -42,9 +65,9 @@ class Buffers:
         if hasattr(self, "_memory"):
             _spare.append(self._memory)
 
-    def first(self, n: int) -> list[Floats]:
+    def first(self, n: int) -> list[Buffer]:
         """The first `n` elements of each of the buffers of float32."""
-        return list(self._floats[:, :n])
+        return [Buffer(array, torch.from_numpy(array)) for array in self._floats[:, :n]]
 
     def chunks(self, n: int) -> Iterator[tuple[slice, Doubles, Doubles]]:
         """Pieces of a block of `n` elements, and as long ones of the buffers of float64."""
@@ -53,15 +76,16 @@ class Buffers:
             stop = min(start + step, n)
             yield slice(start, stop), self._doubles[0, : stop - start], self._doubles[1, : stop - start]
 
-    def wide_dot(self, first: Floats, second: Floats) -> float:
-        """The sum of products, in float64."""
-        result = 0.0
-        for piece, one, other in self.chunks(first.size):
+    def wide_dots(self, golden: Buffer, mine: Buffer) -> tuple[float, float]:
+        """The sums of golden*mine and mine*mine, in float64."""
+        products = squares = 0.0
+        for piece, one, other in self.chunks(golden.array.size):
             wide = torch.from_numpy(one), torch.from_numpy(other)
-            for to, values in zip(wide, (first, second)):
-                to.copy_(torch.from_numpy(values[piece]))
-            result += torch.dot(*wide).item()
-        return result
+            wide[0].copy_(golden.tensor[piece])
+            wide[1].copy_(mine.tensor[piece])
+            products += torch.dot(*wide).item()
+            squares += torch.dot(wide[1], wide[1]).item()
+        return products, squares
 
 
 def _memory(nbytes: int) -> NDArray[np.uint8]:

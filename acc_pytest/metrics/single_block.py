@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .aligned import Buffers
+from .aligned import Buffer, Buffers
 from .divergence import BlockDivergence
 from .element_tolerance import ElementTolerance
 from .sides import SideSums
 from .single_divergence import SingleDivergence
 from .slices import BlockSlices, SliceSums
 from .totals import BlockSums, floor_of
-from .values import Floats, sums, total
+from .values import Floats
 
 _LARGEST = 1e15
 _SMALLEST = 1e-12
@@ -66,7 +66,7 @@ class SingleBlock:
     def _take(self, n: int) -> None:
         """Look at the first `n` elements of the buffers alone."""
         self._size = n
-        self._arrays = self._buffers.first(n)
+        self._views = self._buffers.first(n)
         self._flags = self._buffers.flags[:n]
 
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
@@ -77,9 +77,10 @@ class SingleBlock:
         if golden.numel() != self._size:
             self._take(golden.numel())
         self._mine = mine
-        torch.from_numpy(self._arrays[0]).copy_(golden)
-        torch.from_numpy(self._arrays[1]).copy_(mine)
-        sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
+        g, m = self._views[:2]
+        g.tensor.copy_(golden)
+        m.tensor.copy_(mine)
+        sides = _side_sums(g.array), _side_sums(m.array)
         self.excluded, self._golden = None, sides[0]
         if not (math.isfinite(sides[0].peak) and math.isfinite(sides[1].peak)):
             sides = self._exclude()
@@ -90,7 +91,7 @@ class SingleBlock:
 
         Where nothing is finite on both, those of a side are not.
         """
-        g, m = self._arrays[:2]
+        g, m = (view.array for view in self._views[:2])
         keep = np.isfinite(g) & np.isfinite(m)
         at, first = np.flatnonzero(~keep), int(keep.argmax())
         self.excluded = Excluded(at, g[at], m[at])
@@ -107,20 +108,18 @@ class SingleBlock:
         `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
         n = self._size - (0 if self.excluded is None else self.excluded.at.size)
-        g, m, d, _, absolute = self._arrays
-        np.subtract(m, g, out=d)
-        np.abs(d, out=absolute)
-        peak = float(absolute[at := int(absolute.argmax())])
+        g, d, _, absolute = self._views
+        np.subtract(d.array, g.array, out=d.array)  # mine until then
+        np.abs(d.array, out=absolute.array)
+        peak = float(absolute.array[at := int(absolute.array.argmax())])
         if not _ordinary(peak):
             return None
-        golden_sum, difference_sum = total(g), total(d)
+        golden_sum, difference_sum = g.total(), d.total()
         sides[0].total += golden_sum
         sides[1].total += golden_sum + difference_sum
-        gg, gd, dd = self._products(g, d, start)
-        mm, gm = gg + 2 * gd + dd, gg + gd
-        if dd > _CLOSE * gg:
-            # Unrelated sides: their product cancels, so it is summed in float64.
-            mm, gm = self._dot(m, m), self._buffers.wide_dot(g, m)
+        gg, gd, dd = self._products(start)
+        # The products with mine of unrelated sides would cancel, so they are summed.
+        gm, mm = (gg + gd, gg + 2 * gd + dd) if dd <= _CLOSE * gg else self._with_mine()
         block = BlockSums(
             compared=n,
             golden=golden_sum,
@@ -131,7 +130,7 @@ class SingleBlock:
             golden_mine=gm,
             golden_difference=gd,
             difference_squared=dd,
-            absolute=total(absolute),
+            absolute=absolute.total(),
             golden_peak=self._golden.peak,
             peak=peak,
             peak_at=at,
@@ -139,57 +138,68 @@ class SingleBlock:
         self._count_elements(block)
         if not self._relative_errors(block, scaled_peak):
             return None
-        block.divergence = self._divergence.sums(
-            self._arrays, self._golden, self._mine, block, None if self.excluded is None else self.excluded.at
-        )
+        excluded = None if self.excluded is None else self.excluded.at
+        block.divergence = self._divergence.sums(self._views, self._golden, self._mine, block, excluded)
         return block
 
+    def _with_mine(self) -> tuple[float, float]:
+        """The sums of golden*mine and mine*mine."""
+        mine = self._views[2]
+        mine.tensor.copy_(self._mine)
+        if self.excluded is not None:
+            mine.array[self.excluded.at] = 0
+        return self._buffers.wide_dots(self._views[0], mine)
+
     def _count_elements(self, block: BlockSums) -> None:
-        """Elements beyond tolerance, and unequal ones. From here on the buffer of mine holds |golden|."""
-        g, size, _, allowed, absolute = self._arrays
+        """Elements beyond tolerance, and unequal ones."""
+        g, _, allowed, absolute = (view.array for view in self._views)
         flags = self._flags
-        np.abs(g, out=size)
         if block.peak > self._tolerance.atol:
-            np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
+            np.abs(g, out=allowed)
+            np.multiply(allowed, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
             block.beyond = int(np.count_nonzero(np.greater(absolute, allowed, out=flags)))
         if self._exact:
             block.mismatches = int(np.count_nonzero(np.greater(absolute, np.float32(0), out=flags)))
 
     def _relative_errors(self, block: BlockSums, scaled_peak: float) -> bool:
-        """Errors relative to |golden| (in the buffer of mine); false where they do not fit float32."""
-        _, size, _, quotient, absolute = self._arrays
+        """Errors relative to |golden|, in place of the absolute ones; false where they do not fit float32."""
+        golden, _, size, error = self._views
+        g, quotient = golden.array, error.array
         block.scaled_peak = block.peak
         if block.golden_peak > 1 and block.peak > scaled_peak:
-            torch.clamp_min(torch.from_numpy(size), 1.0, out=torch.from_numpy(quotient))
-            np.divide(absolute, quotient, out=quotient)
-            block.scaled_peak = float(np.maximum.reduce(quotient))
+            np.abs(g, out=size.array)
+            torch.clamp_min(size.tensor, 1.0, out=size.tensor)
+            np.divide(quotient, size.array, out=size.array)
+            block.scaled_peak = float(np.maximum.reduce(size.array))
+        np.abs(g, out=size.array)
         floor = floor_of(block.golden_peak)
-        if float(np.minimum.reduce(size)) <= floor:
-            near = np.less_equal(size, np.float32(floor), out=self._flags)
+        if float(np.minimum.reduce(size.array)) <= floor:
+            near = np.less_equal(size.array, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
-            torch.threshold_(torch.from_numpy(size), floor, math.inf)
+            torch.threshold_(size.tensor, floor, math.inf)
         if block.peak > 0:
-            np.divide(absolute, size, out=absolute)
-            block.relative_peak = float(np.maximum.reduce(absolute))
-            block.relative = total(absolute)
+            np.divide(quotient, size.array, out=quotient)
+            block.relative_peak = float(np.maximum.reduce(quotient))
+            block.relative = error.total()
         return math.isfinite(block.relative)
 
-    def _products(self, g: Floats, d: Floats, start: int) -> tuple[float, float, float]:
+    def _products(self, start: int) -> tuple[float, float, float]:
         """The sums of g*g, g*d and d*d."""
+        g, d = self._views[:2]
+        factors = ((g.array, g.array), (g.array, d.array), (d.array, d.array))
         if self._slices is None:
-            return self._dot(g, g), self._dot(g, d), self._dot(d, d)
+            gg, gd, dd = (self._product(*pair).total() for pair in factors)
+            return gg, gd, dd
         self.sliced = self._slices.zeros(start, self._size)
         rows, channels = self.sliced.rows, self.sliced.channels
-        table = self._arrays[3].reshape(rows.shape[1], channels.shape[1])
-        for at, factors in enumerate(((g, g), (g, d), (d, d))):
-            np.multiply(*factors, out=self._arrays[3])
-            rows[at], channels[at] = sums(table, 1), sums(table, 0)
+        for at, pair in enumerate(factors):
+            rows[at], channels[at] = self._product(*pair).sums(rows.shape[1], channels.shape[1])
         return self.sliced.whole
 
-    def _dot(self, first: Floats, second: Floats) -> float:
-        np.multiply(first, second, out=self._arrays[3])
-        return total(self._arrays[3])
+    def _product(self, first: Floats, second: Floats) -> Buffer:
+        np.multiply(first, second, out=self._views[2].array)
+        return self._views[2]
 
 
 def _side_sums(values: Floats) -> SideSums:

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .aligned import Buffers
+from .aligned import Buffer, Buffers
 from .divergence import BlockDivergence
 from .double_block import divergence_sums
 from .sides import SideSums
 from .totals import BlockSums
-from .values import Floats, total
 
 _SERIES = 0.25
 """Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
@@ -40,79 +39,70 @@ class SingleDivergence:
 
     def sums(
         self,
-        arrays: Sequence[Floats],
+        views: Sequence[Buffer],
         golden: SideSums,
         mine: torch.Tensor,
         block: BlockSums,
         excluded: NDArray[np.int64] | None,
     ) -> BlockDivergence:
-        """KL sums. `arrays` are golden, one to use, the difference, and two more to use.
+        """KL sums. The buffers hold golden, the difference, and nothing that is needed in two more.
 
         `mine` is as it was read, `excluded` are places that are left out: there both sides are 0.
         """
-        n, (g, _, d, weights, _) = block.compared, arrays
-        top = golden.max
+        n, (g, d, weights, power) = block.compared, views
+        top, reach = golden.max, golden.max - golden.min
         mean, rms = block.difference / n, math.sqrt(block.difference_squared / n)
-        apart = block.peak > _SERIES and (top - golden.min > _FAINT or block.peak > _STEEP / 2)
+        apart = block.peak > _SERIES and (reach > _FAINT or block.peak > _STEEP / 2)
         if apart or abs(mean) > rms / 2 > 0:
-            return self._by_double(arrays, golden, mine, excluded)
+            return self._by_double(views, golden, mine, excluded)
         scale = 0.0 if -_NARROW <= top <= _NARROW else top
-        shifted = np.subtract(g, np.float32(scale), out=weights) if scale else g
-        torch.exp(torch.from_numpy(shifted), out=torch.from_numpy(weights))
+        shifted = g.tensor
+        if scale:
+            np.subtract(g.array, np.float32(scale), out=weights.array)
+            shifted = weights.tensor
+        torch.exp(shifted, out=weights.tensor)
         if excluded is not None:
-            weights[excluded] = 0
-        weight = total(weights)
+            weights.array[excluded] = 0
+        weight = weights.total()
         if block.peak == 0:
             return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
+        np.multiply(weights.array, d.array, out=power.array)
+        first = power.total()
         if block.peak > _SERIES:
-            found = self._by_powers(d, arrays, weight, scale)
+            center = first / weight
+            curved = self._by_powers(d, weights, center)
+            if curved > max(_SEEN, center * center) * weight:
+                return BlockDivergence(weight, 0.0, curved, scale, scale, center)
         else:
-            found = self._by_series(d, arrays, weight, scale, block.peak)
-        return found or self._by_double(arrays, golden, mine, excluded)
+            curved = _by_series(d, power, block.peak)
+            if first * first <= curved * weight:
+                return BlockDivergence(weight, first, curved, scale, scale, 0.0)
+        return self._by_double(views, golden, mine, excluded)
 
-    def _by_series(
-        self, d: Floats, arrays: Sequence[Floats], weight: float, scale: float, peak: float
-    ) -> BlockDivergence | None:
-        """For small |d|; `None` where most of it is one offset."""
-        power = np.multiply(arrays[3], d, out=arrays[4])
-        first, curved = total(power), 0.0
-        for order in range(2, _terms(peak) + 1):
-            np.multiply(power, d, out=power)
-            curved += total(power) / math.factorial(order)
-        if first * first > curved * weight:
-            return None
-        return BlockDivergence(weight, first, curved, scale, scale, 0.0)
-
-    def _by_powers(
-        self, d: Floats, arrays: Sequence[Floats], weight: float, scale: float
-    ) -> BlockDivergence | None:
-        """From its mean d is taken, and raised, in float64; `None` where that mean is most of d."""
-        weights = arrays[3]
-        first = total(np.multiply(weights, d, out=arrays[4]))
-        center, curved = first / weight, 0.0
-        for piece, wide, power in self._buffers.chunks(d.size):
+    def _by_powers(self, d: Buffer, weights: Buffer, center: float) -> float:
+        """The sum of w*(e^d - 1 - d) with d from its mean, in float64."""
+        result = 0.0
+        for piece, wide, power in self._buffers.chunks(d.array.size):
             moved, raised = torch.from_numpy(wide), torch.from_numpy(power)
-            moved.copy_(torch.from_numpy(d[piece]))
+            moved.copy_(d.tensor[piece])
             np.subtract(wide, center, out=wide)
             torch.exp(moved, out=raised)
             np.add(wide, 1.0, out=wide)
             np.subtract(power, wide, out=power)
-            moved.copy_(torch.from_numpy(weights[piece]))
-            curved += torch.dot(moved, raised).item()
-        if curved <= max(_SEEN, center * center) * weight:
-            return None
-        return BlockDivergence(weight, 0.0, curved, scale, scale, center)
+            moved.copy_(weights.tensor[piece])
+            result += torch.dot(moved, raised).item()
+        return result
 
     def _by_double(
         self,
-        arrays: Sequence[Floats],
+        views: Sequence[Buffer],
         golden: SideSums,
         mine: torch.Tensor,
         excluded: NDArray[np.int64] | None,
     ) -> BlockDivergence:
         """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
-        torch.from_numpy(arrays[1]).copy_(mine)
-        sides = list(arrays[:2])
+        views[3].tensor.copy_(mine)
+        sides = [views[0].array, views[3].array]
         if excluded is not None:
             sides = [np.delete(side, excluded) for side in sides]
         if golden.max - golden.min > _FAINT:
@@ -120,6 +110,18 @@ class SingleDivergence:
             sides = [side[seen[0] | seen[1]] for side in sides]
         g, m = (side.astype(np.float64) for side in sides)
         return divergence_sums(g, m - g)
+
+
+def _by_series(d: Buffer, power: Buffer, peak: float) -> float:
+    """The sum of w*(e^d - 1 - d) for small |d|, from the buffer of w*d."""
+    curved, last = 0.0, _terms(peak)
+    for order in range(2, last + 1):
+        if order == last > 3:
+            # Of a term below 1e-4 of all the plain sum in float32 has digits enough.
+            return curved + torch.dot(power.tensor, d.tensor).item() / math.factorial(order)
+        np.multiply(power.array, d.array, out=power.array)
+        curved += power.total() / math.factorial(order)
+    return curved
 
 
 def _terms(peak: float) -> int:
