@@ -39,12 +39,12 @@ class Buffer:
         few = self.array.size <= FEW
         return total(self.array) if few else self.tensor.sum().item()
 
-    def sums(self, rows: int, channels: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def sums(self, channels: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """The sums of each row and of each channel, as `values.sums` takes them."""
         if self.array.size <= FEW:
-            table = self.array.reshape(rows, channels)
+            table = self.array.reshape(-1, channels)
             return sums(table, 1), sums(table, 0)
-        both = self.tensor.view(rows, channels)
+        both = self.tensor.view(-1, channels)
         return both.sum(1).numpy(), both.sum(0).numpy()
 
 

@@ -108,10 +108,9 @@ class SingleBlock:
         `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
         n = self._size - (0 if self.excluded is None else self.excluded.at.size)
-        g, d, _, absolute = self._views
+        g, d, _, _ = self._views
         np.subtract(d.array, g.array, out=d.array)  # mine until then
-        np.abs(d.array, out=absolute.array)
-        peak = float(absolute.array[at := int(absolute.array.argmax())])
+        peak = _side_sums(d.array).peak
         if not _ordinary(peak):
             return None
         golden_sum, difference_sum = g.total(), d.total()
@@ -130,17 +129,15 @@ class SingleBlock:
             golden_mine=gm,
             golden_difference=gd,
             difference_squared=dd,
-            absolute=absolute.total(),
+            absolute=0.0,
             golden_peak=self._golden.peak,
             peak=peak,
-            peak_at=at,
+            peak_at=0,
         )
-        self._count_elements(block)
-        if not self._relative_errors(block, scaled_peak):
-            return None
         excluded = None if self.excluded is None else self.excluded.at
         block.divergence = self._divergence.sums(self._views, self._golden, self._mine, block, excluded)
-        return block
+        self._errors(block)
+        return block if self._relative_errors(block, scaled_peak) else None
 
     def _with_mine(self) -> tuple[float, float]:
         """The sums of golden*mine and mine*mine."""
@@ -150,37 +147,37 @@ class SingleBlock:
             mine.array[self.excluded.at] = 0
         return self._buffers.wide_dots(self._views[0], mine)
 
-    def _count_elements(self, block: BlockSums) -> None:
-        """Elements beyond tolerance, and unequal ones."""
-        g, _, allowed, absolute = (view.array for view in self._views)
+    def _errors(self, block: BlockSums) -> None:
+        """Absolute errors, and elements beyond tolerance. From here on the buffers hold |golden| and errors."""
+        size, error, allowed, _ = (view.array for view in self._views)
         flags = self._flags
+        np.abs(size, out=size)
+        np.abs(error, out=error)
+        block.absolute = self._views[1].total()
+        block.peak_at = int(error.argmax())
         if block.peak > self._tolerance.atol:
-            np.abs(g, out=allowed)
-            np.multiply(allowed, np.float32(self._tolerance.rtol), out=allowed)
+            np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
-            block.beyond = int(np.count_nonzero(np.greater(absolute, allowed, out=flags)))
+            block.beyond = int(np.count_nonzero(np.greater(error, allowed, out=flags)))
         if self._exact:
-            block.mismatches = int(np.count_nonzero(np.greater(absolute, np.float32(0), out=flags)))
+            block.mismatches = int(np.count_nonzero(np.greater(error, np.float32(0), out=flags)))
 
     def _relative_errors(self, block: BlockSums, scaled_peak: float) -> bool:
-        """Errors relative to |golden|, in place of the absolute ones; false where they do not fit float32."""
-        golden, _, size, error = self._views
-        g, quotient = golden.array, error.array
+        """Errors relative to |golden|; false where they do not fit float32."""
+        size, error, quotient, _ = self._views
         block.scaled_peak = block.peak
         if block.golden_peak > 1 and block.peak > scaled_peak:
-            np.abs(g, out=size.array)
-            torch.clamp_min(size.tensor, 1.0, out=size.tensor)
-            np.divide(quotient, size.array, out=size.array)
-            block.scaled_peak = float(np.maximum.reduce(size.array))
-        np.abs(g, out=size.array)
+            torch.clamp_min(size.tensor, 1.0, out=quotient.tensor)
+            np.divide(error.array, quotient.array, out=quotient.array)
+            block.scaled_peak = float(np.maximum.reduce(quotient.array))
         floor = floor_of(block.golden_peak)
         if float(np.minimum.reduce(size.array)) <= floor:
             near = np.less_equal(size.array, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
             torch.threshold_(size.tensor, floor, math.inf)
         if block.peak > 0:
-            np.divide(quotient, size.array, out=quotient)
-            block.relative_peak = float(np.maximum.reduce(quotient))
+            np.divide(error.array, size.array, out=error.array)
+            block.relative_peak = float(np.maximum.reduce(error.array))
             block.relative = error.total()
         return math.isfinite(block.relative)
 
@@ -192,9 +189,9 @@ class SingleBlock:
             gg, gd, dd = (self._product(*pair).total() for pair in factors)
             return gg, gd, dd
         self.sliced = self._slices.zeros(start, self._size)
-        rows, channels = self.sliced.rows, self.sliced.channels
-        for at, pair in enumerate(factors):
-            rows[at], channels[at] = self._product(*pair).sums(rows.shape[1], channels.shape[1])
+        channels = self.sliced.channels.shape[1]
+        by_row, by_channel = zip(*(self._product(*pair).sums(channels) for pair in factors))
+        self.sliced.rows, self.sliced.channels = np.array(by_row), np.array(by_channel)
         return self.sliced.whole
 
     def _product(self, first: Floats, second: Floats) -> Buffer:
