@@ -61,6 +61,7 @@ class SingleBlock:
         self.excluded: Excluded | None = None
         self._buffers = Buffers(size)
         self._divergence = SingleDivergence(self._buffers)
+        self._furthest = 0.0
         self._take(size)
 
     def _take(self, n: int) -> None:
@@ -154,7 +155,8 @@ class SingleBlock:
         np.abs(size, out=size)
         np.abs(error, out=error)
         block.absolute = self._views[1].total()
-        block.peak_at = int(error.argmax())
+        if block.peak > self._furthest:
+            self._furthest, block.peak_at = block.peak, int(error.argmax())
         if block.peak > self._tolerance.atol:
             np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
@@ -188,10 +190,9 @@ class SingleBlock:
         if self._slices is None:
             gg, gd, dd = (self._product(*pair).total() for pair in factors)
             return gg, gd, dd
-        self.sliced = self._slices.zeros(start, self._size)
-        channels = self.sliced.channels.shape[1]
+        channels = self._slices.width(self._size)
         by_row, by_channel = zip(*(self._product(*pair).sums(channels) for pair in factors))
-        self.sliced.rows, self.sliced.channels = np.array(by_row), np.array(by_channel)
+        self.sliced = self._slices.of_sums(start, np.array(by_row), np.array(by_channel))
         return self.sliced.whole
 
     def _product(self, first: Floats, second: Floats) -> Buffer:
