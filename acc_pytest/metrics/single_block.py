@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from .aligned import Buffer, Buffers
-from .divergence import BlockDivergence
 from .element_tolerance import ElementTolerance
+from .flushing import Flushed
 from .sides import SideSums
 from .single_divergence import SingleDivergence
 from .slices import BlockSlices, SliceSums
@@ -29,6 +29,12 @@ _SMALLEST = 1e-12
 
 _CLOSE = 0.25
 """Up to this |d|^2 / |g|^2 the products with mine follow from those with d without cancellation."""
+
+_PLAIN = 2.0**-100
+"""An atol from here on does not tell a subnormal number from 0."""
+
+_FAR = (torch.bfloat16, torch.float32)
+"""Types that have values whose squares float32 has not."""
 
 _NAMES = (
     "float16 bfloat16 float32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz int8 uint8 int16 bool"
@@ -78,6 +84,7 @@ class SingleBlock:
         if golden.numel() != self._size:
             self._take(golden.numel())
         self._mine = mine
+        self._far = golden.dtype in _FAR or mine.dtype in _FAR
         g, m = self._views[:2]
         g.tensor.copy_(golden)
         m.tensor.copy_(mine)
@@ -117,9 +124,11 @@ class SingleBlock:
         golden_sum, difference_sum = g.total(), d.total()
         sides[0].total += golden_sum
         sides[1].total += golden_sum + difference_sum
-        gg, gd, dd = self._products(start)
-        # The products with mine of unrelated sides would cancel, so they are summed.
-        gm, mm = (gg + gd, gg + 2 * gd + dd) if dd <= _CLOSE * gg else self._with_mine()
+        # Beside the square of a value from _SMALLEST on a block of subnormal numbers is nothing.
+        with Flushed():
+            gg, gd, dd = self._products(start, peak)
+            # The products with mine of unrelated sides would cancel, so they are summed.
+            gm, mm = (gg + gd, gg + 2 * gd + dd) if dd <= _CLOSE * gg else self._with_mine()
         block = BlockSums(
             compared=n,
             golden=golden_sum,
@@ -136,9 +145,14 @@ class SingleBlock:
             peak_at=0,
         )
         excluded = None if self.excluded is None else self.excluded.at
-        block.divergence = self._divergence.sums(self._views, self._golden, self._mine, block, excluded)
-        self._errors(block)
-        return block if self._relative_errors(block, scaled_peak) else None
+        with Flushed():
+            block.divergence = self._divergence.sums(
+                self._views, self._golden, self._mine, block, excluded, far=self._far
+            )
+        # Float32 has no subnormal steps at what is not near zero.
+        with Flushed(floor_of(block.golden_peak) > 0 and self._tolerance.atol >= _PLAIN):
+            self._errors(block)
+            return block if self._relative_errors(block, scaled_peak) else None
 
     def _with_mine(self) -> tuple[float, float]:
         """The sums of golden*mine and mine*mine."""
@@ -149,18 +163,19 @@ class SingleBlock:
         return self._buffers.wide_dots(self._views[0], mine)
 
     def _errors(self, block: BlockSums) -> None:
-        """Absolute errors, and elements beyond tolerance. From here on the buffers hold |golden| and errors."""
+        """Absolute errors, and elements beyond tolerance. From here on buffers hold |golden| and errors."""
         size, error, allowed, _ = (view.array for view in self._views)
         flags = self._flags
         np.abs(size, out=size)
-        np.abs(error, out=error)
-        block.absolute = self._views[1].total()
-        if block.peak > self._furthest:
-            self._furthest, block.peak_at = block.peak, int(error.argmax())
         if block.peak > self._tolerance.atol:
             np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
+        np.abs(error, out=error)
+        if block.peak > self._tolerance.atol:
             block.beyond = int(np.count_nonzero(np.greater(error, allowed, out=flags)))
+        block.absolute = self._views[1].total()
+        if block.peak > self._furthest:
+            self._furthest, block.peak_at = block.peak, int(error.argmax())
         if self._exact:
             block.mismatches = int(np.count_nonzero(np.greater(error, np.float32(0), out=flags)))
 
@@ -183,21 +198,36 @@ class SingleBlock:
             block.relative = error.total()
         return math.isfinite(block.relative)
 
-    def _products(self, start: int) -> tuple[float, float, float]:
-        """The sums of g*g, g*d and d*d."""
-        g, d = self._views[:2]
-        factors = ((g.array, g.array), (g.array, d.array), (d.array, d.array))
+    def _products(self, start: int, peak: float) -> tuple[float, float, float]:
+        """The sums of g*g, g*d and d*d; `peak` is the largest |d|."""
+        g, d = (view.array for view in self._views[:2])
         if self._slices is None:
-            gg, gd, dd = (self._product(*pair).total() for pair in factors)
-            return gg, gd, dd
-        channels = self._slices.width(self._size)
-        by_row, by_channel = zip(*(self._product(*pair).sums(channels) for pair in factors))
-        self.sliced = self._slices.of_sums(start, np.array(by_row), np.array(by_channel))
+            return self._product(g, g).total(), self._product(g, d).total(), self._product(d, d).total()
+        channels, levers = self._slices.width(self._size), np.ones(3)
+        if self._far:
+            # A row of tiny values would vanish: golden, then the difference, has a lever.
+            by_golden, by_error = _lever(self._golden.peak), _lever(peak)
+            levers = 1 / np.array((by_golden**2, by_golden, by_error**2))
+            g_far = np.multiply(g, np.float32(by_golden), out=self._views[3].array)
+            pairs = [self._product(g_far, side).sums(channels) for side in (g_far, d)]
+            d_far = np.multiply(d, np.float32(by_error), out=self._views[3].array)
+            pairs.append(self._product(d_far, d_far).sums(channels))
+        else:
+            pairs = [self._product(*both).sums(channels) for both in ((g, g), (g, d), (d, d))]
+        by_row, by_channel = (np.array(sums) for sums in zip(*pairs))
+        if self._far:
+            by_row, by_channel = by_row * levers[:, None], by_channel * levers[:, None]
+        self.sliced = self._slices.of_sums(start, by_row, by_channel)
         return self.sliced.whole
 
     def _product(self, first: Floats, second: Floats) -> Buffer:
         np.multiply(first, second, out=self._views[2].array)
         return self._views[2]
+
+
+def _lever(peak: float) -> float:
+    """A power of two, up to 2^100, that brings `peak` to 2^49: squares of that sum up in float32."""
+    return 2.0 ** min(49 - math.frexp(peak)[1], 100) if peak else 1.0
 
 
 def _side_sums(values: Floats) -> SideSums:

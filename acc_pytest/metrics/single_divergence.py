@@ -24,11 +24,14 @@ _FAINT = 100.0
 _NARROW = 10.0
 """Weights e^golden need no shift while the largest golden value is within this of zero."""
 
+_LOWEST = -87.0
+"""Below, e^x is a subnormal number, over which torch takes a hundred times as long; NumPy flushes it."""
+
 _STEEP = 30.0
 """Up to this d, e^d times a weight that float32 does not hold, below 1e-38, is nothing beside 1."""
 
 _SEEN = 1e-8
-"""From this sum w*(e^d - 1 - d) / sum w on, e^d - 1 - d of float64 has digits enough: 1e-16 is lost of each."""
+"""From this mean of e^d - 1 - d on, the 1e-16 that float64 loses of each is nothing beside it."""
 
 
 class SingleDivergence:
@@ -44,10 +47,13 @@ class SingleDivergence:
         mine: torch.Tensor,
         block: BlockSums,
         excluded: NDArray[np.int64] | None,
+        *,
+        far: bool,
     ) -> BlockDivergence:
         """KL sums. The buffers hold golden, the difference, and nothing that is needed in two more.
 
-        `mine` is as it was read, `excluded` are places that are left out: there both sides are 0.
+        `mine` is as it was read, `excluded` are places that are left out: there both sides are 0. `far` is
+        whether values may be so small that their squares are subnormal, over which torch takes long too.
         """
         n, (g, d, weights, power) = block.compared, views
         top, reach = golden.max, golden.max - golden.min
@@ -56,11 +62,14 @@ class SingleDivergence:
         if apart or abs(mean) > rms / 2 > 0:
             return self._by_double(views, golden, mine, excluded)
         scale = 0.0 if -_NARROW <= top <= _NARROW else top
-        shifted = g.tensor
+        shifted = g
         if scale:
             np.subtract(g.array, np.float32(scale), out=weights.array)
-            shifted = weights.tensor
-        torch.exp(shifted, out=weights.tensor)
+            shifted = weights
+        if far or golden.min - scale < _LOWEST:
+            np.exp(shifted.array, out=weights.array)
+        else:
+            torch.exp(shifted.tensor, out=weights.tensor)
         if excluded is not None:
             weights.array[excluded] = 0
         weight = weights.total()
