@@ -203,7 +203,7 @@ class SingleBlock:
         g, d = (view.array for view in self._views[:2])
         if self._slices is None:
             return self._product(g, g).total(), self._product(g, d).total(), self._product(d, d).total()
-        channels, levers = self._slices.width(self._size), np.ones(3)
+        channels = self._slices.width(self._size)
         if self._far:
             # A row of tiny values would vanish: golden, then the difference, has a lever.
             by_golden, by_error = _lever(self._golden.peak), _lever(peak)
