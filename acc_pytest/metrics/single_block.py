@@ -166,16 +166,17 @@ class SingleBlock:
         """Absolute errors, and elements beyond tolerance. From here on buffers hold |golden| and errors."""
         size, error, allowed, _ = (view.array for view in self._views)
         flags = self._flags
-        np.abs(size, out=size)
-        if block.peak > self._tolerance.atol:
-            np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
-            np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
+        # What was used last is used first: it is still near the core.
         np.abs(error, out=error)
-        if block.peak > self._tolerance.atol:
-            block.beyond = int(np.count_nonzero(np.greater(error, allowed, out=flags)))
         block.absolute = self._views[1].total()
         if block.peak > self._furthest:
             self._furthest, block.peak_at = block.peak, int(error.argmax())
+        np.abs(size, out=size)
+        self._least = float(np.minimum.reduce(size))
+        if block.peak > self._tolerance.atol:
+            np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
+            np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
+            block.beyond = int(np.count_nonzero(np.greater(error, allowed, out=flags)))
         if self._exact:
             block.mismatches = int(np.count_nonzero(np.greater(error, np.float32(0), out=flags)))
 
@@ -188,7 +189,7 @@ class SingleBlock:
             np.divide(error.array, quotient.array, out=quotient.array)
             block.scaled_peak = float(np.maximum.reduce(quotient.array))
         floor = floor_of(block.golden_peak)
-        if float(np.minimum.reduce(size.array)) <= floor:
+        if self._least <= floor:
             near = np.less_equal(size.array, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
             torch.threshold_(size.tensor, floor, math.inf)
