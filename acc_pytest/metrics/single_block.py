@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from .aligned import Buffer, Buffers
+from .divergence import BlockDivergence
 from .element_tolerance import ElementTolerance
 from .flushing import Flushed
 from .sides import SideSums
@@ -144,15 +145,16 @@ class SingleBlock:
             peak=peak,
             peak_at=0,
         )
-        excluded = None if self.excluded is None else self.excluded.at
         with Flushed():
-            block.divergence = self._divergence.sums(
-                self._views, self._golden, self._mine, block, excluded, far=self._far
-            )
+            block.divergence = self._kl_sums(block)
         # Float32 has no subnormal steps at what is not near zero.
         with Flushed(floor_of(block.golden_peak) > 0 and self._tolerance.atol >= _PLAIN):
             self._errors(block)
             return block if self._relative_errors(block, scaled_peak) else None
+
+    def _kl_sums(self, block: BlockSums) -> BlockDivergence:
+        excluded = None if self.excluded is None else self.excluded.at
+        return self._divergence.sums(self._views, self._golden, self._mine, block, excluded, far=self._far)
 
     def _with_mine(self) -> tuple[float, float]:
         """The sums of golden*mine and mine*mine."""
