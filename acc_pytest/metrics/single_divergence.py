@@ -108,7 +108,7 @@ class SingleDivergence:
         if excluded is not None:
             sides = [np.delete(side, excluded) for side in sides]
         if golden.max - golden.min > _FAINT:
-            seen = [side > float(np.maximum.reduce(side)) - _FAINT for side in sides]
+            seen = [side >= float(np.maximum.reduce(side)) - _FAINT for side in sides]
             sides = [side[seen[0] | seen[1]] for side in sides]
         g, m = (side.astype(np.float64) for side in sides)
         return divergence_sums(g, m - g)

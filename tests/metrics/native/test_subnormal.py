@@ -152,3 +152,16 @@ def test_the_processor_treats_subnormal_numbers_as_before(
         assert (np.float32(1e-40) * np.float32(1) == 0) == before
     finally:
         torch.set_flush_denormal(False)
+
+
+@each_kernel
+def test_a_hundred_below_the_largest_value_may_be_no_step_of_float32(
+    isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies further below has no weight; the largest itself has."""
+    torch.manual_seed(3)
+    golden = torch.randn(SHAPE)
+    golden[:, ::7] = 1e10
+    for mine in (golden * 3, -golden, torch.randn(SHAPE)):
+        found = measured_by(kernel_of(isa), monkeypatch, golden, mine)
+        assert differences(found, measured(golden, mine, double=True)) == {}
