@@ -154,7 +154,7 @@ def print_small(dtype: torch.dtype, pairs: int = 200) -> None:
 
 
 def kinds(dtype: torch.dtype, numel: int) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs of N(0, 1) with what makes a kernel leave its fast path."""
+    """Pairs of N(0, 1) with what makes a kernel leave its fast path, or meets subnormal numbers in it."""
     generator = torch.Generator().manual_seed(20)
     golden, noise = (torch.randn(numel, generator=generator).view(-1, CHANNELS) for _ in range(2))
     massive, broken = golden.clone(), golden.clone()
@@ -166,6 +166,9 @@ def kinds(dtype: torch.dtype, numel: int) -> dict[str, tuple[torch.Tensor, torch
         "noise 0.3": (golden, golden + 0.3 * noise),
         "unrelated": (golden, noise),
         "one 1500 in 64 Ki": (massive, massive * (1 + 1e-3 * noise)),
+        "logits of 300": (300 * golden, 300 * golden + 0.1 * noise),
+        "probabilities": (torch.softmax(20 * golden, -1), torch.softmax(20 * golden + 0.02 * noise, -1)),
+        "gradients of 1e-20": (1e-20 * golden, 1e-20 * (golden + 1e-3 * noise)),
         "one NaN in 64 Ki": (broken, broken + 1e-3 * noise),
         "half -inf": (masked, masked + 1e-3 * noise),
         "the same": (golden, golden.clone()),

@@ -2,7 +2,7 @@
 
 Products and sums of a block of float32 values stay within about 1e-7 of the truth because torch sums
 pairwise; blocks are added in float64. NumPy does the elementwise work (one thread, no dispatch cost),
-torch the conversions (it knows bf16 and fp8) and the sums (`values.total`).
+torch the conversions (it knows bf16 and fp8), the sums (`values.total`) and what it is faster at.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from .aligned import Buffer, Buffers
 from .divergence import BlockDivergence
-from .double_block import divergence_sums
 from .element_tolerance import ElementTolerance
+from .flushing import Flushed
 from .sides import SideSums
+from .single_divergence import SingleDivergence
 from .slices import BlockSlices, SliceSums
 from .totals import BlockSums, floor_of
-from .values import Floats, total
+from .values import Floats
 
 _LARGEST = 1e15
 _SMALLEST = 1e-12
@@ -29,14 +31,11 @@ _SMALLEST = 1e-12
 _CLOSE = 0.25
 """Up to this |d|^2 / |g|^2 the products with mine follow from those with d without cancellation."""
 
-_SERIES = 0.25
-"""Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
+_PLAIN = 2.0**-100
+"""An atol from here on does not tell a subnormal number from 0."""
 
-_FAINT = 100.0
-"""What lies this far below the largest value, on either side, has no weight beside it: e^-100."""
-
-_NARROW = 10.0
-"""Weights e^golden need no shift while the largest golden value is within this of zero."""
+_FAR = (torch.bfloat16, torch.float32)
+"""Types that have values whose squares float32 has not."""
 
 _NAMES = (
     "float16 bfloat16 float32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz int8 uint8 int16 bool"
@@ -67,15 +66,16 @@ class SingleBlock:
         self._tolerance, self._exact, self._slices = tolerance, exact, slices
         self.sliced: BlockSlices | None = None
         self.excluded: Excluded | None = None
-        self._buffers = np.empty((5 if slices is None else 8, size), dtype=np.float32)
-        self._all_flags = np.empty(size, dtype=np.bool_)
+        self._buffers = Buffers(size)
+        self._divergence = SingleDivergence(self._buffers)
+        self._furthest = 0.0
         self._take(size)
 
     def _take(self, n: int) -> None:
         """Look at the first `n` elements of the buffers alone."""
         self._size = n
-        self._arrays = list(self._buffers[:, :n])
-        self._flags = self._all_flags[:n]
+        self._views = self._buffers.first(n)
+        self._flags = self._buffers.flags[:n]
 
     def load(self, golden: torch.Tensor, mine: torch.Tensor) -> tuple[SideSums, SideSums] | None:
         """Take in a block of `FITTING` types; extrema of both sides.
@@ -85,9 +85,11 @@ class SingleBlock:
         if golden.numel() != self._size:
             self._take(golden.numel())
         self._mine = mine
-        torch.from_numpy(self._arrays[0]).copy_(golden)
-        torch.from_numpy(self._arrays[1]).copy_(mine)
-        sides = _side_sums(self._arrays[0]), _side_sums(self._arrays[1])
+        self._far = golden.dtype in _FAR or mine.dtype in _FAR
+        g, m = self._views[:2]
+        g.tensor.copy_(golden)
+        m.tensor.copy_(mine)
+        sides = _side_sums(g.array), _side_sums(m.array)
         self.excluded, self._golden = None, sides[0]
         if not (math.isfinite(sides[0].peak) and math.isfinite(sides[1].peak)):
             sides = self._exclude()
@@ -98,7 +100,7 @@ class SingleBlock:
 
         Where nothing is finite on both, those of a side are not.
         """
-        g, m = self._arrays[:2]
+        g, m = (view.array for view in self._views[:2])
         keep = np.isfinite(g) & np.isfinite(m)
         at, first = np.flatnonzero(~keep), int(keep.argmax())
         self.excluded = Excluded(at, g[at], m[at])
@@ -115,20 +117,19 @@ class SingleBlock:
         `scaled_peak` is the largest of blocks summed before. `None` when its errors call for float64.
         """
         n = self._size - (0 if self.excluded is None else self.excluded.at.size)
-        g, m, d, _, absolute = self._arrays[:5]
-        np.subtract(m, g, out=d)
-        np.abs(d, out=absolute)
-        peak = float(absolute[at := int(absolute.argmax())])
+        g, d, _, _ = self._views
+        np.subtract(d.array, g.array, out=d.array)  # mine until then
+        peak = _side_sums(d.array).peak
         if not _ordinary(peak):
             return None
-        golden_sum, difference_sum = total(g), total(d)
+        golden_sum, difference_sum = g.total(), d.total()
         sides[0].total += golden_sum
         sides[1].total += golden_sum + difference_sum
-        gg, gd, dd = self._products(g, d, start)
-        mm, gm = gg + 2 * gd + dd, gg + gd
-        if dd > _CLOSE * gg:
-            # Unrelated sides: their product cancels, so it is summed in float64.
-            mm, gm = self._dot(m, m), _wide_dot(g, m)
+        # Beside the square of a value from _SMALLEST on a block of subnormal numbers is nothing.
+        with Flushed():
+            gg, gd, dd = self._products(start, peak)
+            # The products with mine of unrelated sides would cancel, so they are summed.
+            gm, mm = (gg + gd, gg + 2 * gd + dd) if dd <= _CLOSE * gg else self._with_mine()
         block = BlockSums(
             compared=n,
             golden=golden_sum,
@@ -139,94 +140,97 @@ class SingleBlock:
             golden_mine=gm,
             golden_difference=gd,
             difference_squared=dd,
-            absolute=total(absolute),
+            absolute=0.0,
             golden_peak=self._golden.peak,
             peak=peak,
-            peak_at=at,
+            peak_at=0,
         )
-        self._count_elements(block)
-        if not self._relative_errors(block, scaled_peak):
-            return None
-        block.divergence = self._divergence(peak, difference_sum / n, math.sqrt(dd / n))
-        return block
+        with Flushed():
+            block.divergence = self._kl_sums(block)
+        # Float32 has no subnormal steps at what is not near zero.
+        with Flushed(floor_of(block.golden_peak) > 0 and self._tolerance.atol >= _PLAIN):
+            self._errors(block)
+            return block if self._relative_errors(block, scaled_peak) else None
 
-    def _count_elements(self, block: BlockSums) -> None:
-        """Elements beyond tolerance, and unequal ones. From here on the buffer of mine holds |golden|."""
-        g, size, _, allowed, absolute = self._arrays[:5]
+    def _kl_sums(self, block: BlockSums) -> BlockDivergence:
+        excluded = None if self.excluded is None else self.excluded.at
+        return self._divergence.sums(self._views, self._golden, self._mine, block, excluded, far=self._far)
+
+    def _with_mine(self) -> tuple[float, float]:
+        """The sums of golden*mine and mine*mine."""
+        mine = self._views[2]
+        mine.tensor.copy_(self._mine)
+        if self.excluded is not None:
+            mine.array[self.excluded.at] = 0
+        return self._buffers.wide_dots(self._views[0], mine)
+
+    def _errors(self, block: BlockSums) -> None:
+        """Absolute errors, and elements beyond tolerance. From here on buffers hold |golden| and errors."""
+        size, error, allowed, _ = (view.array for view in self._views)
         flags = self._flags
-        np.abs(g, out=size)
+        # What was used last is used first: it is still near the core.
+        np.abs(error, out=error)
+        block.absolute = self._views[1].total()
+        if block.peak > self._furthest:
+            self._furthest, block.peak_at = block.peak, int(error.argmax())
+        np.abs(size, out=size)
+        self._least = float(np.minimum.reduce(size))
         if block.peak > self._tolerance.atol:
             np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
-            block.beyond = int(np.count_nonzero(np.greater(absolute, allowed, out=flags)))
+            block.beyond = int(np.count_nonzero(np.greater(error, allowed, out=flags)))
         if self._exact:
-            block.mismatches = int(np.count_nonzero(np.greater(absolute, np.float32(0), out=flags)))
+            block.mismatches = int(np.count_nonzero(np.greater(error, np.float32(0), out=flags)))
 
     def _relative_errors(self, block: BlockSums, scaled_peak: float) -> bool:
-        """Errors relative to |golden| (in the buffer of mine); false where they do not fit float32."""
-        _, size, _, quotient, absolute = self._arrays[:5]
+        """Errors relative to |golden|; false where they do not fit float32."""
+        size, error, quotient, _ = self._views
         block.scaled_peak = block.peak
         if block.golden_peak > 1 and block.peak > scaled_peak:
-            np.maximum(size, np.float32(1), out=quotient)
-            np.divide(absolute, quotient, out=quotient)
-            block.scaled_peak = float(np.maximum.reduce(quotient))
+            torch.clamp_min(size.tensor, 1.0, out=quotient.tensor)
+            np.divide(error.array, quotient.array, out=quotient.array)
+            block.scaled_peak = float(np.maximum.reduce(quotient.array))
         floor = floor_of(block.golden_peak)
-        if float(np.minimum.reduce(size)) <= floor:
-            near = np.less_equal(size, np.float32(floor), out=self._flags)
+        if self._least <= floor:
+            near = np.less_equal(size.array, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
-            np.copyto(size, np.float32(math.inf), where=near)
+            torch.threshold_(size.tensor, floor, math.inf)
         if block.peak > 0:
-            np.divide(absolute, size, out=absolute)
-            block.relative_peak = float(np.maximum.reduce(absolute))
-            block.relative = total(absolute)
+            np.divide(error.array, size.array, out=error.array)
+            block.relative_peak = float(np.maximum.reduce(error.array))
+            block.relative = error.total()
         return math.isfinite(block.relative)
 
-    def _divergence(self, peak: float, mean: float, rms: float) -> BlockDivergence:
-        """KL sums of the loaded block; `mean` and `rms` are those of the difference."""
-        g, _, d, weights, power = self._arrays[:5]
-        if peak > _SERIES or abs(mean) > rms / 2 > 0:
-            return self._wide_divergence()
-        top = self._golden.max
-        scale = 0.0 if -_NARROW <= top <= _NARROW else top
-        np.exp(np.subtract(g, np.float32(scale), out=weights) if scale else g, out=weights)
-        if self.excluded is not None:
-            weights[self.excluded.at] = 0
-        weight = total(weights)
-        if peak == 0:
-            return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
-        np.multiply(weights, d, out=power)
-        first, curved = total(power), 0.0
-        for order in range(2, _terms(peak) + 1):
-            np.multiply(power, d, out=power)
-            curved += total(power) / math.factorial(order)
-        if first * first > curved * weight:
-            return self._wide_divergence()
-        return BlockDivergence(weight, first, curved, scale, scale, 0.0)
-
-    def _wide_divergence(self) -> BlockDivergence:
-        """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
-        torch.from_numpy(self._arrays[1]).copy_(self._mine)
-        sides = self._arrays[:2]
-        if self.excluded is not None:
-            sides = [np.delete(side, self.excluded.at) for side in sides]
-        if self._golden.max - self._golden.min > _FAINT:
-            seen = [side > float(np.maximum.reduce(side)) - _FAINT for side in sides]
-            sides = [side[seen[0] | seen[1]] for side in sides]
-        g, m = (side.astype(np.float64) for side in sides)
-        return divergence_sums(g, m - g)
-
-    def _products(self, g: Floats, d: Floats, start: int) -> tuple[float, float, float]:
-        """The sums of g*g, g*d and d*d."""
+    def _products(self, start: int, peak: float) -> tuple[float, float, float]:
+        """The sums of g*g, g*d and d*d; `peak` is the largest |d|."""
+        g, d = (view.array for view in self._views[:2])
         if self._slices is None:
-            return self._dot(g, g), self._dot(g, d), self._dot(d, d)
-        for factors, product in zip(((g, g), (g, d), (d, d)), self._arrays[5:]):
-            np.multiply(*factors, out=product)
-        self.sliced = self._slices.of_products(start, self._buffers[5:, : g.size])
+            return self._product(g, g).total(), self._product(g, d).total(), self._product(d, d).total()
+        channels = self._slices.width(self._size)
+        if self._far:
+            # A row of tiny values would vanish: golden, then the difference, has a lever.
+            by_golden, by_error = _lever(self._golden.peak), _lever(peak)
+            levers = 1 / np.array((by_golden**2, by_golden, by_error**2))
+            g_far = np.multiply(g, np.float32(by_golden), out=self._views[3].array)
+            pairs = [self._product(g_far, side).sums(channels) for side in (g_far, d)]
+            d_far = np.multiply(d, np.float32(by_error), out=self._views[3].array)
+            pairs.append(self._product(d_far, d_far).sums(channels))
+        else:
+            pairs = [self._product(*both).sums(channels) for both in ((g, g), (g, d), (d, d))]
+        by_row, by_channel = (np.array(sums) for sums in zip(*pairs))
+        if self._far:
+            by_row, by_channel = by_row * levers[:, None], by_channel * levers[:, None]
+        self.sliced = self._slices.of_sums(start, by_row, by_channel)
         return self.sliced.whole
 
-    def _dot(self, first: Floats, second: Floats) -> float:
-        np.multiply(first, second, out=self._arrays[3])
-        return total(self._arrays[3])
+    def _product(self, first: Floats, second: Floats) -> Buffer:
+        np.multiply(first, second, out=self._views[2].array)
+        return self._views[2]
+
+
+def _lever(peak: float) -> float:
+    """A power of two, up to 2^100, that brings `peak` to 2^49: squares of that sum up in float32."""
+    return 2.0 ** min(49 - math.frexp(peak)[1], 100) if peak else 1.0
 
 
 def _side_sums(values: Floats) -> SideSums:
@@ -242,21 +246,5 @@ def _beside(kept: SideSums, count: int, excluded: Floats) -> SideSums:
     return SideSums(count + alone.size, largest, least, float(alone.sum(dtype=np.float64)))
 
 
-def _wide_dot(first: Floats, second: Floats) -> float:
-    wide = (torch.from_numpy(side.astype(np.float64)) for side in (first, second))
-    return float(torch.dot(*wide))
-
-
 def _ordinary(peak: float) -> bool:
     return peak == 0.0 or _SMALLEST <= peak <= _LARGEST
-
-
-def _terms(peak: float) -> int:
-    """Order at which the series of expm1(d) - d for |d| <= `peak` <= 1/4 may stop.
-
-    The first term left out, relative to d^2/2, is below 1e-7.
-    """
-    order = 2
-    while 2 * peak ** (order - 1) / math.factorial(order + 1) > 1e-7:
-        order += 1
-    return order

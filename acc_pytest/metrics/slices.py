@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from .measurement import SliceErrors
 
 if TYPE_CHECKING:
-    from .values import Doubles, Floats
+    from .values import Doubles
 
 FEWEST = 8
 """Rows and channels of which a median and quartiles say something."""
@@ -72,13 +72,13 @@ class SliceSums:
             return False
         return FEWEST <= shape[-1] <= MOST and FEWEST <= math.prod(shape[:-1]) <= MOST
 
-    def of_products(self, start: int, products: Floats) -> BlockSlices:
-        """The sums of a block's products, [3, elements], from the flat position `start`."""
-        from .values import sums  # with torch, which made the products
+    def width(self, elements: int) -> int:
+        """Channels of a block of so many `elements`."""
+        return min(self._shape[-1], elements)
 
-        channels, elements = self._shape[-1], products.shape[1]
-        table = products.reshape(3, -1, min(channels, elements))
-        return BlockSlices(*divmod(start, channels), sums(table, 2), sums(table, 1))
+    def of_sums(self, start: int, rows: NDArray[Any], channels: NDArray[Any]) -> BlockSlices:
+        """The sums of the block from the flat position `start`."""
+        return BlockSlices(*divmod(start, self._shape[-1]), rows, channels)
 
     def of_positions(
         self, start: int, elements: int, at: NDArray[np.int64], golden: Doubles, difference: Doubles
@@ -94,9 +94,9 @@ class SliceSums:
 
     def zeros(self, start: int, elements: int) -> BlockSlices:
         """Sums of no positions in a block of so many `elements`, to be filled in."""
-        channels = min(self._shape[-1], elements)
+        channels = self.width(elements)
         rows = elements // channels
-        return BlockSlices(*divmod(start, self._shape[-1]), np.zeros((3, rows)), np.zeros((3, channels)))
+        return self.of_sums(start, np.zeros((3, rows)), np.zeros((3, channels)))
 
     def add(self, block: BlockSlices) -> None:
         """Count a block."""

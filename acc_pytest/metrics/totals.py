@@ -22,9 +22,10 @@ class BlockSums:
 
     A sum over golden, mine or the difference is to be multiplied by 2 to the power of that side's
     exponent (twice for squares, both for products). `peak_at` is the place of the largest absolute error
-    in the block. `scaled_peak` is the largest |d| / max(1, |golden|), or, where it does not beat that of a
-    block already summed, anything up to it. `relative` and `near_zero` are those of a tensor that is this
-    block alone, with the floor `floor_of(golden_peak)`.
+    in the block, or any where a block summed before has one as large. `scaled_peak` is the largest
+    |d| / max(1, |golden|), or, where it does not beat that of a block already summed, anything up to it.
+    `relative` and `near_zero` are those of a tensor that is this block alone, with the floor
+    `floor_of(golden_peak)`.
     """
 
     compared: int

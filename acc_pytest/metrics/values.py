@@ -29,7 +29,8 @@ _NARROW_UNSIGNED = {
 _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The signed type of a width: torch reads, and gives to NumPy, the bits of unsigned ones as these."""
 
-_FEW = 8192
+FEW = 8192
+"""Up to so many elements NumPy sums sooner than torch is called."""
 
 _UINT64 = getattr(torch, "uint64", None)
 _NAMES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
@@ -90,14 +91,14 @@ def total(values: Floats) -> float:
     Torch sums pairwise, along any axis, and is fast at it. Of a few elements its dispatch is what costs:
     those NumPy sums, in float64.
     """
-    if values.size <= _FEW:
+    if values.size <= FEW:
         return float(np.add.reduce(values, dtype=np.float64))
     return torch.from_numpy(values).sum().item()
 
 
 def sums(values: Floats, axis: int) -> NDArray[Any]:
     """The sums along an axis, float32 or float64, as `total` takes them."""
-    if values.size <= _FEW:
+    if values.size <= FEW:
         few: Doubles = np.add.reduce(values, axis, dtype=np.float64)
         return few
     return torch.from_numpy(values).sum(axis).numpy()

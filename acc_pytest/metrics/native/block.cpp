@@ -10,7 +10,8 @@
 namespace {
 
 constexpr int WIDEST = 256;                          // columns of a tile
-constexpr float LARGEST = 1e15f, SMALLEST = 1e-12f;  // squares, products and quotients between keep their digits
+// Beside a largest value from SMALLEST on a million flushed numbers are 1e-8; squares and products have levers.
+constexpr float LARGEST = 1e15f, SMALLEST = 1e-24f;
 constexpr double OFFSET = 1e-6, FEW = 0.0144;        // float32 loses a spread this small beside a common offset
 
 bool Block::run() {
@@ -71,16 +72,25 @@ bool Block::tile(int64_t start, int64_t row, int64_t column) {
     locate(peak, start);
     float near = floor(golden_peak, before);
     _result.near_zero -= buffered - compared;  // zeros, counted with the others
-    errors(near, row, start);
-    if (_request.rows) columns(column);
+    _g_lever = lever(golden_peak), _d_lever = lever(peak), _products[0] = _products[1] = _products[2] = 0;
+    {
+        Flushed flushed;
+        near > 0 && _request.atol >= PLAIN ? errors<false>(near, row) : errors<true>(near, row);
+        if (_request.rows) columns(column);
+    }
+    add_products(start);
     shift(kept.most(), compared);
     float furthest = peak + fabsf(_center);
-    if (furthest > STEEP)
+    if (furthest > STEEP) {
         steep(start, masked);
-    else if (furthest > SMALL)
-        masked ? divergence<true, true>() : divergence<true, false>();
+        return true;
+    }
+    // A weight is of the order of 1 at least once, beside which a million products of 2^-126 are nothing.
+    Flushed flushed;
+    if (furthest > SMALL)
+        masked ? divergence<true, true>(furthest) : divergence<true, false>(furthest);
     else
-        masked ? divergence<false, true>() : divergence<false, false>();
+        masked ? divergence<false, true>(furthest) : divergence<false, false>(furthest);
     return true;
 }
 
@@ -94,6 +104,13 @@ void Block::compare(int64_t start) {
         int64_t at = i * _tile.stride * _golden.width;
         _result.identical = !memcmp(golden + at, mine + at, length * _golden.width);
     }
+}
+
+// log(1 + a + b) - a
+double divergence_of(double a, double b) {
+    double x = a + b;
+    if (fabs(x) < 1e-3) return b - x * x * (1.0 / 2 - x * (1.0 / 3 - x * (1.0 / 4 - x / 5)));
+    return log1p(x) - a;
 }
 
 bool ordinary(double peak) { return peak == 0 || (SMALLEST <= peak && peak <= LARGEST); }
@@ -120,7 +137,7 @@ bool Block::finish() {
     // The divergence is log(1 + a + b) - a; it loses digits where it is much smaller than what it is made of.
     double a = r.first / r.weight, b = r.curved / r.weight * exp(r.curved_scale - r.scale);
     double parts = fmax(b, fabs(a * (a + b))) / (1 + a + b);
-    bool keeps = log1p(a + b) - a >= parts / 4 || fabs(a) <= 0x1p-22 * fabs(r.center);
+    bool keeps = divergence_of(a, b) >= parts / 4 || fabs(a) <= 0x1p-22 * fabs(r.center);
     _loose = isfinite(b) && !keeps;
     return true;
 }

@@ -6,6 +6,7 @@
 namespace {
 
 constexpr float NEAR_ZERO = 0x1p-23f;
+constexpr float PLAIN = 0x1p-100f;  // an atol from here on does not tell a subnormal number from 0
 constexpr float CLOSE = 0.25f;  // up to this |d|^2 / |g|^2 products with mine follow from those with d
 
 // The place of the largest error, the first one of several.
@@ -34,15 +35,20 @@ float Block::floor(float golden_peak, int64_t before) {
     return NEAR_ZERO;
 }
 
-void Block::errors(float floor, int64_t row, int64_t start) {
+// Sums of all but the divergence. Subnormal numbers are flushed meanwhile: a million of 2^-126 are nothing beside a
+// largest error and golden value from SMALLEST on, nor beside its square. An error relative to what is not near
+// zero is no subnormal number, as float32 has no such steps there. Where that or `atol` does not hold, values are
+// EXACT: lifted to where they are normal before they are divided and compared.
+template <bool EXACT> void Block::errors(float floor, int64_t row) {
     const Tile &tile = _tile;
-    float rtol = _request.rtol, atol = _request.atol;
+    float rtol = _request.rtol, atol = _request.atol * (EXACT ? ldexpf(1, LIFT) : 1);
+    float nearest = floor * (EXACT ? ldexpf(1, LIFT) : 1), g_lever = float(_g_lever), d_lever = float(_d_lever);
     int64_t all_rows = _request.elements / _request.channels;
+    double levers[3] = {_g_lever * _g_lever, _g_lever * _d_lever, _d_lever * _d_lever};
     int vectors = tile.padded / LANES, chained = 0;
     Floats golden{}, difference{}, absolute{}, relative{};
     Floats relative_peak = _relative_peak, scaled_peak = _scaled_peak;
     Ints near{}, beyond{};
-    double products[3] = {};
     for (int r = 0; r < tile.rows; r++) {
         double of_row[3] = {};
         for (int first = 0; first < vectors; first += CHAIN) {
@@ -53,13 +59,15 @@ void Block::errors(float floor, int64_t row, int64_t start) {
                 Floats g = load<Floats>(tile.golden + at), d = load<Floats>(tile.difference + at);
                 Floats length = size(g), error = size(d);
                 golden += g, difference += d, absolute += error;
-                gg += g * g, gd += g * d, dd += d * d;
-                Floats allowed = length * rtol;
+                Floats g_long = g * g_lever, d_long = d * d_lever;
+                gg += g_long * g_long, gd += g_long * d_long, dd += d_long * d_long;
+                Floats whole = EXACT ? lifted(length) : length, apart = EXACT ? lifted(error) : error;
+                Floats allowed = whole * rtol;
                 KEEP_ROUNDED(allowed);
-                beyond += error > allowed + atol;
-                Ints zero = length <= floor;
+                beyond += apart > allowed + atol;
+                Ints zero = whole <= nearest;
                 near += zero;
-                Floats quotient = error / length;
+                Floats quotient = apart / whole;
                 scaled_peak = larger(smaller(quotient, error), scaled_peak);
                 quotient = as_floats(as_ints(quotient) & ~zero);
                 relative += quotient;
@@ -74,19 +82,21 @@ void Block::errors(float floor, int64_t row, int64_t start) {
             }
         }
         for (int k = 0; k < 3; k++) {
-            products[k] += of_row[k];
+            of_row[k] /= levers[k];
+            _products[k] += of_row[k];
             if (_request.rows) _request.rows[k * all_rows + row + r] += of_row[k];
         }
     }
     empty(GOLDEN, golden), empty(DIFFERENCE, difference), empty(ABSOLUTE, absolute), empty(RELATIVE, relative);
     _relative_peak = relative_peak, _scaled_peak = scaled_peak;
     _result.near_zero += count(near), _result.beyond += count(beyond);
-    add_products(products[0], products[1], products[2], start);
 }
 
 // Sums of the products by column.
 void Block::columns(int64_t column) {
     const Tile &tile = _tile;
+    float g_lever = float(_g_lever), d_lever = float(_d_lever);
+    double levers[3] = {g_lever * _g_lever, g_lever * _d_lever, d_lever * _d_lever};
     for (int top = 0; top < tile.rows; top += CHAIN) {
         int bottom = top + CHAIN < tile.rows ? top + CHAIN : tile.rows;
         for (int at = 0; at < tile.padded; at += LANES) {
@@ -94,24 +104,27 @@ void Block::columns(int64_t column) {
             for (int r = top; r < bottom; r++) {
                 Floats g = load<Floats>(tile.golden + r * tile.padded + at);
                 Floats d = load<Floats>(tile.difference + r * tile.padded + at);
+                g *= g_lever, d *= d_lever;
                 products[0] += g * g, products[1] += g * d, products[2] += d * d;
             }
             int width = tile.columns - at < LANES ? tile.columns - at : LANES;
             for (int k = 0; k < 3; k++) {
                 double *to = _request.columns + k * _request.channels + column + at;
+                double back = 1 / levers[k];
                 float lanes[LANES];
                 store(lanes, products[k]);
                 if (width == LANES)
-                    for (int i = 0; i < LANES; i++) to[i] += lanes[i];
+                    for (int i = 0; i < LANES; i++) to[i] += lanes[i] * back;
                 else
-                    for (int i = 0; i < width; i++) to[i] += lanes[i];
+                    for (int i = 0; i < width; i++) to[i] += lanes[i] * back;
             }
         }
     }
 }
 
 // What follows from the products; those with mine of unrelated sides would cancel, so they are summed.
-void Block::add_products(double gg, double gd, double dd, int64_t start) {
+void Block::add_products(int64_t start) {
+    double gg = _products[0], gd = _products[1], dd = _products[2];
     _result.golden_squared += gg, _result.golden_difference += gd, _result.difference_squared += dd;
     if (dd <= CLOSE * gg) {
         _result.golden_mine += gg + gd, _result.mine_squared += gg + 2 * gd + dd;

@@ -39,6 +39,7 @@ class Block {
     bool _loose = false;
     bool _excluded = false;  // the buffer of mine holds what is kept of this tile
     double _sums[SUMS][LANES] = {};
+    double _g_lever = 1, _d_lever = 1, _products[3];  // of the tile; products are of what these multiply
     Floats _relative_peak{}, _scaled_peak{};
     Tile _tile;
 
@@ -49,21 +50,21 @@ class Block {
     void compare(int64_t start);
     void locate(float peak, int64_t start);
     float floor(float golden_peak, int64_t before);
-    void errors(float floor, int64_t row, int64_t start);
+    template <bool EXACT> void errors(float floor, int64_t row);
     void columns(int64_t column);
-    void add_products(double gg, double gd, double dd, int64_t start);
+    void add_products(int64_t start);
     void shift(float top, int64_t compared);
-    template <bool WIDE, bool MASKED> void divergence();
+    template <bool WIDE, bool MASKED> void divergence(float furthest);
     void steep(int64_t start, bool masked);
     double sum(Sum which) const {
         double result = 0;
         for (double lane : _sums[which]) result += lane;
         return result;
     }
-    void empty(Sum which, Floats &lanes) {
+    void empty(Sum which, Floats &lanes, double factor = 1) {
         float values[LANES];
         store(values, lanes);
-        for (int i = 0; i < LANES; i++) _sums[which][i] += values[i];
+        for (int i = 0; i < LANES; i++) _sums[which][i] += values[i] * factor;
         lanes = Floats{};
     }
 };

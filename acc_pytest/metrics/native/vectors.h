@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
+
 // Keeps a product from being fused with the sum that follows: it is rounded as NumPy rounds it.
 #if defined __x86_64__
 #define KEEP_ROUNDED(values) asm("" : "+v"(values))
@@ -66,6 +70,44 @@ inline int64_t count(Ints flags) {  // of comparisons, which are -1
     int64_t result = 0;
     for (int i = 0; i < LANES; i++) result -= flags[i];
     return result;
+}
+
+// As long as one lives, subnormal numbers are 0, read or computed: a product with one takes a hundred times the
+// time of another on Intel. Where nothing says so they stay what they are. What is computed meanwhile is loaded
+// and stored meanwhile, so that the compiler does not move it out.
+class Flushed {
+  public:
+#ifdef __SSE2__
+    Flushed() : _before(_mm_getcsr()) { set(_before | 0x8040); }
+    ~Flushed() { set(_before); }
+
+  private:
+    unsigned _before;
+    static void set(unsigned mode) {
+        asm volatile("" ::: "memory");
+        _mm_setcsr(mode);
+        asm volatile("" ::: "memory");
+    }
+#else
+    Flushed() {}
+    ~Flushed() {}
+#endif
+};
+
+// x * 2^LIFT for 0 <= x <= 1e15, from its bits: exact for subnormal numbers too, also where they are flushed.
+constexpr int LIFT = 64;
+inline Floats lifted(Floats x) {
+    Ints bits = as_ints(x);
+    Floats subnormal = __builtin_convertvector(bits, Floats) * 0x1p-85f;  // bits * 2^-149 * 2^LIFT
+    return as_floats(bits < (1 << 23) ? as_ints(subnormal) : bits + (LIFT << 23));
+}
+
+// A power of two that brings `peak` to 2^49, or as far as it goes. Its squares sum up in float32, and what is
+// smaller by up to 2^112 is not lost beside it.
+inline double lever(float peak) {
+    int exponent;
+    frexpf(peak, &exponent);
+    return peak > 0 ? ldexp(1, exponent < -51 ? 100 : 49 - exponent) : 1;
 }
 
 // e^x for -87 <= x <= 80, to 1e-7 relative: 2^n e^r with |r| <= log(2)/2.
