@@ -77,7 +77,7 @@ def plan(settings):
             Operand(f"{layer}_Layer/{number}_{op}", f"{op}_{number}", op, "output[0]", ()),
         )
     pairs = tuple(pair(number) for number in range(COUNT))
-    return Plan("g", "m", "torch", "atb", "dump", pairs, (), (), COUNT, COUNT, COUNT, COUNT)
+    return Plan("g", "m", "manual", "manual", "dump", pairs, (), (), COUNT, COUNT, COUNT, COUNT)
 
 made = plan(None)
 acc_pytest.session.planning.make_plan = lambda settings: made

@@ -17,7 +17,8 @@ DISTANCE = "relative_euclidean_distance"
 _OF_PARTS = ("typical_row_error", "worst_row_error", "worst_channel_error", "bulk_error", "bias")
 _LARGEST = "max_absolute_error"
 """Here a share of golden's root mean square."""
-_KINDS = {name: number for number, name in enumerate((DISTANCE, *_OF_PARTS, _LARGEST))}
+_WITHOUT_LARGEST = (DISTANCE, *_OF_PARTS)
+_KINDS = {name: number for number, name in enumerate((*_WITHOUT_LARGEST, _LARGEST))}
 _KIND_OF = {**_KINDS, "cosine_similarity": _KINDS[DISTANCE]}
 _TYPICAL = _KINDS["typical_row_error"]
 NO_KINDS: frozenset[int] = frozenset()
@@ -71,15 +72,15 @@ def _filled(measured: array[float]) -> Iterator[float]:
     return (whole if math.isnan(each) else each for each in measured)
 
 
-def _measured(row: Row) -> Iterator[float]:
-    if _number(row.metrics.get(DISTANCE)) is None or by_name(row.golden.dtype).format is None:
-        return
-    for name in (DISTANCE, *_OF_PARTS):
-        value = _number(row.metrics.get(name))
-        yield math.nan if value is None else abs(value)
-    largest, rms = _number(row.metrics.get(_LARGEST)), _number(row.statistics.get("golden_rms"))
-    yield largest / rms if largest is not None and rms else math.nan
+def _measured(row: Row) -> list[float]:
+    metrics = row.metrics
+    if _number(metrics.get(DISTANCE)) is None or by_name(row.golden.dtype).format is None:
+        return []
+    values = [_number(metrics.get(name)) for name in _WITHOUT_LARGEST]
+    largest, rms = _number(metrics.get(_LARGEST)), _number(row.statistics.get("golden_rms"))
+    relative = largest / rms if largest is not None and rms else math.nan
+    return [*(math.nan if value is None else abs(value) for value in values), relative]
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if isinstance(value, (float, int)) else None

@@ -121,7 +121,7 @@ def as_accumulated(row: Row) -> Row:
     checks = tuple(
         check
         if check.passed
-        else replace(check, allowed=math.inf, reason=f"{why} (else {check.bound})", passed=True)
+        else check._replace(allowed=math.inf, reason=f"{why} (else {check.bound})", passed=True)
         for check in row.checks
     )
     failed = next((check for check in row.checks if not check.passed), None)

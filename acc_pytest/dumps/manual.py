@@ -131,21 +131,24 @@ def _merged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _golden(given: str, step: int, metadata: Path) -> str:
     """The golden file beside the metadata, where the writer put it; else where the metadata says."""
     name = given.replace("\\", "/").rpartition("/")[2]
-    for candidate in (metadata.parent / str(step) / name, metadata.parent / name):
-        if name and _is_file(candidate):
-            return str(candidate)
+    beside = "" if metadata.parent == Path() else metadata.parent
+    for below in (f"{step}/{name}", name):
+        if name and _is_file(candidate := os.path.join(beside, below)):
+            return candidate
     return _relative(given, metadata)
 
 
 def _relative(given: str, metadata: Path) -> str:
     """A relative path counts from the metadata where that exists, else from the working directory."""
-    beside = metadata.parent / given
-    return str(beside) if not os.path.isabs(given) and _is_file(beside) else given
+    if os.path.isabs(given):
+        return given
+    beside = str(metadata.parent / given)
+    return beside if _is_file(beside) else given
 
 
-def _is_file(path: Path) -> bool:
+def _is_file(path: str) -> bool:
     """Whether a file lies there, on the disk or in a kept dump; not, for what can be no path at all."""
-    return is_file(path) or bool(kept_version(str(path)))
+    return is_file(path) or bool(kept_version(path))
 
 
 def _some(names: list[str]) -> str:

@@ -62,10 +62,13 @@ def derived(
 
 def nonfinite_thresholds() -> tuple[Threshold, ...]:
     """NaN and infinities are where golden has them."""
-    return (
-        Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
-        Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
-    )
+    return _NONFINITE
+
+
+_NONFINITE = (
+    Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
+    Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
+)
 
 
 def is_exact(measurement: Measurement) -> bool:

@@ -29,9 +29,13 @@ _ALWAYS_STATED = ("max", "min", "mean", "l2norm")
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
 _PLAIN = tuple(name for name in _STORED if name not in (*_NESTED, "shape"))
-_PLAIN_VALUES = attrgetter(*_PLAIN)
-_PART_VALUES = {name: attrgetter(*parts) for name, parts in _PARTS.items()}
 _PART_NAMES = {name: [f"{name}.{part}" for part in parts] for name, parts in _PARTS.items()}
+_ALWAYS = (
+    *_PLAIN,
+    *(one for name, names in _PART_NAMES.items() if name not in _LEFT_OUT_IF for one in names),
+)
+_ALWAYS_VALUES = attrgetter(*_ALWAYS)
+_SOMETIMES_VALUES = {name: attrgetter(*_PARTS[name]) for name in _LEFT_OUT_IF}
 
 _CONTEXT = {field.name: field.default for field in fields(JudgeContext)}
 _CONTEXT_VALUES = attrgetter(*_CONTEXT)
@@ -52,10 +56,10 @@ def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
 def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
     """The measurement by field, those of its parts as `moments.golden`; the shape as `2x3x4`."""
     scalars: dict[str, Scalar] = {"shape": "x".join(map(str, measurement.shape))}
-    scalars.update(zip(_PLAIN, _PLAIN_VALUES(measurement)))
-    for name, values in _PART_VALUES.items():
+    scalars.update(zip(_ALWAYS, _ALWAYS_VALUES(measurement)))
+    for name, values in _SOMETIMES_VALUES.items():
         part = getattr(measurement, name)
-        if part != _LEFT_OUT_IF.get(name):
+        if part != _LEFT_OUT_IF[name]:
             scalars.update(zip(_PART_NAMES[name], values(part)))
     return scalars
 

@@ -18,6 +18,7 @@ With T of `tolerance.py`, over rows and channels (`metrics/slices.py`), of which
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from .threshold import Threshold
@@ -66,15 +67,24 @@ def slice_thresholds(measurement: Measurement, allowed: Tolerance) -> tuple[Thre
         return ()
     channels = measurement.shape[-1]
     rows = measurement.numel // channels
-    typical = SAFETY * allowed.value
-    of_rows = f"2 T = {typical:.3g}: half of the rows may not be further off"
-    of_bulk = f"2 T = {typical:.3g}: channels that are not golden's largest may not be further off"
+    typical, bulk = _twice(allowed.value)
     return (
-        _worst("row", slices.row_error_p90, channels, allowed),
-        Threshold("typical_row_error", typical, False, of_rows),
-        _worst("channel", slices.channel_error_p90, rows, allowed),
-        Threshold("bulk_error", typical, False, of_bulk),
+        _worst("row", slices.row_error_p90, channels, allowed.value),
+        typical,
+        _worst("channel", slices.channel_error_p90, rows, allowed.value),
+        bulk,
         _bias(measurement, allowed),
+    )
+
+
+@functools.lru_cache(maxsize=4096)  # most tensors of a dump are of few shapes and depths
+def _twice(t: float) -> tuple[Threshold, Threshold]:
+    """The bounds of a typical row and of most channels."""
+    bound = SAFETY * t
+    of_rows = f"2 T = {bound:.3g}: half of the rows may not be further off"
+    of_bulk = f"2 T = {bound:.3g}: channels that are not golden's largest may not be further off"
+    return Threshold("typical_row_error", bound, False, of_rows), Threshold(
+        "bulk_error", bound, False, of_bulk
     )
 
 
@@ -87,19 +97,29 @@ def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tu
     return BESIDE_OTHERS * neighbours, f"{said}; by itself {reason}"
 
 
-def _worst(what: str, ninth_decile: float | None, elements: int, allowed: Tolerance) -> Threshold:
+def _worst(what: str, ninth_decile: float | None, elements: int, t: float) -> Threshold:
     """The bound of the worst row or channel, which has that many elements."""
-    scatter, t = scatter_of(elements), allowed.value
-    by_t, by_others = min(SAFETY**2 * t, max(LARGEST, SAFETY * t)), BESIDE_OTHERS * (ninth_decile or 0.0)
+    by_t, of_t = _worst_by_t(what, elements, t)
+    by_others = BESIDE_OTHERS * (ninth_decile or 0.0)
+    if by_others <= by_t:
+        return of_t
+    scatter = scatter_of(elements)
+    reason = (
+        f"{BESIDE_OTHERS:g} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
+        f"times {scatter:.3g} for the scatter of {elements} elements"
+    )
+    return Threshold(f"worst_{what}_error", by_others * scatter, False, reason)
+
+
+@functools.lru_cache(maxsize=4096)
+def _worst_by_t(what: str, elements: int, t: float) -> tuple[float, Threshold]:
+    """What T allows the worst row or channel, without and with its scatter."""
+    scatter = scatter_of(elements)
+    by_t = min(SAFETY**2 * t, max(LARGEST, SAFETY * t))
     reason = (
         f"min(4 T, max(1/2, 2 T)) = {by_t:.3g}, times {scatter:.3g} for the scatter of {elements} elements"
     )
-    if by_others > by_t:
-        reason = (
-            f"{BESIDE_OTHERS:g} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
-            f"times {scatter:.3g} for the scatter of {elements} elements"
-        )
-    return Threshold(f"worst_{what}_error", max(by_t, by_others) * scatter, False, reason)
+    return by_t, Threshold(f"worst_{what}_error", by_t * scatter, False, reason)
 
 
 def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:

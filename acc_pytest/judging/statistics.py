@@ -99,7 +99,7 @@ def thresholds_for_statistics(
     matching = matching_rules(context, dtypes, rules)
     adjustment = Adjustment(*factor_of(matching))
     chosen = {
-        t.metric: replace(t, reason=f"{standard.name}: {t.reason}")
+        t.metric: t._replace(reason=f"{standard.name}: {t.reason}")
         for t in _derived(context, measurement, adjustment, standard)
         if t.metric in measurement.values
     }

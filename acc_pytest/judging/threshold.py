@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
@@ -167,8 +167,7 @@ class ThresholdRule:
         return f"{self.source} ({self.reason})" if self.reason else self.source
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(NamedTuple):
     """A bound on a metric and why it is what it is: measured >= bound if `at_least`, else <= bound.
 
     A `strict` one may not be reached. An infinite bound is a metric that a rule switched off; it is kept so

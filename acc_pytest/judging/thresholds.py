@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ..metrics.element_tolerance import ElementTolerance
     from ..metrics.measurement import Measurement
 
-_PLACES = {name: place for place, name in enumerate(METRICS)}
+_PLACES = {name: (place, name) for place, name in enumerate(METRICS)}
 """The order of metrics in reports."""
+_NONE = Adjustment()
 
 
 def thresholds_for(
@@ -44,9 +45,10 @@ def thresholds_for(
     dtypes = context.dtypes(measurement)
     matching = matching_rules(context, dtypes, rules)
     adjustment = adjustment_of(matching, dtypes)
+    named = f"{standard.name}: "
     chosen = {
-        t.metric: Threshold(t.metric, t.bound, t.at_least, f"{standard.name}: {t.reason}", t.strict)
-        for t in standard.thresholds(context, measurement, adjustment)
+        metric: Threshold(metric, bound, at_least, named + reason, strict)
+        for metric, bound, at_least, reason, strict in standard.thresholds(context, measurement, adjustment)
     }
     if context.written:
         further: dict[str, Threshold] = {}
@@ -84,6 +86,8 @@ def matching_rules(
 
 def adjustment_of(rules: Sequence[ThresholdRule], dtypes: tuple[str, str]) -> Adjustment:
     """What rules that match want of a standard."""
+    if not rules:
+        return _NONE
     return Adjustment(*factor_of(rules), given_tolerance(rules, dtypes))
 
 
@@ -152,7 +156,11 @@ def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -
 
 def in_order(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
     """Thresholds in catalogue order, custom metrics last by name."""
-    return tuple(sorted(thresholds, key=lambda t: (_PLACES.get(t.metric, len(_PLACES)), t.metric)))
+    return tuple(sorted(thresholds, key=_place))
+
+
+def _place(threshold: Threshold) -> tuple[int, str]:
+    return _PLACES.get(threshold[0]) or (len(_PLACES), threshold[0])
 
 
 def _sizes(metric: str) -> bool:

@@ -139,6 +139,7 @@ def scatter_words(elements: int) -> str:
     return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
 
 
+@functools.lru_cache(maxsize=1024)
 def coarser(golden_dtype: str, mine_dtype: str) -> FloatFormat:
     """The float format with the larger unit roundoff; an integer side counts as exact.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import SettingsError
 from ..vocabulary import number
@@ -25,8 +27,7 @@ COUNTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One threshold applied: `measured` must be at least (or at most) `allowed`.
 
     `measured` is `None` where the metric has no value for these tensors. An infinite `allowed` is a metric
@@ -43,18 +44,18 @@ class Check:
     @classmethod
     def of(cls, threshold: Threshold, measured: float | None) -> Check:
         """The check of a threshold."""
-        passed = threshold.allows(measured)
-        return cls(threshold.metric, measured, threshold.bound, threshold.at_least, threshold.reason, passed)
+        metric, bound, at_least, reason, _ = threshold
+        return cls(metric, measured, bound, at_least, reason, threshold.allows(measured))
 
     @property
     def off(self) -> bool:
         """Whether a rule switched the metric off."""
-        return math.isinf(self.allowed)
+        return isinf(self.allowed)
 
     @property
     def bound(self) -> str:
         """The bound as people write it: `>= 0.999`, or `off`."""
-        return "off" if self.off else f"{'>=' if self.at_least else '<='} {number(self.allowed)}"
+        return bound_of("", self.allowed, self.at_least)[1:]
 
     @property
     def excess(self) -> float:
@@ -63,14 +64,20 @@ class Check:
         For a metric that is best at 1 (cosine) the error is the root of the distance from 1, which grows
         like the relative distance does: 1 - cos(x) is x^2/2 for a small angle x.
         """
-        if self.measured is None or math.isnan(self.measured):
+        _, error, allowed, at_least, _, passed = self
+        if error is None or math.isnan(error):
             return math.inf
-        error, allowed = self.measured, self.allowed
-        if self.at_least:
+        if at_least:
             error, allowed = math.sqrt(max(0.0, 1.0 - error)), math.sqrt(max(0.0, 1.0 - allowed))
         if allowed <= 0.0:
-            return 0.0 if self.passed else math.inf
+            return 0.0 if passed else math.inf
         return max(0.0, error / allowed)
+
+
+@functools.lru_cache(maxsize=4096)  # most bounds of a dump follow from few T
+def bound_of(metric: str, allowed: float, at_least: bool) -> str:
+    """A bound on a metric as people write it: `cosine_similarity >= 0.999`."""
+    return f"{metric} off" if isinf(allowed) else f"{metric} {'>=' if at_least else '<='} {number(allowed)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +115,10 @@ def verdict_of(
     """
     if all(c.off for c in checks):
         raise SettingsError("no threshold applies to this pair, so nothing would be judged; bound a metric")
-    failing = sorted((c for c in checks if not c.passed), key=severity, reverse=True)
+    failing = sorted([c for c in checks if not c.passed], key=severity, reverse=True)
     if not failing:
-        return Judgement("pass", tuple(checks), _passed(checks))
+        checks = tuple(checks)
+        return Judgement("pass", checks, _passed(checks))
     sentence = _failed(failing[0], numel, elements) + _at(failing[0], places)
     if len(failing) > 1:
         others = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
@@ -155,11 +163,20 @@ def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
     return f"{c.metric} {c.measured:.3g} is {times} times the allowed {c.allowed:.3g}{where}"
 
 
-def _passed(checks: Sequence[Check]) -> str:
-    bounded = [c for c in checks if not c.off]
-    closest = max(bounded, key=lambda c: c.excess)
-    count = "the bound holds" if len(bounded) == 1 else f"all {len(bounded)} bounds hold"
-    if closest.excess == 0:
+def _passed(checks: tuple[Check, ...]) -> str:
+    bounded = sum(not isinf(c.allowed) for c in checks)
+    excess, closest = most_excess(checks)
+    count = "the bound holds" if bounded == 1 else f"all {bounded} bounds hold"
+    if closest is None or excess == 0:
         return count
     bound = f"{closest.allowed:.6g}" if closest.at_least else f"{closest.allowed:.3g}"
-    return f"{count}; closest is {closest.metric} at {100 * closest.excess:.3g} % of the allowed {bound}"
+    return f"{count}; closest is {closest.metric} at {100 * excess:.3g} % of the allowed {bound}"
+
+
+def most_excess(checks: tuple[Check, ...]) -> tuple[float, Check | None]:
+    """The largest excess of checks that are not off, and the first that has it; (0, `None`) of none."""
+    most, first = 0.0, None
+    for check in checks:
+        if not isinf(check.allowed) and ((own := check.excess) > most or first is None):
+            most, first = own, check
+    return most, first

@@ -53,7 +53,8 @@ def _fit(data_id: str) -> str:
 
 def _operator(path: str) -> str:
     """The operator directory of an ATB tensor file (`3_SelfAttentionOperation`), else the file's stem."""
-    parts = PurePath(path).parts
+    file = PurePath(path)
+    parts = file.parts
     if len(parts) > 2 and parts[-2] in ("after", "before"):
         return parts[-3]
-    return PurePath(path).stem
+    return file.stem

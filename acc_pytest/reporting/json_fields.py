@@ -7,8 +7,8 @@ A text that would read like one of these, where both may stand, gets an apostrop
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from .row import Scalar
@@ -122,15 +122,18 @@ Field = tuple[str, Any, Callable[[Any], Any], Callable[[object, str], Any]]
 
 
 def record_fields(kind: type, special: Mapping[str, tuple[Any, Any]]) -> tuple[Field, ...]:
-    """The fields of a dataclass; those that are not in `special` are texts."""
-    table = []
+    """The fields of a dataclass or a named tuple; those that are not in `special` are texts."""
+    return tuple((name, default, *special.get(name, (as_is, text))) for name, default in _neutral(kind))
+
+
+def _neutral(kind: type) -> Iterator[tuple[str, Any]]:
+    """The fields of `kind` by name, and their neutral values."""
+    if not is_dataclass(kind):
+        yield from ((name, kind._field_defaults.get(name, MISSING)) for name in kind._fields)  # type: ignore[attr-defined]
+        return
     for field in fields(kind):
-        default = field.default
-        if field.default_factory is not MISSING:
-            default = field.default_factory()
-        pack, unpack = special.get(field.name, (as_is, text))
-        table.append((field.name, default, pack, unpack))
-    return tuple(table)
+        made = field.default_factory
+        yield field.name, field.default if made is MISSING else made()
 
 
 def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from ..judging.verdict import Check
+from ..judging.verdict import Check, bound_of
 from ..tensors.stores.place import shown_at
 
 Scalar = Union[None, bool, int, float, str]
@@ -146,7 +146,7 @@ class Row:
     @property
     def thresholds(self) -> str:
         """The bounds in one text: `cosine_similarity >= 0.999; ...`."""
-        return "; ".join([f"{check.metric} {check.bound}" for check in self.checks])
+        return "; ".join([bound_of(metric, allowed, least) for metric, _, allowed, least, *_ in self.checks])
 
     @property
     def red(self) -> bool:
@@ -196,7 +196,9 @@ class Row:
 def place(ref: object) -> str:
     """Where a tensor lies, as a cell. A tensor of a GE record is `{file},{inputs|outputs},{number}`, which is
     how the old tool wrote it."""
-    text = _IN_RECORD.sub(r",\1,\2", str(ref))
+    text = str(ref)
+    if "puts/" in text:
+        text = _IN_RECORD.sub(r",\1,\2", text)
     path = getattr(ref, "path", text)
     shown = shown_at(path)
     return os.path.abspath(text) if shown == path else shown + text[len(path) :]

@@ -189,6 +189,7 @@ def by_atb_code(code: int) -> DType:
     return _BY_CODE.get(code) or DType(f"undefined({code})", "raw", 0, code)
 
 
+@functools.lru_cache(maxsize=1024)  # asked ten times for each pair
 def by_name(name: str) -> DType:
     """The type called `name` in torch (`torch.` allowed), ATB CSV files or safetensors, in any case.
 

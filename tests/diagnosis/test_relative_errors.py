@@ -26,7 +26,7 @@ def errors(*failed: str, dtype: str = "float32", rms: float = 2.0, **metrics: fl
             golden=RowSide(dtype=dtype),
             metrics={named.get(name, name): value for name, value in metrics.items()},
             statistics={"golden_rms": rms},
-            checks=tuple(replace(FAILED, metric=named.get(name, name)) for name in failed),
+            checks=tuple(FAILED._replace(metric=named.get(name, name)) for name in failed),
         )
     )
 

@@ -143,9 +143,9 @@ def test_tensors_of_other_tokens_are_not_judged() -> None:
 
 def test_what_a_gate_found_is_no_rounding() -> None:
     assert not may_accumulate(ROW)
-    gate = replace(ABOVE, metric="baseline.relative_l2")
+    gate = ABOVE._replace(metric="baseline.relative_l2")
     assert not may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, gate)))
-    assert may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, replace(gate, passed=True))))
+    assert may_accumulate(replace(ROW, verdict="fail", checks=(ABOVE, gate._replace(passed=True))))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ error here (docs/metrics.md), where the open standard divides by 1e-7.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...metrics.element_tolerance import EXACT as EQUAL
@@ -102,7 +101,7 @@ def _thresholds(
     silent = _silent(context, measurement, kind, dtype)
     if silent:
         derived = derived_thresholds(context, measurement, adjustment)
-        return tuple(replace(threshold, reason=f"{silent}; {threshold.reason}") for threshold in derived)
+        return tuple(threshold._replace(reason=f"{silent}; {threshold.reason}") for threshold in derived)
     bounds = (
         _by_class(context, operator, kind, dtype, adjustment) if kind else _open(dtype, context, adjustment)
     )

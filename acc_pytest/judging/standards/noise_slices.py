@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..slices import BESIDE_OTHERS, slice_thresholds
@@ -55,7 +54,7 @@ def slices_by_noise(
 def _with_bias(threshold: Threshold, context: JudgeContext) -> Threshold:
     own = context.noise_bias or 0.0
     reason = f"{threshold.reason}, + the noise run's {own:.2g}"
-    return replace(threshold, bound=threshold.bound + own, reason=reason)
+    return threshold._replace(bound=threshold.bound + own, reason=reason)
 
 
 def _measured(

@@ -74,7 +74,7 @@ def _thresholds(
         adjustment = _by_what_is_nearby(context, measurement, adjustment)
         why = context.noise_reason or "no noise run of this tensor"
         derived = derived_thresholds(context, measurement, adjustment)
-        return tuple(replace(threshold, reason=f"{why}; {threshold.reason}") for threshold in derived)
+        return tuple(threshold._replace(reason=f"{why}; {threshold.reason}") for threshold in derived)
     if is_exact(measurement):
         allowed = float(math.floor(RATIO * context.noise_mismatches))
         reason = f"{RATIO:g} times the {context.noise_mismatches} of the noise run"
