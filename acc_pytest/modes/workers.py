@@ -1,9 +1,10 @@
-"""How many xdist workers a run is worth: they take a second until they measure, and hand over each row."""
+"""How many xdist workers a run is worth: they take half a second to start, and hand over each row."""
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,8 +22,8 @@ BYTE = 0.25e-9
 """Seconds that a process takes for each byte of a pair."""
 SENT, TAKEN = 0.3e-3, 0.5e-3
 """Seconds that a worker takes to send what it found, and that the controller takes for it."""
-START = 1.3
-"""Seconds until workers measure, when this process could."""
+START, TORCH = 0.5, 0.9
+"""Seconds until workers measure, when this process could, and what importing torch adds to that."""
 LARGE = 2**22
 """Bytes of a pair of which several threads of one process take their share."""
 
@@ -63,7 +64,9 @@ def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], most: int) -> i
     had = os.environ.get("OMP_NUM_THREADS", "")
     threads = modes[0].settings.threads or (min(cores(), int(had) or 1) if had.isdigit() else cores())
     sizes = [bytes_of(test) for test in tests if test.compares]
-    return worth(sizes, max(each), number, cores(), threads)
+    # What mapping these dumps needed torch for, comparing them does as well.
+    start = START + TORCH if "torch" in sys.modules else START
+    return worth(sizes, max(each), number, cores(), threads, start)
 
 
 def _selected(config: pytest.Config, tests: Sequence[GeneratedTest]) -> Sequence[GeneratedTest]:
@@ -111,11 +114,11 @@ class FewerWorkers:
         return list(on_screen([self._line]))
 
 
-def worth(sizes: Iterable[int], each: float, most: int, cores: int, threads: int) -> int:
+def worth(sizes: Iterable[int], each: float, most: int, cores: int, threads: int, start: float) -> int:
     """How many workers, up to `most`, are done first with pairs of so many bytes; 0: this process is.
 
     A pair takes `each` seconds beside its bytes. This process has so many `threads` for large pairs, as
-    workers have together.
+    workers have together; these measure `start` seconds later.
     """
     sizes = list(sizes)
     work = sum(each + size * BYTE for size in sizes)
@@ -123,7 +126,7 @@ def worth(sizes: Iterable[int], each: float, most: int, cores: int, threads: int
     sent, taken = len(sizes) * SENT, len(sizes) * TAKEN
     seconds = {0: alone}
     for number in range(2, most + 1):
-        seconds[number] = START + max(taken, (work + sent) / number, (work + sent + taken) / cores)
+        seconds[number] = start + max(taken, (work + sent) / number, (work + sent + taken) / cores)
     return min(seconds, key=lambda number: (seconds[number], number))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from acc_pytest import threads as threads_of
 from acc_pytest.demo import DemoPaths
 from acc_pytest.modes import workers
 from acc_pytest.modes.comparison import PAIR, RECOMPUTED, ComparisonMode
-from acc_pytest.modes.workers import start_fewer, worth
+from acc_pytest.modes.workers import START, TORCH, start_fewer, worth
 from acc_pytest.run_state import AUTO
 from acc_pytest.settings import Settings
 
@@ -238,7 +239,7 @@ def test_threads_are_those_that_this_process_would_have(
     asked: list[int] = []
     monkeypatch.setattr(threads_of, "cores", lambda: 8)
 
-    def noting(sizes: list[int], each: float, most: int, cores: int, threads: int) -> int:
+    def noting(sizes: list[int], each: float, most: int, cores: int, threads: int, start: float) -> int:
         asked.append(threads)
         return most
 
@@ -279,7 +280,22 @@ SMALL, MIDDLE, HUGE = 2**14, 2**21, 2**30
 def test_auto_starts_as_many_workers_as_are_done_first(
     sizes: list[int], each: float, cores: int, threads: int, started: int
 ) -> None:
-    assert worth(sizes, each, cores, cores, threads) == started
+    assert worth(sizes, each, cores, cores, threads, START + TORCH) == started
+
+
+@pytest.mark.parametrize(("has_torch", "started"), [(True, 0), (False, 4)])
+def test_workers_that_need_no_torch_are_worth_it_sooner(
+    has_torch: bool, started: int, monkeypatch: pytest.MonkeyPatch, here: list[Any]
+) -> None:
+    """Of 1,800 pairs of 2 MB on eight cores."""
+    names = [f"t{number}" for number in range(1800)]
+    monkeypatch.setattr(workers, "bytes_of", lambda test: MIDDLE)
+    monkeypatch.setattr(threads_of, "cores", lambda: 8)
+    if not has_torch:
+        monkeypatch.delitem(sys.modules, "torch")
+    config = run_of(8)
+    start_fewer(config, [mode_of(*names, by_size=True)])
+    assert len(config.option.tx) == started
 
 
 def test_a_run_that_auto_leaves_to_one_process_looks_as_one(
