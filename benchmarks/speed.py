@@ -8,8 +8,9 @@
     small    2,000 pairs of 8,192 elements over bare pytest items of a process that has torch (the old tool
              took 1.5 times these), and what one more pair costs and keeps, as `small_pairs.py` measures it
     threads  16 pairs of 64 MB measured by one thread over by two
-    workers  1 GB of 8 MB tensors with -n 0 over -n 2, beside two workers that are insisted on; 2,000 small
-             pairs with -n 2 over -n 0; two tests of a demo with -n 8 over -n 0
+    workers  1 GB of 8 MB tensors, and 2,000 small pairs, with -n 2 over -n 0, beside two workers that are
+             insisted on; 16 GB of 8 MB tensors (each file 16 times) with -n 0 over -n 2; two tests of a demo
+             with -n 8 over -n 0
     idle     what the plugin adds to a run of pytest that asks for nothing of ours
 
 Bars of `large` and `dumps` are shares of what the old tool (`msit llm compare`) took for these, 22.2, 76.7,
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import os
 import platform
 import resource
@@ -229,13 +231,24 @@ def threads(bench: Bench) -> None:
     torch.set_num_threads(1)
 
 
+WAYS = {"-n 0": (), "-n 2": ("-n2",), "two workers": ("--tx=2*popen", "--dist=load")}
+TIMES = 16
+"""How often each pair of 8 MB is compared where it is to take long."""
+
+
 def workers(bench: Bench) -> None:
     """What processes gain where there is much to do, and cost where there is little."""
-    with bench.dump(int(bench.share * 128), 1 << 22) as sides:
-        ratio, beside = _of_workers(bench, ours(*sides, "--acc-threads=1"))
-        bench.row("8 MB tensors: -n 0 / -n 2, time passed", ratio, "x", 1.7, least=True, beside=beside)
+    with bench.dump(count := int(bench.share * 128), 1 << 22) as sides:
+        ratio, beside = _of_workers(bench, ours(*sides, "--acc-threads=1"), WAYS)
+        bench.row(f"{count} x 8 MB: -n 2 / -n 0, time passed", 1 / ratio, "x", 1.1, beside=beside)
+        many = [*PYTEST, f"--acc-golden={_again_and_again(sides, count)}", "--acc-output=out"]
+        twice = Bench(bench.share, min(2, bench.repeat), bench.home, bench.missed)
+        ways = {name: WAYS[name] for name in ("-n 0", "-n 2")}
+        ratio, beside = _of_workers(twice, [*many, "--acc-threads=1"], ways)
+        what = f"{TIMES * count} x 8 MB: -n 0 / -n 2, time passed"
+        bench.row(what, ratio, "x", 1.7, least=True, beside=beside)
     small = make_dump(bench.home / "handed_over", count := int(bench.share * 2000), 8192)
-    ratio, beside = _of_workers(bench, [*PYTEST, f"--acc-golden={small}", "--acc-output=out"])
+    ratio, beside = _of_workers(bench, [*PYTEST, f"--acc-golden={small}", "--acc-output=out"], WAYS)
     bench.row(f"{count} small pairs: -n 2 / -n 0, time passed", 1 / ratio, "x", 1.1, beside=beside)
     demo = bench.home / "demo"
     cost_of(
@@ -247,9 +260,18 @@ def workers(bench: Bench) -> None:
     bench.row("two tests: -n 8 / -n 0", found["-n 8"].cpu / found["-n 0"].cpu, "x", 1.1, beside=beside)
 
 
-def _of_workers(bench: Bench, run: list[str]) -> tuple[float, str]:
-    """The time of `-n 0` over that of `-n 2`, and the seconds of both and of two workers all the same."""
-    ways = {"-n 0": (), "-n 2": ("-n2",), "two workers": ("--tx=2*popen", "--dist=load")}
+def _again_and_again(sides: tuple[Path, Path], count: int) -> Path:
+    """A manual dump that compares each pair of files so many `TIMES`."""
+    metadata = sides[0].parent / "msit_dump_20261101_000000" / "1_-1" / "golden_tensor" / "metadata.json"
+    metadata.parent.mkdir(parents=True, exist_ok=True)
+    files = [[str(side / f"t{number}.npy") for side in sides] for number in range(count)]
+    pairs = {str(number): {"0": files[number % count]} for number in range(TIMES * count)}
+    metadata.write_text(json.dumps(pairs), encoding="utf-8")
+    return metadata.parents[2]
+
+
+def _of_workers(bench: Bench, run: list[str], ways: Mapping[str, Sequence[str]]) -> tuple[float, str]:
+    """The time of `-n 0` over that of `-n 2`, and the seconds of each way."""
     found = bench.fewest({name: [*run, *words] for name, words in ways.items()})
     seconds = ", ".join(f"{name} {cost.wall:.1f} s" for name, cost in found.items())
     beside = f"{seconds}; {cores()} cores, load {os.getloadavg()[0]:.1f}"
