@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from ..dumps.base import Dump, Rank, Slot, Step
 from ..errors import AccError, MappingError
 from ..judging.tolerance import tolerance
-from ..lazy_torch import torch
 from ..mapping.op_mapping_file import Endpoint, read_op_mapping_file
 from ..mapping.pair import Pair, Plan
 from ..mapping.reconcile import open_pair

@@ -13,8 +13,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import torch
+
 from ..errors import AccError
-from ..lazy_torch import torch
 from ..mapping.choices_above import ChoicesAbove, is_choice
 from ..mapping.pair import Plan
 from ..mapping.reconcile import Comparison, open_pair

@@ -8,9 +8,10 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from ..dumps.base import StepLabel
 from ..errors import AccError
-from ..lazy_torch import torch
 from ..mapping.choices_above import ChoicesAbove, ReachingChoices
 from ..mapping.pair import Pair, Plan
 from ..mapping.reconcile import open_pair

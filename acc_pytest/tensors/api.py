@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..errors import AccError
-from ..lazy_torch import torch
 from .dtypes import layout_code
 from .ref import TensorRef
 from .whole_file import whole_file

@@ -16,8 +16,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-
-from ..lazy_torch import torch
+import torch
 
 WIDTH = 8
 """Numbers that a row becomes."""
