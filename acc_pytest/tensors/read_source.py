@@ -1,9 +1,9 @@
 """Sources over files: tensors that lie there as they are, read past any mapping into memory that is there.
 
 To touch a mapped page that its file has lost ends the process (SIGBUS); to read it is an error with a name.
-Threads that touch pages of one process for the first time may wait for each other. Which costs less depends on
-the system: for two elements of float16 0.1 ns to read and 0.3 ns to map (AMD EPYC), 0.5 and 0.1 to 0.2 ns (Intel
-Xeon, Linux 6.18).
+Threads that touch pages of one process for the first time may wait for each other. Which costs less depends
+on the system: for two elements of float16 0.1 ns to read and 0.3 ns to map (AMD EPYC), 0.5 ns and 0.1 to 0.2
+(Intel Xeon, Linux 6.18).
 """
 
 from __future__ import annotations
