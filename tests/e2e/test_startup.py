@@ -92,8 +92,11 @@ def noted(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.skipif(chosen() is None, reason="the kernel in Python measures with torch")
-@pytest.mark.parametrize("words", [(), TWO_WORKERS], ids=["one process", "two workers"])
-@pytest.mark.parametrize(("dtype", "has_torch"), [("float16", "False"), ("int64", "True")])
+@pytest.mark.parametrize(
+    ("dtype", "has_torch", "words"),
+    [("float16", "False", ()), ("float16", "False", TWO_WORKERS), ("int64", "True", ())],
+    ids=["one process", "two workers", "integers"],
+)
 def test_floats_that_lie_in_their_files_as_they_are_read_are_compared_without_torch(
     dtype: str, has_torch: str, words: tuple[str, ...], pytester: pytest.Pytester
 ) -> None:
