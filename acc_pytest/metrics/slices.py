@@ -31,8 +31,8 @@ MOST = 1 << 22
 """Rows, and channels, of which sums are kept: three float64 of each."""
 RANKED = 4096
 """Rows, and channels, of which quantiles are taken: of more, as many at even distances."""
-_SORTED = 256
-"""So many are sorted sooner than parted."""
+_SORTED = 256 if np.__version__.startswith("1.") else RANKED
+"""So many are sorted sooner than parted: by NumPy 2, which sorts with vectors, all that are ranked."""
 BULK = 4.0
 """Channels of up to this many times the median norm are the bulk."""
 _NORMAL_QUARTILES = 1.349
