@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .python_blocks import PythonBlocks
 
 BLOCK = 128 * 1024
-"""Most elements per block of the kernel in Python: eight float32 buffers of this size stay near the core."""
+"""Most elements per block of the kernel in Python: four float32 buffers of this size stay near the core."""
 BLOCKS = 8
 """Blocks in a stretch: what the native kernel takes at once, and one thread."""
 
