@@ -54,6 +54,8 @@ class Accumulation:
         self._state_of = state
         self._experts = ExpertCalls(plan)
         self._sound: dict[int, bool] = {}
+        self._clean: frozenset[int] = frozenset()
+        self._clean_to = -1
 
     def state(self, number: int) -> PairState | None:
         """How a pair stands; one whose error is accumulated rounding does not fail."""
@@ -76,16 +78,33 @@ class Accumulation:
     def _is_sound(self, number: int) -> bool:
         if number in self._sound or not self._plan.parents:
             return self._sound.get(number, False)
+        self._take_over(number)
+        if number not in self._sound and not self._is_right(number):
+            self._decide(number, False)
+        for each in self._not_known(number) if number not in self._sound else ():
+            above = all(self._sound.get(one, False) for one in self._above(each))
+            self._decide(each, above and self._is_right(each))
+        return self._sound[number]
+
+    def _take_over(self, number: int) -> None:
+        """What is known to be unsound makes unsound what is computed from it, down to a pair.
+
+        Each pair of a long chain may be asked for, the last one first: what was looked through is remembered
+        as long as no pair above it has turned out to be unsound since.
+        """
+        if number in self._clean and number <= self._clean_to:
+            return
         order = self._not_known(number)
         for each in order:
             if any(self._sound.get(one) is False for one in self._above(each)):
-                self._sound[each] = False
-        if number not in self._sound and not self._is_right(number):
-            self._sound[number] = False
-        for each in order if number not in self._sound else ():
-            above = all(self._sound.get(one, False) for one in self._above(each))
-            self._sound[each] = above and self._is_right(each)
-        return self._sound[number]
+                self._decide(each, False)
+        if number not in self._sound:
+            self._clean, self._clean_to = frozenset(order), number
+
+    def _decide(self, number: int, sound: bool) -> None:
+        self._sound[number] = sound
+        if not sound:
+            self._clean_to = min(self._clean_to, number)  # a pair comes after all that it is computed from
 
     def _not_known(self, number: int) -> list[int]:
         """A pair and those above it of which it is not known whether they are sound. A pair comes after all

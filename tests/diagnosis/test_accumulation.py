@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
@@ -229,3 +230,26 @@ def test_other_rows_below_a_tie_do_not_hide_what_is_above_a_failure(chosen: Plan
         beyond = frozenset({2}) if fails else frozenset()
         states[2] = replace(states[2], relative=replace(rows, beyond=beyond))
         assert Accumulation(chosen, states.__getitem__, right, right).explains(states[3]) is not fails
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_in_whatever_order_pairs_are_asked_for_all_above_has_to_be_right(seed: int) -> None:
+    """Of operators of ATB, all beyond their bounds."""
+    rng = random.Random(seed)
+    count = rng.randint(1, 40)
+    parents = [sorted(rng.sample(range(number), min(number, rng.randint(0, 2)))) for number in range(count)]
+    right = [rng.random() < 0.85 for _ in range(count)]
+    plan = replace(plan_of(parents), mine_kind="atb")
+    states = [state(number, "", failing=True) for number in range(count)]
+
+    def outcome(number: int) -> Recomputation:
+        return Recomputation("right" if right[number] else "wrong")
+
+    expected: list[bool] = []
+    for number, above in enumerate(parents):
+        expected.append(right[number] and all(expected[one] for one in above))
+    for _ in range(5):
+        asked = rng.sample(range(count), count)
+        accumulation = Accumulation(plan, states.__getitem__, outcome, outcome)
+        found = {number: accumulation.explains(states[number]) for number in asked}
+        assert found == dict(enumerate(expected))
