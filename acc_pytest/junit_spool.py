@@ -75,7 +75,7 @@ class JunitSpool:
         last = getattr(report, LAST, False)
         if last:
             ended = copy.copy(report)
-            ended.when, ended.duration = "teardown", 0.0
+            ended.when, ended.duration, ended.outcome = "teardown", 0.0, "passed"
             self._report.pytest_runtest_logreport(ended)
         if not self._keeps_properties and not report.failed:
             report.user_properties = []  # the terminal keeps reports

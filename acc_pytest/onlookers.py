@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-KNOWN = ("_pytest.", "acc_pytest.", "xdist.", "__channelexec__", "_hypothesis_pytestplugin")
-"""Modules of plugins that neither log nor print around a test, and do with its report what pytest says. What
-xdist runs in its workers has a name that execnet gives it (`__channelexec__`)."""
+XDIST = ("xdist.", "__channelexec__")
+"""Modules of xdist. What it runs in its workers has a name that execnet gives it."""
+KNOWN = ("_pytest.", "acc_pytest.", *XDIST, "_hypothesis_pytestplugin")
+"""Modules of plugins that neither log nor print around a test, and do with its report what pytest says."""
 READERS = (
     *("pytest_runtest_makereport", "pytest_runtest_logreport", "pytest_report_to_serializable"),
     *("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure"),
@@ -37,6 +38,20 @@ def runs_tests_otherwise(hooks: Any) -> bool:
 KEPT = pytest.StashKey[bool]()
 
 
+WATCHED = "acc_watched"
+"""Key in xdist's `workerinput`: whether the controller has somebody who reads reports (`is_read`)."""
+
+
+def is_read(config: pytest.Config, hooks: Any) -> bool:
+    """Whether a plugin of the user's reads reports, here or in the controller of this worker."""
+    return strange(hooks, *READERS) or watched(config)
+
+
+def watched(config: pytest.Config) -> bool:
+    """Whether this is a worker, and a plugin that may be only in its controller reads reports."""
+    return bool(getattr(config, "workerinput", {}).get(WATCHED, False))
+
+
 def want_properties(config: pytest.Config) -> bool:
     """Whether somebody may read the properties of tests: the JUnit file of pytest, or a plugin of the user's.
 
@@ -44,8 +59,13 @@ def want_properties(config: pytest.Config) -> bool:
     """
     if KEPT not in config.stash:
         asked = bool(config.getoption("xmlpath", None))
-        config.stash[KEPT] = asked or strange(config.hook, *READERS)
+        config.stash[KEPT] = asked or is_read(config, config.hook)
     return config.stash[KEPT]
+
+
+def of_xdist(hooks: Any, name: str) -> list[object]:
+    """The plugins of xdist that implement a hook."""
+    return [one.plugin for one in implementations(hooks, name) if _module(one).startswith(XDIST)]
 
 
 def _module(implementation: Any) -> str:

@@ -1,14 +1,12 @@
 """Record, then assert: a row is on its way to the reports before its test is allowed to fail.
 
 Where the tests run in the process that writes the reports, rows go there at once. An xdist worker
-sends them inside the report of the test's call.
+sends them inside the report of the test's call (`worker_reports`).
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -29,12 +27,8 @@ BESIDE = len("E       ")
 REASON = 2000
 """Characters of why a test is skipped or may fail: names in it come from files."""
 
-ATTRIBUTE = "acc_rows"
-"""Attribute of a test report that carries rows from a worker to the controller, pickled: execnet would send
-neither all integers nor names that are not UTF-8."""
-
 LAST = "acc_last"
-"""Attribute of the report of a call: true where none of its teardown follows, which has passed."""
+"""Attribute of the report of a call: true where no other is made of the test, whose teardown has passed."""
 
 
 class ComparisonFailed(AssertionError):
@@ -98,29 +92,3 @@ def _hand_over(item: pytest.Item, row: Row) -> None:
         item.stash[ROWS] = earlier + 1
         item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
     item.config.stash[SINK](row)
-
-
-class WorkerRows:
-    """The sink of an xdist worker: keeps the rows of the running test for the report of its call."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._rows: list[Row] = []
-        config.stash[SINK] = self._rows.append
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put the rows into the report, which travels to the controller."""
-        report = yield
-        if call.when == "call" and self._rows:
-            setattr(report, ATTRIBUTE, pickle.dumps(self._rows))
-            self._rows.clear()
-        return report
-
-
-def rows_of(report: Any) -> list[Row]:
-    """The rows that arrived with a report, taken out of it: pytest keeps reports until the end."""
-    packed = report.__dict__.pop(ATTRIBUTE, None)
-    # Our own bytes from our own worker, never a file.
-    return [] if packed is None else pickle.loads(packed)  # noqa: S301

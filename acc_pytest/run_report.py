@@ -14,7 +14,7 @@ import pytest
 from .diagnosis.outcome import result_of
 from .errors import AccError
 from .guard import guarded
-from .recording import SINK, rows_of
+from .recording import SINK
 from .reporting.failure_text import RERUN, FailureText
 from .reporting.numbers import briefly
 from .reporting.printable import message
@@ -25,6 +25,7 @@ from .reporting.wrapping import near, on_screen, terminal_width
 from .session import door
 from .short_summary import make_fit
 from .tensors.ref import forget_headers
+from .worker_reports import rows_of
 
 if TYPE_CHECKING:
     from .modes.mode import GeneratedTest

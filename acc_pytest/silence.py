@@ -35,7 +35,7 @@ _WIDTH = 200
 
 @dataclass(slots=True)
 class Heard:
-    """What was last heard of one worker. `process` is 0 where it runs on another machine.
+    """What was last heard of one worker, and of which test. `process` is 0 where it runs on another machine.
 
     `begun`: it has collected, and may be running tests; `busy`: it is expected to say something.
     """
@@ -44,6 +44,7 @@ class Heard:
     process: int
     when: float
     what: str = "since it was started"
+    test: str = ""
     begun: bool = False
     busy: bool = True
     told: bool = False
@@ -98,6 +99,18 @@ class Silence:
         """A worker has ended, and nothing more is expected of it."""
         self._workers.pop(node.gateway.id, None)
 
+    def listen(self, dsession: Any) -> None:
+        """Hear where a worker begins a test. (The hook that xdist calls then does not say which worker.)"""
+        logstart = getattr(dsession, "worker_logstart", None)
+        if logstart is None:
+            return
+
+        def worker_logstart(node: Any, nodeid: str, **more: Any) -> None:
+            self._hear(node, "at", nodeid, busy=True)
+            logstart(node=node, nodeid=nodeid, **more)
+
+        dsession.worker_logstart = worker_logstart
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """A worker has done the setup, the call or the teardown of a test."""
@@ -105,8 +118,7 @@ class Silence:
         if node is None:
             return
         ended = report.when == "teardown" or getattr(report, LAST, False)
-        name = printable(report.nodeid, _WIDTH)
-        self._hear(node, f"after {name}" if ended else f"at {name}", busy=not ended)
+        self._hear(node, "after" if ended else "at", report.nodeid, busy=not ended)
 
     @pytest.hookimpl
     def pytest_keyboard_interrupt(self) -> None:
@@ -133,13 +145,14 @@ class Silence:
             self._ended.set()
             thread.join(2 * PAUSE)
 
-    def _hear(self, node: Any, what: str, *, busy: bool) -> None:
+    def _hear(self, node: Any, what: str, test: str = "", *, busy: bool) -> None:
         heard = self._workers.get(node.gateway.id)
         if heard is None:
             return
         if heard.told:
             heard.patience *= 2
-        heard.when, heard.what, heard.busy, heard.told = time.monotonic(), what, busy, False
+        heard.when, heard.what, heard.test = time.monotonic(), what, test
+        heard.busy, heard.told = busy, False
         heard.begun = heard.begun or not busy
 
     def _watch(self) -> None:
@@ -162,10 +175,11 @@ class Silence:
 
 def _line(heard: Heard, seconds: float, stopped: bool) -> str:
     worker = f"acc: worker {heard.worker}{f' (process {heard.process})' if heard.process else ''}"
+    where = f"{heard.what} {printable(heard.test, _WIDTH)}".rstrip()
     if not stopped:
-        return f"{worker} has not answered for {seconds:.0f} s, {heard.what}; the run waits for it"
+        return f"{worker} has not answered for {seconds:.0f} s, {where}; the run waits for it"
     return (
-        f"{worker} is stopped, {heard.what}; the run waits for it: "
+        f"{worker} is stopped, {where}; the run waits for it: "
         f"kill -CONT {heard.process} lets it go on, kill -KILL {heard.process} gives it up"
     )
 

@@ -4,12 +4,13 @@
     python benchmarks/real_networks.py --quick
     python benchmarks/real_networks.py --only clean --style peaked --model llama -v
     python benchmarks/real_networks.py --samples FILE.jsonl
+    python benchmarks/real_networks.py --device cuda --only clean
 
 Golden are networks of transformers in float32, mine the same weights (which both dtypes hold exactly) in
-bfloat16 and float16, with another way to compute attention where there is one. Weights have the styles of
-trained ones: outlier channels, large norm gains, peaked attention, massive tokens. Both are real dumps on
-disk, and go through plan, comparison and diagnosis as in a session of pytest, in several ways: two dumps
-alone, with golden's noise profile, and with replay.
+bfloat16 and float16, with another way to compute attention where there is one, on `--device`. Weights have
+the styles of trained ones: outlier channels, large norm gains, peaked attention, massive tokens. Both are
+real dumps on disk, and go through plan, comparison and diagnosis as in a session of pytest, in several ways:
+two dumps alone, with golden's noise profile, and with replay.
 
 A clean run must be green. One is ill-conditioned where right rounding alone moves the logits by more than
 5 %, which is measured; these are a row of their own.
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from detecting.report import Report
 from realistic import atb_runs, bars, fault_grid, grid, runs
 from realistic.architectures import ARCHITECTURES
-from realistic.networks import OWN
+from realistic.networks import DEVICE, OWN
 from realistic.outcome import Outcome
 from realistic.report import clean_table, kind_table, size_table
 from realistic.runs import Batch
@@ -74,6 +75,7 @@ QUICK = Amounts(2, (6, 6), (1, 2), 3, grid.QUICK)
 @one_thread()
 def main() -> int:
     given = _arguments()
+    os.environ[DEVICE] = given.device
     if given.own:
         os.environ[OWN] = "1"
     report = Report(given.markdown)
@@ -111,6 +113,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--style", nargs="+", default=(), choices=STYLES, help="of weights (default: all)")
     parser.add_argument("--model", nargs="+", default=(), choices=ARCHITECTURES, help="(default: all)")
     parser.add_argument("--own", action="store_true", help="networks are somebody's own, and traced")
+    parser.add_argument("--device", default="cpu", help="that mine runs on, such as cuda (default: cpu)")
     parser.add_argument("--way", nargs="+", default=WAYS, choices=WAYS, help="to judge (default: all)")
     parser.add_argument("--samples", default="", metavar="FILE", help="what was measured, as lines of JSON")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the tables there as well")

@@ -44,6 +44,24 @@ def test_a_worker_at_a_test_is_told_of_once(silence: Silence) -> None:
     assert list(silence.look(100 + 10 * LONG)) == []
 
 
+def test_where_a_test_begins_is_heard_of_xdist(silence: Silence) -> None:
+    """A test that passes sends no report of its setup."""
+    worker, begun = node("gw1"), []
+    dsession = Some(worker_logstart=lambda **given: begun.append(given))
+    silence.listen(dsession)
+    silence.pytest_xdist_newgateway(worker.gateway)
+    dsession.worker_logstart(node=worker, nodeid="d::a\nb", location=("d", 0, "a"))
+    assert begun == [{"node": worker, "nodeid": "d::a\nb", "location": ("d", 0, "a")}]
+    (line,) = silence.look(100 + LONG)
+    assert line == r"acc: worker gw1 has not answered for 61 s, at d::a\nb; the run waits for it"
+
+
+def test_an_xdist_that_says_it_otherwise_is_left_alone(silence: Silence) -> None:
+    dsession = Some()
+    silence.listen(dsession)
+    assert vars(dsession) == {}
+
+
 def test_who_answers_after_all_has_long_tests_and_gets_more_time(silence: Silence) -> None:
     worker = node("gw1")
     silence.pytest_xdist_newgateway(worker.gateway)

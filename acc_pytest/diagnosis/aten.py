@@ -252,7 +252,11 @@ def _described(value: Any) -> Any:
 
 
 def _wide(values: Sequence[Any]) -> list[Any]:
-    return _changed(values, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+    def wide(tensor: torch.Tensor) -> torch.Tensor:
+        fractional = tensor.is_floating_point() or tensor.is_complex()
+        return tensor.to(torch.promote_types(tensor.dtype, torch.float64)) if fractional else tensor
+
+    return _changed(values, wide)
 
 
 def _changed(values: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:

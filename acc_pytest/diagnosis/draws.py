@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from .complex_values import in_reals
 from .measured_bound import Twice, held
 from .recomputation import Recomputation
 
@@ -32,7 +33,8 @@ def noisier(twice: Twice, other: torch.Tensor | None) -> Twice:
     """The same with the `other` rounded computation where that is further off."""
     if other is None or other.shape != twice.fine.shape:
         return twice
-    off, before = (float((one.double() - twice.fine.double()).norm()) for one in (other, twice.rounded))
+    fine = in_reals(twice.fine).double()
+    off, before = (float((in_reals(one).double() - fine).norm()) for one in (other, twice.rounded))
     return replace(twice, rounded=other) if off > before else twice
 
 

@@ -18,6 +18,8 @@ The same holds for every row (the last dimension), so that a row of large values
 with 4 for 2, because the worst of many rows is looked at, and against the largest share of noise of any row.
 Rows that weigh alike, and what is too large or small as a whole, are bounded too (`row_bounds`).
 
+Of complex results the real and the imaginary parts are judged together, as numbers of one row.
+
 Float32 is computed in float64, but modules may cast to float32 on the way; so there the bound is never below
 that of `one_operator`.
 """
@@ -35,6 +37,7 @@ from ..errors import OperatorError
 from ..ge_operators import Unrounded
 from ..judging.tolerance import scatter_of, scatter_words
 from ..tensors.dtypes import FloatFormat, by_torch
+from .complex_values import in_reals, twice_each, unrounded_in_reals
 from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_operator_tolerance
 from .recomputation import Recomputation
 from .row_bounds import RATIO, RowErrors, fewest_samples, with_bias, with_part_bias, with_typical
@@ -76,12 +79,14 @@ def agrees_as_measured(
 
     What is moved, chosen or counted, and what may be one of several, is judged as `one_operator` does.
     """
+    if expected.value.is_complex() and mine.is_complex():
+        expected, mine = unrounded_in_reals(expected), in_reals(mine)
     fine = expected.value
     floats = fine.is_floating_point() and mine.is_floating_point()
     if not floats or expected.moved or expected.others or expected.image or fine.numel() != mine.numel():
         return agrees(expected, mine)
     try:
-        second = rounded()
+        second = in_reals(rounded())
     except OperatorError as error:
         return _by_one(agrees(expected, mine), str(error))
     sizes = None if expected.magnitude is None else expected.magnitude().double().expand_as(fine)
@@ -93,6 +98,8 @@ def agrees_as_measured(
 
 def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` is what the operator makes, but for its rounding."""
+    if twice.fine.is_complex() and mine.is_complex():
+        twice, mine = _in_reals(twice), in_reals(mine)
     fine, rounded = twice.fine, twice.rounded
     if fine.numel() != mine.numel() or rounded.numel() != mine.numel():
         return Recomputation(why=SIZE)
@@ -109,6 +116,17 @@ def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
     if tried.other_overflows:
         return _by_one(judged(exact, mine, twice.terms), "the other overflows")
     return tried.outcome()
+
+
+def _in_reals(twice: Twice) -> Twice:
+    return replace(
+        twice,
+        fine=in_reals(twice.fine),
+        rounded=in_reals(twice.rounded),
+        sizes=None if twice.sizes is None else twice_each(twice.sizes),
+        in_two=None if twice.in_two is None else in_reals(twice.in_two),
+        draws=tuple(map(in_reals, twice.draws)),
+    )
 
 
 def _by_one(outcome: Recomputation, why: str) -> Recomputation:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ..run_state import REPORTS, is_open
+from ..worker_reports import ROWS, unpack
 
 
 class LateRows:
@@ -16,9 +17,14 @@ class LateRows:
         self._config = config
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_report_from_serializable(self, data: dict[str, Any]) -> None:
+        """Unpack a report with rows."""
+        unpack(data)
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Before others see the report: our reports take the rows out of it."""
-        if not hasattr(report, "acc_rows") or is_open(self._config):
+        if not hasattr(report, ROWS) or is_open(self._config):
             return
         from .opening import run_of
 

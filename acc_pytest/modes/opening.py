@@ -15,12 +15,12 @@ from ..guard import show_tracebacks
 from ..ids import select_named
 from ..installed import check_numpy
 from ..junit_spool import JunitSpool, junit_report
-from ..recording import WorkerRows
 from ..run_report import RunReport
 from ..run_state import REPORTS
 from ..session import door, let_any_name_pass, noting_interrupts
 from ..tensors.whole_file import make_directory
 from ..views import open_views
+from ..worker_reports import ReportsOfWorkers, WorkerReports
 from .comparison import ComparisonMode
 from .fuzz import FuzzMode
 from .generated import collectors_of
@@ -59,7 +59,7 @@ def open_run(config: pytest.Config) -> None:
         run = config.stash[RUN] = received(config) if sent else _opened(config, given)
         _choose(config, run.modes)
         start_fewer(config, run.modes)
-        reports = WorkerRows(config) if in_worker else RunReport(config, run, _views(run, given))
+        reports = WorkerReports(config) if in_worker else RunReport(config, run, _views(run, given))
         for name, plugin in _plugins(config, run, reports):
             config.pluginmanager.register(plugin, name)
     if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
@@ -143,6 +143,9 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if (left_out := left_out_of(config)) is not None:
         yield LEFT_OUT, left_out
     yield REPORTS, reports
+    has_workers = config.pluginmanager.hasplugin("dsession")
+    if has_workers:
+        yield "acc_workers", ReportsOfWorkers(config)
     if not run.modes:
         return
     yield "acc_start_directory", StartDirectory()
@@ -157,10 +160,12 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     noun = next((mode.noun for mode in run.modes if mode.noun), "")
     if noun and not in_worker and on_nodes is None:  # nodes have lines of their own
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))
-    if config.pluginmanager.hasplugin("dsession"):
+    if has_workers:
         from ..silence import Silence
 
-        yield "acc_silence", Silence(config)
+        silence = Silence(config)
+        silence.listen(config.pluginmanager.get_plugin("dsession"))
+        yield "acc_silence", silence
 
 
 class StartDirectory:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from ..junit_spool import is_known
-from ..onlookers import READERS, implementations, runs_tests_otherwise, strange
+from ..onlookers import implementations, is_read, of_xdist, runs_tests_otherwise, strange, watched
 from ..recording import LAST
 from .generated import GeneratedItem
 from .run import RUN
@@ -57,11 +57,9 @@ class RuntestProtocol:
         if hooks is None or not hooks.reports_once:
             return None
         _begin(item)
-        forgets = not hooks.keeps_properties
-        _run(item, nextitem, in_worker=hooks.in_worker, forgets=forgets)
-        if forgets:
+        _run(item, nextitem, hooks)
+        if not hooks.keeps_properties:
             _forget(item)
-        _end(item)
         return True
 
     def _hooks_of(self, item: GeneratedItem) -> PhaseHooks | None:
@@ -88,31 +86,40 @@ def _forget(item: pytest.Item) -> None:
     item.stash = item._store = pytest.Stash()  # two names, until pytest drops the second
 
 
-def _run(item: pytest.Item, nextitem: pytest.Item, *, in_worker: bool, forgets: bool) -> None:
-    """Set up, run and tear down a test. One that passes has one report, that of its call; others have all.
+def _run(item: pytest.Item, nextitem: pytest.Item, hooks: PhaseHooks) -> None:
+    """Set up, run and tear down a test. One that does not fail has one report, that of its call.
 
-    A report of each phase would be a third of what pytest does for a test, and pytest keeps them all. A
-    worker reports each setup, so that the controller knows where it is.
+    A report of each phase would be a third of what pytest does for a test, and pytest keeps them all.
     """
     setup = _phase(item, "setup")
-    if in_worker or setup.excinfo is not None:
+    if setup.excinfo is not None:
         _report(item, setup)
-    if setup.excinfo is None:
+    else:
         call = _phase(item, "call")
         report = item.ihook.pytest_runtest_makereport(item=item, call=call)
-        if report.passed:
-            teardown = _teardown(item, nextitem)
-            setattr(report, LAST, teardown.excinfo is None)
-            item.ihook.pytest_runtest_logreport(report=report)
-            if forgets:
-                report.keywords = _NO_KEYWORDS  # the terminal keeps reports, and reads other things of them
-            if teardown.excinfo is not None:
-                _report(item, teardown)
+        if not report.failed:
+            _report_once(item, report, _teardown(item, nextitem), hooks)
             return
-        if not in_worker:
-            _report(item, setup)
+        _report(item, setup)
         _log(item, call, report)
     _report(item, _teardown(item, nextitem))
+    _end(item)
+
+
+def _report_once(
+    item: pytest.Item, report: pytest.TestReport, teardown: pytest.CallInfo[None], hooks: PhaseHooks
+) -> None:
+    """Report the call of a test that does not fail, and its teardown only where that does."""
+    if not hooks.keeps_properties:
+        report.keywords = _NO_KEYWORDS  # the terminal keeps reports, and reads other things of them
+    if teardown.excinfo is None:
+        setattr(report, LAST, True)
+        item.ihook.pytest_runtest_logreport(report=report)
+        hooks.end_here(nodeid=item.nodeid, location=item.location)
+        return
+    item.ihook.pytest_runtest_logreport(report=report)
+    _report(item, teardown)
+    _end(item)
 
 
 def _teardown(item: pytest.Item, nextitem: pytest.Item) -> pytest.CallInfo[None]:
@@ -141,7 +148,8 @@ def _log(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRepo
 class PhaseHooks:
     """The hooks of a directory, those of phases without the plugins that capture what nobody writes there.
 
-    `reports_once`: nobody asks for the report of a setup or teardown that passes.
+    `reports_once`: nobody asks for the report of a setup or teardown that passes. `end_here` ends a test for
+    all but xdist, whose controller knows it by the only report (`ReportsOfWorkers`).
 
     Before each phase pytest puts two handlers on every logger that does not propagate, of which torch has
     forty, and takes them off afterwards: that is as much as all else it does for a test.
@@ -150,18 +158,18 @@ class PhaseHooks:
     def __init__(self, config: pytest.Config, hooks: Any) -> None:
         self._hooks = hooks
         self.reports_once = _reports_once(config, hooks)
-        self.keeps_properties = strange(hooks, *READERS)
-        self.in_worker = hasattr(config, "workerinput")
+        self.keeps_properties = is_read(config, hooks)
         manager = config.pluginmanager
+        logging, capture = manager.get_plugin(LOGGING), manager.get_plugin(CAPTURE)
 
-        def without(name: str, *left_out: str) -> Callable[..., Any]:
-            here = {id(one.plugin) for one in implementations(hooks, name)}
-            here -= {id(manager.get_plugin(plugin)) for plugin in left_out}
+        def without(name: str, *left_out: object) -> Callable[..., Any]:
+            here = {id(one.plugin) for one in implementations(hooks, name)}.difference(map(id, left_out))
             return manager.subset_hook_caller(name, [p for p in manager.get_plugins() if id(p) not in here])
 
-        self.pytest_runtest_setup = without("pytest_runtest_setup", LOGGING, CAPTURE)
-        self.pytest_runtest_call = without("pytest_runtest_call", LOGGING)
-        self.pytest_runtest_teardown = without("pytest_runtest_teardown", LOGGING, CAPTURE)
+        self.pytest_runtest_setup = without("pytest_runtest_setup", logging, capture)
+        self.pytest_runtest_call = without("pytest_runtest_call", logging)
+        self.pytest_runtest_teardown = without("pytest_runtest_teardown", logging, capture)
+        self.end_here = without("pytest_runtest_logfinish", *of_xdist(hooks, "pytest_runtest_logfinish"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)
@@ -184,8 +192,8 @@ def _is_silent(config: pytest.Config, hooks: Any) -> bool:
 
 
 def _reports_once(config: pytest.Config, hooks: Any) -> bool:
-    """Whether one report is enough of a test that passes."""
-    if strange(hooks, *REPORTS) or runs_tests_otherwise(hooks):
+    """Whether one report is enough of a test that does not fail."""
+    if strange(hooks, *REPORTS) or watched(config) or runs_tests_otherwise(hooks):
         return False
     if config.getoption("xmlpath", None) and not is_known():
         return False

@@ -20,7 +20,7 @@ from .shards import bytes_of
 
 BYTE = 0.25e-9
 """Seconds that a process takes for each byte of a pair."""
-SENT, TAKEN = 0.3e-3, 0.5e-3
+SENT, TAKEN = 0.3e-3, 0.4e-3
 """Seconds that a worker takes to send what it found, and that the controller takes for it."""
 START, TORCH = 0.5, 0.9
 """Seconds until workers measure, when this process could, and what importing torch adds to that."""

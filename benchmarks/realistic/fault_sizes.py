@@ -118,7 +118,7 @@ def _result(module: Any, given: tuple[Any, Any]) -> torch.Tensor:
 def _first(result: Any) -> torch.Tensor:
     first = result[0] if isinstance(result, tuple) else result
     assert isinstance(first, torch.Tensor)
-    return first.double()
+    return first.double().cpu()
 
 
 def _distance(right: torch.Tensor, other: torch.Tensor) -> float:

@@ -94,7 +94,8 @@ def _epsilon(norm: Any) -> str:
 
 def _weight_off(spot: Spot) -> None:
     """Each element by a random share of itself."""
-    noise = torch.randn(spot.module.weight.shape, generator=spot.draw)
+    weight = spot.module.weight
+    noise = torch.randn(weight.shape, generator=spot.draw).to(weight.device)
     spoiling.with_weight(spot.module, lambda weight: weight * (1.0 + spot.amount * noise))
 
 
@@ -181,7 +182,7 @@ def _normal_scaled(spot: Spot) -> None:
 
 def _normal_noise(spot: Spot) -> None:
     def noisy(result: torch.Tensor) -> torch.Tensor:
-        noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(1))
+        noise = torch.randn(result.shape, generator=torch.Generator().manual_seed(1)).to(result.device)
         return torch.where(_normal(result), result * (1.0 + spot.amount * noise), result)
 
     spoiling.with_result(spot.module, noisy)

@@ -27,6 +27,8 @@ CASTINGS = ("loaded", "whole")
 
 OWN = "ACC_BENCHMARK_OWN"
 """A variable that makes networks somebody's own: their classes are none of transformers."""
+DEVICE = "ACC_BENCHMARK_DEVICE"
+"""A variable: the device that mine runs on, `cpu` where it is not set. Golden is always run by the CPU."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def network(setting: Setting, terms: Terms | None = None) -> Any:
     if terms is None:
         return module
     cast(module, terms)
+    module.to(os.environ.get(DEVICE, "cpu"))
     PORTS[terms.port](module)
     return module
 
@@ -131,19 +134,20 @@ def dump(setting: Setting, module: Any, fed: Sequence[Fed], directory: Path) -> 
 def run(setting: Setting, module: Any, fed: Sequence[Fed]) -> list[torch.Tensor]:
     """The logits (or last hidden states) of all steps."""
     made, cache = [], None
-    dtype = next(module.parameters()).dtype
+    first = next(module.parameters())
     word = setting.architecture.cache
     for arguments in fed:
         caching = {word: cache, "use_cache": True} if word else {}
-        result = module(**{name: _as(value, dtype) for name, value in arguments.items()}, **caching)
+        result = module(**{name: _as(value, first) for name, value in arguments.items()}, **caching)
         cache = result.get(word) if word else None
         made.append(_answer(result))
     return made
 
 
-def _as(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Pictures and sounds in the dtype of the network."""
-    return value.to(dtype) if value.is_floating_point() else value
+def _as(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """What is fed where the network is; pictures and sounds in its dtype."""
+    value = value.to(parameter.device)
+    return value.to(parameter.dtype) if value.is_floating_point() else value
 
 
 def _answer(result: Any) -> torch.Tensor:
@@ -158,7 +162,7 @@ def moved(golden: Iterable[torch.Tensor], mine: Iterable[torch.Tensor], by_token
 
     Networks with routers are measured by token: a tie moves one token by any amount.
     """
-    pairs = [(one.double(), other.double()) for one, other in zip(golden, mine)]
+    pairs = [(one.double(), other.double().cpu()) for one, other in zip(golden, mine)]
     wanted, made = (torch.cat([one.reshape(-1, one.shape[-1]) for one in side]) for side in zip(*pairs))
     along = -1 if by_token else None
     ratios = torch.linalg.vector_norm(made - wanted, dim=along) / torch.linalg.vector_norm(wanted, dim=along)

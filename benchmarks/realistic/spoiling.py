@@ -54,7 +54,7 @@ def sums_rounded(linear: Any, dtype: torch.dtype) -> None:
 
     def summed(given: torch.Tensor) -> torch.Tensor:
         wide = given.float()
-        total = torch.zeros(*given.shape[:-1], len(weight))
+        total = wide.new_zeros(*given.shape[:-1], len(weight))
         for place in range(weight.shape[1]):
             total = (total + wide[..., place, None] * weight[:, place]).to(dtype).float()
         return (total if bias is None else total + bias.float()).to(given.dtype)
@@ -89,7 +89,7 @@ def frequencies(rotary: Any, base: float) -> None:
 
     def changed(*args: Any, **kwargs: Any) -> Any:
         right = rotary.inv_freq
-        places = torch.arange(len(right), dtype=torch.float32) / len(right)
+        places = torch.arange(len(right), dtype=torch.float32, device=right.device) / len(right)
         rotary.inv_freq = (right.float() * base**-places).to(right.dtype)
         try:
             return forward(*args, **kwargs)

@@ -248,3 +248,33 @@ def test_single_values_are_bound_by_their_own_size() -> None:
         expected = Unrounded(fine.reshape(-1, 1), singly=singly)
         found = agrees_as_measured(expected, lambda: fine.bfloat16(), mine.reshape(-1, 1), "")
         assert found.outcome == said
+
+
+ANGLES = torch.arange(512.0, dtype=torch.float64)[:, None] / 10 ** torch.linspace(
+    0, 4, 16, dtype=torch.float64
+)
+TURNS = torch.polar(torch.ones_like(ANGLES), ANGLES)
+
+
+@pytest.mark.parametrize(
+    ("mine", "said"),
+    [
+        (TURNS * (1 + 2**-24), "right"),  # another rounding of the last place, as devices have it
+        (TURNS * (1 + 2**-17), "wrong"),
+        (TURNS.conj(), "wrong"),
+        (torch.complex(TURNS.real, torch.zeros_like(TURNS.real)), "wrong"),
+        (TURNS.clone().index_fill_(0, torch.tensor(3), 0), "wrong"),
+    ],
+    ids=["rounded", "scaled", "turned the other way", "one part", "a row"],
+)
+def test_complex_numbers_are_rounded_as_their_parts_are(mine: torch.Tensor, said: str) -> None:
+    fine = TURNS.to(torch.complex64)
+    assert held(Twice(fine, fine, "told how"), mine.to(torch.complex64)).outcome == said
+    measured = agrees_as_measured(Unrounded(TURNS), lambda: fine, mine.to(torch.complex64), "told how")
+    assert measured.outcome == said
+
+
+def test_one_complex_number_is_a_row_of_two() -> None:
+    fine = torch.tensor(3 + 4j)
+    assert held(Twice(fine, fine, "told how"), torch.tensor(3 + 4j * (1 + 2**-23))).outcome == "right"
+    assert held(Twice(fine, fine, "told how"), torch.tensor(3 + 4.1j)).outcome == "wrong"

@@ -188,3 +188,39 @@ def test_an_operator_is_computed_again_up_to_so_many_elements(monkeypatch: pytes
         OperatorError, match=f"it has {2 * half + 1} elements, and of more than {2 * half} none"
     ):
         check_size([TensorRef(str(half)), TensorRef(str(half)), TensorRef("1")])
+
+
+# ---- complex ----------------------------------------------------------------------------------------
+
+TURN = torch.polar(torch.linspace(1.0, 2.0, 32, dtype=torch.float64), torch.arange(32.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("expected", "mine", "said"),
+    [
+        (Unrounded(TURN), TURN.to(torch.complex64), "right"),
+        (Unrounded(TURN, singly=True), (TURN * (1 + 2**-24)).to(torch.complex64), "right"),
+        (Unrounded(TURN), (TURN * 1.001).to(torch.complex64), "wrong"),
+        (Unrounded(TURN), TURN.conj().to(torch.complex64), "wrong"),
+        (
+            Unrounded(T([1 + 1j, complex(math.nan, 0)]), moved=True),
+            T([1 + 1j, complex(math.nan, 0)]),
+            "right",
+        ),
+        (Unrounded(T([1 + 1j, 2j]), moved=True), T([1 + 1j, 2.001j]), "wrong"),
+        (Unrounded(T([1 + 1j]), others=(T([2j]),)), T([2j]), "right"),
+    ],
+    ids=["rounded", "another rounding", "scaled", "conjugated", "moved", "moved wrongly", "one of two"],
+)
+def test_parts_of_complex_numbers_are_rounded_each(
+    expected: Unrounded, mine: torch.Tensor, said: str
+) -> None:
+    assert outcome(expected, mine) == said
+
+
+def test_complex_addends_that_cancel_leave_what_their_sizes_leave() -> None:
+    left = T([1e4 + 1j, 2e4 + 2j], dtype=torch.complex128)
+    made = left - left.real.to(torch.complex128)
+    near = (made + 3e-4).to(torch.complex64)  # half a last place of 1e4
+    assert outcome(Unrounded(made, 2), near) == "wrong"
+    assert outcome(Unrounded(made, 2, magnitude=lambda: 2 * left), near) == "right"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
 from acc_pytest.demo import DemoPaths
@@ -111,7 +113,7 @@ def test_fixtures_of_the_session_end_as_ever(acc: Run, clean: DemoPaths, pyteste
         ((), ["call"]),
         (("--durations=3",), ["setup", "call", "teardown"]),
         (("--junitxml=j.xml",), ["call"]),
-        (("-p", "xdist", "-n1"), ["setup", "call"]),
+        (("-p", "xdist", "-n1"), ["call"]),
     ],
     ids=["plain", "durations", "junit", "from a worker"],
 )
@@ -125,6 +127,49 @@ def test_a_pair_that_passes_has_the_reports_that_somebody_asks_for(
     reports = [call.report for call in calls if "step0::layers.0::RmsNorm" in call.report.nodeid]
     assert [report.when for report in reports[: len(phases)]] == phases
     assert all(not report.user_properties for report in reports)
+    started = [call.nodeid for call in ran.getcalls("pytest_runtest_logstart")]
+    assert len(started) == 81
+    assert started == [call.nodeid for call in ran.getcalls("pytest_runtest_logfinish")]
+
+
+def test_a_plugin_of_the_controller_alone_sees_the_reports_of_workers_whole(
+    clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    """Workers are not given what `pytest.main(plugins=...)` is."""
+    seen: list[pytest.TestReport] = []
+
+    class Looks:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            seen.append(report)
+
+    pytester.makeini("[pytest]")
+    words = (*QUICKER, *dump_options(clean), "--acc-output=out", "-k", "step1 and RmsNorm")
+    pytester.inline_run(*words, "-p", "xdist", "-n1", plugins=[Looks()]).assertoutcome(passed=3)
+    assert [report.when for report in seen] == 3 * ["setup", "call", "teardown"]
+    calls = [report for report in seen if report.when == "call"]
+    assert all("cosine_similarity" in dict(report.user_properties) for report in calls)
+    assert all("step1" in report.keywords for report in calls)
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["here", "from a worker"])
+def test_a_pair_that_may_fail_has_one_report_and_one_element(
+    faulty: DemoPaths, pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    pytester.makeini("[pytest]")
+    words = (*QUICKER, *dump_options(faulty), "--acc-output=out", "--junitxml=j.xml", *workers)
+    ran = pytester.inline_run(*words)
+    reports: dict[str, list[str]] = {}
+    for report in ran.getreports("pytest_runtest_logreport"):
+        reports.setdefault(report.nodeid, []).append(f"{report.when} {report.outcome}")
+    inherited = [id for id, seen in reports.items() if any("skipped" in one for one in seen)]
+    assert inherited
+    alone = [reports[id] for id in inherited if len(reports[id]) == 1]
+    # the last of a collector goes the usual way
+    assert len(alone) > len(inherited) / 2
+    assert all(seen == ["call skipped"] for seen in alone)
+    cases = ElementTree.parse(pytester.path / "j.xml").getroot().iter("testcase")
+    skipped = [len(case.findall("skipped")) for case in cases if case.findall("skipped")]
+    assert skipped == [1] * len(inherited)
 
 
 def test_a_pair_that_fails_has_all_reports(faulty: DemoPaths, pytester: pytest.Pytester) -> None:

@@ -259,7 +259,7 @@ SMALL, MIDDLE, HUGE = 2**14, 2**21, 2**30
     [
         ([], PAIR, 8, 8, 0),
         ([SMALL] * 2000, PAIR, 8, 8, 0),
-        ([SMALL] * 2000, PAIR + RECOMPUTED, 8, 8, 5),
+        ([SMALL] * 2000, PAIR + RECOMPUTED, 8, 8, 6),
         ([SMALL] * 100_000, PAIR, 2, 2, 0),
         ([SMALL] * 100_000, PAIR, 8, 8, 3),
         ([MIDDLE] * 20_000, PAIR, 8, 8, 4),
@@ -287,8 +287,8 @@ def test_auto_starts_as_many_workers_as_are_done_first(
 def test_workers_that_need_no_torch_are_worth_it_sooner(
     has_torch: bool, started: int, monkeypatch: pytest.MonkeyPatch, here: list[Any]
 ) -> None:
-    """Of 1,800 pairs of 2 MB on eight cores."""
-    names = [f"t{number}" for number in range(1800)]
+    """Of 1,500 pairs of 2 MB on eight cores."""
+    names = [f"t{number}" for number in range(1500)]
     monkeypatch.setattr(workers, "bytes_of", lambda test: MIDDLE)
     monkeypatch.setattr(threads_of, "cores", lambda: 8)
     if not has_torch:
