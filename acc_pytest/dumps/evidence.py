@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import AccError
 from ..tensors.header import TensorHeader
+from ..tensors.read_source import whole_numbers
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node, Tree
 from .base import Slot
@@ -65,7 +66,7 @@ def _ids(ref: TensorRef, header: TensorHeader) -> tuple[int, ...] | None:
     if header.payload not in {"data", "alias"} or header.numel > MAX_IDS:
         return None
     try:
-        return tuple(int(value) for value in ref.open().reshape(-1).tolist())
+        return tuple(whole_numbers(ref))
     except AccError:
         return None
 

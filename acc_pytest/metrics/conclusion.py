@@ -124,7 +124,7 @@ class Conclusion:
 def _element(source: Source, flat: int) -> Scalar:
     if isinstance(source, StoredSource):
         return source.element(flat)
-    from .values import scalar  # with torch, which this source has
+    from .tensor_values import scalar  # with torch, which this source has
 
     return scalar(source.read(flat, flat + 1))
 

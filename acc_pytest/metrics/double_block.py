@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 
 from .divergence import BlockDivergence
 from .element_tolerance import ElementTolerance
@@ -25,6 +24,8 @@ _STEEP = 30.0
 def double_sums(golden: Values, mine: Values, tolerance: ElementTolerance, *, exact: bool) -> BlockSums:
     """Sum a block of at least one element, all finite; `exact` asks for the count of unequal ones."""
     g, m, d = golden.wide, mine.wide, difference(mine, golden)
+    if not d.any():
+        return _equal_sums(g)
     size, error = _modulus(g), _modulus(d)
     golden_peak, peak = float(size.max()), float(error.max())
     g_exp, m_exp, d_exp = _exponent(golden_peak), _exponent(float(_modulus(m).max())), _exponent(peak)
@@ -57,6 +58,37 @@ def double_sums(golden: Values, mine: Values, tolerance: ElementTolerance, *, ex
         golden_exponent=g_exp,
         mine_exponent=m_exp,
         difference_exponent=d_exp,
+    )
+
+
+def _equal_sums(g: Wide) -> BlockSums:
+    """The sums of a block that is the same on both sides."""
+    size = _modulus(g)
+    golden_peak = float(size.max())
+    exponent = _exponent(golden_peak)
+    gs = _scaled(g, exponent)
+    total, squared = float(gs.sum()), _dot(gs, gs)
+    scale = float(g.real.max())
+    return BlockSums(
+        compared=size.size,
+        golden=total,
+        mine=total,
+        difference=0.0,
+        golden_squared=squared,
+        mine_squared=squared,
+        golden_mine=squared,
+        golden_difference=0.0,
+        difference_squared=0.0,
+        absolute=0.0,
+        golden_peak=golden_peak,
+        peak=0.0,
+        peak_at=0,
+        near_zero=int(np.count_nonzero(size <= floor_of(golden_peak))),
+        divergence=None
+        if np.iscomplexobj(g)
+        else BlockDivergence(float(np.exp(g - scale).sum()), 0.0, 0.0, scale, scale, 0.0),
+        golden_exponent=exponent,
+        mine_exponent=exponent,
     )
 
 
@@ -107,5 +139,5 @@ def _scaled(values: Wide, exponent: int) -> Doubles:
 
 
 def _dot(first: Doubles, second: Doubles) -> float:
-    # torch.dot keeps to torch's thread count; NumPy's BLAS would start threads of its own.
-    return float(torch.dot(torch.from_numpy(first), torch.from_numpy(second)))
+    # NumPy's BLAS, which `np.dot` is, would start threads of its own.
+    return float(np.einsum("i,i->", first, second))

@@ -8,10 +8,12 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..tensors.dtypes import DType
 from ..tensors.in_memory import InMemory
 from ..tensors.read_source import ReadSource, StoredSource, element_type
 from ..tensors.source import Source
 from ..threads import torch_on_one_thread
+from .block_ranges import BLOCK, DOUBLE_BLOCK, ranges
 from .block_result import BlockResult
 from .element_tolerance import ElementTolerance
 from .native.library import chosen
@@ -19,27 +21,15 @@ from .native.native_block import TYPES, NativeBlock
 from .slices import SliceSums
 
 if TYPE_CHECKING:
+    from .double_blocks import WholeNumbers
     from .elements import ElementSums
     from .python_blocks import PythonBlocks
 
-BLOCK = 128 * 1024
-"""Most elements per block of the kernel in Python: four float32 buffers of this size stay near the core."""
+MOST_WHOLE = BLOCK
+"""Elements of the largest pair of whole numbers that is summed without torch. With it a larger one takes half
+the time or less; to import it takes as long as a few hundred pairs of these."""
 BLOCKS = 8
 """Blocks in a stretch: what the native kernel takes at once, and one thread."""
-
-
-def ranges(begin: int, end: int, channels: int, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of up to `size` elements: whole rows, or parts of one row where a row is longer than that.
-
-    `begin` starts a row, or all lies within one.
-    """
-    if channels <= size:
-        step = size // channels * channels
-        yield from ((start, min(start + step, end)) for start in range(begin, end, step))
-        return
-    for row in range(begin, end, channels):
-        last = min(row + channels, end)
-        yield from ((start, min(start + size, last)) for start in range(row, last, size))
 
 
 class PairBlocks:
@@ -64,12 +54,12 @@ class PairBlocks:
         shape = tuple(int(size) for size in golden.shape)
         self._numel = math.prod(shape)
         self._channels = max(1, shape[-1]) if shape else 1
-        sliced = not any(dtype.kind == "complex" for dtype in types)
-        sliced = sliced and not all(dtype.is_exact for dtype in types) and SliceSums.possible(shape)
-        self.slices = SliceSums(shape) if sliced else None
+        self.slices = _slices(types, shape)
         fitting = elements is None and not double and all(dtype.name in TYPES for dtype in types)
         kernel = chosen() if fitting else None
         self._native = None if kernel is None else NativeBlock(kernel, tolerance, self.slices)
+        few = elements is None and self._numel <= MOST_WHOLE
+        self._whole = _whole_numbers(golden, mine, tolerance) if few else None
 
     @functools.cached_property
     def _in_python(self) -> PythonBlocks:
@@ -78,7 +68,7 @@ class PairBlocks:
         from .python_blocks import PythonBlocks
 
         given = self._golden, self._mine, self._tolerance, self._elements, self.slices
-        return PythonBlocks(*given, double=self._double, most=BLOCK)
+        return PythonBlocks(*given, double=self._double)
 
     def stretches(self) -> list[tuple[int, int]]:
         """What to sum, range by range of elements."""
@@ -87,9 +77,13 @@ class PairBlocks:
     def summed(self, stretch: tuple[int, int]) -> list[BlockResult]:
         """The results of the blocks of a stretch, in their order."""
         start, stop = stretch
+        if self._whole is not None:
+            pieces = ranges(start, stop, self._channels, DOUBLE_BLOCK)
+            with _room() as room:
+                return [self._of_whole_numbers(first, last, room) for first, last in pieces]
         pieces = ranges(start, stop, self._channels, BLOCK)
         if self._native is None:
-            return [self._in_python.read(first, last) for first, last in pieces]
+            return [one for first, last in pieces for one in self._in_python.read(first, last)]
         with _room() as room:
             golden = _in_memory(self._golden, start, stop, room, 0)
             mine = _in_memory(self._mine, start, stop, room, 1)
@@ -98,7 +92,31 @@ class PairBlocks:
                 return [whole]
             g, m = golden.tensor(), mine.tensor()
             cuts = [slice(first - start, last - start) for first, last in pieces]
-            return [self._in_python.result(g[cut], m[cut], start + cut.start) for cut in cuts]
+            return [one for cut in cuts for one in self._in_python.results(g[cut], m[cut], start + cut.start)]
+
+    def _of_whole_numbers(self, start: int, stop: int, room: _Room) -> BlockResult:
+        golden = _in_memory(self._golden, start, stop, room, 0).array()
+        mine = _in_memory(self._mine, start, stop, room, 1).array()
+        assert self._whole is not None
+        return self._whole.result(golden, mine, start)
+
+
+def _slices(types: tuple[DType, DType], shape: tuple[int, ...]) -> SliceSums | None:
+    """The sums of rows and channels, where these are measured."""
+    if any(dtype.kind == "complex" for dtype in types) or all(dtype.is_exact for dtype in types):
+        return None
+    return SliceSums(shape) if SliceSums.possible(shape) else None
+
+
+def _whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance) -> WholeNumbers | None:
+    """What sums whole numbers without torch, where both sides have such and lie in their files."""
+    if not (isinstance(golden, StoredSource) and isinstance(mine, StoredSource)):
+        return None
+    if not (golden.element_type.is_exact and mine.element_type.is_exact):
+        return None
+    from .double_blocks import WholeNumbers
+
+    return WholeNumbers(tolerance)
 
 
 class _Room:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError
+from ..garbage import import_torch
 from ..vocabulary import OF_OTHERS, REPLAY_WORDS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def unasked_of_atb(settings: Settings, plan: Plan, outline: Outline | None) -> R
     """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
     if not is_unasked_of_atb(settings, plan):
         return None
+    import_torch()
     from ..diagnosis.recomputation import RecomputeBudget
 
     return _of_atb(plan, outline, RecomputeBudget(UNASKED_OF_ATB, measured=True))
@@ -87,6 +89,7 @@ def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = Non
 
     Raises `AccError` where the golden model cannot be made.
     """
+    import_torch()
     from ..diagnosis.recomputation import LOOKING, RecomputeBudget
     from ..diagnosis.recomputers import recomputer_of
 

@@ -41,7 +41,7 @@ def _in_file(ref: TensorRef, header: TensorHeader) -> bytes:
 
 
 def _looked_at(tensor: torch.Tensor) -> bytes:
-    from ..metrics.values import raw  # with torch, which a run without a profile may do without
+    from ..metrics.tensor_values import raw  # with torch, which a run without a profile may do without
 
     places = _places(tensor.numel())
     source = TensorSource(tensor)

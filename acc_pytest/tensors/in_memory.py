@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..lazy_torch import torch
 from .dtypes import DType, by_torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class InMemory(NamedTuple):
@@ -32,6 +35,12 @@ class InMemory(NamedTuple):
         """The elements of a 1-D tensor. `address` is 0 where they do not lie in memory as they are read."""
         lies_so = tensor.is_cpu and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
         return cls(by_torch(tensor.dtype), tensor.numel(), tensor.data_ptr() if lies_so else 0, tensor)
+
+    def array(self) -> NDArray[Any]:
+        """The elements of a buffer as a 1-D array, not copied; of types that NumPy calls by the same name."""
+        import numpy as np
+
+        return np.frombuffer(self.holder, self.dtype.name, self.elements, self.offset)  # type: ignore[arg-type]
 
     def tensor(self) -> torch.Tensor:
         """The elements as a 1-D tensor, not copied."""

@@ -9,6 +9,7 @@ on the system: for two elements of float16 0.1 ns to read and 0.3 ns to map (AMD
 from __future__ import annotations
 
 import functools
+import math
 import os
 import struct
 import sys
@@ -23,7 +24,11 @@ from .mapped import mapping_of, opened_again
 from .ref import TensorRef
 from .source import Source, TensorSource
 
-_UNPACKED = {"float16": "=e", "float32": "=f", "bfloat16": "=f"}
+_UNPACKED = {
+    "float16": "e", "float32": "f", "bfloat16": "f", "bool": "?",
+    "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+    "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
+}  # fmt: skip
 """Types that are read without torch, and how Python unpacks an element of each; bfloat16 made a float32."""
 _HAS_PREADV = hasattr(os, "preadv")
 
@@ -94,7 +99,7 @@ class StoredSource:
         return InMemory.of_buffer(self.element_type, stop - start, room)
 
     def element(self, flat: int) -> float:
-        """One element."""
+        """One element; an `int` or `bool` of these types."""
         if isinstance(self._content, bytearray):
             raw = self._content[flat * self._itemsize : (flat + 1) * self._itemsize]
         else:
@@ -103,8 +108,16 @@ class StoredSource:
         if self.element_type.name == "bfloat16":  # the upper half of a float32
             raw = bytearray((int.from_bytes(raw, sys.byteorder) << 16).to_bytes(4, sys.byteorder))
         value: float
-        (value,) = struct.unpack(_UNPACKED[self.element_type.name], raw)
+        (value,) = struct.unpack(f"={_UNPACKED[self.element_type.name]}", raw)
         return value
+
+    def elements(self) -> list[int]:
+        """All elements, of whole numbers. Raises `FormatError`."""
+        numel, content = math.prod(self.shape), self._content
+        if not isinstance(content, bytearray):
+            content.read_into(room := bytearray(numel * self._itemsize), 0, numel)
+            content = room
+        return list(struct.unpack(f"={numel}{_UNPACKED[self.element_type.name]}", content))
 
 
 def element_type(source: Source) -> DType:
@@ -124,6 +137,14 @@ def opened_source(ref: TensorRef) -> Source:
         if content is not None:
             return StoredSource(ref, header, content)
     return source_of(ref.open())
+
+
+def whole_numbers(ref: TensorRef) -> list[int]:
+    """All elements of a tensor of whole numbers on disk. Raises what opening it raises."""
+    source = opened_source(ref)
+    if isinstance(source, StoredSource):
+        return source.elements()
+    return [int(value) for value in ref.open().reshape(-1).tolist()]
 
 
 def _content(path: str, header: TensorHeader) -> bytearray | _File | None:

@@ -94,10 +94,16 @@ def noted(home: Path) -> dict[str, str]:
 @pytest.mark.skipif(chosen() is None, reason="the kernel in Python measures with torch")
 @pytest.mark.parametrize(
     ("dtype", "has_torch", "words"),
-    [("float16", "False", ()), ("float16", "False", TWO_WORKERS), ("int64", "True", ())],
-    ids=["one process", "two workers", "integers"],
+    [
+        ("float16", "False", ()),
+        ("float16", "False", TWO_WORKERS),
+        ("int64", "False", ()),
+        ("bool", "False", ()),
+        ("float64", "True", ()),
+    ],
+    ids=["one process", "two workers", "integers", "truth values", "doubles"],
 )
-def test_floats_that_lie_in_their_files_as_they_are_read_are_compared_without_torch(
+def test_what_lies_in_its_file_as_it_is_read_is_compared_without_torch(
     dtype: str, has_torch: str, words: tuple[str, ...], pytester: pytest.Pytester
 ) -> None:
     values = np.arange(4000).reshape(40, 100).astype(dtype)

@@ -8,9 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from acc_pytest.metrics import aligned
-from acc_pytest.metrics.aligned import Buffers
+from acc_pytest.metrics.aligned import FEW, Buffers
 from acc_pytest.metrics.flushing import Flushed
-from acc_pytest.metrics.values import FEW
 from tests.metrics.metric_reference import measured
 
 

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError, SettingsError
+from acc_pytest.metrics.block_ranges import BLOCK
 from acc_pytest.metrics.custom import load_custom, load_customs
 from acc_pytest.metrics.divergence import BlockDivergence, Divergence, _curve, _log1p_minus
 from acc_pytest.metrics.element_tolerance import default_tolerance
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.metrics.pair_blocks import BLOCK, BLOCKS
+from acc_pytest.metrics.pair_blocks import BLOCKS
 from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
 from acc_pytest.metrics.statistics import statistics_errors
 from acc_pytest.tensors.header import Statistics

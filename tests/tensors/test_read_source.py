@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,18 @@ from safetensors.torch import save_file
 
 from acc_pytest.errors import FormatError
 from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.metrics.native.library import VARIABLE
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.header import looking_once
 from acc_pytest.tensors.mapped import mapped
-from acc_pytest.tensors.read_source import ReadSource, StoredSource, opened_source, source_of
+from acc_pytest.tensors.read_source import (
+    ReadSource,
+    StoredSource,
+    opened_source,
+    source_of,
+    whole_numbers,
+)
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 
@@ -147,6 +155,56 @@ def test_a_tensor_that_lies_in_its_file_as_it_is_read_is_not_opened(
     assert [source.element(at) for at in range(0, numel, 7)] == flat[::7].tolist()
 
 
+WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+"""Types of whole numbers; of truth values any byte but 0 is one."""
+
+
+@pytest.mark.parametrize("numel", [24, 30_000], ids=["small", "large"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_read_and_measured_without_torch(name: str, numel: int, tmp_path: Path) -> None:
+    """Their measurement is that of the tensors, to the rounding of float64 sums."""
+    dtype = np.dtype(name)
+    draw = np.random.default_rng(5)
+    if name == "bool":
+        golden = draw.integers(0, 2, numel).astype(bool)
+        mine = golden ^ (draw.integers(0, 9, numel) == 0)
+    else:
+        limits = np.iinfo(dtype)
+        golden = draw.integers(limits.min, limits.max, numel, dtype, endpoint=True)
+        golden[:2] = limits.min, limits.max
+        mine = np.where(draw.integers(0, 9, numel) == 0, golden ^ dtype.type(1), golden)
+    refs = []
+    for side, values in (("g", golden), ("m", mine)):
+        np.save(tmp_path / f"{side}.npy", values)
+        refs.append(TensorRef(str(tmp_path / f"{side}.npy")))
+    g, m = map(stored, refs)
+    assert whole_numbers(refs[0]) == g.elements() == golden.tolist()
+    assert [g.element(at) for at in range(0, numel, 97)] == golden[::97].tolist()
+    found = measure(g, m)
+    assert found.mismatches == int((golden != mine).sum())
+    assert not found.identical
+    assert measure(g, stored(refs[0])).identical
+    if not hasattr(torch, name):
+        return
+    tensors = (torch.from_numpy(values.view(f"i{dtype.itemsize}")) for values in (golden, mine))
+    given = getattr(torch, name)
+    expected = measure(*(TensorSource(one.view(given)) for one in tensors), double=True)
+    for field in fields(Measurement):
+        value, wanted = getattr(found, field.name), getattr(expected, field.name)
+        if isinstance(wanted, float):
+            assert value == pytest.approx(wanted, rel=1e-11), field.name
+        elif field.name != "moments":
+            assert value == wanted, field.name
+
+
+def test_a_byte_of_a_truth_value_may_be_any(tmp_path: Path) -> None:
+    golden, mine = (saved(tmp_path / f"{side}.bin", torch.ones(4, dtype=torch.bool)) for side in "gm")
+    content = Path(mine.path).read_bytes()
+    Path(mine.path).write_bytes(content[:-4] + bytes([1, 2, 1, 255]))
+    found = measure(stored(golden), stored(mine))
+    assert (found.mismatches, found.mine_max, found.identical) == (0, 1.0, False)
+
+
 def test_its_elements_are_those_of_torch(tmp_path: Path) -> None:
     """All that two bytes may be, NaN and infinity among them."""
     for dtype in (torch.float16, torch.bfloat16):
@@ -156,7 +214,7 @@ def test_its_elements_are_those_of_torch(tmp_path: Path) -> None:
         assert [repr(source.element(at)) for at in range(len(expected))] == [*map(repr, expected)]
 
 
-@pytest.mark.parametrize("name", ["transposed.npy", "swapped.npy", "integers.npy", "expanded.pth"])
+@pytest.mark.parametrize("name", ["transposed.npy", "swapped.npy", "doubles.npy", "expanded.pth"])
 def test_every_other_tensor_is(name: str, tmp_path: Path) -> None:
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     path = tmp_path / name
@@ -164,8 +222,8 @@ def test_every_other_tensor_is(name: str, tmp_path: Path) -> None:
         np.save(path, np.asfortranarray(values))
     elif name == "swapped.npy":
         np.save(path, values.astype(">f4"))
-    elif name == "integers.npy":
-        np.save(path, values.astype(np.int32))
+    elif name == "doubles.npy":
+        np.save(path, values.astype(np.float64))
     else:
         torch.save(torch.from_numpy(values[:, :1]).expand(3, 4), path)
         values = values[:, :1].repeat(4, axis=1)
