@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 
 
 @contextlib.contextmanager
@@ -24,7 +22,7 @@ def without_collector() -> Iterator[None]:
 
 @functools.cache
 def leave_what_stays() -> None:
-    """Look for no garbage among what lives by now, nor among what torch is made of, whenever it is imported.
+    """Look for no garbage among what lives by now, nor among what torch will be made of.
 
     The collector would do so again and again, and at the end of the process too, which takes a fifth of a
     short run. What lives by now goes when nobody refers to it any more, but not if it refers to itself: this
@@ -33,13 +31,8 @@ def leave_what_stays() -> None:
     _freeze()
 
 
-@functools.cache
-def import_torch() -> None:
-    """Import torch without looking for garbage among the half million objects that it is made of."""
-    if "torch" in sys.modules:
-        return
-    with without_collector():
-        import_module("torch")
+def leave_what_came() -> None:
+    """The same of what came since, where it was asked for."""
     if leave_what_stays.cache_info().currsize:
         _freeze()
 

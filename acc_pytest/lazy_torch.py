@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .garbage import import_torch
+from .imports import import_torch
 
 if TYPE_CHECKING:
     import torch

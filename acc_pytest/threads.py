@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from .garbage import import_torch
+from .imports import import_torch
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acc_pytest import garbage
+from acc_pytest import garbage, imports
 
 
 @pytest.fixture
@@ -18,10 +18,10 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     calls: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.isenabled()))
     garbage.leave_what_stays.cache_clear()
-    garbage.import_torch.cache_clear()
+    imports.import_torch.cache_clear()
     yield calls
     garbage.leave_what_stays.cache_clear()
-    garbage.import_torch.cache_clear()
+    imports.import_torch.cache_clear()
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -53,9 +53,9 @@ def test_so_is_torch_when_it_is_imported_later(
         garbage.leave_what_stays()
     imported: list[bool] = []
     monkeypatch.delitem(sys.modules, "torch")
-    monkeypatch.setattr(garbage, "import_module", lambda name: imported.append(gc.isenabled()))
-    garbage.import_torch()
-    garbage.import_torch()
+    monkeypatch.setattr(imports, "import_module", lambda name: imported.append(gc.isenabled()))
+    imports.import_torch()
+    imports.import_torch()
     assert (imported, frozen) == ([False], expected)
 
 

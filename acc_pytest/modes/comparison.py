@@ -11,6 +11,7 @@ import pytest
 
 from .. import options
 from ..errors import AccError
+from ..imports import import_numpy
 from ..mapping.carried import KIND as CARRIED
 from ..session import planning
 from ..tensors.header import looking_once
@@ -107,6 +108,7 @@ class ComparisonMode(PairMode):
     @functools.cached_property
     def _compare(self) -> Callable[..., Row]:
         """`compare_pair`, for whose torch this process takes its share of the cores."""
+        import_numpy()
         from ..comparison import compare_pair
         from ..threads import share_cores
 

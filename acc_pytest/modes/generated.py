@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ..errors import AccError
-from ..garbage import import_torch, leave_what_stays
+from ..garbage import leave_what_stays
 from ..ids import SEPARATOR
+from ..imports import import_torch
 from ..marks import once, threshold_mark
 from ..recording import ComparisonFailed, record
 from ..reporting.failure_text import RERUN, FailureText

@@ -13,6 +13,7 @@ from .. import options
 from ..errors import SettingsError
 from ..guard import show_tracebacks
 from ..ids import select_named
+from ..imports import go_without_blas
 from ..installed import check_numpy
 from ..junit_spool import JunitSpool, junit_report
 from ..run_report import RunReport
@@ -53,6 +54,8 @@ def open_run(config: pytest.Config) -> None:
     """
     given = options.values(config)
     show_tracebacks(given.pop("debug", False))
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not given.keys() <= options.SHARED:
+        go_without_blas()  # there will be no tests of people's own
     with noting_interrupts(), door("starting the run"):
         let_any_name_pass(config)
         in_worker, sent = hasattr(config, "workerinput"), CHANNEL in getattr(config, "workerinput", ())

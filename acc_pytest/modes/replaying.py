@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError
-from ..garbage import import_torch
+from ..imports import import_torch
 from ..vocabulary import OF_OTHERS, REPLAY_WORDS
 
 if TYPE_CHECKING:

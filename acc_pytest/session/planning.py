@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
 from ..garbage import leave_what_stays, without_collector
+from ..imports import import_numpy
 from ..tensors.stores.address import told
 from ..tensors.stores.place import is_there
 from ..vocabulary import NO_NOISE
@@ -26,6 +27,7 @@ def make_plan(settings: Settings) -> Plan:
 def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
     """Both dumps, and how they are mapped. Raises `AccError`."""
     with without_collector():
+        import_numpy()
         from ..mapping.planner import plan
         from ..tensors.header_rows import keep_headers
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import AccError, FormatError
-from ..garbage import import_torch
 from ..guard import guarded
+from ..imports import import_torch
 from .header import Location, TensorHeader, version_of
 
 if TYPE_CHECKING:

@@ -121,6 +121,37 @@ def test_what_lies_in_its_file_as_it_is_read_is_compared_without_torch(
     assert set(found.values()) == ({has_torch} if words else set())
 
 
+@pytest.mark.parametrize(("words", "seen"), [((), "1"), (("test_own.py",), "None")], ids=["alone", "beside"])
+def test_numpys_blas_starts_threads_only_beside_tests_of_peoples_own(
+    words: tuple[str, ...], seen: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable that says how many is there while numpy is imported, and no longer."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for side in ("golden", "mine"):
+        (pytester.path / side).mkdir()
+        np.save(pytester.path / side / "t.npy", np.ones((30, 40), np.float16))
+    pytester.makepyfile(test_own="def test_own():\n    pass\n")
+    pytester.makeconftest(
+        """
+        import os
+        import sys
+
+        class Looks:
+            def find_spec(self, name, path=None, target=None):
+                if name == "numpy":
+                    print("while numpy is imported:", os.environ.get("OPENBLAS_NUM_THREADS"))
+
+        sys.meta_path.insert(0, Looks())
+
+        def pytest_unconfigure(config):
+            print("at the end:", os.environ.get("OPENBLAS_NUM_THREADS"))
+        """
+    )
+    result = pytester.runpytest_subprocess(*QUICKER, "--acc-golden=golden", "--acc-mine=mine", "-s", *words)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"while numpy is imported: {seen}", "at the end: None"])
+
+
 @pytest.mark.skipif(chosen() is None, reason="the kernel in Python measures with torch")
 def test_so_is_a_manual_dump_of_files_of_torch_and_of_atb(tmp_path: Path, pytester: pytest.Pytester) -> None:
     root = tmp_path / "msit_dump_20261101_000000"
