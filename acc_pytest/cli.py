@@ -30,6 +30,7 @@ from .commands import (
 from .commands.arguments import USAGE_ERROR, Parser
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
+from .imports import go_without_blas
 from .installed import check_numpy
 from .reporting.printable import told
 from .reporting.wrapping import paragraph
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if for_pytest and not given.passes_on:
         parser.error(f"{given.command} runs no pytest of its own, so there is nothing to pass on after --")
     given.for_pytest = for_pytest
+    go_without_blas()
     try:
         if given.command not in ("dump", "dd"):  # its program may have another environment
             check_numpy()
