@@ -56,7 +56,8 @@ class WholeNumbers:
     def result(self, golden: NDArray[Any], mine: NDArray[Any], start: int) -> BlockResult:
         """The result of a block of both sides, from the flat position `start`."""
         g, m = widen(golden, to_complex=False), widen(mine, to_complex=False)
-        result = self._blocks.result(g, m, start)
+        with np.errstate(all="ignore"):  # what overflows is looked at where it can
+            result = self._blocks.result(g, m, start)
         same = golden.dtype == mine.dtype
         result.identical = same and not np.count_nonzero(golden.view(np.uint8) != mine.view(np.uint8))
         return result

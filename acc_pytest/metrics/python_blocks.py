@@ -98,5 +98,7 @@ class PythonBlocks:
         """Whether a block is the same on both sides; not asked any more where one before was not. A sum that
         nobody rounds is read in a wider type, which is another."""
         same = self._identical and golden.dtype == mine.dtype
-        self._identical = same and not np.count_nonzero(raw(golden) != raw(mine))
-        return self._identical
+        if not same or np.count_nonzero(raw(golden) != raw(mine)):
+            self._identical = False  # and never true again, whatever other threads find meanwhile
+            return False
+        return True

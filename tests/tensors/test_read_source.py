@@ -159,6 +159,7 @@ WHOLE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
 """Types of whole numbers; of truth values any byte but 0 is one."""
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("numel", [24, 30_000], ids=["small", "large"])
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers_are_read_and_measured_without_torch(name: str, numel: int, tmp_path: Path) -> None:
