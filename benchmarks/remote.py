@@ -79,11 +79,12 @@ def read_from(store: ObjectStore, label: str, golden: str, mine: str, cache: Pat
 
 def made(home: Path, tensors: int) -> Path:
     """A torch dump of that many tensors."""
-    source = save_torch_data(torch.zeros(64, 64), home / "source.pth")
     names = [f"root.m{number}" for number in range(MODULES)]
     tree = {"name": "root", "type": "M", "children": [{"name": name, "type": "L"} for name in names]}
     process = home / "dump" / "torch_tensors" / "cpu_1"
     for step in range(tensors // MODULES // 2):
+        # A file of ext4 has 65,000 names at most.
+        source = save_torch_data(torch.zeros(64, 64), home / f"source{step}.pth")
         for name in names:
             folder = process / str(step) / name
             folder.mkdir(parents=True)
