@@ -17,7 +17,6 @@ def go_without_blas() -> None:
     """Have `import_numpy` import it without threads. For processes that run nothing but generated tests."""
 
 
-@functools.cache
 def import_numpy() -> None:
     """Import NumPy without the threads of its BLAS, if nobody wants these (`go_without_blas`).
 

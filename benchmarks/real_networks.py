@@ -113,7 +113,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--style", nargs="+", default=(), choices=STYLES, help="of weights (default: all)")
     parser.add_argument("--model", nargs="+", default=(), choices=ARCHITECTURES, help="(default: all)")
     parser.add_argument("--own", action="store_true", help="networks are somebody's own, and traced")
-    parser.add_argument("--device", default="cpu", help="that mine runs on, such as cuda (default: cpu)")
+    parser.add_argument(
+        "--device", default="cpu", help="that mine of torch runs on, such as cuda (default: cpu)"
+    )
     parser.add_argument("--way", nargs="+", default=WAYS, choices=WAYS, help="to judge (default: all)")
     parser.add_argument("--samples", default="", metavar="FILE", help="what was measured, as lines of JSON")
     parser.add_argument("--markdown", default="", metavar="FILE", help="write the tables there as well")

@@ -133,8 +133,9 @@ class ChannelParts:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Noise of inputs that are off by roundings, which mine's are not: of more than it tells how it varies,
-    and whether it has a direction. Its squares, and its products with the fine result, [draws, rows, parts].
+    """Noise of inputs that are off by roundings, as the inputs of mine are not. Several draws tell how it
+    varies, and whether it has a direction. Its squares, and its products with the fine result, are of shape
+    [draws, rows, parts].
     """
 
     squares: torch.Tensor

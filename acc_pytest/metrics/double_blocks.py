@@ -29,7 +29,6 @@ class DoubleBlocks:
             start, (_side(golden.wide, finite[0]), _side(mine.wide, finite[1])), None, identical=False
         )
         keep, elements = finite[0] & finite[1], golden.wide.size
-        whole = golden.wide
         if keep.all():
             at = np.arange(elements)
         else:
@@ -39,11 +38,11 @@ class DoubleBlocks:
             if not at.size:
                 return result
             golden, mine = golden.pick(keep), mine.pick(keep)
-            whole = golden.wide
         result.compared = double_sums(golden, mine, self._tolerance, exact=self._exact)
         result.compared.peak_at = int(at[result.compared.peak_at])
         if self._slices is not None:
-            result.slices = self._slices.of_positions(start, elements, at, whole, difference(mine, golden))
+            errors = difference(mine, golden)
+            result.slices = self._slices.of_positions(start, elements, at, golden.wide, errors)
         return result
 
 

@@ -59,7 +59,7 @@ class PairBlocks:
         kernel = chosen() if fitting else None
         self._native = None if kernel is None else NativeBlock(kernel, tolerance, self.slices)
         few = elements is None and self._numel <= MOST_WHOLE
-        self._whole = _whole_numbers(golden, mine, tolerance) if few else None
+        self._whole = _for_whole_numbers(golden, mine, tolerance) if few else None
 
     @functools.cached_property
     def _in_python(self) -> PythonBlocks:
@@ -108,7 +108,7 @@ def _slices(types: tuple[DType, DType], shape: tuple[int, ...]) -> SliceSums | N
     return SliceSums(shape) if SliceSums.possible(shape) else None
 
 
-def _whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance) -> WholeNumbers | None:
+def _for_whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance) -> WholeNumbers | None:
     """What sums whole numbers without torch, where both sides have such and lie in their files."""
     if not (isinstance(golden, StoredSource) and isinstance(mine, StoredSource)):
         return None

@@ -99,7 +99,7 @@ class StoredSource:
         return InMemory.of_buffer(self.element_type, stop - start, room)
 
     def element(self, flat: int) -> float:
-        """One element; an `int` or `bool` of these types."""
+        """One element, as a Python value of its own kind."""
         if isinstance(self._content, bytearray):
             raw = self._content[flat * self._itemsize : (flat + 1) * self._itemsize]
         else:
@@ -144,7 +144,7 @@ def whole_numbers(ref: TensorRef) -> list[int]:
     source = opened_source(ref)
     if isinstance(source, StoredSource):
         return source.elements()
-    return [int(value) for value in ref.open().reshape(-1).tolist()]
+    return [int(value) for value in source.read(0, math.prod(source.shape)).tolist()]
 
 
 def _content(path: str, header: TensorHeader) -> bytearray | _File | None:

@@ -2,9 +2,9 @@
 
 A golden in float32 leaves open what a cast to float32 was written as. `x.float()` and `.to(torch.float32)`
 raise what is lower; `.to(x.dtype)`, which often ends what they begin, lowers it again. So in the copy that
-rounds as mine, a cast to golden's dtype raises what has mine's, and lowers what has golden's, unless the
-code had asked no tensor for its dtype until then. That is a guess, so that there is a flat copy too, in which
-such casts raise nothing.
+rounds as mine, a cast to the dtype of golden raises tensors in the dtype of mine, and lowers those in that
+of golden, unless the code had asked no tensor for its dtype until then. That is a guess, so that there is a
+flat copy too, in which such casts raise nothing.
 """
 
 from __future__ import annotations
