@@ -29,18 +29,20 @@ from typing import TYPE_CHECKING
 
 from ..mapping.fed import WEIGHTS
 from ..reporting.row import Cause
-from .accumulation import Accumulation
 from .ancestors import Ancestors
+from .evidence import Evidence
 from .known_inputs import KnownInputs
 from .names import shown
 from .pair_state import PairState
 from .recomputation import Recomputation, Recomputer
-from .relative_errors import JUMP
 from .suspects import Suspects
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
 
+JUMP = 4.0
+"""How many times the error of its inputs a pair's may be and still be taken for theirs: one operator seldom
+amplifies a relative error more (a norm and a product about 1, a softmax with its range of scores)."""
 RATE = 10.0
 """What `JUMP` is where only the order of execution is known."""
 PROMPTS = ("token ids", "input")
@@ -63,19 +65,19 @@ class Inheritance:
 
     def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
         self._plan = plan
-        self._accumulation = Accumulation(plan, state, local.of_golden, local.of_pair)
-        self._state_of = self._accumulation.state
+        self._evidence = Evidence(plan, state, local)
+        self._state_of = self._evidence.state
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
         self._suspects = Suspects(plan, self._ancestors, local)
-        self._inputs = KnownInputs(plan, self._ancestors, self._suspects)
+        self._inputs = KnownInputs(plan, self._ancestors, self._suspects, self._evidence)
         self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
 
-    def accumulated(self, state: PairState) -> bool:
-        """Whether a failing pair is off by rounding alone, as replay of all above it has shown."""
-        return self._accumulation.explains(state)
+    def lift(self, state: PairState) -> float | None:
+        """See `Evidence.lift`."""
+        return self._evidence.lift(state)
 
     def cause(self, state: PairState) -> Cause:
         """Why the pair that stands so fails; it must be failing."""
@@ -180,7 +182,11 @@ class Inheritance:
         if same:
             cause = _with(Cause("inherited", "dataflow", tuple(each.number for each in same)), local)
             return _inherited(cause, same[0], local.told)
-        said = f"its inputs differ already, but {local.told}" if failing else self._wrong_here(number, local)
+        said = (
+            f"its inputs differ already, but {local.told}"
+            if failing
+            else self._wrong_here(number, local, above)
+        )
         cause = Cause(
             "root", "local", tuple(parent.number for parent in failing),
             amplification=_ratio(state, failing or above), text=said,
@@ -200,7 +206,8 @@ class Inheritance:
         local = self._own(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
-            return self._is_root(state, replace(cause, text=self._wrong_here(number, local)), local.culprit)
+            text = self._wrong_here(number, local, above)
+            return self._is_root(state, replace(cause, text=text), local.culprit)
         hidden = self._suspects.wrong_between(number)
         if hidden:
             said = (
@@ -244,12 +251,11 @@ class Inheritance:
         said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(state, replace(cause, text=said))
 
-    def _wrong_here(self, number: int, local: Recomputation) -> str:
+    def _wrong_here(self, number: int, local: Recomputation, above: Sequence[PairState]) -> str:
         """What to say of an operator that is wrong on its own inputs: these need not all be compared."""
         if not self._plan.golden_kind or local.culprit:
             return local.told
-        agree = "all that was compared above it agrees" if number in self._plan.unseen else "its inputs agree"
-        return f"{agree}, and {local.told}"
+        return f"{self._inputs.agreement(number, above)}, and {local.told}"
 
     def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
         """The nearest failing pair behind those that pass: the error may have come from there; or `None`.

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .ancestors import Ancestors
-from .names import full_name, listed, shown
+from .evidence import Evidence, Standing
+from .names import listed, shown
 from .pair_state import PairState
 from .suspects import Suspects
 
@@ -17,34 +18,34 @@ if TYPE_CHECKING:
 class KnownInputs:
     """Sentences about the inputs of the pairs of a plan, of which not all need be compared."""
 
-    def __init__(self, plan: Plan, ancestors: Ancestors, suspects: Suspects) -> None:
+    def __init__(self, plan: Plan, ancestors: Ancestors, suspects: Suspects, evidence: Evidence) -> None:
         self._plan = plan
         self._ancestors = ancestors
         self._suspects = suspects
+        self._evidence = evidence
 
     def said(self, number: int, above: Sequence[PairState], why: str) -> str:
         """Of a root with the pairs `above`; `why` says why its operator was not computed again."""
         if number in self._plan.gaps:
             return self._inside(number, above)
-        agree = self._agreement(number, above)
-        between = [full_name(path) for path in self._plan.between.get(number, ())]
-        between += [self._plan.pairs[passed].mine.name for passed in self._ancestors.passed(number)]
-        if between:
-            agree += f"; between them, not compared: {listed(between)}"
+        agree = self.agreement(number, above)
         if unlike := self._suspects.unlike(number):
             agree += f"; {unlike}"
         return f"{agree} (not computed again: {why})"
 
-    def _agreement(self, number: int, above: Sequence[PairState]) -> str:
-        """What is known of the inputs of a root: that they agree only where each of them was compared."""
-        unseen = self._plan.unseen.get(number, ())
+    def agreement(self, number: int, above: Sequence[PairState]) -> str:
+        """What is known of the inputs of a root, by the rule of evidence."""
         if number in self._plan.by_order:
             return "nothing that ran before it fails" if above else "it ran first"
         if not above:
             return "nothing above it is compared"
-        if not unseen:
+        inputs = self._evidence.inputs(number, above, self._ancestors.passed(number))
+        if inputs.agree:
             return "its inputs agree"
-        return f"all that was compared above it agrees; not compared: {listed(unseen)}"
+        said = "all that was compared above it agrees"
+        if Standing.LIFTED in inputs.compared:
+            said = "all that was compared above it agrees, but for rounding that has accumulated and ties"
+        return f"{said}; not compared: {listed(inputs.not_compared)}" if inputs.not_compared else said
 
     def _inside(self, number: int, above: Sequence[PairState]) -> str:
         """Where in a module its own code made a tensor that is wrong."""

@@ -10,8 +10,10 @@ from ..judging.tolerance import PER_LAYER
 from ..mapping.fed import BLOCKED
 from ..reporting.row import REPLAY, Row
 from ..tensors.dtypes import by_name
-from .relative_errors import DISTANCE, NO_ERRORS, RelativeErrors
-from .replayed import ACCUMULATED, replay_of
+from .recomputation import NOT_COMPUTED, Recomputation
+from .replayed import ACCUMULATED, needed_tolerance, replay_of
+
+DISTANCE = "relative_euclidean_distance"
 
 FAILING = frozenset({"fail", "inherited", "known"})
 """Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
@@ -26,10 +28,12 @@ class PairState:
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
     tells little of the others. `stated` says that only statistics were compared, which other tensors may have
     too. `shapes_differ` is that of the row. `said` is the sentence of a row about what
-    the run was fed, empty for all others. `replayed` is what replay found of the operator of
-    mine: `right`, `wrong`, or empty. `accumulated` says that an earlier run found its error to be rounding
-    that has accumulated, `near` that it is no more than the rounding of one operator, whatever came before.
-    `after_tie` says that all of its tokens come after a tie. `relative` are its errors of several kinds.
+    the run was fed, empty for all others. `recomputed` is the operator of mine computed again on its own
+    inputs. `accumulated` is the T up to which an earlier run took its error for rounding that has accumulated,
+    `None` where it did not. `near` says that the error is no more than the rounding of one operator, whatever
+    came before, `excused` that the pair passes as a tie or as such rounding. `roundoff` is that of the coarser
+    of its float types, 0 without one. `needed` is the least T at which the bounds of a failing pair hold,
+    infinite where no T decides.
     """
 
     number: int
@@ -42,11 +46,17 @@ class PairState:
     said: str = ""
     masked: bool = False
     stated: bool = False
-    replayed: str = ""
-    accumulated: bool = False
+    recomputed: Recomputation = NOT_COMPUTED
+    accumulated: float | None = None
     near: bool = False
-    after_tie: bool = False
-    relative: RelativeErrors = NO_ERRORS
+    excused: bool = False
+    roundoff: float = 0.0
+    needed: float = math.inf
+
+    @property
+    def replayed(self) -> str:
+        """What replay found of the operator of mine: `right`, `wrong`, or empty."""
+        return self.recomputed.outcome
 
     @classmethod
     def of(cls, row: Row, number: int) -> PairState:
@@ -64,6 +74,9 @@ class PairState:
     @classmethod
     def _made(cls, row: Row, number: int) -> PairState:
         error = row.metrics.get(DISTANCE)
+        formats = (by_name(side.dtype).format for side in (row.golden, row.mine))
+        roundoff = max((one.roundoff for one in formats if one is not None), default=0.0)
+        accumulated = row.context.get(ACCUMULATED)
         return cls(
             number,
             row.verdict in FAILING or (row.verdict in ("pass", "tie") and row.after_tie != "wholly"),
@@ -75,25 +88,17 @@ class PairState:
             row.sentence if row.fed else "",
             row.golden.min is not None and row.golden.min <= BLOCKED,
             is_stated(row.statistics),
-            found.outcome if (found := replay_of(row)) is not None else "",
-            row.context.get(ACCUMULATED) is True,
-            _is_near(row),
-            row.after_tie == "wholly",
-            RelativeErrors.of(row),
+            replay_of(row) or NOT_COMPUTED,
+            accumulated if isinstance(accumulated, float) else None,
+            row.verdict == "pass" and isinstance(error, (int, float)) and error <= PER_LAYER * roundoff,
+            row.verdict == "tie" or accumulated is not None,
+            roundoff,
+            needed_tolerance(row) if row.verdict in FAILING else math.inf,
         )
 
 
 _latest: list[tuple[Row, PairState]] = []
 """The row that was asked about last, and its state."""
-
-
-def _is_near(row: Row) -> bool:
-    """Whether the error against golden is within T of one operator, but for its sums."""
-    error = row.metrics.get(DISTANCE)
-    if row.verdict != "pass" or not isinstance(error, (int, float)):
-        return False
-    formats = [by_name(side.dtype).format for side in (row.golden, row.mine)]
-    return error <= PER_LAYER * max((one.roundoff for one in formats if one is not None), default=0.0)
 
 
 def level_of(row: Row) -> float:

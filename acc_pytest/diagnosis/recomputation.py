@@ -91,6 +91,9 @@ class Recomputation:
         return f"relative L2 error {self.error:.3g} ({times})"
 
 
+NOT_COMPUTED = Recomputation()
+
+
 @dataclass(frozen=True, slots=True)
 class RecomputeBudget:
     """Up to how many elements an operator is computed again, and whether twice, so that its rounding is

@@ -10,13 +10,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ..judging.threshold import SET
+from ..judging.derive import by_tolerance, is_exact, is_zero, least_tolerance
+from ..judging.replay import context_of, is_stated, measurement_of
+from ..judging.slices import needed_rounding
+from ..judging.threshold import SET, Threshold
+from ..judging.tolerance import PER_LAYER, SAFETY
 from ..judging.verdict import Check
 from ..reporting.row import REPLAY, Row, Scalar
 from .recomputation import Recomputation
 
 ACCUMULATED = f"{REPLAY}accumulated"
-"""In the context of a row whose error was found to be rounding that has accumulated."""
+"""In the context of a row that passes as accumulated rounding: the T that its bounds follow from, 0 for a choice."""
+TIMES = f"{REPLAY}accumulated_times"
+"""Beside it: how many times the bound without it was measured."""
+_FOLLOW_FROM_T = frozenset({
+    "relative_euclidean_distance", "cosine_similarity", "max_absolute_error", "typical_row_error",
+    "worst_row_error", "worst_channel_error", "bulk_error", "bias",
+})  # fmt: skip
 _WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(_WORDS, (str,)),
@@ -108,34 +118,58 @@ def may_accumulate(row: Row) -> bool:
     return row.verdict == "fail" and not any("." in one.metric or SET in one.reason for one in failing)
 
 
-def as_accumulated(row: Row) -> Row:
-    """A failing row of which every operator up to here is right: its error is rounding, however much."""
-    if row.verdict == "incomparable":
-        said = f"{row.sentence}: a choice above differs by rounding that has accumulated"
-        context = {**row.context, ACCUMULATED: True}
-        return replace(row, verdict="tie", sentence=said, context=context)
-    why = (
-        "rounding that has accumulated: each operator up to here is right on its own inputs, or no further "
-        "off than these explain"
+def needed_tolerance(row: Row) -> float:
+    """The least T at which the bounds of a failing row hold; infinite where no T decides: NaN, zeros, whole
+    numbers, statistics alone, metrics of the user's own."""
+    if not may_accumulate(row) or is_stated(row.statistics):
+        return math.inf
+    failing = {check.metric for check in row.checks if not check.passed}
+    try:
+        measurement = measurement_of(row.statistics)
+    except (KeyError, TypeError, ValueError):
+        return math.inf
+    if is_exact(measurement) or is_zero(measurement) or not failing <= _FOLLOW_FROM_T:
+        return math.inf
+    return max(least_tolerance(measurement), PER_LAYER * needed_rounding(measurement))
+
+
+def as_accumulated(row: Row, t: float) -> Row:
+    """A failing row whose error is rounding that has accumulated, up to T `t`: bounds that do not hold follow
+    from that. A row that cannot be held against a T has other rows or numbers, which rounding chose: a tie.
+    """
+    context: dict[str, Scalar] = {**row.context, ACCUMULATED: t}
+    if not t:
+        return replace(
+            row,
+            verdict="tie",
+            sentence=f"{row.sentence}: a choice above differs by rounding that has accumulated",
+            context=context,
+            checks=tuple(check if check.passed else check._replace(passed=True) for check in row.checks),
+        )
+    reason = (
+        f"T = {t:.3g}: rounding that has accumulated, {SAFETY:g} times what the operators up to here make"
     )
+    thresholds = by_tolerance(context_of(row.context), measurement_of(row.statistics), t, reason)
+    lifted = {threshold.metric: threshold for threshold in thresholds}
     checks = tuple(
-        check
-        if check.passed
-        else check._replace(allowed=math.inf, reason=f"{why} (else {check.bound})", passed=True)
+        check if check.passed else Check.of(_said_beside(lifted[check.metric], check), check.measured)
         for check in row.checks
     )
-    failed = next((check for check in row.checks if not check.passed), None)
-    context = {**row.context, ACCUMULATED: True}
-    said = f"; {failed.metric} is not {failed.bound}" if failed is not None else ""
+    times = max(check.excess for check in row.checks if not check.passed)
+    said = f"rounding that has accumulated, {times:.3g} times the bound without it: {reason}"
     return replace(
         row,
         verdict="pass",
-        sentence=row.sentence if row.shapes_differ else f"{why}{said}",
+        sentence=said,
         checks=checks,
         reasons=(),
-        notes=(*row.notes, why),
-        context=context,
+        notes=(*row.notes, said),
+        context={**context, TIMES: times},
     )
+
+
+def _said_beside(threshold: Threshold, check: Check) -> Threshold:
+    return threshold._replace(reason=f"{threshold.reason} (else {check.bound})")
 
 
 def _checks(found: Recomputation) -> Iterator[Check]:

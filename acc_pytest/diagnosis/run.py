@@ -49,8 +49,8 @@ def diagnose(
     ledger = Ledger()
     with_causes = []
     for state, row in zip(states, rows):
-        if may_accumulate(row) and inheritance.accumulated(state):
-            row = as_accumulated(row)
+        if may_accumulate(row) and (lift := inheritance.lift(state)) is not None:
+            row = as_accumulated(row, lift)
         elif state.failing:
             row = with_cause(row, inheritance.cause(state))
         elif cause := inheritance.cause_of_shapes(state):

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
+from .derive import is_exact, is_zero, least_tolerance, tolerance_of
 from .rules import rule_from_table
-from .slices import BESIDE_OTHERS, needed_rounding, needed_tolerance
+from .slices import needed_rounding
 from .threshold import JudgeContext, ThresholdRule
 from .thresholds import thresholds_for
 from .tolerance import CAP, PER_LAYER
@@ -150,19 +150,9 @@ def needed(sample: Sample) -> float | None:
     m = sample.measurement
     if m.empty or is_exact(m) or is_zero(m) or m.relative_euclidean_distance is None:
         return None
-    t = _needed_tolerance(m)
+    t = least_tolerance(m)
     derived = tolerance_of(sample.context, m, _TINY, "calibration")
     return None if t > CAP else max(t / derived.value, needed_rounding(m) / derived.rounding) * _TINY
-
-
-def _needed_tolerance(m: Measurement) -> float:
-    """The T that the bounds need, as `derive` makes them of T, that of the bias apart."""
-    distance, cosine = m.relative_euclidean_distance or 0.0, m.cosine_similarity
-    largest, scale = m.max_absolute_error or 0.0, element_scale(m.golden_rms or 0.0, m.golden_max_abs or 0.0)
-    if largest <= BESIDE_OTHERS * (m.slices.neighbour_error or 0.0):
-        largest = 0.0
-    angle = math.sqrt(2 * max(0.0, 1 - (1.0 if cosine is None else cosine) - COSINE_RESOLUTION))
-    return max(distance, angle, largest / scale if scale else 0.0, needed_tolerance(m))
 
 
 def _group(
@@ -251,12 +241,12 @@ def _immovable(m: Measurement) -> set[str]:
     found = {metric for metric in ("new_nonfinite", "lost_nonfinite") if m.value(metric)}
     if is_zero(m):
         return found | {"max_absolute_error"}
-    if m.relative_euclidean_distance is not None and _needed_tolerance(m) > CAP:
+    if m.relative_euclidean_distance is not None and least_tolerance(m) > CAP:
         found.add("relative_euclidean_distance")
     return found
 
 
 def _need(m: Measurement, metric: str) -> float:
     if metric == "relative_euclidean_distance":
-        return 0.0 if is_zero(m) else max(_needed_tolerance(m), PER_LAYER * needed_rounding(m))
+        return 0.0 if is_zero(m) else max(least_tolerance(m), PER_LAYER * needed_rounding(m))
     return m.value(metric) or 0.0

@@ -24,9 +24,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..tensors.dtypes import by_name
-from .slices import ELEMENT_SIGMAS, beside_neighbours, slice_thresholds
+from .slices import BESIDE_OTHERS, ELEMENT_SIGMAS, beside_neighbours, needed_tolerance, slice_thresholds
 from .threshold import JudgeContext, Threshold
-from .tolerance import CAP, SAFETY, Tolerance, coarser, tolerance
+from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -105,6 +105,25 @@ def tolerance_of(
         return allowed
     reason = f"{allowed.reason} + {explained:.3g} of position tables whose frequencies mine has rounded"
     return replace(allowed, value=min(CAP, allowed.value + explained), reason=reason)
+
+
+def least_tolerance(measurement: Measurement) -> float:
+    """The T at which the bounds of finite floats just hold, that of the bias apart."""
+    distance, cosine = measurement.relative_euclidean_distance or 0.0, measurement.cosine_similarity
+    largest = measurement.max_absolute_error or 0.0
+    if largest <= BESIDE_OTHERS * (measurement.slices.neighbour_error or 0.0):
+        largest = 0.0
+    scale = element_scale(measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0)
+    angle = math.sqrt(2 * max(0.0, 1 - (1.0 if cosine is None else cosine) - COSINE_RESOLUTION))
+    return max(distance, angle, largest / scale if scale else 0.0, needed_tolerance(measurement))
+
+
+def by_tolerance(
+    context: JudgeContext, measurement: Measurement, t: float, reason: str
+) -> tuple[Threshold, ...]:
+    """The default thresholds of floats that follow from this T; `reason` says where it comes from."""
+    fmt = coarser(*context.dtypes(measurement))
+    return derived(context, measurement, given=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER)))
 
 
 def _rows(measurement: Measurement) -> int | None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from ..metrics.custom import CustomMetric
 from ..metrics.kernel import measure
 from ..metrics.measurement import Measurement
+from ..tensors.dtypes import by_name
 from ..tensors.read_source import element_type
 from ..tensors.source import Source
+from ..tensors.views import NEARLY, Hidden
 from .rounding import is_close
 from .standards import DEFAULT, Standard
 from .threshold import JudgeContext, ThresholdRule
@@ -35,8 +37,18 @@ class Judge:
         """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged.
 
         `further` are numbers that take more than the two (`Measurement.further`). What lies within rounding
-        of a bound is measured again in float64, so that no verdict depends on how blocks were summed.
+        of a bound is measured again in float64, so that no verdict depends on how blocks were summed. Where both
+        have values as masks put them, the least of their types, what fails is judged again with these as -Inf:
+        types that differ there are no error.
         """
+        measurement, judgement = self._judged(context, golden, mine, further)
+        if judgement.verdict == "fail" and not context.written and _hide(measurement):
+            return self._judged(context, Hidden(golden), Hidden(mine), further)
+        return measurement, judgement
+
+    def _judged(
+        self, context: JudgeContext, golden: Source, mine: Source, further: Mapping[str, float] | None
+    ) -> tuple[Measurement, Judgement]:
         dtypes = context.written or element_type(golden).name, context.written or element_type(mine).name
         tolerance = element_tolerance(context, dtypes, self.rules, self.standard)
         for double in (False, True):
@@ -50,3 +62,16 @@ class Judge:
             if not is_close(measurement, judgement.checks):
                 break
         return measurement, judgement
+
+
+def _hide(measurement: Measurement) -> bool:
+    """Whether both sides have values as masks put them, at least one of which is no -Inf."""
+    hides = []
+    for dtype, least in (
+        (measurement.golden_dtype, measurement.golden_min),
+        (measurement.mine_dtype, measurement.mine_min),
+    ):
+        fmt = by_name(dtype).format
+        hides.append(fmt is not None and least is not None and least <= -NEARLY * fmt.largest)
+    infinite = measurement.nonfinite.golden_inf, measurement.nonfinite.mine_inf
+    return any(hides) and all(hide or inf for hide, inf in zip(hides, infinite))

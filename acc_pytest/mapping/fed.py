@@ -12,6 +12,8 @@ BLOCKED = -1e4
 -Inf. Their exponentials are 0 in every dtype (of float64 below -745), so it does not matter which."""
 WEIGHTS = frozenset({"weight", "buffer"})
 """Kinds of what a run is fed once; all others come with each step."""
+EXACT = WEIGHTS | {"token ids", "positions", "mask"}
+"""Kinds that no rounding changes: they agree or differ, and no error comes through those that agree."""
 
 
 def fed_kind(node: Node, slot: Slot, dtype: str) -> str:

@@ -19,6 +19,8 @@ from ..topology.tree import Node
 from .fed import fed_kind
 from .pair import Gap
 
+MOST_BETWEEN = 128
+"""Modules on the way that are named, of more that are not compared."""
 AT_HAND = 64
 """How many of the latest tensors count as read by the code of a module, beside its inputs."""
 CACHES = ("past", "cache")
@@ -29,12 +31,14 @@ CACHES = ("past", "cache")
 class ModuleFlow:
     """The places that are compared, in the order of time, and what is above each of them.
 
-    `gaps` has those that the code of a module made, `fed` the kind of what the run was given, and `unseen`,
-    by the path of a node, the inputs of its call that only one dump holds.
+    `between` has the modules whose results lie on the way from there to a place and are not compared, `gaps`
+    the places that the code of a module made, `fed` the kind of what the run was given, and `unseen`, by the
+    path of a node, the inputs of its call that only one dump holds.
     """
 
     order: Mapping[NodeSlot, int]
     above: Mapping[NodeSlot, tuple[NodeSlot, ...]]
+    between: Mapping[NodeSlot, tuple[str, ...]]
     gaps: Mapping[NodeSlot, Gap]
     fed: Mapping[NodeSlot, str]
     caches: frozenset[NodeSlot]
@@ -59,7 +63,7 @@ def module_flow(
 class _Scope:
     """What the code of a running module has at hand. `open_ends` are the modules that it called whose results
     no other module was handed yet, by the place where such a result was seen first; `latest` are those since
-    it last made a tensor."""
+    it last made a tensor; `hidden` are the modules that made what is at hand and not compared."""
 
     path: str
     given: dict[NodeSlot, None] = field(default_factory=dict)
@@ -67,6 +71,7 @@ class _Scope:
     open_ends: dict[NodeSlot, Node] = field(default_factory=dict)
     latest: dict[NodeSlot, None] = field(default_factory=dict)
     caches: list[NodeSlot] = field(default_factory=list)
+    hidden: dict[str, None] = field(default_factory=dict)
     called: bool = False
 
     def at_hand(self) -> tuple[NodeSlot, ...]:
@@ -132,6 +137,8 @@ class _FlowBuilder:
         self._shown: dict[NodeSlot, tuple[NodeSlot, ...]] = {}
         self._order: dict[NodeSlot, int] = {}
         self._above: dict[NodeSlot, tuple[NodeSlot, ...]] = {}
+        self._between: dict[NodeSlot, tuple[str, ...]] = {}
+        self._hidden: dict[NodeSlot, dict[str, None]] = {}
         self._gaps: dict[NodeSlot, Gap] = {}
         self._fed: dict[NodeSlot, str] = {}
         self._caches: set[NodeSlot] = set()
@@ -144,7 +151,13 @@ class _FlowBuilder:
             else:
                 self._begin(call)
         return ModuleFlow(
-            self._order, self._above, self._gaps, self._fed, frozenset(self._caches), self._unseen
+            self._order,
+            self._above,
+            self._between,
+            self._gaps,
+            self._fed,
+            frozenset(self._caches),
+            self._unseen,
         )
 
     def _begin(self, call: NodeCall) -> None:
@@ -152,9 +165,12 @@ class _FlowBuilder:
         scope = self._scopes[call] = _Scope(path)
         scope.caches = [place for slot in call.outputs if is_cache(place := NodeSlot(path, slot))]
         for slot in call.inputs:
-            scope.given.update(dict.fromkeys(self._arrived(call, NodeSlot(path, slot), around)))
+            place = NodeSlot(path, slot)
+            scope.given.update(dict.fromkeys(self._arrived(call, place, around)))
+            scope.hidden.update(self._hidden[place])
         if not call.inputs and (call.inside is not None or around.made):
             scope.given.update(dict.fromkeys(around.at_hand()))
+            scope.hidden.update(around.hidden)
             self._unseen[path] = ("inputs, which were not dumped",)
         around.called = True
         if alone := self._alone(call):
@@ -173,18 +189,22 @@ class _FlowBuilder:
         origin = self._origin(place)
         if origin is not None:
             around.hand_on(origin)
-            return self._show_copy(place, origin) if self._copied(place) else self._shown[origin]
+            if self._copied(place):
+                return self._show_copy(place, origin)
+            self._hidden[place] = self._hidden[origin]
+            return self._shown[origin]
         kind = self._fed_kind(call, place)
         if kind:
             self._fed[place] = kind
             fed = [earlier for earlier in self._fed if earlier in self._order and earlier != place]
-            return self._show(place, fed if call.inside is not None else ())
+            return self._show(place, fed if call.inside is not None else (), {}, place.path)
         if around.called:
             self._store(around)
-        self._gaps[place] = around.gap(call.node)
+        self._gaps[place] = gap = around.gap(call.node)
         around.latest.clear()
-        shown = self._show(place, around.at_hand())
+        shown = self._show(place, around.at_hand(), around.hidden, gap.module or place.path)
         around.made.update(dict.fromkeys(shown))
+        around.hidden.update(self._hidden[place])
         return shown
 
     def _fed_kind(self, call: NodeCall, place: NodeSlot) -> str:
@@ -199,8 +219,10 @@ class _FlowBuilder:
         if call.inputs and not call.outputs:
             # They were not dumped: they may hold all that was at hand.
             around.made.update(dict.fromkeys(scope.at_hand()))
+            around.hidden.update({call.node.path: None, **scope.hidden})
             for place, node in scope.open_ends.items():
                 around.give(place, node)
+        results: list[dict[str, None]] = []
         for slot in call.outputs:
             place = NodeSlot(call.node.path, slot)
             if place in scope.caches:
@@ -209,11 +231,15 @@ class _FlowBuilder:
             if origin is None:
                 if scope.called or call.node.op_type == SAVED:
                     self._gaps[place] = (scope if scope.called else around).gap()
-                shown = self._show(place, scope.at_hand())
+                shown = self._show(place, scope.at_hand(), scope.hidden, call.node.path)
             else:
                 shown = self._show_copy(place, origin)
             around.made.update(dict.fromkeys(shown))
             around.give(origin or place, call.node)
+            results.append(self._hidden[place])
+        if all(results):  # else they are beside a compared result, as attention weights are
+            for hidden in results:
+                around.hidden.update(hidden)
 
     def _store(self, scope: _Scope) -> None:
         """Caches are written before what is made of them; when is not dumped, so it is as early as can be."""
@@ -223,26 +249,30 @@ class _FlowBuilder:
             self._caches.add(place)
             if scope.called:
                 self._gaps[place] = scope.gap()
-            scope.made.update(dict.fromkeys(self._show(place, scope.at_hand())))
+            scope.made.update(dict.fromkeys(self._show(place, scope.at_hand(), scope.hidden, place.path)))
 
     def _show_copy(self, place: NodeSlot, origin: NodeSlot) -> tuple[NodeSlot, ...]:
         """The same of a tensor that was seen before: where it was not compared there, this place stands for
         it from now on."""
-        shown = self._show(place, self._shown[origin])
+        shown = self._show(place, self._shown[origin], self._hidden[origin])
         if origin not in self._order and shown == (place,):
-            self._shown[origin] = shown
+            self._shown[origin], self._hidden[origin] = shown, {}
         return shown
 
-    def _show(self, place: NodeSlot, above: Iterable[NodeSlot]) -> tuple[NodeSlot, ...]:
-        """Note what is above a place, and tell which places stand for it."""
+    def _show(
+        self, place: NodeSlot, above: Iterable[NodeSlot], hidden: Mapping[str, None], maker: str = ""
+    ) -> tuple[NodeSlot, ...]:
+        """Note what is above a place, and tell which places stand for it; `maker` made it of what is `hidden`."""
         others = tuple(above)
         self._shown[place] = others
         if place in self._golden.dtypes and self._compared(place):
             self._order[place] = len(self._order)
             self._above[place] = others
-            self._shown[place] = (place,)
+            self._between[place] = tuple(hidden)[:MOST_BETWEEN]
+            self._shown[place], self._hidden[place] = (place,), {}
         else:
             self._gaps.pop(place, None)
+            self._hidden[place] = {maker: None, **hidden} if maker else dict(hidden)
         return self._shown[place]
 
     def _origin(self, place: NodeSlot) -> NodeSlot | None:

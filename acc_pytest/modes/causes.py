@@ -62,9 +62,9 @@ class Causes:
         cause: Cause | None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
             settings = self._mode.settings
-            explains = settings.replay or settings.standard not in OF_OTHERS
-            if explains and may_accumulate(row) and self._inheritance.accumulated(state):
-                return as_accumulated(row)
+            explains = settings.replay or (settings.replay is None and settings.standard not in OF_OTHERS)
+            if explains and may_accumulate(row) and (lift := self._inheritance.lift(state)) is not None:
+                return as_accumulated(row, lift)
             if state.failing:
                 stored = self._stored.get(state.number)
                 cause = (stored and stored.cause) or self._inheritance.cause(state)

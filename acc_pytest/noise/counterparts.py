@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ..mapping.pair import Operand, Pair
 from .profile import ProfiledTensor
 
+NO_NOISE = "weights, ids, positions and masks are no results and have no noise"
+
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import AccError, SettingsError
-from ..mapping.fed import WEIGHTS
+from ..mapping.fed import EXACT
 from ..mapping.pair import Operand, Pair
 from ..tensors.dtypes import DType, by_name
 from ..tensors.ref import readable
-from .counterparts import Counterpart, NoisePlan
+from .counterparts import NO_NOISE, Counterpart, NoisePlan
 from .fingerprint import fingerprint
 from .profile import Profile, ProfiledTensor, key_of
 from .profile_file import REMEDY
@@ -46,8 +46,8 @@ def profile_plan(profile: Profile, pairs: Sequence[Pair]) -> NoisePlan:
 
 def _counterpart(pair: Pair, profile: Profile, home: str) -> Counterpart:
     golden = pair.golden
-    if pair.fed in WEIGHTS:
-        return Counterpart(reason="weights are no results and have no noise")
+    if pair.fed in EXACT:
+        return Counterpart(reason=NO_NOISE)
     profiled = _profiled(golden, profile, home)
     if len(profiled) == len(golden.refs) > 0:
         return Counterpart(profiled=profiled)

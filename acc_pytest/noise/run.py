@@ -17,13 +17,14 @@ from typing import Any
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, SettingsError
 from ..guard import guarded
+from ..mapping.fed import EXACT
 from ..mapping.pair import Pair
 from ..mapping.planner import plan
 from ..mapping.steps import common_steps
 from ..mapping.torchair import is_torchair
 from ..mapping.views import SlotRows, View, WithBias
 from ..tensors.ref import TensorRef
-from .counterparts import Counterpart, NoisePlan
+from .counterparts import NO_NOISE, Counterpart, NoisePlan
 
 
 def noise_plan(
@@ -112,6 +113,8 @@ def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[Tens
 
 
 def _counterpart(pair: Pair, partners: Partners, root: str) -> Counterpart:
+    if pair.fed in EXACT:
+        return Counterpart(reason=NO_NOISE)
     golden, single, whole = pair.golden, partners.single, partners.whole
     refs = tuple(single[ref] for ref in golden.refs if ref in single)
     if len(refs) == len(golden.refs) and same_shapes(golden.refs, refs):

@@ -33,6 +33,11 @@ class FloatFormat:
         """Distance between neighbours below the smallest normal number."""
         return self.smallest_normal * 2 * self.roundoff
 
+    @property
+    def largest(self) -> float:
+        """The largest finite number, as IEEE 754 has it for this precision and exponent."""
+        return (2 - 2 * self.roundoff) * (2 / self.smallest_normal)
+
 
 @dataclass(frozen=True, slots=True)
 class DType:

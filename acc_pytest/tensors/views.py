@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from ..lazy_torch import torch
 from .source import Source
 
+NEARLY = 0.99
+"""The share of the least number of a type from which on a value is a mask's: a score was added to it."""
+
 
 class Columns:
     """Matrices of equal height side by side: `[rows, w0 + w1 + ...]`.
@@ -114,6 +117,20 @@ class Floored:
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)`, none of them below `least`."""
         return self._source.read(start, stop).clamp(min=self._least)
+
+
+class Hidden:
+    """A source whose values at the least number of its type, as a mask puts them, are -Inf."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.shape: tuple[int, ...] = tuple(source.shape)
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)`, none of them finite and within 1 % of the least number."""
+        block = self._source.read(start, stop)
+        return block.masked_fill(block <= NEARLY * torch.finfo(block.dtype).min, -math.inf)
 
 
 class Exceeding:

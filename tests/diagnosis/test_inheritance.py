@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.inheritance import RATE, Inheritance
 from acc_pytest.diagnosis.pair_state import PairState
-from acc_pytest.diagnosis.relative_errors import JUMP
+from acc_pytest.diagnosis.inheritance import JUMP
 from acc_pytest.mapping.pair import Gap, Plan
 from acc_pytest.reporting.row import Cause
 

@@ -36,12 +36,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...metrics.element_tolerance import EXACT, ElementTolerance
 from ...tensors.dtypes import FloatFormat, by_name
-from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
+from ..derive import COSINE_RESOLUTION, by_tolerance, element_scale, is_exact, is_zero, tolerance_of
 from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_words
@@ -70,6 +71,11 @@ def _thresholds(
         return of_output(measurement, *(ratios or (WHOLE_NUMBERS,)))
     if adjustment.tolerance is not None:
         return derived_thresholds(context, measurement, adjustment)
+    if context.noise_error is not None and context.noise_error > CAP:
+        reason = (
+            f"the noise run itself is off by {context.noise_error:.3g}, beyond {CAP:g}: it measures nothing"
+        )
+        context = replace(context, noise_error=None, noise_nearby=None, noise_reason=reason)
     if context.noise_error is None:
         adjustment = _by_what_is_nearby(context, measurement, adjustment)
         why = context.noise_reason or "no noise run of this tensor"
@@ -81,7 +87,20 @@ def _thresholds(
         return (Threshold("mismatches", allowed, False, reason),)
     if measurement.golden_max_abs is None:
         return _counts(context)
-    return (*_sized(context, measurement, adjustment), *_counts(context))
+    return (*_capped(_sized(context, measurement, adjustment), context, measurement), *_counts(context))
+
+
+def _capped(
+    thresholds: Sequence[Threshold], context: JudgeContext, measurement: Measurement
+) -> Iterator[Threshold]:
+    """The thresholds, none looser than those of the largest T there is."""
+    widest = {
+        limit.metric: limit for limit in by_tolerance(context, measurement, CAP, f"T is capped at {CAP:g}")
+    }
+    for threshold in thresholds:
+        limit = widest[threshold.metric]
+        looser = threshold.bound < limit.bound if threshold.at_least else threshold.bound > limit.bound
+        yield limit if looser else threshold
 
 
 def _by_what_is_nearby(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> Adjustment:

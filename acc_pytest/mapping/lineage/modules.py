@@ -21,7 +21,10 @@ def modules_flow(golden: Calls, mine: Calls, places: Iterable[SlotName], unlike:
     flow = module_flow(mine if unlike else golden, mine, compared, copied)
     above = {
         _named(place): Above(
-            dict.fromkeys(map(_named, others), False), keeps=place in flow.caches, unseen=_unseen(place, flow)
+            dict.fromkeys(map(_named, others), False),
+            flow.between[place],
+            keeps=place in flow.caches,
+            unseen=_unseen(place, flow),
         )
         for place, others in flow.above.items()
     }
