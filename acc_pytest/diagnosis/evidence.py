@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..mapping.pair import Plan
 
 _MODULE_ROUNDINGS = PER_LAYER / SAFETY
-"""Units of rounding of an operator that was not computed again: it may be a whole layer (`judging.tolerance`)."""
+"""Units of rounding of an operator that was not computed again: it may be a whole layer."""
 
 
 class Standing(Enum):
@@ -54,8 +54,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is known of the inputs of a pair's operator: `compared` pairs, each with its standing, and the names
-    of those `not_compared`."""
+    """The inputs of a pair's operator: how each that was compared stands, and the names of the others."""
 
     compared: tuple[Standing, ...]
     not_compared: tuple[str, ...]
@@ -108,8 +107,8 @@ class Evidence:
         return Standing.LIFTED if state.excused else Standing.SOUND
 
     def inputs(self, number: int, above: Iterable[PairState], passed: Sequence[int]) -> Inputs:
-        """What the inputs of a pair prove: of the nearest pairs `above` that were compared, and of those `passed`
-        on the way to them that were not."""
+        """The inputs of a pair: the nearest pairs `above` that were compared, and those `passed` on the way
+        to them that were not."""
         standings = {state.number: self.standing(state.number) for state in above}
         hidden = [number for number, standing in standings.items() if standing is Standing.NOT_COMPARED]
         names = [
@@ -120,8 +119,7 @@ class Evidence:
         return Inputs(tuple(standings.values()), tuple(dict.fromkeys(names)))
 
     def lift(self, state: PairState) -> float | None:
-        """The T up to which rounding explains the error of a failing pair, at most the cap; `None` where it does
-        not.
+        """The T, at most the cap, up to which rounding explains the error of a failing pair; else `None`.
 
         It is 0 for a pair whose shapes, rows or whole numbers are those of another choice that rounding made.
         """
@@ -184,8 +182,8 @@ class Evidence:
         return error
 
     def _computed(self, state: PairState) -> tuple[Recomputation, bool]:
-        """The operator of a pair on the inputs of mine, and whether it is right there and on golden's, and all
-        that it reads was compared."""
+        """The operator of a pair on the inputs of mine, and whether its result follows from pairs: it is
+        right there and on golden's inputs, and all that it reads was compared."""
         number = state.number
         own = self._local.of_pair(number) if self._plan.mine_kind == "atb" else state.recomputed
         if own.outcome != "right":
@@ -204,10 +202,10 @@ class Evidence:
     def _explained(
         self, state: PairState, own: Recomputation, inputs: Sequence[_Error], verified: bool
     ) -> _Error:
-        """The error of a pair and what rounding made of it; `verified` says that it follows from its inputs."""
+        """The error of a pair and what rounding made of it; `verified` is that of `_computed`."""
         measured = state.error or 0.0
         given = _joined(inputs)
-        noise = _rounding_of(own, state.roundoff)
+        noise = math.hypot(_rounding_of(own, state.roundoff), state.quantised)
         carried = math.sqrt(max(0.0, measured**2 - (own.error or 0.0) ** 2)) if verified else measured
         if not verified:
             carried = min(carried, max((error.measured for error in inputs), default=0.0))
@@ -218,8 +216,8 @@ class Evidence:
         return _Error(measured, made if state.failing else min(made, measured))
 
     def _chosen(self, state: PairState, verified: bool) -> _Error | None:
-        """Of whole numbers, other shapes, and rows of one expert: golden's choice, or another one that rounding
-        above made. Nothing can be measured of the latter."""
+        """Whole numbers, other shapes, and rows of one expert: golden's choice, or another one that rounding
+        made above. Of the latter nothing can be measured."""
         if not state.failing:
             return _NONE
         pair = self._plan.pairs[state.number]

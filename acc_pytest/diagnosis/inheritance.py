@@ -241,7 +241,11 @@ class Inheritance:
             if culprit:
                 said = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
                 return self._is_root(state, replace(cause, text=said), culprit)
-            return self._is_root(state, replace(cause, text=f"{right}; error accumulated above"))
+            agree = self._inputs.agreement(state.number, above)
+            return self._is_root(
+                state,
+                replace(cause, text=f"{right}, and {agree}: more error came from above than rounding makes"),
+            )
         if unlike := self._suspects.unlike(state.number):
             return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
         suspect, unlike = self._suspects.other_between(state.number)

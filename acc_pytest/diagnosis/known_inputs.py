@@ -37,15 +37,13 @@ class KnownInputs:
         """What is known of the inputs of a root, by the rule of evidence."""
         if number in self._plan.by_order:
             return "nothing that ran before it fails" if above else "it ran first"
-        if not above:
-            return "nothing above it is compared"
         inputs = self._evidence.inputs(number, above, self._ancestors.passed(number))
         if inputs.agree:
             return "its inputs agree"
-        said = "all that was compared above it agrees"
+        said = "all that was compared above it agrees" if above else "nothing above it is compared"
         if Standing.LIFTED in inputs.compared:
-            said = "all that was compared above it agrees, but for rounding that has accumulated and ties"
-        return f"{said}; not compared: {listed(inputs.not_compared)}" if inputs.not_compared else said
+            said += ", but for ties and accumulated rounding"
+        return f"{said} (not compared: {listed(inputs.not_compared)})" if inputs.not_compared else said
 
     def _inside(self, number: int, above: Sequence[PairState]) -> str:
         """Where in a module its own code made a tensor that is wrong."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..judging.replay import is_stated
+from ..judging.threshold import is_narrowed
 from ..judging.tolerance import PER_LAYER
 from ..mapping.fed import BLOCKED
 from ..reporting.row import REPLAY, Row
@@ -29,10 +30,11 @@ class PairState:
     tells little of the others. `stated` says that only statistics were compared, which other tensors may have
     too. `shapes_differ` is that of the row. `said` is the sentence of a row about what
     the run was fed, empty for all others. `recomputed` is the operator of mine computed again on its own
-    inputs. `accumulated` is the T up to which an earlier run took its error for rounding that has accumulated,
-    `None` where it did not. `near` says that the error is no more than the rounding of one operator, whatever
-    came before, `excused` that the pair passes as a tie or as such rounding. `roundoff` is that of the coarser
-    of its float types, 0 without one. `needed` is the least T at which the bounds of a failing pair hold,
+    inputs. `accumulated` is the T up to which an earlier run took its error for rounding, `None` where it did
+    not. `near` says that the error is no more than the rounding of one operator, whatever came before,
+    `excused` that the pair passes as a tie or as accumulated rounding. `roundoff` is that of the coarser of
+    the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
+    of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of a failing pair hold,
     infinite where no T decides.
     """
 
@@ -51,6 +53,7 @@ class PairState:
     near: bool = False
     excused: bool = False
     roundoff: float = 0.0
+    quantised: float = 0.0
     needed: float = math.inf
 
     @property
@@ -74,7 +77,9 @@ class PairState:
     @classmethod
     def _made(cls, row: Row, number: int) -> PairState:
         error = row.metrics.get(DISTANCE)
-        formats = (by_name(side.dtype).format for side in (row.golden, row.mine))
+        declared = str(row.context.get("declared", ""))
+        mine = declared if is_narrowed(row.mine.dtype, declared) else row.mine.dtype
+        formats = (by_name(dtype).format for dtype in (row.golden.dtype, mine))
         roundoff = max((one.roundoff for one in formats if one is not None), default=0.0)
         accumulated = row.context.get(ACCUMULATED)
         return cls(
@@ -93,12 +98,23 @@ class PairState:
             row.verdict == "pass" and isinstance(error, (int, float)) and error <= PER_LAYER * roundoff,
             row.verdict == "tie" or accumulated is not None,
             roundoff,
+            _quantised(row),
             needed_tolerance(row) if row.verdict in FAILING else math.inf,
         )
 
 
 _latest: list[tuple[Row, PairState]] = []
 """The row that was asked about last, and its state."""
+
+
+def _quantised(row: Row) -> float:
+    """The root mean square of rounding to the steps of a quantised type whose range golden fills: a step is
+    the largest value over the largest level, and rounding is off by 1 / sqrt(12) of it."""
+    rms, largest = row.statistics.get("golden_rms"), row.statistics.get("golden_max_abs")
+    levels = 2.0 ** (by_name(row.mine.dtype).bits - 1) - 1 if by_name(row.mine.dtype).kind == "int" else 0.0
+    if by_name(row.golden.dtype).format is None or not levels or not rms or not largest:
+        return 0.0
+    return float(largest) / levels / math.sqrt(12) / float(rms)
 
 
 def level_of(row: Row) -> float:

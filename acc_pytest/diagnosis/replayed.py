@@ -16,13 +16,11 @@ from ..judging.slices import needed_rounding
 from ..judging.threshold import SET, Threshold
 from ..judging.tolerance import PER_LAYER, SAFETY
 from ..judging.verdict import Check
-from ..reporting.row import REPLAY, Row, Scalar
+from ..reporting.row import REPLAY, TIMES_LIFTED, Row, Scalar
 from .recomputation import Recomputation
 
 ACCUMULATED = f"{REPLAY}accumulated"
-"""In the context of a row that passes as accumulated rounding: the T that its bounds follow from, 0 for a choice."""
-TIMES = f"{REPLAY}accumulated_times"
-"""Beside it: how many times the bound without it was measured."""
+"""In the context of a row that passes as accumulated rounding: the T of its bounds, 0 for a choice."""
 _FOLLOW_FROM_T = frozenset({
     "relative_euclidean_distance", "cosine_similarity", "max_absolute_error", "typical_row_error",
     "worst_row_error", "worst_channel_error", "bulk_error", "bias",
@@ -164,7 +162,7 @@ def as_accumulated(row: Row, t: float) -> Row:
         checks=checks,
         reasons=(),
         notes=(*row.notes, said),
-        context={**context, TIMES: times},
+        context={**context, TIMES_LIFTED: times},
     )
 
 

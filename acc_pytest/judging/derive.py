@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from ..tensors.dtypes import by_name
 from .slices import BESIDE_OTHERS, ELEMENT_SIGMAS, beside_neighbours, needed_tolerance, slice_thresholds
-from .threshold import JudgeContext, Threshold
+from .threshold import JudgeContext, Threshold, is_narrowed
 from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, tolerance
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ def tolerance_of(
     context: JudgeContext, measurement: Measurement, factor: float = 1.0, factor_origin: str = ""
 ) -> Tolerance:
     """T for this pair of tensors, of which at least one is float."""
-    golden, mine = measurement.golden_dtype, measurement.mine_dtype
+    golden, mine = context.computed_types(measurement)
+    origin = context.declared if is_narrowed(context.computed_in, context.declared) else context.computed_in
     rms = measurement.golden_rms
     tiny = rms if rms and rms < coarser(golden, mine).smallest_normal else None
     allowed = tolerance(
@@ -97,7 +98,7 @@ def tolerance_of(
         factor,
         factor_origin,
         measurement.compared,
-        context.computed_in,
+        origin,
         None if context.written else _rows(measurement),
     )
     explained = SAFETY * context.rounded_frequencies
@@ -122,7 +123,7 @@ def by_tolerance(
     context: JudgeContext, measurement: Measurement, t: float, reason: str
 ) -> tuple[Threshold, ...]:
     """The default thresholds of floats that follow from this T; `reason` says where it comes from."""
-    fmt = coarser(*context.dtypes(measurement))
+    fmt = coarser(*context.computed_types(measurement))
     return derived(context, measurement, given=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER)))
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..tensors.dtypes import by_name
+
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
     from ..mapping.pair import Pair
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
 
 SET, OFF = "set by ", "switched off by "
 """What the reason for a bound says that a rule of the user's has set, or switched off."""
+
+
+_COARSEST = "bfloat16"
+"""The coarsest type that computations write whose weights are finer (autocast)."""
+
+
+def is_narrowed(stored: str, declared: str) -> bool:
+    """Whether a tensor of a model whose weights are of the type `declared` was stored in a coarser type than it
+    can have been computed in."""
+    if not declared or (fmt := by_name(stored).format) is None:
+        return False
+    formats = (by_name(declared).format, by_name(_COARSEST).format)
+    return fmt.roundoff > max(one.roundoff for one in formats if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +48,8 @@ class JudgeContext:
     `noise_typical_row` to `noise_bias` are the noise run's errors of rows and channels, and its bias without
     sign; `None` where the tensor has too few of either. `noise_runs` is how many runs these
     are the largest errors of.
+
+    `declared` is the coarsest float type of the weights of mine, empty where it is not known.
 
     The last three are known where a single operator is checked, whose inputs are equal on both sides: the
     type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
@@ -53,6 +70,7 @@ class JudgeContext:
     policy: str = ""
     length: int | None = None
     computed_in: str = ""
+    declared: str = ""
     rounded_frequencies: float = 0.0
     noise_error: float | None = None
     noise_max_absolute_error: float | None = None
@@ -78,6 +96,15 @@ class JudgeContext:
             return self.written, self.written
         return measurement.golden_dtype, measurement.mine_dtype
 
+    def computed_types(self, measurement: Measurement) -> tuple[str, str]:
+        """The types that the rounding of golden and of mine is that of.
+
+        Computations write 16 bits or more, or the type of their weights: a file of mine in a coarser one was
+        stored so by somebody, and nothing is wider for that.
+        """
+        golden, mine = self.dtypes(measurement)
+        return golden, self.declared if is_narrowed(mine, self.declared) else mine
+
     @classmethod
     def of(cls, pair: Pair, length: int | None = None) -> JudgeContext:
         """The context of a mapped pair; `length` is golden's last dimension where it is known."""
@@ -96,6 +123,7 @@ class JudgeContext:
             policy=pair.policy,
             length=length,
             computed_in=pair.computed_in,
+            declared=pair.declared,
             rounded_frequencies=pair.rounded_frequencies,
         )
 

@@ -52,7 +52,8 @@ class Pair:
     `token ids`, `positions`, `mask`, `input`, `weight`, `buffer` or `cache`. What a run was fed stands
     first in its step. `computed_in` is the coarsest float dtype among what the tensor was computed from on
     either side, where the dumps tell, else empty. `rounded_frequencies` is the relative error that is
-    explained by frequencies of position tables that mine has rounded; 0 elsewhere.
+    explained by frequencies of position tables that mine has rounded; 0 elsewhere. `declared` is the coarsest
+    float dtype of the weights of mine, empty where its dump does not tell.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Pair:
     fed: str = ""
     computed_in: str = ""
     rounded_frequencies: float = 0.0
+    declared: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..dumps.base import Dump, Rank
+from ..dumps.modules import ModuleDump
 from ..guard import guarded
+from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
 from ..topology.tree import Node
 from .before_reduction import placed
@@ -74,7 +76,22 @@ def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: 
         unseen=lineage.unseen,
         gaps=lineage.gaps,
     )
-    return with_implied_choices(with_module_choices(with_carried(traced), golden, mine), golden, mine)
+    chosen = with_implied_choices(with_module_choices(with_carried(traced), golden, mine), golden, mine)
+    declared = _declared(mine)
+    return (
+        replace(chosen, pairs=tuple(replace(p, declared=declared) for p in chosen.pairs))
+        if declared
+        else chosen
+    )
+
+
+def _declared(mine: Dump) -> str:
+    """The coarsest float dtype of the weights of mine; empty where its dump does not tell."""
+    if not isinstance(mine, ModuleDump):
+        return ""
+    digests = (saved.digest for rank in mine.ranks for saved in mine.weights(rank).values())
+    formats = {fmt for digest in digests if digest is not None and (fmt := by_name(digest.dtype).format)}
+    return max(formats, key=lambda fmt: fmt.roundoff).name if formats else ""
 
 
 _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"

@@ -28,6 +28,8 @@ already; `known`: a difference that a `[[known]]` entry accepts."""
 REPLAY = "replay_"
 """What the context of a row keeps of replay (`--acc-replay`) begins with this: `outcome`, empty where the
 operator was not computed again, and then `why`."""
+TIMES_LIFTED = f"{REPLAY}accumulated_times"
+"""How many times its bound a row has that passes as accumulated rounding; not in the context of others."""
 AFTER_TIE, TOKENS = "tokens_after_tie", "tokens"
 """What the context of a row keeps where some of its tokens come after a tie and are not judged: how many, and
 of how many."""
@@ -169,6 +171,12 @@ class Row:
         if not after:
             return ""
         return "wholly" if after == self.context.get(TOKENS) else "partly"
+
+    @property
+    def times_lifted(self) -> float:
+        """How many times its bound was measured of a row that passes as accumulated rounding; 0 of others."""
+        times = self.context.get(TIMES_LIFTED)
+        return times if isinstance(times, float) else 0.0
 
     @property
     def excused(self) -> bool:

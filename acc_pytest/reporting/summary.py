@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..judging.threshold import is_narrowed
+from ..tensors.dtypes import by_name
 from .numbers import in_numbers
 from .printable import printable
 from .row import REPLAY, VERDICTS, Row
@@ -26,7 +28,9 @@ class Tally:
     `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
     counts the tensors of which all tokens, or some, come after a tie, `replayed` those whose operator was
     computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
-    outline is not known whole.
+    outline is not known whole. `lifted` counts those that pass as accumulated rounding, `most_lifted` is the
+    most that one of them has of its bound. `narrowed` counts tensors of mine in a coarser type than its weights,
+    by both.
     """
 
     def __init__(self) -> None:
@@ -34,6 +38,8 @@ class Tally:
         self.tests: set[str] = set()
         self.red_tests: set[str] = set()
         self.after_tie: Counter[str] = Counter()
+        self.lifted, self.most_lifted = 0, 0.0
+        self.narrowed: Counter[tuple[str, str]] = Counter()
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
         self.lacking = ""
@@ -45,6 +51,10 @@ class Tally:
         self.counts[row.verdict] += 1
         self.tests.add(row.test_id)
         self.after_tie.update([row.after_tie] if row.after_tie else ())
+        if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
+            self.narrowed[row.mine.dtype, declared] += 1
+        self.lifted += row.times_lifted > 0
+        self.most_lifted = max(self.most_lifted, row.times_lifted)
         if row.replayed is not None:
             self.replayed[row.replayed] += 1
             self.unreplayed = self.unreplayed or str(row.context.get(f"{REPLAY}why", ""))
@@ -123,6 +133,9 @@ def summary_lines(
     lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
+    if tally.lifted:
+        lines.append(lifted_line(tally))
+    lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
     if plan is not None and plan.golden_kind:
         lines.append(coverage_line(plan, floor))
     if tally.replayed:
@@ -161,6 +174,24 @@ def after_tie_line(tally: Tally) -> str:
     """What was not judged because of ties."""
     parts = [f"{tally.after_tie[how]} {how}" for how in ("partly", "wholly") if tally.after_tie[how]]
     return f"ties: {' and '.join(parts)} not judged: another choice among equals changes what follows from it"
+
+
+def narrowed_line(stored: str, declared: str, count: int) -> str:
+    """How many tensors of mine are of a coarser type than its weights, and which rounding they may have."""
+    tensors = "1 tensor of mine is" if count == 1 else f"{count} tensors of mine are"
+    allowed = declared if is_narrowed(stored, declared) else stored
+    return f"types: {tensors} {stored}, coarser than its {declared} weights: bounds are those of {allowed}"
+
+
+def _coarser(stored: str, declared: str) -> bool:
+    formats = by_name(stored).format, by_name(declared).format
+    return formats[0] is not None and formats[1] is not None and formats[0].roundoff > formats[1].roundoff
+
+
+def lifted_line(tally: Tally) -> str:
+    """How many pairs pass although they are beyond their bounds, and by how much."""
+    pairs = "1 pair passes" if tally.lifted == 1 else f"{tally.lifted} pairs pass"
+    return f"rounding: {pairs} as accumulated rounding, at most {tally.most_lifted:.3g} times the bound"
 
 
 def tests_that_fail(tally: Tally) -> str:

@@ -90,18 +90,18 @@ NOT_COMPUTED = " (not computed again: no reference)"
     [
         ({1: 0.1, 2: 5}, {}, "its inputs agree"),
         ({2: 5}, {"parents": ((),) * 4}, "nothing above it is compared"),
-        ({2: 5}, {}, "nothing above it is compared; between them, not compared: Op_1, Op_0"),
+        ({2: 5}, {}, "nothing above it is compared (not compared: Op_1, Op_0)"),
         ({1: 0.1, 2: 5}, {"by_order": frozenset({2})}, "nothing that ran before it fails"),
         ({2: 5}, {"by_order": frozenset({2}), "parents": ()}, "it ran first"),
         (
             {1: 0.1, 2: 5},
             {"unseen": {2: ("input[1]", "input[2]")}},
-            "all that was compared above it agrees; not compared: input[1], input[2]",
+            "all that was compared above it agrees (not compared: input[1], input[2])",
         ),
         (
             {1: 0.1, 2: 5},
             {"between": {2: ("1_A", "2_layer/3_B", "C", "4_D")}},
-            "its inputs agree; between them, not compared: A_1, B_2_3, C and 1 more",
+            "all that was compared above it agrees (not compared: A_1, B_2_3, C and 1 more)",
         ),
     ],
 )
@@ -114,7 +114,10 @@ def test_of_a_root_that_cannot_be_computed_again_it_is_said_what_is_known_of_its
 
 @pytest.mark.parametrize(
     ("unseen", "said"),
-    [({}, "its inputs agree"), ({2: ("input[1]",)}, "all that was compared above it agrees")],
+    [
+        ({}, "its inputs agree"),
+        ({2: ("input[1]",)}, "all that was compared above it agrees (not compared: input[1])"),
+    ],
 )
 def test_of_a_wrong_operator_it_is_said_by_how_much(unseen: dict[int, tuple[str, ...]], said: str) -> None:
     found = cause({1: 0.1, 2: 5}, 2, {2: "wrong"}, unseen=unseen)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.diagnosis.inheritance import RATE, Inheritance
+from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
 from acc_pytest.diagnosis.pair_state import PairState
-from acc_pytest.diagnosis.inheritance import JUMP
+from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.mapping.pair import Gap, Plan
 from acc_pytest.reporting.row import Cause
 
@@ -95,7 +95,10 @@ def test_an_error_that_accumulated_is_called_after_the_operator_above_that_is_wr
 def test_an_error_that_accumulated_from_right_operators_says_so() -> None:
     found = causes(CHAIN, {0: 0.4, 1: 0.9, 2: 0.95, 3: 1.1}, dict.fromkeys(range(4), "right"))
     assert (found[3].kind, found[3].root_name) == ("root", "Op_3")
-    assert "right on its own inputs; error accumulated above" in found[3].text
+    assert (
+        "right on its own inputs, and its inputs agree: more error came from above than rounding makes"
+        in found[3].text
+    )
 
 
 def test_nothing_accumulated_above_a_right_operator_whose_inputs_are_exact() -> None:
@@ -223,7 +226,11 @@ def replayed(
     pairs = (replace(plan.pairs[0], fed=fed), *plan.pairs[1:])
     plan = replace(plan, pairs=pairs, golden_kind=golden, gaps={n: Gap(name) for n, name in gaps.items()})
     states = {
-        number: replace(PairState.of(row_of(number, 5), number), replayed=outcome, failing=outcome != "right")
+        number: replace(
+            PairState.of(row_of(number, 5), number),
+            recomputed=Recomputation(outcome),
+            failing=outcome != "right",
+        )
         for number, outcome in failing.items()
     }
     known = {number: outcome for number, outcome in failing.items() if outcome}

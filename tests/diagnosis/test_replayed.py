@@ -6,19 +6,26 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 
+from acc_pytest.comparison import compare_tensors
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.replayed import (
+    ACCUMULATED,
     as_accumulated,
     as_replayed,
     judged_by_replay,
     may_accumulate,
+    needed_tolerance,
     replay_of,
     stored_replay,
     with_replay,
 )
+from acc_pytest.judging.judges import Judge
+from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.row import Cause, Row
+from acc_pytest.tensors.source import TensorSource
 
 ROW = Row("test_x", "pass", "all is well")
 RIGHT = Recomputation("right", 0.001, "", 0.002, 0.004, "twice its noise", 0.003, 0.01)
@@ -115,20 +122,50 @@ def test_rows_without_replay_know_what_looking_for_their_cause_found() -> None:
     assert stored_replay(with_replay(looked, RIGHT)) == RIGHT
 
 
-def test_accumulated_rounding_passes_and_says_what_failed() -> None:
-    row = replace(ROW, verdict="fail", checks=(BELOW, ABOVE), reasons=("far off",), notes=("seen",))
+def lifted_row() -> Row:
+    """A pair of bfloat16 beyond its bound of T = 0.02: relative L2 0.1."""
+    golden = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    noise = torch.randn(64, 64, generator=torch.Generator().manual_seed(2))
+    mine = (golden + 0.1 * noise).bfloat16()
+    judge = Judge((rule_from_marker({"relative_euclidean_distance": 0.02}, "x"),))
+    row = compare_tensors(TensorSource(golden), TensorSource(mine), lambda: judge, "id", "x")
+    assert row.verdict == "fail"
+    return replace(row, checks=tuple(check._replace(reason="derived") for check in row.checks))
+
+
+def test_accumulated_rounding_passes_up_to_its_own_bound_and_says_so() -> None:
+    row = lifted_row()
     assert may_accumulate(row)
-    why = (
-        "rounding that has accumulated: each operator up to here is right on its own inputs, "
-        "or no further off than these explain"
-    )
-    passed = as_accumulated(row)
-    assert (passed.verdict, passed.reasons, passed.notes) == ("pass", (), ("seen", why))
-    assert passed.sentence == f"{why}; relative_l2 is not <= 0.1"
-    assert shown(passed) == [
-        shown(row)[0], ("relative_l2", 0.3, math.inf, False, True, f"{why} (else <= 0.1)"),
-    ]  # fmt: skip
-    assert as_accumulated(ROW).sentence == why
+    need = needed_tolerance(row)
+    assert need == pytest.approx(0.1, rel=0.05)
+    passed = as_accumulated(row, 0.12)
+    assert (passed.verdict, passed.reasons, passed.context[ACCUMULATED]) == ("pass", (), 0.12)
+    assert passed.times_lifted == pytest.approx(0.1 / 0.02, rel=0.1)
+    assert passed.sentence in passed.notes
+    assert "times the bound without it: T = 0.12" in passed.sentence
+    distance = next(check for check in passed.checks if check.metric == "relative_euclidean_distance")
+    assert (distance.allowed, distance.passed) == (0.12, True)
+    assert "else <= 0.02" in distance.reason
+    assert not any(math.isinf(check.allowed) for check in passed.checks)
+
+
+def test_the_needed_tolerance_is_the_least_that_lifts() -> None:
+    row = lifted_row()
+    need = needed_tolerance(row)
+    assert all(check.passed for check in as_accumulated(row, need * 1.0001).checks)
+    assert not all(check.passed for check in as_accumulated(row, need * 0.999).checks)
+
+
+def test_no_rounding_lifts_a_nan_or_a_bound_that_somebody_set() -> None:
+    row = lifted_row()
+    checks = tuple(replace_metric(check, "new_nonfinite") for check in row.checks)
+    assert needed_tolerance(replace(row, checks=checks)) == math.inf
+    meant = tuple(check._replace(reason="set by marker") for check in row.checks)
+    assert needed_tolerance(replace(row, checks=meant)) == math.inf
+
+
+def replace_metric(check: Check, metric: str) -> Check:
+    return check if check.passed else check._replace(metric=metric)
 
 
 def test_tensors_of_other_tokens_are_not_judged() -> None:
@@ -136,7 +173,7 @@ def test_tensors_of_other_tokens_are_not_judged() -> None:
     assert not may_accumulate(row)
     row = replace(row, shapes_differ=True)
     assert may_accumulate(row)
-    tie = as_accumulated(row)
+    tie = as_accumulated(row, 0.0)
     assert (tie.verdict, tie.reasons, tie.red) == ("tie", ("other shapes",), False)
     assert tie.sentence == "other shapes: a choice above differs by rounding that has accumulated"
 

@@ -138,7 +138,8 @@ def test_what_differs_in_shape_is_incomparable_again_but_what_the_run_was_fed_is
 
 def test_other_shapes_that_rounding_explained_are_looked_at_again() -> None:
     passed = as_accumulated(
-        Row("id", "incomparable", "13 rows and 14", shapes_differ=True, reasons=("13 rows and 14",))
+        Row("id", "incomparable", "13 rows and 14", shapes_differ=True, reasons=("13 rows and 14",)),
+        0.0,
     )
     assert (passed.verdict, passed.red) == ("tie", False)
     again = rejudge(passed, judge())

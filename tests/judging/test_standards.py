@@ -17,6 +17,7 @@ from acc_pytest.judging.standards import STANDARDS, THREE_WAY, Adjustment
 from acc_pytest.judging.standards.atb_classes import class_by_name, op_class
 from acc_pytest.judging.threshold import JudgeContext, Threshold, ThresholdRule
 from acc_pytest.judging.thresholds import element_tolerance, thresholds_for
+from acc_pytest.judging.tolerance import CAP
 from acc_pytest.judging.verdict import Judgement, judge
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement
@@ -485,11 +486,35 @@ def test_a_tensor_that_the_noise_run_lacks_may_have_three_times_the_noise_around
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
 @pytest.mark.parametrize("numel", [1, 2, 7, 500])
 def test_the_noise_run_itself_always_passes_three_way(dtype: torch.dtype, numel: int) -> None:
-    """Whatever its error: also beyond the cap of T, where golden cancels."""
+    """Whatever its error, up to the cap of T."""
     for seed, size in itertools.product(range(4), (1e-6, 1e-2, 0.5, 3.0)):
         golden = torch.randn(numel, generator=torch.Generator().manual_seed(seed))
         noise = noisy(golden, size, dtype, seed + 50)
-        assert verdict("three-way", noise_context(golden, noise), golden, noise).verdict == "pass"
+        context = noise_context(golden, noise)
+        if (context.noise_error or 0.0) <= CAP:
+            assert verdict("three-way", context, golden, noise).verdict == "pass"
+
+
+def test_a_noise_run_beyond_the_cap_measures_nothing() -> None:
+    """A broken noise run (masks of another kind) is off by 100 %: what is wrong does not pass for it."""
+    golden = torch.randn(64, 64, generator=torch.Generator().manual_seed(5))
+    context = noise_context(golden, noisy(golden, 1.0, HALF, 6))
+    wrong = noisy(golden, 0.2, HALF, 7)
+    assert verdict("three-way", context, golden, wrong).verdict == "fail"
+    assert verdict("three-way", context, golden, golden.half()).verdict == "pass"
+    bound = thresholds_for(context, measured(golden, wrong), (), THREE_WAY)
+    derived = thresholds_for(replace(context, noise_error=None), measured(golden, wrong))
+    assert [each.bound for each in bound] == [each.bound for each in derived]
+    assert "off by" in bound[0].reason
+    assert "beyond 0.25: it measures nothing here" in bound[0].reason
+
+
+def test_t_of_a_noise_run_ends_at_the_cap() -> None:
+    golden = torch.randn(64, 64, generator=torch.Generator().manual_seed(5))
+    context = noise_context(golden, noisy(golden, 0.2, HALF, 6))
+    found = {t.metric: t for t in thresholds_for(context, measured(golden, golden.half()), (), THREE_WAY)}
+    assert found["relative_euclidean_distance"].bound == CAP
+    assert found["relative_euclidean_distance"].reason.endswith("capped at 0.25")
 
 
 def test_noise_beyond_all_numbers_does_not_switch_the_bounds_off() -> None:

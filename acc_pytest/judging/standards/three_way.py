@@ -29,20 +29,20 @@ The largest error may also be 16 times that of its neighbours. Rows, channels an
 
 A noise run in a finer dtype than mine does not show the rounding of mine, so the derived T stands where it is
 larger. It stands, too, where the noise run has no counterpart of the tensor, or k times the error of what is
-around it where that is known and larger. docs/noise.md has the rest.
+around it where that is known and larger. T ends at the cap of `tolerance.py`, and a noise run that is further
+off itself measures nothing: the derived T stands. docs/noise.md has the rest.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...metrics.element_tolerance import EXACT, ElementTolerance
 from ...tensors.dtypes import FloatFormat, by_name
-from ..derive import COSINE_RESOLUTION, by_tolerance, element_scale, is_exact, is_zero, tolerance_of
+from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_words
@@ -72,9 +72,7 @@ def _thresholds(
     if adjustment.tolerance is not None:
         return derived_thresholds(context, measurement, adjustment)
     if context.noise_error is not None and context.noise_error > CAP:
-        reason = (
-            f"the noise run itself is off by {context.noise_error:.3g}, beyond {CAP:g}: it measures nothing"
-        )
+        reason = f"the noise run itself is off by {context.noise_error:.3g}, beyond {CAP:g}: it measures nothing here"
         context = replace(context, noise_error=None, noise_nearby=None, noise_reason=reason)
     if context.noise_error is None:
         adjustment = _by_what_is_nearby(context, measurement, adjustment)
@@ -87,20 +85,7 @@ def _thresholds(
         return (Threshold("mismatches", allowed, False, reason),)
     if measurement.golden_max_abs is None:
         return _counts(context)
-    return (*_capped(_sized(context, measurement, adjustment), context, measurement), *_counts(context))
-
-
-def _capped(
-    thresholds: Sequence[Threshold], context: JudgeContext, measurement: Measurement
-) -> Iterator[Threshold]:
-    """The thresholds, none looser than those of the largest T there is."""
-    widest = {
-        limit.metric: limit for limit in by_tolerance(context, measurement, CAP, f"T is capped at {CAP:g}")
-    }
-    for threshold in thresholds:
-        limit = widest[threshold.metric]
-        looser = threshold.bound < limit.bound if threshold.at_least else threshold.bound > limit.bound
-        yield limit if looser else threshold
+    return (*_sized(context, measurement, adjustment), *_counts(context))
 
 
 def _by_what_is_nearby(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> Adjustment:
@@ -131,7 +116,7 @@ def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
 
 def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> tuple[Threshold, ...]:
     """The bounds of float tensors with a finite element."""
-    fmt = coarser(measurement.golden_dtype, measurement.mine_dtype)
+    fmt = coarser(*context.computed_types(measurement))
     rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
     sample = NoiseSample.of(context, measurement.compared, rms, peak)
     element, said = _element(context, fmt, sample.elements, adjustment)
@@ -206,6 +191,8 @@ def _measured(
         t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
     if t < least.value:
         t, reason = least.value, f"{least.reason}, which is more than {reason}"
+    if t > CAP:
+        t, reason = CAP, f"{reason}, capped at {CAP:g}"
     return Tolerance(t, fmt, reason, least.rounding)
 
 
