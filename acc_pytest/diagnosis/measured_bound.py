@@ -56,10 +56,9 @@ class Twice:
 
     It is made of sums of so many `terms`, whose `sizes` are known where they may cancel. `in_two` is a
     product of which two halves were rounded and added up. `draws` are further computations that round as mine
-    does: a row has the noise of the worst of them, for of what cancels there is much, and the whole may have
-    as much more or less than in one run as they differ. `shared` says that the noise is that of
-    weights: all rows have the same, so that it may well have a direction, and rows are no further samples of
-    it.
+    does: a row has the noise of the worst of them, for of what cancels there is much, and so has the whole.
+    `shared` says that the noise is that of weights: all rows have the same, so that it may well have a
+    direction, and rows are no further samples of it.
     """
 
     fine: torch.Tensor
@@ -208,19 +207,18 @@ class _Held:
         if (apart := HALVES_RATIO * scatter * halved) > allowed:
             allowed = apart
             reason = f"{HALVES_RATIO:g}{times} times that of a product summed in two halves, {halved:.3g}"
-        if error > allowed and (spread := self._spread()) > 1:
-            allowed *= spread
-            reason += f", times {spread:.3g} for noise that {len(self._twice.draws)} draws of it differ by"
+        if error > allowed and (drawn := RATIO * scatter * self._noisiest() / size) > allowed:
+            allowed = drawn
+            reason = f"{RATIO:g}{times} times the noise of the noisiest of {len(self._twice.draws)} draws"
         if summed > _WORTH_ADDING * allowed:
             reason += f", and {summed:.3g} for sums that cancel"
         allowed += summed
         outcome = "right" if error <= allowed else "wrong"
         return Recomputation(outcome, error, "", noise, allowed, reason), summed
 
-    def _spread(self) -> float:
-        """How many times as much noise the noisiest draw has as the quietest; 1 without draws."""
-        noises = [float(self._off(draw).norm()) for draw in self._twice.draws]
-        return max(noises) / min(noises) if noises and min(noises) > 0 else 1.0
+    def _noisiest(self) -> float:
+        """The noise of the noisiest draw; 0 without draws."""
+        return max((float(self._off(draw).norm()) for draw in self._twice.draws), default=0.0)
 
     def _off(self, draw: torch.Tensor) -> torch.Tensor:
         """What a draw is off by; nothing where it is not finite."""

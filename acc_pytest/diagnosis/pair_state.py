@@ -34,8 +34,8 @@ class PairState:
     not. `near` says that the error is no more than the rounding of one operator, whatever came before,
     `excused` that the pair passes as a tie or as accumulated rounding. `roundoff` is that of the coarser of
     the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
-    of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of a failing pair hold,
-    infinite where no T decides.
+    of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
+    a failing pair hold, infinite where no T decides.
     """
 
     number: int

@@ -3,13 +3,13 @@
 With x what mine gave the layer and y what it made, P and b the projections of golden's weight and bias
 (`tensors.projection`) and S the signs, the error e of y shows as
 
-    e S = y S - x P - b S,    |e|^2 = mean over the 8 columns of the squares, summed over rows
+    e S = y S - x P - b S,    |e|^2 = mean over the columns of the squares, summed over rows
 
 Storing y in the type of mine, of unit roundoff u, leaves u |y| / sqrt(6): an error spread evenly over half
 of a spacing, which is u to 2 u of a value. Mine may have twice that, as in `measured_bound`, and 1.5 times
 that of a product that is summed in two halves, whose sizes the projection tells as well. Where the weights of
 mine may have been rounded, that counts as noise too. Rows that weigh alike, and what is too large or small as
-a whole, are bounded as in `row_bounds`: a row of the error is 8 numbers, whatever its length.
+a whole, are bounded as in `row_bounds`: a row of the error is as many numbers as P has columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from ..errors import OperatorError
 from ..judging.tolerance import PER_LAYER, scatter_of, scatter_words
 from ..tensors.dtypes import FloatFormat, by_torch
-from ..tensors.projection import WIDTH, signs
+from ..tensors.projection import MOST_WIDTH, signs
 from ..tensors.ref import TensorRef
 from .measured_bound import HALVES_RATIO, ROW_RATIO
 from .one_operator import SIZE, one_operator_tolerance
@@ -49,7 +49,7 @@ class ProjectedLinear:
 @dataclass(slots=True)
 class _Squares:
     """Of each row, float64: the error, the result, its two halves, what rounding weights may do, the right
-    result by its projection, and the product of that with the error."""
+    result by its projection, and the product of that with the error; each is a mean over `width` numbers."""
 
     error: torch.Tensor
     size: torch.Tensor
@@ -57,6 +57,7 @@ class _Squares:
     terms: torch.Tensor
     right: torch.Tensor
     along: torch.Tensor
+    width: int
 
 
 def held_by_projection(
@@ -73,15 +74,16 @@ def held_by_projection(
     """
     projection = layer.projection.open().double()
     features, count = given.shape[-1], mine.shape[-1]
-    fits = projection.shape == (features, WIDTH) and count == layer.outputs
+    width = projection.shape[-1] if projection.ndim == 2 else 0
+    fits = projection.shape == (features, width) and 0 < width <= MOST_WIDTH and count == layer.outputs
     if not fits or given.shape[:-1] != mine.shape[:-1]:
         return Recomputation(why=SIZE)
-    shift = torch.zeros(WIDTH, dtype=torch.float64)
+    shift = torch.zeros(width, dtype=torch.float64)
     if layer.bias is not None:
         bias = layer.bias.open().double()
         if bias.shape != (count,):
             return Recomputation(why=SIZE)
-        shift = bias @ signs(count)
+        shift = bias @ signs(count, width)
     every = max(1, -(-(given.numel() + mine.numel()) // most))
     x, y = given.reshape(-1, features)[::every], mine.reshape(-1, count)[::every]
     fmt = by_torch(dtype or mine.dtype).format
@@ -106,7 +108,7 @@ class _Rows:
 def _squares(
     given: torch.Tensor, mine: torch.Tensor, projection: torch.Tensor, shift: torch.Tensor
 ) -> _Squares:
-    drawn, half = signs(mine.shape[1]), given.shape[1] // 2
+    drawn, half = signs(mine.shape[1], projection.shape[1]), given.shape[1] // 2
     energies = projection.square().mean(1)
     blocks = []
     rows = max(1, _ROWS // (given.shape[1] + mine.shape[1]))
@@ -119,7 +121,8 @@ def _squares(
         halves = (first.square() + second.square()).mean(1)
         terms, along = x.square() @ energies, (error * right).mean(1)
         blocks.append((error.square().mean(1), size, halves, terms, exact, along))
-    return _Squares(*(map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6))
+    columns = map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6
+    return _Squares(*columns, width=projection.shape[1])
 
 
 def _judged(
@@ -131,7 +134,7 @@ def _judged(
     if not total:
         return Recomputation("right", 0.0)
     noise = _Noise.of(fmt, squares, mine.shape[-1], layer.same)
-    samples = round(WIDTH * total**2 / float(squares.size.square().sum()))
+    samples = round(squares.width * total**2 / float(squares.size.square().sum()))
     whole = _whole(noise, squares, mine, samples)
     if whole.outcome == "wrong":
         whole = _whole(noise, squares, mine, fewest_samples(mine, samples))
@@ -185,7 +188,9 @@ def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, rows: _R
         return whole
     least = noise.fmt.roundoff**4 * float(squares.size.mean())
     sizes = squares.size.clamp_min(least)
-    bounds = ROW_RATIO * scatter_of(WIDTH) * (noise.halved / sizes).sqrt() + (noise.summed / sizes).sqrt()
+    bounds = (
+        ROW_RATIO * scatter_of(squares.width) * (noise.halved / sizes).sqrt() + (noise.summed / sizes).sqrt()
+    )
     if noise.fmt.roundoff <= _SINGLE:
         bounds = bounds.clamp_min(ROW_RATIO * whole.allowed)
     shares = (squares.error / sizes).sqrt()
@@ -211,9 +216,9 @@ def _alike(
     rounding = torch.maximum(noise.stored, (HALVES_RATIO / RATIO) ** 2 * noise.halved) + noise.summed
     nothing = torch.zeros_like(rounding)
     norms = squares.error.sqrt(), rounding.sqrt(), sizes.sqrt()
-    judged = with_typical(whole, RowErrors(*norms, squares.along, nothing, WIDTH, values), 0.0)
+    judged = with_typical(whole, RowErrors(*norms, squares.along, nothing, squares.width, values), 0.0)
     if judged.outcome == "wrong":
         return judged
     exact = squares.right.clamp_min(noise.fmt.roundoff**4 * float(squares.size.mean())).sqrt()
-    rows = RowErrors(*norms[:2], exact, squares.along, nothing, WIDTH, values)
+    rows = RowErrors(*norms[:2], exact, squares.along, nothing, squares.width, values)
     return with_bias(judged, rows, noise.fmt.roundoff)

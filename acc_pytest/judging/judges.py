@@ -38,8 +38,8 @@ class Judge:
 
         `further` are numbers that take more than the two (`Measurement.further`). What lies within rounding
         of a bound is measured again in float64, so that no verdict depends on how blocks were summed. Where
-        both have values as masks put them, the least of their types, a failing pair is judged again with these
-        as -Inf: that the types differ there is no error.
+        both have values as masks put them, the least of their types, a failing pair is judged again with
+        these as -Inf: that the types differ there is no error.
         """
         measurement, judgement = self._judged(context, golden, mine, further)
         if judgement.verdict == "fail" and not context.written and _hide(measurement):

@@ -24,8 +24,7 @@ _COARSEST = "bfloat16"
 
 
 def is_narrowed(stored: str, declared: str) -> bool:
-    """Whether a tensor of a model whose weights are of the type `declared` was stored in a coarser type than it
-    can have been computed in."""
+    """Whether a tensor was stored in a coarser type than a model with weights of the type `declared` computes in."""
     if not declared or (fmt := by_name(stored).format) is None:
         return False
     formats = (by_name(declared).format, by_name(_COARSEST).format)

@@ -29,8 +29,8 @@ class Tally:
     counts the tensors of which all tokens, or some, come after a tie, `replayed` those whose operator was
     computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
     outline is not known whole. `lifted` counts those that pass as accumulated rounding, `most_lifted` is the
-    most that one of them has of its bound. `narrowed` counts tensors of mine in a coarser type than its weights,
-    by both.
+    most that one of them has of its bound. `narrowed` counts tensors of mine in a coarser type than its
+    weights, by both.
     """
 
     def __init__(self) -> None:

@@ -30,14 +30,15 @@ SIZES = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.06, 0.06]
         (0.1, SIZES, "right"),
         (0.1, [0.01] * DRAWS, "wrong"),
         (0.1, SIZES[1:], "wrong"),  # too few draws
-        (0.1, [0.0, *SIZES[1:]], "wrong"),  # without noise nothing is known
+        (0.07, [size / 3 for size in SIZES], "wrong"),  # that draws differ by 6 times widens nothing
         (0.3, SIZES, "wrong"),
     ],
 )
-def test_noise_of_all_may_be_off_by_as_much_as_draws_of_it_differ(
+def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
     error: float, sizes: list[float], outcome: str
 ) -> None:
-    """The run has noise of 1 %, of which mine may have 2. The largest draw is 6 times the smallest."""
+    """The run has noise of 1 %, of which mine may have 2, and of the noisiest draw too. By how much draws differ
+    widens nothing: 7 times the noise is wrong beside draws of a third to twice of it."""
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     twice = Twice(exact, noisy(exact, 0.01, 2), "in bfloat16")
     mine = noisy(exact, error, 3).bfloat16()
@@ -45,7 +46,7 @@ def test_noise_of_all_may_be_off_by_as_much_as_draws_of_it_differ(
     assert asks_for_draws(found), found
     again = with_draws(twice, mine, drawn(exact, sizes))
     assert again.outcome == outcome, again
-    assert ("times 6" in again.reason) == (sizes == SIZES)
+    assert ("the noisiest of 8 draws" in again.reason) == (max(sizes) > 0.012 and len(sizes) == DRAWS)
 
 
 def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> None:

@@ -72,7 +72,8 @@ def _thresholds(
     if adjustment.tolerance is not None:
         return derived_thresholds(context, measurement, adjustment)
     if context.noise_error is not None and context.noise_error > CAP:
-        reason = f"the noise run itself is off by {context.noise_error:.3g}, beyond {CAP:g}: it measures nothing here"
+        off = f"off by {context.noise_error:.3g}, beyond {CAP:g}"
+        reason = f"the noise run itself is {off}: it measures nothing here"
         context = replace(context, noise_error=None, noise_nearby=None, noise_reason=reason)
     if context.noise_error is None:
         adjustment = _by_what_is_nearby(context, measurement, adjustment)
