@@ -2,7 +2,7 @@
 
 The inputs of an operator agree only if each was compared with its partner and passed under a bound that is
 no excuse (`Standing.SOUND`). What was not compared (unmapped, incomparable, left out after a tie, statistics
-alone) does not agree and excuses nothing. Every judge and every sentence about inputs asks `Evidence.inputs`.
+alone) does not agree and excuses nothing. Every judge and every sentence about inputs asks `PairEvidence`.
 
 A pair beyond its bound passes only where rounding explains it. With e the measured error of a pair, r the
 error of its operator on its own inputs, n the rounding of that operator, and p the pairs it computes from,
@@ -76,7 +76,7 @@ class _Error:
 _NONE = _Error(0.0, 0.0)
 
 
-class Evidence:
+class PairEvidence:
     """What the pairs of a plan prove for each other.
 
     `state` judges a pair, and is `None` for one that does not run; `local` computes operators again.
@@ -158,27 +158,30 @@ class Evidence:
         state = self._judged(number)
         if state is None:
             return None
-        inputs = [self._errors.get(parent) for parent in self._above(number)]
-        sound = [error for error in inputs if error is not None]
         if not state.failing and (state.near or state.error == 0.0):
             return _Error(state.error or 0.0, state.error or 0.0)
-        if len(sound) < len(inputs) or (state.replayed == "wrong"):
+        above = [self._errors.get(parent) for parent in self._above(number)]
+        inputs = [error for error in above if error is not None]
+        if len(inputs) < len(above) or state.replayed == "wrong":
             return None
         if not state.compared and not state.failing:
-            return _joined(sound) if sound else None
+            return _joined(inputs) if inputs else None
         if self._plan.pairs[number].fed and not inputs:
             return _NONE if not state.failing and state.error is None else None
+        return self._of_operator(state, inputs)
+
+    def _of_operator(self, state: PairState, inputs: Sequence[_Error]) -> _Error | None:
+        """The error of what an operator made of `inputs` whose errors rounding has made."""
         own, verified = self._computed(state)
         if own.outcome == "wrong":
             return None
         if state.error is None or state.shapes_differ:
             return self._chosen(state, verified)
-        error = self._explained(state, own, sound, verified)
-        if not state.failing:
-            return error
-        if state.needed > min(CAP, SAFETY * error.rounding):
+        error = self._explained(state, own, inputs, verified)
+        if state.failing and state.needed > min(CAP, SAFETY * error.rounding):
             return self._chosen(state, verified=False)
-        self._lifted.add(number)
+        if state.failing:
+            self._lifted.add(state.number)
         return error
 
     def _computed(self, state: PairState) -> tuple[Recomputation, bool]:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from ..mapping.fed import WEIGHTS
 from ..reporting.row import Cause
 from .ancestors import Ancestors
-from .evidence import Evidence
+from .evidence import PairEvidence
 from .known_inputs import KnownInputs
 from .names import shown
 from .pair_state import PairState
@@ -65,7 +65,7 @@ class Inheritance:
 
     def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
         self._plan = plan
-        self._evidence = Evidence(plan, state, local)
+        self._evidence = PairEvidence(plan, state, local)
         self._state_of = self._evidence.state
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
@@ -76,7 +76,7 @@ class Inheritance:
         self._roots: dict[int, tuple[int, str]] = {}
 
     def lift(self, state: PairState) -> float | None:
-        """See `Evidence.lift`."""
+        """See `PairEvidence.lift`."""
         return self._evidence.lift(state)
 
     def cause(self, state: PairState) -> Cause:

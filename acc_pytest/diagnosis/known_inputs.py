@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .ancestors import Ancestors
-from .evidence import Evidence, Standing
+from .evidence import PairEvidence, Standing
 from .names import listed, shown
 from .pair_state import PairState
 from .suspects import Suspects
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class KnownInputs:
     """Sentences about the inputs of the pairs of a plan, of which not all need be compared."""
 
-    def __init__(self, plan: Plan, ancestors: Ancestors, suspects: Suspects, evidence: Evidence) -> None:
+    def __init__(self, plan: Plan, ancestors: Ancestors, suspects: Suspects, evidence: PairEvidence) -> None:
         self._plan = plan
         self._ancestors = ancestors
         self._suspects = suspects

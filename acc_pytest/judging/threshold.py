@@ -24,7 +24,7 @@ _COARSEST = "bfloat16"
 
 
 def is_narrowed(stored: str, declared: str) -> bool:
-    """Whether a tensor was stored in a coarser type than a model with weights of the type `declared` computes in."""
+    """Whether a tensor was stored in a coarser type than a model with weights of that type computes in."""
     if not declared or (fmt := by_name(stored).format) is None:
         return False
     formats = (by_name(declared).format, by_name(_COARSEST).format)
@@ -101,7 +101,7 @@ class JudgeContext:
         Computations write 16 bits or more, or the type of their weights: a file of mine in a coarser one was
         stored so by somebody, and nothing is wider for that.
         """
-        golden, mine = self.dtypes(measurement)
+        golden, mine = measurement.golden_dtype, measurement.mine_dtype
         return golden, self.declared if is_narrowed(mine, self.declared) else mine
 
     @classmethod

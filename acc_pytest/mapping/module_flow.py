@@ -262,7 +262,7 @@ class _FlowBuilder:
     def _show(
         self, place: NodeSlot, above: Iterable[NodeSlot], hidden: Mapping[str, None], maker: str = ""
     ) -> tuple[NodeSlot, ...]:
-        """Note what is above a place and tell which places stand for it; its `maker` read what is `hidden`."""
+        """Note what is above a place, tell which places stand for it; `maker` made it of what is `hidden`."""
         others = tuple(above)
         self._shown[place] = others
         if place in self._golden.dtypes and self._compared(place):

@@ -37,8 +37,8 @@ SIZES = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.06, 0.06]
 def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
     error: float, sizes: list[float], outcome: str
 ) -> None:
-    """The run has noise of 1 %, of which mine may have 2, and of the noisiest draw too. By how much draws differ
-    widens nothing: 7 times the noise is wrong beside draws of a third to twice of it."""
+    """The run has noise of 1 %, of which mine may have 2, and of the noisiest draw too. By how much draws
+    differ widens nothing: 7 times the noise is wrong beside draws of a third to twice of it."""
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     twice = Twice(exact, noisy(exact, 0.01, 2), "in bfloat16")
     mine = noisy(exact, error, 3).bfloat16()
@@ -46,7 +46,7 @@ def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
     assert asks_for_draws(found), found
     again = with_draws(twice, mine, drawn(exact, sizes))
     assert again.outcome == outcome, again
-    assert ("the noisiest of 8 draws" in again.reason) == (max(sizes) > 0.012 and len(sizes) == DRAWS)
+    assert ("the noisiest of 8 draws" in again.reason) == (len(sizes) == DRAWS)
 
 
 def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> None:

@@ -1,4 +1,4 @@
-"""The rule of evidence: an error passes as rounding only as far as the operators above were shown to make it."""
+"""The rule of evidence: an error passes as rounding only as far as operators above were shown to make it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.diagnosis.evidence import Evidence, Standing
+from acc_pytest.diagnosis.evidence import PairEvidence, Standing
 from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.judging.tolerance import CAP, SAFETY
@@ -55,8 +55,8 @@ def evidence(
     kind: str = "torch",
     between: str = "right",
     states: Mapping[int, PairState | None] | None = None,
-) -> tuple[Evidence, list[PairState]]:
-    """Of pairs with these errors; those of more than 0.05 are beyond their bounds. The first ones are near."""
+) -> tuple[PairEvidence, list[PairState]]:
+    """Of pairs with these errors; those of more than 0.05 are beyond their bounds."""
     own, golden = own or "r" * len(errors), golden or "r" * len(errors)
     made = [
         replace(
@@ -71,7 +71,7 @@ def evidence(
         lambda number: recomputed(own[number]), lambda number: recomputed(golden[number]), between
     )
     judged = {**dict(enumerate(made)), **(states or {})}
-    return Evidence(replace(plan, mine_kind=kind), judged.get, answers), made
+    return PairEvidence(replace(plan, mine_kind=kind), judged.get, answers), made
 
 
 def lift(plan: Plan, errors: Sequence[float], own: str = "", golden: str = "", **how: Any) -> float | None:
@@ -236,7 +236,7 @@ def test_nothing_is_computed_below_what_is_not_explained() -> None:
         return recomputed("w" if number == 2 else "r")
 
     found, states = evidence(CHAIN, (0.001, 0.001, 0.3, 0.3), kind="atb")
-    found = Evidence(replace(CHAIN, mine_kind="atb"), dict(enumerate(states)).get, Answers(own, own))
+    found = PairEvidence(replace(CHAIN, mine_kind="atb"), dict(enumerate(states)).get, Answers(own, own))
     assert found.lift(states[2]) is None
     assert found.lift(states[3]) is None
     assert asked == [2]
@@ -255,7 +255,7 @@ def test_in_whatever_order_pairs_are_asked_for_all_above_has_to_be_right(seed: i
     for _ in range(5):
         found, states = evidence(plan_of(parents), [error] * count, letters, kind="atb")
         states = [replace(state, failing=True, needed=0.0, near=False) for state in states]
-        found = Evidence(
+        found = PairEvidence(
             replace(plan_of(parents), mine_kind="atb"),
             states.__getitem__,
             Answers(lambda number: recomputed(letters[number]), lambda _: recomputed("r")),
