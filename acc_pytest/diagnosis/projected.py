@@ -121,8 +121,10 @@ def _squares(
         halves = (first.square() + second.square()).mean(1)
         terms, along = x.square() @ energies, (error * right).mean(1)
         blocks.append((error.square().mean(1), size, halves, terms, exact, along))
-    columns = map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6
-    return _Squares(*columns, width=projection.shape[1])
+    error, size, halved, summed, right, beside = (
+        map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6
+    )
+    return _Squares(error, size, halved, summed, right, beside, projection.shape[1])
 
 
 def _judged(
