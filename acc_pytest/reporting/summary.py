@@ -26,7 +26,7 @@ class Tally:
     `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
     counts the tensors of which all tokens, or some, come after a tie, `replayed` those whose operator was
     computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
-    outline is not known whole.
+    outline is not known whole. `complete`: no row is missing of the tests that were asked for.
     """
 
     def __init__(self) -> None:
@@ -37,6 +37,7 @@ class Tally:
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
         self.lacking = ""
+        self.complete = True
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -143,7 +144,7 @@ def verdicts_line(tally: Tally) -> str:
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     if tally.tried > len(tally.tests):
         counted += f" (one for each tensor); {tests_that_fail(tally)}"
-    return f"verdicts: {counted or 'none'}"
+    return f"verdicts: {counted or 'none'}{'' if tally.complete else '; the run is incomplete'}"
 
 
 def replayed_line(tally: Tally) -> str:
