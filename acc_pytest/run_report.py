@@ -213,12 +213,8 @@ class RunReport:
                 f"incomplete: {len(absent)} of {len(collected)} tests did not come to their end, the first "
                 f"{printable(absent[0], NAME)}"
             )
-        ended = session.exitstatus in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.TESTS_FAILED,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        )
-        if (session.shouldstop or session.shouldfail or not ended) and not absent:
+        ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if session.exitstatus not in ended and not absent:
             lacks.append("incomplete: the run was stopped")
         return lacks
 
