@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 NAME = 200
 """Characters of the id of a test."""
+ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""How a run ends that was not stopped."""
 
 
 class RunReport:
@@ -54,7 +56,7 @@ class RunReport:
         self._is_begun = False
         self._lines: tuple[str, ...] = ()
         self._refused = ""
-        self._collected: Sequence[str] = ()
+        self._collected: Sequence[str] | None = None
         self._reported: set[str] = set()
         self._briefs: dict[str, tuple[str, ...]] = {}
         config.stash[SINK] = self._add
@@ -208,14 +210,16 @@ class RunReport:
         """A sentence for each thing that makes the run incomplete. Tests that were deselected do not."""
         lacks = [sentence for mode in self._modes for sentence in mode.lacks]
         collected = self._collected or [item.nodeid for item in session.items]
+        stopped = "the run was stopped" if session.exitstatus not in ENDED else ""
+        if self._collected is None and self._config.pluginmanager.hasplugin("dsession"):
+            stopped = "no worker collected the tests"
         if absent := [node_id for node_id in collected if node_id not in self._reported]:
             lacks.append(
                 f"incomplete: {len(absent)} of {len(collected)} tests did not come to their end, the first "
                 f"{printable(absent[0], NAME)}"
             )
-        ended = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if session.exitstatus not in ended and not absent:
-            lacks.append("incomplete: the run was stopped")
+        elif stopped:
+            lacks.append(f"incomplete: {stopped}")
         return lacks
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -66,12 +66,7 @@ def known_from_table(
         raise SettingsError(
             f"{source}: expires must be at most a year ahead, {today + LONGEST}, got {expires}"
         )
-    bounds = _bounds(table.get("at_most", {}), source, custom)
-    if not bounds:
-        raise SettingsError(
-            f"{source}: at_most is missing; say how far off is accepted, such as "
-            "at_most = { relative_euclidean_distance = 0.02 }"
-        )
+    bounds = _bounds(table.get("at_most"), source, custom)
     match, owner = criteria_of(table["match"], source), table["owner"].strip()
     entry = Known(match, table["reason"].strip(), owner, expires, source, bounds, expires < today)
     if entry.names(JudgeContext(layer="")):
@@ -93,10 +88,9 @@ def _date(value: object, source: str) -> datetime.date:
 
 
 def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
-    if not isinstance(table, Mapping):
-        raise SettingsError(
-            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, got {table!r:.100}"
-        )
+    if not isinstance(table, Mapping) or not table:
+        wanted = "a table of how far off is accepted, such as { mean_absolute_error = 0.02 }"
+        raise SettingsError(f"{source}: at_most must be {wanted}, got {table!r:.100}")
     found = []
     for metric, value in table.items():
         if metric not in METRICS and metric not in custom:

@@ -102,3 +102,25 @@ def test_a_worker_that_dies_after_its_comparison_makes_the_run_incomplete(
     assert (counts[1] == "1") is bool(restarts)
     assert len(compared) == int(counts[2]) - int(counts[1]) + 1
     assert not read_stored("out/r.jsonl").complete
+
+
+def test_workers_that_die_before_they_know_their_tests_leave_no_whole_file(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    """Else an empty shard would make those beside it green."""
+    pytester.makeconftest(
+        """
+        import os
+
+        def pytest_collection_modifyitems(config):
+            if hasattr(config, "workerinput"):
+                os._exit(1)
+        """
+    )
+    words = ("-n1", "--max-worker-restart=0", "--acc-shard=1/2", "--acc-rows=out/r.jsonl")
+    result = acc(clean, *words, subprocess=True)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["verdicts: none; the run is incomplete", "incomplete: no worker collected the tests"]
+    )
+    assert not read_stored("out/r.jsonl").complete

@@ -388,6 +388,7 @@ const PHRASES = [
   ["{0} is incomplete: the run that wrote it was stopped early, and what it had not yet compared is not in it", "{0} 不完整：写出它的运行提前停止，尚未比较的内容不在其中"],
   ["incomplete: {0} of {1} tests did not come to their end, the first {2}", "不完整：{1} 个测试中有 {0} 个没有结束，首个为 {2}"],
   ["incomplete: the run was stopped", "不完整：运行被停止"],
+  ["incomplete: no worker collected the tests", "不完整：没有工作进程收集到测试"],
   ["golden was computed for the check and is in no file", "标杆为检查时计算得出，不在任何文件中"],
   ["the page was made from rows, without the dumps", "本页由结果行生成，没有 dump"],
   ["the tensors of this comparison are in no file of a dump that this run has open", "该比较的张量不在本次运行打开的 dump 文件中"],
