@@ -17,7 +17,7 @@ from .guard import guarded
 from .recording import SINK
 from .reporting.failure_text import RERUN, FailureText
 from .reporting.numbers import briefly
-from .reporting.printable import message
+from .reporting.printable import message, printable
 from .reporting.recorder import Recorder
 from .reporting.summary import coverage
 from .reporting.view import Run, View
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from .modes.mode import GeneratedTest
     from .modes.run import AccRun
     from .reporting.row import Row
+
+NAME = 200
+"""Characters of the id of a test."""
+ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""How a run ends that was not stopped."""
 
 
 class RunReport:
@@ -51,6 +56,7 @@ class RunReport:
         self._is_begun = False
         self._lines: tuple[str, ...] = ()
         self._refused = ""
+        self._collected: Sequence[str] | None = None
         self._reported: set[str] = set()
         self._briefs: dict[str, tuple[str, ...]] = {}
         config.stash[SINK] = self._add
@@ -99,6 +105,11 @@ class RunReport:
         if row.red:
             self._briefs.setdefault(row.test_id, briefly(row))
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Note the tests that the workers are to run; all workers collect the same."""
+        self._collected = ids
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Write the rows of a finished test, and give its failure back the form xdist took from it."""
@@ -109,8 +120,13 @@ class RunReport:
             self._record_failure(report)
 
     def _record_failure(self, report: Any) -> None:
-        """Give a failed test without a row its row, and the text of a failure its form."""
+        """Give a failed test without a row its row, and the text of a failure its form.
+
+        A worker that dies after the comparison has not ended its test (`when` of xdist is no phase then).
+        """
         has_row = report.nodeid in self._recorder.tally.tests
+        if has_row and report.when not in ("setup", "call", "teardown"):
+            self._reported.discard(report.nodeid)
         test = None if has_row else self._tests.get(report.nodeid)
         if test is not None and (row := test.lost_row(lost(report))) is not None:
             self._recorder.add(row)
@@ -162,7 +178,7 @@ class RunReport:
             self._recorder.add(row)
         if session.exitstatus == pytest.ExitCode.OK and self._tried_in_vain:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-        self._recorder.end(self._is_complete(session))
+        self._recorder.end(self._lacks(session))
         if self._plan is not None:
             forget_headers()  # the room is for the reports
         if self._falls_short:
@@ -190,15 +206,21 @@ class RunReport:
         uncovered = plan is not None and bool(plan.pairs) and coverage(plan) < self._floor
         return bool(self._recorder.problems) or uncovered or (tally.compared > 0 and tally.nothing_replayed)
 
-    def _is_complete(self, session: pytest.Session) -> bool:
-        """Whether every test that was collected and not deselected has run."""
-        stopped = session.shouldstop or session.shouldfail
-        ended = session.exitstatus in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.TESTS_FAILED,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        )
-        return ended and not stopped and len(self._reported) >= session.testscollected
+    def _lacks(self, session: pytest.Session) -> list[str]:
+        """A sentence for each thing that makes the run incomplete. Tests that were deselected do not."""
+        lacks = [sentence for mode in self._modes for sentence in mode.lacks]
+        collected = self._collected or [item.nodeid for item in session.items]
+        stopped = "the run was stopped" if session.exitstatus not in ENDED else ""
+        if self._collected is None and self._config.pluginmanager.hasplugin("dsession"):
+            stopped = "no worker collected the tests"
+        if absent := [node_id for node_id in collected if node_id not in self._reported]:
+            lacks.append(
+                f"incomplete: {len(absent)} of {len(collected)} tests did not come to their end, the first "
+                f"{printable(absent[0], NAME)}"
+            )
+        elif stopped:
+            lacks.append(f"incomplete: {stopped}")
+        return lacks
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""

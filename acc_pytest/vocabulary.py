@@ -44,6 +44,8 @@ DEFAULT_SOC = "Ascend910B"
 """The chip whose rules are followed where nothing says which one the dump is of."""
 GRADIENTS = ("backward", "parameters_grad")
 """What the names of nodes of gradients have behind that of the forward call."""
+REPEATED = "weights: "
+"""How a note of the plan begins that the summary repeats: it says what a run does not prove."""
 ENGINES = ("local", "ray")
 """Where pairs are measured: in the processes of pytest, or on the nodes of a Ray cluster."""
 JUNIT_PROPERTIES = ("all", "none")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..reporting.printable import message
@@ -118,12 +117,12 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
         )
         for row in whole.rows:
             recorder.add(row)
-        recorder.end(not whole.incomplete)
+        recorder.end(whole.stored.incomplete)
         status = whole.exit_status(recorder.tally)
         result = result_of(
             recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status
         )
-        wrong = recorder.finish(replace(result, problems=(*result.problems, *whole.incomplete)))
+        wrong = recorder.finish(result)
         reports = (f"report: {near(file)}" for file in recorder.files)
         for line in on_screen((*result.lines, *map(message, (*_lines(whole), *wrong, *reports)))):
             print(line)
@@ -133,5 +132,4 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
 def _lines(whole: Merged) -> Iterator[str]:
     if whole.without_row:
         yield f"of {whole.without_row} pairs of the plan there is no row: deselected, or not run"
-    yield from whole.incomplete
     yield from whole.notes

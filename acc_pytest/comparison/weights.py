@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ..dumps.torch_weights import FILE, weights_of
-from ..errors import NoPayload
+from ..dumps.torch_weights import FILE, FOREIGN, weights_of
+from ..errors import FormatError, NoPayload
 from ..judging.threshold import Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.pair import Operand, Pair
@@ -33,7 +33,8 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     """The row of a weight that a dump has a digest of; the other one's is made of the values, where it has
     these.
 
-    Raises `NoPayload` where one has none, and for shapes or units that differ.
+    Raises `NoPayload` where one has none, and for shapes or units that differ; `FormatError` for the digests
+    of another capture.
     """
     golden, mine = _digest(pair.golden), _digest(pair.mine)
     if golden.shape != mine.shape:
@@ -76,6 +77,8 @@ def _digest(operand: Operand) -> WeightDigest:
     if not ref.member:
         return digest(ref.open())
     saved = weights_of(Path(ref.path).parent).get(ref.member)
+    if saved is not None and saved.reason == FOREIGN:
+        raise FormatError(f"{FOREIGN}: {ref.path}")
     if saved is None or saved.digest is None:
         raise NoPayload(f"{ref}: no digest: {saved.reason if saved is not None else 'it is not listed'}")
     return saved.digest

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..reporting.printable import message
 from ..reporting.summary import coverage, summary_lines
 from ..reporting.view import Result
+from ..vocabulary import REPEATED
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -27,6 +28,7 @@ def result_of(
         fed = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     problems = recorder.problems
     lines = summary_lines(recorder.tally, plan, floor, roots, fed)
+    lines += [message(note) for note in (plan.notes if plan else ()) if note.startswith(REPEATED)]
     lines += map(message, () if diagnosis is None else diagnosis.peers)
     lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:

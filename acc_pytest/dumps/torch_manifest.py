@@ -40,13 +40,15 @@ _LARGEST = 1 << 28
 @dataclass(frozen=True, slots=True)
 class ProcessManifest:
     """Of a process folder: its rank, what ran in which order (folder, type), and what was left out and
-    why. `choices` are the calls of functions among them, where nobody asked for functions.
+    why. `choices` are the calls of functions among them, where nobody asked for functions. `weights_crc32` is
+    that of the file `weights.json`; older manifests do not have it.
     """
 
     rank: int | None = None
     order: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
     choices: frozenset[str] = frozenset()
+    weights_crc32: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def process_manifest(folder: Path) -> ProcessManifest:
         if isinstance(left_out, dict)
         else {},
         _choices(kinds, content.get("config")),
+        natural(content.get("weights_crc32"), LARGEST_CRC32),
     )
 
 

@@ -4,14 +4,15 @@
     digests(home)        the digests among that
 
 Both are empty for dumps without that file (older ones, those of other writers, `weight_digest=False`), and
-leave out what is not sound.
+leave out what is not sound. A file that is not the one which the manifest beside it states has no digests.
 """
 
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,11 +20,16 @@ from typing import Any
 from ..tensors.digest import WeightDigest
 from ..tensors.header import version_of
 from ..tensors.sketch import BUCKETS, NAME
+from ..tensors.texts import bytes_of
 from .torch_fields import LARGEST_CRC32, natural, number, shape_of, text
-from .torch_manifest import read_json
+from .torch_manifest import FILE as MANIFEST
+from .torch_manifest import process_manifest, read_json
 
 FILE = "weights.json"
 FORMAT = "acc_pytest weight digests"
+FOREIGN = (
+    "weights.json was edited or is of another capture (manifest.json states another); copy the dump again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,7 @@ class SavedWeight:
 
 def weights_of(home: Path) -> Mapping[str, SavedWeight]:
     """All weights of the model of a process folder. What is registered at several places is listed once."""
-    path = str(home / FILE)
-    return _weights_as_of(path, version_of(path))
+    return _weights_as_of(home, version_of(str(home / FILE)), version_of(str(home / MANIFEST)))
 
 
 def digests(home: Path) -> Mapping[str, WeightDigest]:
@@ -50,14 +55,16 @@ def digests(home: Path) -> Mapping[str, WeightDigest]:
 
 
 @functools.lru_cache(maxsize=8)
-def _weights_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, SavedWeight]:
-    content = read_json(Path(path), FORMAT)
+def _weights_as_of(home: Path, *_versions: tuple[int, ...]) -> Mapping[str, SavedWeight]:
+    content = read_json(home / FILE, FORMAT)
     listed = content.get("weights")
     if content.get("sketch") != NAME or not isinstance(listed, dict):
         return {}
-    return MappingProxyType(
-        {name: _saved(entry) for name, entry in listed.items() if isinstance(entry, dict)}
-    )
+    weights = {name: _saved(entry) for name, entry in listed.items() if isinstance(entry, dict)}
+    stated = process_manifest(home).weights_crc32
+    if stated is not None and zlib.crc32(bytes_of(home / FILE)) != stated:
+        weights = {name: replace(saved, digest=None, reason=FOREIGN) for name, saved in weights.items()}
+    return MappingProxyType(weights)
 
 
 def _saved(entry: dict[str, Any]) -> SavedWeight:

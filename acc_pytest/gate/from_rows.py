@@ -10,13 +10,13 @@ from ..errors import AccError
 from ..guard import guarded
 from ..judging.standards import DEFAULT, THREE_WAY
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
-from ..outputs.partial import partials
 from ..reporting.printable import escaped
 from ..reporting.row import Row, RowSide
 from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
 from ..tensors.ref import TensorRef
 from ..vocabulary import selectable
+from .one_run import check_one_run, incomplete, unfinished
 
 _LONGEST_RANK = 9
 """Digits of a rank that the readers of dumps know."""
@@ -33,7 +33,7 @@ class StoredRun:
     `pairs` are the rows of generated tests by number. `others` are, by test id, the rows of other tests:
     of single operators, and of people's own. `ranks` says whether ids name the rank; `metrics` are the
     custom metrics that were measured, as they were given. `standard` is that of a run which noise was known
-    of, else `default`.
+    of, else `default`. `incomplete` has a sentence for each part of the run that no file has.
     """
 
     title: Literal["comparison", "opcheck"]
@@ -49,16 +49,15 @@ class StoredRun:
 def stored_run(files: Sequence[StoredRows]) -> StoredRun:
     """The run of the given files; each holds the whole run or one shard of it.
 
-    Raises `AccError` for files of different runs, and for two that disagree on a test.
+    Raises `AccError` for files of different runs or plans, and for two that disagree on a test.
     """
     with guarded(f"making a run of the rows in {', '.join(file.path for file in files)}"):
         return _stored_run(files)
 
 
 def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
+    check_one_run(files)
     first = files[0]
-    for other in files[1:]:
-        _check_same_run(first, other)
     facts = first.run.plan or PlanFacts()
     rows = _SortedRows(facts)
     for file in files:
@@ -71,13 +70,7 @@ def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
         ranks=rows.ranks,
         metrics=_metrics(files),
         standard=THREE_WAY.name if first.run.settings.get("standard") == THREE_WAY.name else DEFAULT.name,
-        incomplete=tuple(
-            f"{file.path} is incomplete: the run that wrote it was "
-            f"{'killed' if file.exit_status is None else 'stopped early'}, and what it had not yet compared "
-            "is not in it"
-            for file in files
-            if not file.complete
-        ),
+        incomplete=tuple(incomplete(files)),
     )
 
 
@@ -135,21 +128,6 @@ def _disagreement(test_id: str, path: str) -> AccError:
         f"{path}: holds another result of {test_id:.200} than an earlier file; give files of one run, or "
         "leave the older one out"
     )
-
-
-def _check_same_run(first: StoredRows, other: StoredRows) -> None:
-    expected, got = _plan_size(first), _plan_size(other)
-    if got != expected:
-        raise AccError(
-            f"{other.path}: comes from another run ({got}) than {first.path} ({expected}); "
-            "give shards of one run"
-        )
-
-
-def _plan_size(file: StoredRows) -> str:
-    """`comparison ait_dump, 312 pairs`: what the files of one run have in common."""
-    plan = file.run.plan
-    return f"{file.run.title} {plan.name if plan else ''}, {plan.pairs if plan else 0} pairs"
 
 
 def _plan(facts: PlanFacts, rows: _SortedRows, notes: tuple[str, ...]) -> Plan:
@@ -241,15 +219,6 @@ def _unmapped(row: Row) -> Unmapped:
 def _metrics(files: Sequence[StoredRows]) -> tuple[str, ...]:
     metrics = files[0].run.settings.get("metrics", [])
     return tuple(metric for metric in metrics if type(metric) is str) if type(metrics) is list else ()
-
-
-def unfinished(files: Sequence[StoredRows]) -> list[str]:
-    """A sentence for each file of a run that has not ended, beside a file of rows of an earlier one."""
-    return [
-        f"{file.path} is of an earlier run than {partial}, whose run was killed or still goes on"
-        for file in files
-        for partial in partials(file.path)
-    ]
 
 
 def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:

@@ -47,18 +47,25 @@ class KnownGate(Gate):
     def __init__(self, entries: Sequence[Known]) -> None:
         self._entries = tuple(entry for entry in entries if not entry.expired)
 
-    def apply(self, row: Row) -> Row:
-        """The row as a known difference, or with a note why an entry does not accept it."""
-        if row.verdict != "fail":
-            return row
-        notes = []
+    def accepting(self, row: Row) -> tuple[Known | None, tuple[str, ...]]:
+        """The first entry that accepts a failing row, and why those before it do not."""
+        notes: list[str] = []
         for entry in self._entries:
             if not matches(entry, row):
                 continue
             why = beyond(entry, row)
             if not why:
-                sentence = f"known: {entry.origin}; {row.sentence}"
-                reasons = tuple(sentence if reason == row.sentence else reason for reason in row.reasons)
-                return replace(row, verdict="known", sentence=sentence, reasons=reasons)
+                return entry, tuple(notes)
             notes.append(f"known: not accepted by {entry.source}: {why}")
-        return replace(row, notes=(*row.notes, *notes)) if notes else row
+        return None, tuple(notes)
+
+    def apply(self, row: Row) -> Row:
+        """The row as a known difference, or with a note why an entry does not accept it."""
+        if row.verdict != "fail":
+            return row
+        entry, notes = self.accepting(row)
+        if entry is None:
+            return replace(row, notes=(*row.notes, *notes)) if notes else row
+        sentence = f"known: {entry.origin}; {row.sentence}"
+        reasons = tuple(sentence if reason == row.sentence else reason for reason in row.reasons)
+        return replace(row, verdict="known", sentence=sentence, reasons=reasons)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime
 import glob
 import json
+import math
 from collections.abc import Iterator
 
+from ..metrics.catalogue import METRICS
 from ..reporting.row import Row
+from .known import measured
 
 DAYS = 90
 """How long the entry that is offered holds: a quarter."""
@@ -23,9 +26,12 @@ def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
     yield 'reason = "WHY IT IS RIGHT"'
     yield 'owner = "WHOSE IT IS"'
     yield f"expires = {today + datetime.timedelta(days=DAYS)}"
-    error = row.metrics.get("relative_euclidean_distance")
-    if isinstance(error, float):
-        yield f"at_most.relative_euclidean_distance = {_above(error)}"
+    failing = (check.metric for check in row.checks if not check.passed and not check.at_least)
+    for metric in ("relative_euclidean_distance", *(metric for metric in failing if metric in METRICS)):
+        error = measured(row, metric)
+        if error is not None and math.isfinite(error):
+            yield f"at_most.{metric} = {_above(error)}"
+            return
 
 
 def _matched(row: Row) -> dict[str, str | int]:
@@ -47,4 +53,5 @@ def _toml(value: str | int) -> str:
 
 
 def _above(error: float) -> str:
-    return f"{error * ROOM:.2g}" if "e" in f"{error * ROOM:.2g}" else f"{error * ROOM:#.2g}"
+    text = f"{error * ROOM:.2g}"
+    return text if "e" in text else f"{error * ROOM:#.2g}".rstrip(".")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import SettingsError, unknown_name
 from ..metrics.catalogue import METRICS
 from .rules import criteria_of
-from .threshold import PairCriteria
+from .threshold import JudgeContext, PairCriteria
 
+LONGEST = datetime.timedelta(days=366)
+"""The farthest end of an entry: a year, leap day included, so that somebody looks at it in every year."""
 _KEYS = ("match", "reason", "owner", "expires", "at_most")
 
 
@@ -20,8 +22,9 @@ _KEYS = ("match", "reason", "owner", "expires", "at_most")
 class Known:
     """One `[[known]]` table: the failing pairs that `match` are accepted until `expires` (that day included).
 
-    `at_most` bounds metrics beyond which a pair fails all the same. `expired` was decided once, by the
-    process that read the table, so that all processes agree. `source` says where it was written.
+    `at_most` bounds the metrics beyond which a pair fails all the same; it names one at least. `expired` was
+    decided once, by the process that read the table, so that all processes agree. `source` says where it was
+    written.
     """
 
     match: PairCriteria
@@ -37,14 +40,18 @@ class Known:
         """Reason, owner and end in one phrase, as reports say it."""
         return f"{self.reason} ({self.owner}, until {self.expires.isoformat()})"
 
+    def names(self, context: JudgeContext) -> bool:
+        """Whether it is about a pair, were the pair of any step and dtype."""
+        return replace(self.match, dtype=(), mine_dtype=(), step=()).holds(context, ("", ""))
+
 
 def known_from_table(
     table: Mapping[str, Any], source: str, today: datetime.date, custom: Collection[str] = ()
 ) -> Known:
     """The entry of one `[[known]]` table.
 
-    Raises `SettingsError` that starts with `source` for a key that is unknown or missing, and for a wrong
-    value.
+    Raises `SettingsError` that starts with `source` for a key that is unknown or missing, for a wrong value,
+    and for a `match` that a pair without any name has.
     """
     for key in table:
         if key not in _KEYS:
@@ -55,15 +62,16 @@ def known_from_table(
     if not table.get("match"):
         raise SettingsError(f"{source}: match is missing; without it every failure would be accepted")
     expires = _date(table.get("expires"), source)
-    return Known(
-        criteria_of(table["match"], source),
-        table["reason"].strip(),
-        table["owner"].strip(),
-        expires,
-        source,
-        _bounds(table.get("at_most", {}), source, custom),
-        expires < today,
-    )
+    if expires - today > LONGEST:
+        raise SettingsError(
+            f"{source}: expires must be at most a year ahead, {today + LONGEST}, got {expires}"
+        )
+    bounds = _bounds(table.get("at_most"), source, custom)
+    match, owner = criteria_of(table["match"], source), table["owner"].strip()
+    entry = Known(match, table["reason"].strip(), owner, expires, source, bounds, expires < today)
+    if entry.names(JudgeContext(layer="")):
+        raise SettingsError(f"{source}: match is about every operator; name those that differ")
+    return entry
 
 
 def _date(value: object, source: str) -> datetime.date:
@@ -80,10 +88,9 @@ def _date(value: object, source: str) -> datetime.date:
 
 
 def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
-    if not isinstance(table, Mapping):
-        raise SettingsError(
-            f"{source}: at_most must be a table such as {{ mean_absolute_error = 0.02 }}, got {table!r:.100}"
-        )
+    if not isinstance(table, Mapping) or not table:
+        wanted = "a table of how far off is accepted, such as { mean_absolute_error = 0.02 }"
+        raise SettingsError(f"{source}: at_most must be {wanted}, got {table!r:.100}")
     found = []
     for metric, value in table.items():
         if metric not in METRICS and metric not in custom:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
+from ..dumps.torch_manifest import process_manifest
 from ..dumps.torch_weights import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
-from ..vocabulary import selectable
+from ..vocabulary import REPEATED, selectable
 from .evidence import Evidence
 from .pair import Operand, Pair
 
@@ -20,7 +22,7 @@ _DUMPED = SavedWeight("parameter", None)
 
 @dataclass(frozen=True, slots=True)
 class WeightPairs:
-    """The pairs, and a sentence about weights that only one dump has (empty where there are none)."""
+    """The pairs, and a sentence about what they do not prove (empty where there is nothing to say)."""
 
     pairs: tuple[Pair, ...] = ()
     note: str = ""
@@ -33,7 +35,7 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
-        return WeightPairs(tuple(_over_ranks(golden, mine, evidence.golden.step.label)))
+        return _over_ranks(golden, mine, evidence.golden.step.label)
     all_pairs: list[Pair] = []
     note = ""
     for golden_ranks, mine_ranks, number in evidence.rank_groups():
@@ -41,17 +43,19 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
         pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
         pairs = [pair for pair in pairs if not unlike or _of_one_shape(pair)]
         all_pairs += pairs
-        note = _said_of_alone(golden_weights, mine_weights, len(pairs)) or note
+        note = _note(golden_weights, mine_weights, len(pairs)) or note
     return WeightPairs(tuple(all_pairs), note)
 
 
-def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> Iterator[Pair]:
+def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> WeightPairs:
     sides = [[_Weights(dump, rank) for rank in dump.ranks] for dump in (golden, mine)]
+    pairs = []
     for pair in _pairs(sides[0][0], sides[1][0], step, None):
         whole = [_of_ranks(weights, pair.mine.name) for weights in sides]
         ends = [replace(end, refs=refs) for end, refs in zip((pair.golden, pair.mine), whole)]
         if all(whole) and not _refused(*ends):
-            yield replace(pair, golden=ends[0], mine=ends[1])
+            pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
+    return WeightPairs(tuple(pairs), _note(sides[0][0], sides[1][0], len(pairs)))
 
 
 def _of_ranks(ranks: Sequence[_Weights], name: str) -> tuple[TensorRef, ...]:
@@ -75,13 +79,17 @@ def _of_one_shape(pair: Pair) -> bool:
     return golden is None or mine is None or golden.shape == mine.shape
 
 
-def _said_of_alone(golden: _Weights, mine: _Weights, pairs: int) -> str:
-    """A sentence about weights that only one side has; empty where there are none."""
-    if bool(golden.listed) != bool(mine.listed):
-        side = "mine" if golden.listed else "golden"
-        return f"weights are not compared: the dump of {side} neither holds nor describes any (weights.json)"
-    alone = [max(len(side.listed) - pairs, 0) for side in (golden, mine)]
-    return f"weights that only one side has: {alone[0]} of golden, {alone[1]} of mine" if any(alone) else ""
+def _note(golden: _Weights, mine: _Weights, pairs: int) -> str:
+    """How many weights are not compared, and whose digests may be those of another capture."""
+    sides = {"golden": golden, "mine": mine}
+    alone = [max(len(weights.listed) - pairs, 0) for weights in sides.values()]
+    said = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []
+    for side, weights in sides.items():
+        if any(alone) and not weights.listed:
+            said.append(f"{side} states none (weights.json)")
+        if not weights.is_stated:
+            said.append(f"no manifest vouches for weights.json of {side}")
+    return f"{REPEATED}{'; '.join(said)}" if said else ""
 
 
 class _Weights:
@@ -94,6 +102,10 @@ class _Weights:
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
         self._file = dump.weights_file(rank)
+        self.is_stated = (
+            all(saved.digest is None for saved in self.listed.values())
+            or process_manifest(Path(self._file).parent).weights_crc32 is not None
+        )
 
     def is_digest(self, name: str) -> bool:
         """Whether nothing but a digest of a weight was dumped."""

@@ -171,6 +171,11 @@ class Mode(abc.ABC):
         return None
 
     @property
+    def lacks(self) -> Sequence[str]:
+        """A sentence for each part that its data lack, so that the run is not complete."""
+        return ()
+
+    @property
     def compares_elsewhere(self) -> bool:
         """Whether other machines run all the tests that compare anything."""
         comparing = [test for test in self.shared_out if test.compares]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..judging.judges import Judge
     from ..mapping.pair import Pair
     from ..reporting.row import Row
-    from ..reporting.view import Run, View
+    from ..reporting.view import Run
     from .generated import GeneratedItem
 
 
@@ -118,10 +118,9 @@ class StoredRowsMode(PairMode):
     def described(self, run: Run) -> Run:
         return replace(super().described(run), title=self.stored.title)
 
-    def views(self) -> list[View]:
-        from ..gate.stored_view import StoredView
-
-        return [StoredView(self.stored), *super().views()]
+    @property
+    def lacks(self) -> Sequence[str]:
+        return self.stored.incomplete
 
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """Judge its stored numbers."""

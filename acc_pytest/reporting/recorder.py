@@ -30,6 +30,7 @@ class Recorder:
         self._views = list(views)
         self._left_out: list[View] = []
         self._wrong: list[str] = []
+        self._lacks: Sequence[str] = ()
 
     @property
     def files(self) -> list[str]:
@@ -48,7 +49,7 @@ class Recorder:
         """Why the run fails beside its tests."""
         problems: list[str] = []
         self._each(lambda view: problems.extend(view.problems()))
-        return [*self._wrong, *problems]
+        return [*self._wrong, *self._lacks, *problems]
 
     def begin(self, run: Run) -> None:
         """Open the views. Raises `AccError` where one cannot be written, or where two have one file."""
@@ -69,9 +70,10 @@ class Recorder:
         self.hash.add(row)
         self._each(lambda view: view.add(row))
 
-    def end(self, complete: bool) -> None:
-        """Tell the views that no row will follow."""
-        self._each(lambda view: view.end(complete))
+    def end(self, lacks: Sequence[str] = ()) -> None:
+        """Tell the views that no row will follow. `lacks`: a sentence for each thing that is not there."""
+        self._lacks, self.tally.complete = lacks, not lacks
+        self._each(lambda view: view.end(not lacks))
 
     def finish(self, result: Result) -> list[str]:
         """Make all reports, then put all into their places; returns what went wrong in here, a sentence each.

@@ -1,9 +1,10 @@
 """Rows as a file: one JSON object a line, from which a run can be read, merged and judged again.
 
 The first record is the `run` (what was compared, on what machine), the last the `summary` (counts of
-verdicts, their hash, the exit status, whether all tests ran); between them stands one `row` each. A file
-without a summary is that of a run that was killed; it is then called `{name}.partial`
-(`outputs/partial.py`). `rows_reading.py` reads it; docs/rows.md has every field.
+verdicts, their hash, the exit status, whether all tests ran); between them stands one `row` each. Each line
+ends with a checksum of itself and of the lines before it (`LineChain`). A file without a summary is that of
+a run that was killed; it is then called `{name}.partial` (`outputs/partial.py`). `rows_reading.py` reads it;
+docs/rows.md has every field.
 """
 
 from __future__ import annotations
@@ -25,14 +26,40 @@ if TYPE_CHECKING:
     from ..mapping.pair import Plan
 
 FORMAT = "acc-pytest rows"
-VERSION = 1
+VERSION = 2
 LONGEST_LINE = 4 * 1024 * 1024
 """Characters of a line that are read; a row of ours has some thousands."""
+ROOM = 64
+"""Characters for a checksum and the end of the line."""
 LONGEST_TEXT = 10_000
 """What is kept of each text of a row whose line would be too long to be read."""
 
+CHAIN = "chain"
+"""The last field of a line."""
+
 PLAN_TEXTS = ("name", "golden_root", "mine_root", "golden_kind", "mine_kind", "lineage", "digest")
 PLAN_COUNTS = ("golden_total", "golden_mapped", "mine_total", "mine_mapped")
+
+
+class LineChain:
+    """Checksums of 16 hexadecimal digits (BLAKE2b, RFC 7693), each of its line and the checksum before it.
+
+    A line that was changed, moved, left out or put in does not follow from the one before it. Whoever
+    computes all checksums anew is not noticed: they guard against mistakes, not against forgery.
+    """
+
+    def __init__(self) -> None:
+        self._checksum = ""
+
+    def sealed(self, line: str) -> str:
+        """The JSON object `line` with its checksum in it."""
+        hashed = hashlib.blake2b(f"{self._checksum}{line}".encode("ascii"), digest_size=8)
+        self._checksum = hashed.hexdigest()
+        return f'{line[:-1]},"{CHAIN}":"{self._checksum}"}}'
+
+    def follows(self, line: str) -> bool:
+        """Whether a line is as `sealed` returned it, after the same lines."""
+        return self.sealed(line.rpartition(f',"{CHAIN}":')[0] + "}") == line
 
 
 class RowsFile(GrowingFileView):
@@ -45,6 +72,7 @@ class RowsFile(GrowingFileView):
         super().__init__(path)
         self._settings = settings
         self._plan: Plan | None = None
+        self._chain = LineChain()
         self._rows = 0
         self._verdicts: Counter[str] = Counter()
         self._complete = False
@@ -99,9 +127,9 @@ class RowsFile(GrowingFileView):
         if self._file is None:
             return
         line = _dumps(record)
-        if len(line) >= LONGEST_LINE:
+        if len(line) > LONGEST_LINE - ROOM:
             line = _dumps(_cut(record))
-        self._file.write(f"{line}\n".encode("ascii"), head=head)
+        self._file.write(f"{self._chain.sealed(line)}\n".encode("ascii"), head=head)
 
 
 _dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode

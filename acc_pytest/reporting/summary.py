@@ -30,7 +30,7 @@ class Tally:
     computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
     outline is not known whole. `lifted` counts those that pass as accumulated rounding, `most_lifted` is the
     most that one of them has of its bound. `narrowed` counts tensors of mine in a coarser type than its
-    weights, by both.
+    weights, by both. `complete`: no row is missing of the tests that were asked for.
     """
 
     def __init__(self) -> None:
@@ -43,6 +43,7 @@ class Tally:
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
         self.lacking = ""
+        self.complete = True
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -156,7 +157,7 @@ def verdicts_line(tally: Tally) -> str:
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     if tally.tried > len(tally.tests):
         counted += f" (one for each tensor); {tests_that_fail(tally)}"
-    return f"verdicts: {counted or 'none'}"
+    return f"verdicts: {counted or 'none'}{'' if tally.complete else '; the run is incomplete'}"
 
 
 def replayed_line(tally: Tally) -> str:

@@ -8,9 +8,10 @@ import functools
 import io
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from acc_pytest.commands.report import run_merge
@@ -42,6 +43,7 @@ from acc_pytest.reporting.rows_reading import read_rows
 from acc_pytest.reporting.view import Run, View
 from acc_pytest.session.planning import make_noise_plan, make_plan
 from acc_pytest.settings import Settings
+from tests.reporting.resealed import resealed
 
 from . import dumps, json_mutations, text_mutations, tiny
 from .case import Format, Seed
@@ -80,12 +82,20 @@ def formats() -> list[Format]:
     """All of them."""
     return [
         Format("config", _configs, text_mutations.mutated, _read_config),
-        Format("rows", _rows_files, json_mutations.lines, _judged_again),
-        Format("rows-merge", _shards, json_mutations.lines, _merged),
+        Format("rows", _rows_files, _lines, _judged_again),
+        Format("rows-merge", _shards, _lines, _merged),
         Format("baseline", _baselines, json_mutations.mutated, _gated_by("baseline")),
         Format("lock", _locks, json_mutations.mutated, _gated_by("lock")),
         Format("noise-profile", _profiles, json_mutations.mutated, _judged_by_profile),
     ]
+
+
+def _lines(random: Random, content: bytes, others: Sequence[bytes]) -> bytes:
+    """Half of the files have the checksums of their lines, so that what is behind these is tried too."""
+    changed = json_mutations.lines(random, content, others)
+    if random.random() < 0.5 or not changed.isascii():
+        return changed
+    return resealed(changed.decode("ascii")).encode("ascii")
 
 
 @functools.cache
@@ -104,7 +114,7 @@ def _written(path: Path, plan: Plan, rows: tuple[Row, ...], settings: dict[str, 
     recorder.begin(Run("comparison", plan, ("pytest", "--acc-golden=golden"), 0.25, {"torch": "2"}))
     for row in rows:
         recorder.add(row)
-    recorder.end(True)
+    recorder.end()
     recorder.finish(result_of(recorder, ledger, plan, 0.25, 1))
     recorder.close()
 

@@ -30,7 +30,7 @@ def result(plan: Plan | None, *rows: Row, ledger: Ledger | None = None, view: Vi
     recorder.begin(Run(plan=plan))
     for row in rows:
         recorder.add(row)
-    recorder.end(True)
+    recorder.end()
     return result_of(recorder, ledger, plan, 0.25, 3)
 
 

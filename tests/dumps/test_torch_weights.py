@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from acc_pytest.dumps.torch_weights import digests, weights_of
+from acc_pytest.dumps.torch_weights import FOREIGN, digests, weights_of
 from acc_pytest.tensors.digest import digest
 from acc_pytest.tensors.sketch import NAME
 
@@ -90,3 +91,14 @@ def test_a_file_of_another_kind_says_nothing(
 ) -> None:
     assert weights_of(written(tmp_path, SOUND, **content)) == {}
     assert weights_of(tmp_path / "nowhere") == {}
+
+
+def test_a_file_that_the_manifest_does_not_state_has_no_digests(tmp_path: Path) -> None:
+    data = (written(tmp_path, SOUND) / "weights.json").read_bytes()
+    manifest: dict[str, Any] = {"format": "acc_pytest torch dump", "schema": 1}
+    for stated, sound in ((zlib.crc32(data), True), (zlib.crc32(data) ^ 1, False), (None, True), (-1, True)):
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"weights_crc32": stated}))
+        saved = weights_of(tmp_path)["root.w"]
+        assert (saved.digest is not None) is sound
+        assert (saved.reason == FOREIGN) is not sound
+        assert saved.storage == 3

@@ -13,6 +13,7 @@ import pytest
 from acc_pytest.demo import DemoPaths
 from acc_pytest.reporting.rows_reading import read_rows
 from tests.opcheck.made import softmax_dump
+from tests.reporting.resealed import resealed
 
 from .conftest import QUICKER, dump_options, ids
 from .conftest import read_rows as read_csv
@@ -91,7 +92,7 @@ def test_tests_are_selected_rerun_and_shared_out_as_others_are(again: Again, sto
 
 def test_the_standard_torch_cannot_judge_elements_counted_otherwise(again: Again, stored: Path) -> None:
     text = (stored / "rows.jsonl").read_text().replace('"rtol":0.001', '"rtol":0.5')
-    Path("rows.jsonl").write_text(text)
+    Path("rows.jsonl").write_text(resealed(text))
     result = again("--acc-from-rows=rows.jsonl", "--acc-standard=torch", "-k", "RmsNorm")
     assert "passed" not in result.parseoutcomes()
     result.stdout.fnmatch_lines(["*cannot be judged without data: elements were counted with rtol 0.5*"])
@@ -129,7 +130,7 @@ def test_shards_are_one_run_and_files_of_two_runs_are_not(
         if "::layers." in row.test_id or row.verdict == "unmapped"
     }
     edited = Path("shard1.jsonl").read_text().replace('"pairs":', '"pairs":9')
-    Path("shard1.jsonl").write_text(edited)
+    Path("shard1.jsonl").write_text(resealed(edited))
     wrong = again("--acc-from-rows=shard0.jsonl", "--acc-from-rows=shard1.jsonl")
     assert wrong.ret == pytest.ExitCode.USAGE_ERROR
     wrong.stderr.fnmatch_lines(["ERROR: shard1.jsonl: comes from another run*"])
@@ -141,7 +142,7 @@ def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
     text = (stored / "rows.jsonl").read_text()
     (pairs,) = re.findall(r'"pairs":(\d+)', text)
     beyond = text.replace(f'"number":{int(pairs) - 2},', '"number":102000000000,')
-    Path("rows.jsonl").write_text(beyond)
+    Path("rows.jsonl").write_text(resealed(beyond))
     result = again("--acc-from-rows=rows.jsonl")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
@@ -155,7 +156,7 @@ def test_numbers_beyond_the_plan_are_refused_before_anything_is_made_of_them(
 def test_an_incomplete_file_is_no_success(again: Again, stored: Path) -> None:
     lines = (stored / "rows.jsonl").read_text().splitlines()
     passing = [line for line in lines if '"verdict":"pass"' in line][:3]
-    Path("rows.jsonl").write_text("\n".join([lines[0], *passing]) + "\n")
+    Path("rows.jsonl").write_text(resealed("\n".join([lines[0], *passing])))
     result = again("--acc-from-rows=rows.jsonl")
     result.assert_outcomes(passed=3)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -19,6 +19,7 @@ from acc_pytest.reporting.view import Result
 from acc_pytest.reporting.view import Run as RunOf
 from tests.opcheck.made import MadeDump
 from tests.reporting.html.made import read_page
+from tests.reporting.resealed import resealed
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows, small_demo
 from .test_opcheck import wrong  # noqa: F401
@@ -132,7 +133,7 @@ def edited(file: str, name: str, *changes: tuple[str, str]) -> str:
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
-    Path(name).write_text(text)
+    Path(name).write_text(resealed(text))
     return name
 
 
@@ -155,6 +156,29 @@ def test_a_missing_shard_is_said_and_fails(shards: list[str], capsys: pytest.Cap
     assert f"of {absent} pairs of the plan there is no row: deselected, or not run" in lines
 
 
+def test_a_missing_shard_is_said_and_fails_when_rows_are_judged_again(
+    shards: list[str], pytester: pytest.Pytester
+) -> None:
+    """As in `acc report merge`; and what is written of such a run is no whole run either."""
+
+    def again(*files: str) -> pytest.RunResult:
+        words = [f"--acc-from-rows={file}" for file in files]
+        return pytester.runpytest_inprocess(*QUICKER, *words, "--acc-rows=again.jsonl")
+
+    result = again(shards[0], shards[2])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "failed" not in result.parseoutcomes()
+    result.stdout.fnmatch_lines(
+        ["verdicts: * pass*; the run is incomplete", "incomplete: no file is of shard 2/3"]
+    )
+    result = again("again.jsonl")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["again.jsonl is incomplete: the run that wrote it was stopped early*"])
+    whole = again(*shards)
+    assert whole.ret == pytest.ExitCode.OK
+    whole.stdout.no_fnmatch_line("*incomplete*")
+
+
 @pytest.mark.usefixtures("here")
 def test_a_shard_that_was_killed_is_said_and_fails(
     shards: list[str], capsys: pytest.CaptureFixture[str]
@@ -170,8 +194,8 @@ def test_a_shard_that_was_killed_is_said_and_fails(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ([('"digest":"', '"digest":"x')], "comes from another plan than {first} (digest: "),
-        ([('"golden_total":', '"golden_total":1')], "comes from another plan than {first} (golden total: "),
+        ([('"digest":"', '"digest":"x')], "comes from another run than {first} (digest: "),
+        ([('"golden_total":', '"golden_total":1')], "comes from another run than {first} (golden total: "),
         (
             [('"shard":[2,3]', '"shard":[2,4]')],
             "are not shards of one run: {first} is 1/3, o.jsonl is 2/4",
@@ -274,7 +298,7 @@ def test_hostile_names_in_rows_are_text_in_every_report(
     recorder.begin(RunOf(plan=Plan(name, name, "torch", "atb", "d", (), (), (name,), 9, 3, 9, 3)))
     for row in rows:
         recorder.add(row)
-    recorder.end(complete=True)
+    recorder.end()
     recorder.finish(Result(1, recorder.tally, None, str(recorder.hash)))
     recorder.close()
     reports = ("--csv=m.csv", "--junit=m.xml", "--summary=m.md", "--rows=m.jsonl", "--html=m.html")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 from pathlib import Path
 
@@ -116,7 +117,9 @@ def test_a_known_root_excuses_what_inherits_from_it_though_it_is_left_out(
 ) -> None:
     acc(wrong, "-k", "step0 and GatherOperation_4")
     config = tmp_path / "known.toml"
-    entry = f'match = {{ name = "{wrong.faulty[0]}" }}\nreason = "r"\nowner = "o"\nexpires = 2999-01-01\n'
+    until = datetime.datetime.now(datetime.timezone.utc).date() + datetime.timedelta(days=9)
+    entry = f'match = {{ name = "{wrong.faulty[0]}" }}\nreason = "r"\nowner = "o"\nexpires = {until}\n'
+    entry += "at_most = { relative_euclidean_distance = 9 }\n"
     config.write_text(f"[[known]]\n{entry}", encoding="utf-8")
     again = acc(wrong, "--lf", f"--acc-config={config}")
     assert again.parseoutcomes() == {"xfailed": 1, "deselected": again.parseoutcomes()["deselected"]}

@@ -21,16 +21,14 @@ FAILING = row(
 )
 
 
-def entry(
-    name: str, days: int = 0, /, match: dict[str, Any] | None = None, at_most: float | None = None
-) -> Known:
+def entry(name: str, days: int = 0, /, match: dict[str, Any] | None = None, at_most: float = 1.0) -> Known:
     """An entry for `m` that holds for so many more days, up to a relative error of `at_most`."""
     table = {
-        "match": match or {"name": "m"},
+        "match": {"name": "m"} | (match or {}),
         "reason": "other kernel",
         "owner": "ann",
         "expires": TODAY + datetime.timedelta(days=days),
-        "at_most": {} if at_most is None else {RELATIVE: at_most},
+        "at_most": {RELATIVE: at_most},
     }
     return known_from_table(table, name, TODAY)
 

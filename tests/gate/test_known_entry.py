@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import sys
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from acc_pytest.gate.known import KnownGate
 from acc_pytest.gate.known_entry import entry_of
 from acc_pytest.judging.known import Known, known_from_table
+from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.row import Row, RowSide
 
 if sys.version_info >= (3, 11):
@@ -41,7 +43,7 @@ def gate(row: Row) -> KnownGate:
     return KnownGate([known_of(row)])
 
 
-@pytest.mark.parametrize("error", [0.0, 1e-30, 0.0104999, 0.856, 0.96, 1.0, 123456.0])
+@pytest.mark.parametrize("error", [0.0, 1e-30, 0.0104999, 0.856, 0.96, 1.0, 20.0, 123456.0])
 @pytest.mark.parametrize("name", ["3_layer/1_Norm", 'a "b" [0]*?', "\u6f02\u79fb\\x", "n\x7f\n"])
 def test_the_pasted_entry_accepts_the_row(name: str, error: float) -> None:
     row = replace(ROW, mine=RowSide(node=name), metrics={"relative_euclidean_distance": error})
@@ -60,6 +62,18 @@ def test_the_pasted_entry_accepts_the_row(name: str, error: float) -> None:
 )
 def test_another_operator_layer_or_step_stays_red(other: Row) -> None:
     assert gate(ROW).apply(other).verdict == "fail"
+
+
+def test_a_row_without_a_relative_error_is_accepted_by_the_metric_that_it_fails_by() -> None:
+    checks = (
+        Check("cosine_similarity", 0.5, 0.9, True, "", False),
+        Check("mismatches", 3.0, 10.0, False, "", True),
+        Check("baseline.mismatches", 12.0, 10.0, False, "", False),
+        Check("new_nonfinite", 40.0, 0.0, False, "", False),
+    )
+    row = replace(ROW, metrics={"relative_euclidean_distance": math.nan}, checks=checks)
+    assert list(entry_of(row, TODAY))[-1] == "at_most.new_nonfinite = 42"
+    assert gate(row).apply(row).verdict == "known"
 
 
 def test_an_entry_is_lines_to_paste_that_hold_for_a_quarter() -> None:
@@ -83,9 +97,9 @@ def test_an_entry_is_lines_to_paste_that_hold_for_a_quarter() -> None:
         ({"step": "warm"}, 'match.step = "warm"'),
         ({"layer": ""}, None),
         ({"metrics": {}}, None),
-        ({"metrics": {"relative_euclidean_distance": 3}}, None),
+        ({"metrics": {"relative_euclidean_distance": 3}}, "at_most.relative_euclidean_distance = 3.2"),
         ({"metrics": {"relative_euclidean_distance": 2e-7}}, "at_most.relative_euclidean_distance = 2.1e-07"),
-        ({"metrics": {"relative_euclidean_distance": 20.0}}, "at_most.relative_euclidean_distance = 21."),
+        ({"metrics": {"relative_euclidean_distance": 20.0}}, "at_most.relative_euclidean_distance = 21"),
         ({"mine": RowSide(node="a[0]*")}, 'match.name = "a[[]0][*]"'),
         ({"mine": RowSide(), "golden": RowSide(name="g")}, 'match.name = "g"'),
         ({"mine": RowSide()}, 'match.name = "d::step1::layers.1::Norm_3"'),

@@ -210,6 +210,7 @@ def known(days: int = 1) -> Known:
         "reason": "other kernel",
         "owner": "ann",
         "expires": TODAY + datetime.timedelta(days=days),
+        "at_most": {"relative_euclidean_distance": 0.5},
     }
     return known_from_table(table, "k.toml 1", TODAY)
 
@@ -221,7 +222,12 @@ EXPIRED = f"k.toml 1 has expired: other kernel (ann, until {TODAY - datetime.tim
 @pytest.mark.parametrize(
     ("verdicts", "days", "said"),
     [
-        (["known"], 1, []),
+        (["known"], 1, [f"k.toml 1 accepts 1 pairs up to relative_euclidean_distance 0.5: {ORIGIN}"]),
+        (
+            ["known", "known", "fail"],
+            1,
+            [f"k.toml 1 accepts 2 pairs up to relative_euclidean_distance 0.5: {ORIGIN}"],
+        ),
         (["fail", "pass"], 1, []),
         (["pass", "tie"], 1, [f"k.toml 1 is about passing pairs only (2), remove it: {ORIGIN}"]),
         (["unmapped"], 1, []),

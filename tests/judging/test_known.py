@@ -13,7 +13,13 @@ from acc_pytest.judging.known import Known, known_from_table
 from acc_pytest.judging.threshold import Bound, PairCriteria
 
 TODAY = datetime.date(2027, 3, 31)
-TABLE = {"match": {"op_type": "Linear"}, "reason": " int8 ", "owner": " mo ", "expires": TODAY}
+TABLE = {
+    "match": {"op_type": "Linear"},
+    "reason": " int8 ",
+    "owner": " mo ",
+    "expires": TODAY,
+    "at_most": {"mismatches": 3},
+}
 
 
 def known(**changed: object) -> Known:
@@ -32,7 +38,6 @@ def test_a_full_table_becomes_an_entry() -> None:
         expired=False,
     )
     assert entry.origin == "int8 (mo, until 2027-03-31)"
-    assert known().at_most == ()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,17 @@ def test_an_entry_holds_to_the_end_of_its_last_day(expires: object, expired: boo
         ({"match": {"optype": "x"}}, "unknown match criterion 'optype'; did you mean 'op_type'?"),
         ({"expires": "soon"}, "expires must be a date such as 2027-03-31"),
         ({"expires": None}, "expires must be a date such as 2027-03-31"),
-        ({"at_most": 3}, "at_most must be a table such as { mean_absolute_error = 0.02 }, got 3"),
+        ({"expires": "2028-04-01"}, "expires must be at most a year ahead, 2028-03-31, got 2028-04-01"),
+        *(
+            ({"match": match}, "match is about every operator; name those that differ")
+            for match in ({"name": "*"}, {"op_type": ["Linear", "**"]}, {"step": 1}, {"dtype": "float16"})
+        ),
+        ({"at_most": {}}, "at_most must be a table of how far off is accepted, such as { mean_absolute_"),
+        ({"at_most": None}, "at_most must be a table of how far off is accepted, such as { mean_absolute_"),
+        (
+            {"at_most": 3},
+            "at_most must be a table of how far off is accepted, such as { mean_absolute_error = 0.02 }, got",
+        ),
         ({"at_most": {"zzz": 3}}, "at_most: unknown metric 'zzz'; known: cosine_similarity, max_relative"),
         ({"at_most": {"snt": 3}}, "at_most: unknown metric 'snt'; did you mean 'snr'?"),
         (
@@ -87,7 +102,7 @@ def test_a_file_holds_rules_and_entries_each_with_its_number() -> None:
     assert [rule.source for rule in rules] == ["x.toml [[threshold]] 1", "x.toml [[threshold]] 2"]
     assert [rule.bounds[0] for rule in rules] == [Bound("mismatches", 1.0, False), Bound("snr", 2.0, False)]
     assert [entry.source for entry in entries] == ["x.toml [[known]] 1", "x.toml [[known]] 2"]
-    assert [entry.at_most for entry in entries] == [(), (("snr", 1.0),)]
+    assert [entry.at_most for entry in entries] == [(("mismatches", 3.0),), (("snr", 1.0),)]
     assert rules_and_known({}, Path("x.toml")) == ((), ())
 
 

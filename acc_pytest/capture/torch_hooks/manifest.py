@@ -9,6 +9,7 @@ import os
 import platform
 import socket
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ class Manifest:
         self._config = _described(config)
         self._aliases = {names[0]: list(names[1:]) for names in aliases if len(names) > 1}
         self._weights: list[dict[str, Any]] = []
+        self._weights_crc32: int | None = None
         self._order: dict[str, str] = {}
         self._left_out: dict[str, int] = {}
 
@@ -71,8 +73,9 @@ class Manifest:
             self._write_process()
 
     def write_weights(self, content: dict[str, Any]) -> None:
-        """`weights.json`: what `weight_digests` says of the weights."""
-        _write(self._home / weights.FILE, content)
+        """`weights.json`: what `weight_digests` says of the weights. The manifest states which file it is."""
+        self._weights_crc32 = _write(self._home / weights.FILE, content)
+        self._write_process()
 
     def write_outline(self, outline: ModelOutline) -> None:
         """`model_outline.json` and the tensors beside it."""
@@ -93,6 +96,7 @@ class Manifest:
                 "order": [[name, kind] for name, kind in self._order.items()],
                 "left_out": self._left_out,
                 "weights": self._weights,
+                "weights_crc32": self._weights_crc32,
             },
         )
 
@@ -115,9 +119,12 @@ def tree(root: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
     return {"name": root.name, "type": root.kind, "children": children}
 
 
-def _write(path: Path, content: object) -> None:
+def _write(path: Path, content: object) -> int:
+    """Write a file as JSON; returns the CRC-32 of its bytes."""
+    data = json.dumps(content, separators=(",", ":")).encode()
     with whole_file(path) as file:
-        file.write(json.dumps(content, separators=(",", ":")).encode())
+        file.write(data)
+    return zlib.crc32(data)
 
 
 def _process() -> dict[str, Any]:
