@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,22 @@ def test_heads_beside_a_dimension_of_1_that_a_split_left_are_the_heads(prompt: i
     [(golden, mine)], _ = both(side(cache, view=CacheTail()), side(*ranks))
     assert torch.equal(golden, rows.reshape(prompt, 32))
     assert torch.equal(mine, golden)
+
+
+def test_a_head_that_was_asked_for_the_last_token_is_compared_there(tmp_path: Path) -> None:
+    """`logits_to_keep=1`: behind the last layer one side has the last token alone; in a layer that is an error."""
+    whole = tokens(1, 12, 8)
+    for name, tensor in (("golden", whole), ("mine", whole[:, -1:])):
+        torch.save(tensor.clone(), tmp_path / f"{name}.pth")
+    sides = [
+        Operand(name, name, "Linear", "output[0]", (TensorRef(str(tmp_path / f"{name}.pth")),))
+        for name in ("golden", "mine")
+    ]
+    head = Pair("lm_head", 0, None, "op", "model", 3, 0, "name", "", *sides)
+    opened = open_pair(head)
+    assert torch.equal(content(opened.golden), content(opened.mine))
+    assert opened.notes == ("last token of golden",)
+    with pytest.raises(Incomparable):
+        open_pair(replace(head, layer="layers.1"))
+    with pytest.raises(Incomparable):
+        open_pair(replace(head, depth=0))
