@@ -66,7 +66,7 @@ def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
 
 def _matching(pattern: str) -> list[str]:
     if is_address(pattern):
-        from ..tensors.stores.filesystem import matching
+        from ..tensors.stores.making import matching
 
         found = matching(address_of(pattern))
     else:

@@ -85,12 +85,6 @@ def may_be_entered(path: str | os.PathLike[str]) -> bool:
     return os.access(text, os.R_OK | os.X_OK) or entries_at(text) is not None
 
 
-def version_at(path: str) -> tuple[int, ...]:
-    """What changes when a file below a mirror does; empty for any other path."""
-    found = placed_at(path)
-    return (found.row.size, found.row.version) if found is not None else ()
-
-
 def on_disk(path: str | os.PathLike[str]) -> str:
     """A path of the same bytes on the disk: of a file in a store, a copy in the cache.
 
