@@ -11,7 +11,7 @@ from .columns import LARGEST, Column
 from .connection import connected
 from .filesystem import PATIENCE, FileStore, StoredFile, store_of
 from .hosts import NODE, host_of, surveyed
-from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_at
+from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_of
 from .patience import said, within
 from .table import FileSource, FileTable, TableMaker, read_table
 from .texts import take_texts
@@ -107,7 +107,7 @@ def _installed(address: Address, cache: str, table: FileTable, root: str) -> Mir
 def _before(home: str) -> Mirror | None:
     """The mirror that an earlier run left at a home; `None` for none that can be read."""
     try:
-        return mirror_at(f"{home}/")
+        return mirror_of(home)
     except FormatError:
         return None
 

@@ -22,9 +22,10 @@ from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.stores import blocks, fetching, filesystem
 from acc_pytest.tensors.stores.address import address_of
 from acc_pytest.tensors.stores.blocks import StoredBlock, set_limit
+from acc_pytest.tensors.stores.caches import BLOCKS
 from acc_pytest.tensors.stores.fetching import opened_with
 from acc_pytest.tensors.stores.making import mirrored
-from acc_pytest.tensors.stores.mirror import BLOCKS, Placed, placed
+from acc_pytest.tensors.stores.mirror import Placed, placed
 from acc_pytest.tensors.stores.patience import Patience
 from acc_pytest.tensors.stores.place import on_disk
 from acc_pytest.tensors.stores.store_file import StoreFile
@@ -243,7 +244,7 @@ def test_a_write_that_was_not_finished_is_fetched_again(root: str, store: type[B
     assert [*block.missing(0, 100)] == [(0, 100)]
     block.close()
     block = opened_with(found, 0, 5000)
-    os.truncate(block.descriptor, found.row.size + 29)  # or in the middle of saying so
+    os.truncate(f"{block.path}.parts", 29)  # or in the middle of saying so
     block.close()
     assert [*StoredBlock(found).missing(0, 100)] == [(0, 100)]
     assert bytes_of(f"{root}/a/large.bin") == CONTENT
