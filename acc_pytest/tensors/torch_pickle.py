@@ -108,15 +108,12 @@ def storages_in(pickled: bytes) -> dict[str, int | None]:
         if type(identity) is not tuple or len(identity) < 5 or type(identity[1]) is not _Global:
             raise ValueError("a storage without a key")
         _, storage, key, _, count = identity[:5]
-        nbytes = _nbytes(storage.name.rpartition(" ")[2], count)
+        kind = storage.name.rpartition(" ")[2]
+        itemsize = 1 if kind == _UNTYPED else by_name(LEGACY_STORAGES.get(kind, "")).itemsize
+        nbytes = None if itemsize is None or type(count) is not int else count * itemsize
         if type(key) is not str or found.setdefault(key, nbytes) != nbytes:
             raise ValueError("a storage with two sizes")
     return found
-
-
-def _nbytes(kind: str, count: Any) -> int | None:
-    size = 1 if kind == _UNTYPED else by_name(LEGACY_STORAGES.get(kind, "")).itemsize
-    return None if size is None or type(count) is not int else count * size
 
 
 def _quietly(pickled: bytes) -> PickledValue:

@@ -15,8 +15,6 @@ from ..whole_file import make_directory
 
 MIRRORS = "acc_mirror"
 BLOCKS = "acc_blocks"
-_OF_OTHERS = 0o022
-"""Mode of a directory that its group, or everybody, may write to."""
 _mirrors: tuple[str, ...] = ()
 """Directories of mirrors, of all caches in use, with a slash at the end."""
 
@@ -34,15 +32,11 @@ def check_cache(cache: str) -> None:
         for place in (cache, f"{cache}/{MIRRORS}", f"{cache}/{BLOCKS}"):
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(place)
-                if found.st_uid not in (0, os.geteuid()):
+                why = "belongs to another user" if found.st_uid not in (0, os.geteuid()) else ""
+                if why or found.st_mode & 0o022:
                     raise AccError(
-                        f"{place}: belongs to another user, who could change what is read of stores; "
-                        "give another --acc-cache-dir"
-                    )
-                if found.st_mode & _OF_OTHERS:
-                    raise AccError(
-                        f"{place}: others may write to it and change what is read of stores; "
-                        f"chmod go-w {place}, or give another --acc-cache-dir"
+                        f"{place}: {why or 'can be written by others'}, who could change what is read of "
+                        f"stores; {'' if why else f'chmod go-w {place}, or '}give another --acc-cache-dir"
                     )
     except OSError as error:
         raise AccError(

@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import AccError, DumpError, FormatError
 from .address import Address
 from .connection import connected
 from .hosts import NODE
-from .pages import TaggedBytes, has_pages, page_after, tagged_ranges
+from .pages import has_pages, page_after, ranges_with_entries
 from .patience import Answer, NoAnswer, Patience, is_final, said, within
 
 PATIENCE = 60.0
@@ -174,11 +174,11 @@ class FileStore:
         for limit in self._patience.attempts(PATIENCE, nbytes / _SLOWEST, PAUSES):
             asked, left = left, []
             for number, answer in zip(asked, self._attempt([spans[number] for number in asked], limit)):
-                if isinstance(answer, (bytes, TaggedBytes)):
-                    found[number] = self._checked(spans[number], answer)
+                if isinstance(answer, tuple):
+                    found[number] = self._checked(spans[number], *answer)
                 elif not isinstance(answer, NoAnswer) or not found[number]:  # an attempt before says more
                     found[number] = self._error(spans[number], answer)
-                left += [] if isinstance(answer, (bytes, TaggedBytes)) or is_final(answer) else [number]
+                left += [] if isinstance(answer, tuple) or is_final(answer) else [number]
                 silent += isinstance(answer, NoAnswer)
             if not left:
                 break
@@ -190,8 +190,9 @@ class FileStore:
 
         def read() -> Sequence[Any]:
             if self.has_pages:
-                return tagged_ranges(self._system, paths, starts, stops)
-            return self._system.cat_ranges([*paths], [*starts], [*stops], on_error="return")  # type: ignore[no-any-return]
+                return ranges_with_entries(self._system, paths, starts, stops)
+            answers = self._system.cat_ranges([*paths], [*starts], [*stops], on_error="return")
+            return [(one, {}) if isinstance(one, bytes) else one for one in answers]
 
         try:
             return within(seconds, read)
@@ -210,23 +211,21 @@ class FileStore:
             why = "is no longer there; was the dump deleted while in use?"
         return FormatError(f"{self.address.joined(span.name)}: {why}")
 
-    def _checked(self, span: Span, answer: bytes | TaggedBytes) -> bytes | AccError:
-        content = answer.content if isinstance(answer, TaggedBytes) else answer
-        try:
-            same = self._version(span, answer) == span.version
-        except DumpError as error:
-            return error
-        if same and len(content) == span.stop - span.start:
+    def _checked(self, span: Span, content: bytes, entry: Mapping[str, Any]) -> bytes | AccError:
+        """The bytes of a span, if they are of the version that was listed: S3 says so with them, and other
+        stores are asked once for each file."""
+        if entry.get("ETag"):
+            version = _stored("", entry).version
+        else:
+            try:
+                version = span.version if self.address.protocol == NODE else self.version_of(span.name)
+            except DumpError as error:
+                return error
+        if version == span.version and len(content) == span.stop - span.start:
             return content
-        why = "became shorter while it was read" if same else "was written anew since its dump was listed"
+        changed = "became shorter while it was read", "was written anew since its dump was listed"
+        why = changed[version != span.version]
         return FormatError(f"{self.address.joined(span.name)}: {why}; is the dump being written?")
-
-    def _version(self, span: Span, answer: bytes | TaggedBytes) -> int:
-        """The version that an answer is of, as S3 says with it; other stores are asked once for each file."""
-        if isinstance(answer, TaggedBytes) and answer.tag:
-            return _stored("", {"ETag": answer.tag, "size": answer.size}).version
-        unknown = isinstance(answer, TaggedBytes) or self.address.protocol == NODE
-        return span.version if unknown else self.version_of(span.name)
 
     def get(self, name: str, most: int) -> bytes:
         """A file, but no more than so many bytes of it. Raises `FormatError`."""

@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 
-class TaggedBytes(NamedTuple):
-    """Bytes of a file: the ETag and the size of the file that they are of."""
-
-    content: bytes
-    tag: str
-    size: int
-
-
-def tagged_ranges(
+def ranges_with_entries(
     system: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]
-) -> list[TaggedBytes | BaseException]:
-    """As `cat_ranges` of fsspec, which reads them side by side and returns errors, but with tags.
+) -> list[tuple[bytes, dict[str, Any]] | BaseException]:
+    """As `cat_ranges` of fsspec, which returns errors too, but of each with what a listing says of the file.
 
     Source: GetObject of the API reference of Amazon S3.
     """
     from fsspec.asyn import sync
 
-    async def read(path: str, start: int, stop: int) -> TaggedBytes:
+    async def read(path: str, start: int, stop: int) -> tuple[bytes, dict[str, Any]]:
         bucket, key, _ = system.split_path(path)
         asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **system.req_kw}
         found = await system._call_s3("get_object", **asked)
-        size = found.get("ContentRange", "").rpartition("/")[2]
-        content = await found["Body"].read()
-        return TaggedBytes(content, found.get("ETag", ""), int(size) if size.isdigit() else len(content))
+        async with found["Body"] as body:
+            size = found.get("ContentRange", "").rpartition("/")[2] or found["ContentLength"]
+            return await body.read(), {**found, "size": size}
 
-    async def read_all() -> list[TaggedBytes | BaseException]:
+    async def read_all() -> list[tuple[bytes, dict[str, Any]] | BaseException]:
         return await asyncio.gather(*map(read, paths, starts, stops), return_exceptions=True)
 
     return sync(system.loop, read_all)  # type: ignore[no-any-return]
