@@ -59,7 +59,7 @@ class StoredBlock:
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """What of these bytes was not fetched yet, or is no longer what was fetched."""
-        near = [part for part in self._parts if part[0] < stop and part[1] > start]
+        near = {part for part in self._parts if part[0] < stop and part[1] > start}
         self._parts = [part for part in self._parts if part not in near]
         self._spans = _joined([*self._spans, *(part[:2] for part in near if self._is_sound(*part))])
         for begin, end in self._spans:
