@@ -55,7 +55,7 @@ def index(place: str, cache: Cache) -> DumpIndex:
         table = table_of_disk(str(extent.top), map(str, extent.parts))
     except OSError as error:
         raise AccError(f"{place}: cannot be listed: {error.strerror}") from error
-    table.more |= columns_of(_headers(table, str(extent.top), open_dump(str(extent.root))))
+    table.more |= columns_of(_headers(table, str(extent.top), open_dump(str(extent.root))), table.digest)
     written = write_index(str(extent.top), table)
     return DumpIndex(written, os.path.getsize(written), len(table), len(table.more["h_skip"]))
 
@@ -74,7 +74,7 @@ def survey(path: str) -> Survey:
     except OSError as error:
         raise AccError(f"{path}: cannot be listed: {error.strerror}") from error
     with noting_files() as read:
-        table.more |= columns_of(_headers(table, top, open_dump(given)))
+        table.more |= columns_of(_headers(table, top, open_dump(given)), table.digest)
     table.more |= texts_of_disk(table, top, read)
     inside = os.path.relpath(given, top) if given.startswith(f"{top}/") else ""
     return Survey(top, inside, table.packed())
@@ -105,7 +105,8 @@ def _index_of_store(place: str, cache: Cache) -> DumpIndex:
         raise SettingsError(f"{place}: holds no tensor that could be indexed")
     mirror = next(iter(found.values())).mirror
     table = mirror.table
-    content = _put(store, index_of(table, store, columns_of(headers) | texts_of_mirror(mirror)))
+    more = columns_of(headers, table.digest) | texts_of_mirror(mirror)
+    content = _put(store, index_of(table, store, more))
     return DumpIndex(str(store.address.joined(INDEX)), len(content), len(table), len(headers))
 
 
@@ -121,7 +122,8 @@ def index_upload(address: Address, headers: Mapping[str, TensorHeader]) -> None:
         mirror = mirror_at(path := listed_anew(store, cache))
         assert mirror is not None
         rows = ((mirror.table.row(name), header) for name, header in headers.items())
-        mirror.table.more = columns_of(HeaderRow(row.number, "", one) for row, one in rows if row is not None)
+        found = (HeaderRow(row.number, "", one) for row, one in rows if row is not None)
+        mirror.table.more = columns_of(found, mirror.table.digest)
         try:
             for _ in refs_of(open_dump(path)):  # which reads the texts
                 pass

@@ -80,7 +80,8 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
         for file in files:
             maker.add(file, number, _name_here(file.name, part.renamed))
     table = _without_doubles(maker.table(sources), parts)
-    table.more |= columns_of(header for part in parts for header in _known_headers(part, table))
+    headers = (header for part in parts for header in _known_headers(part, table))
+    table.more |= columns_of(headers, table.digest)
     text = "\n".join(f"{root.place} {root.ranks}" for root in roots)
     believed = any(part.believed for part in parts)
     return install(home_of(cache.path, text), f"_/{_name(parts)}", table, believed=believed).path

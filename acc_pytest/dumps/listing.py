@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.kept_index import directories_in, names_in
+from ..tensors.stores.caches import is_mirrored
 from ..tensors.stores.indexes import entries_indexed
-from ..tensors.stores.place import entries_at, is_mirrored
+from ..tensors.stores.place import entries_at
 
 _NUMBER = re.compile(r"(\d+)")
 

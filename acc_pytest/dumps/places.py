@@ -24,10 +24,12 @@ from typing import Any
 
 from ..errors import DumpError, SettingsError
 from ..json_text import parsed
+from ..tensors.header_rows import headers_refused
 from ..tensors.stores.address import Places, address_of, is_address, local_path
 from ..tensors.stores.hosts import address_on, host_of, survey_all
 from ..tensors.stores.indexes import use_index
 from ..tensors.stores.mirror import NOTE, mirror_at
+from ..tensors.stores.place import shown_at
 from ..toml_text import read_toml
 from .joining import joined
 from .listing import natural
@@ -50,7 +52,10 @@ def path_of(places: Places, cache: Cache) -> str:
 def index_note(path: str) -> str:
     """Use the index of the dump whose root is `path`, if it has one; returns why it could not be used."""
     mirror = mirror_at(path)
-    return use_index(path) if mirror is None else str(mirror.table.notes.get(NOTE, ""))
+    if mirror is not None:
+        return str(mirror.table.notes.get(NOTE, "")) or headers_refused(mirror.table, shown_at(mirror.path))
+    table, said = use_index(path)
+    return said if table is None else headers_refused(table, said)
 
 
 def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
@@ -66,7 +71,7 @@ def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
 
 def _matching(pattern: str) -> list[str]:
     if is_address(pattern):
-        from ..tensors.stores.filesystem import matching
+        from ..tensors.stores.making import matching
 
         found = matching(address_of(pattern))
     else:

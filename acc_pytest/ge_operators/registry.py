@@ -13,6 +13,7 @@ computed, so the operator is refused. Names with `_` in front are notes of the c
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union
@@ -171,7 +172,8 @@ def compute(
     call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, most)
     given = inputs if entry.moves or rounds else [_wide(tensor) for tensor in inputs]
     try:
-        with torch.no_grad(), Room(op_type, inputs, outputs * most):
+        with torch.no_grad(), Room(op_type, inputs, outputs * most), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as for operators of ATB
             found = entry.body(call, *_bound(call, entry, given))
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         reason = str(error).partition("\n")[0]

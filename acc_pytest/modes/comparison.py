@@ -15,7 +15,7 @@ from ..imports import import_numpy
 from ..mapping.carried import KIND as CARRIED
 from ..session import planning
 from ..tensors.header import looking_once
-from ..tensors.stores.place import is_mirrored
+from ..tensors.stores.caches import is_mirrored
 from .pairs import PairMode
 from .replaying import (
     asks_for_replay,

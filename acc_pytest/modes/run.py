@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..tensors.stores.caches import caches_in_use, use_caches
 from .judges import Judges
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ CHANNEL = "acc_pytest"
 class AccRun:
     """The modes of a run (none where only people's own tests run), and what may change a verdict afterwards.
 
-    `settings` is `None` where no option is about the run.
+    `settings` is `None` where no option is about the run. `caches` are those in use in the controller.
     """
 
     modes: tuple[Mode, ...]
     settings: Settings | None
     gates: tuple[Gate, ...] = ()
+    caches: tuple[str, ...] = ()
 
     @functools.cached_property
     def judges(self) -> Judges:
@@ -45,7 +47,8 @@ class AccRun:
     @functools.cached_property
     def packed(self) -> bytes:
         """The run as bytes for a worker."""
-        return zlib.compress(pickle.dumps(AccRun(self.modes, self.settings, self.gates)), 1)
+        sent = AccRun(self.modes, self.settings, self.gates, caches_in_use())
+        return zlib.compress(pickle.dumps(sent), 1)
 
 
 RUN = pytest.StashKey[AccRun]()
@@ -56,6 +59,7 @@ def received(config: pytest.Config) -> AccRun:
     """In a worker: the run that the controller has packed."""
     # Our own bytes from our own controller, never a file.
     run: AccRun = pickle.loads(zlib.decompress(config.workerinput[CHANNEL]))  # type: ignore[attr-defined]  # noqa: S301
+    use_caches(run.caches)
     return run
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from ..errors import AccError, FormatError
 from ..tensors.dtypes import by_name
 from ..tensors.json_file import read_json, write_json
+from ..tensors.stores.caches import is_mirrored
 from ..tensors.stores.mirror import put_at
-from ..tensors.stores.place import is_mirrored
 from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
 from .profile import Profile, ProfiledRun, ProfiledTensor

@@ -6,6 +6,7 @@ each output is rounded once to its dtype, and nothing that is returned shares me
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -114,11 +115,15 @@ def _named(call: OperatorCall, names: tuple[str, ...], inputs: Sequence[torch.Te
 
 @contextmanager
 def _fitting(call: OperatorCall, given: Tensors) -> Iterator[None]:
-    """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`."""
+    """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`.
+
+    Its warnings, of `.T` of a vector for one, would be lost among those of the user's own tests.
+    """
     try:
-        with half_on_cpu() if call.accumulate == torch.float16 else nullcontext():
+        with warnings.catch_warnings(), half_on_cpu() if call.accumulate == torch.float16 else nullcontext():
+            warnings.simplefilter("ignore")
             yield
-    except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+    except (RuntimeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
         reason = str(error).partition("\n")[0]
         raise call.fail(f"the inputs do not fit each other or the parameters ({shapes}): {reason}") from error

@@ -62,7 +62,8 @@ class OperatorCall:
         return self.wide(rounded(value, dtype)) if self.rounds else value
 
     def wide(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor` in the dtype in which sums are accumulated."""
+        """`tensor` in the dtype in which sums are accumulated. Raises `OperatorError` for complex numbers."""
+        self.need(not tensor.is_complex(), f"computes with real numbers, but was given {tensor.dtype}")
         return tensor.to(self.accumulate)
 
     def fail(self, message: str) -> OperatorError:

@@ -16,6 +16,8 @@ from .row import Scalar
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PLAIN = frozenset((bool, int, float, type(None)))
 """What JSON itself says without ambiguity."""
+_LARGEST_WHOLE = (1 << 53) - 1
+"""What every reader of JSON holds, the page's script too (RFC 8259, section 6)."""
 
 
 class WrongField(ValueError):
@@ -63,8 +65,8 @@ def flag(value: object, where: str) -> bool:
 
 
 def whole(value: object, where: str) -> int:
-    if type(value) is not int or value < 0:
-        raise WrongField(f"{where} must be a whole number >= 0, got {value!r:.100}")
+    if type(value) is not int or not 0 <= value <= _LARGEST_WHOLE:
+        raise WrongField(f"{where} must be a whole number from 0 to {_LARGEST_WHOLE}, got {value!r:.100}")
     return value
 
 

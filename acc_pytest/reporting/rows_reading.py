@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -171,11 +172,11 @@ def _run_of(record: Mapping[str, Any]) -> RowsRun:
             "the file again where the dumps are, with pytest --acc-rows"
         )
     plan, environment, settings = record.get("plan"), record.get("environment"), record.get("settings")
-    floor = record.get("floor")
     if type(environment) is not dict or type(settings) is not dict:
         raise WrongField("environment and settings must be objects")
-    if type(floor) not in (int, float) or not _texts(record.get("command")):
-        raise WrongField("floor must be a number and command a list of strings")
+    floor: Any = record.get("floor")
+    if type(floor) not in (int, float) or not 0 <= floor < math.inf or not _texts(record.get("command")):
+        raise WrongField("floor must be a number >= 0 and command a list of strings")
     if not all(type(value) is str for value in environment.values()):
         raise WrongField("environment must hold strings")
     if record.get("title") not in ("comparison", "opcheck"):
@@ -184,7 +185,7 @@ def _run_of(record: Mapping[str, Any]) -> RowsRun:
         record["title"],
         None if plan is None else _plan_of(plan),
         tuple(record["command"]),
-        float(floor),  # type: ignore[arg-type]
+        float(floor),
         environment,
         settings,
     )

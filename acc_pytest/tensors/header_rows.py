@@ -6,12 +6,14 @@
     h_offset, h_nbytes, h_counted, h_plain  as in `TensorHeader`
     h_dimensions, h_shape          how many dimensions each has, and all shapes one after the other
     h_members, h_texts, h_counts   the names and the texts, and how many they are
+    h_check                        a check sum of all these and of the listing of the files that they are of
 
 Headers that hold statistics or digests are not kept: these are in texts, which are read anyway.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -21,12 +23,12 @@ from .dtypes import by_name
 from .header import Location, TensorHeader
 from .stores.columns import Column, names_column, names_of
 from .stores.indexes import indexed_at
-from .stores.mirror import mirror_at, save
+from .stores.mirror import INDEX, mirror_at, save
 from .stores.table import FileTable
 
 _MOST = 2_000_000
 """Headers that a process remembers of one mirror, to be kept with it."""
-_SKIP = "h_skip"
+_SKIP, _CHECK = "h_skip", "h_check"
 
 
 class HeaderRow(NamedTuple):
@@ -38,9 +40,14 @@ class HeaderRow(NamedTuple):
 
 
 class HeaderRows:
-    """The columns of one table, read."""
+    """The columns of one table, read. `listing` is the digest of the table.
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
+    Raises `ValueError` for columns that were not made for these files.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], listing: str) -> None:
+        if columns[_CHECK].tobytes() != check_of(columns, listing).tobytes():
+            raise ValueError("its headers are not of these files")
         counts = columns["h_counts"]
         self._members = names_of(columns["h_members"], int(counts[0]))
         self._texts = names_of(columns["h_texts"], int(counts[1]))
@@ -109,8 +116,18 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def columns_of(found: Iterable[HeaderRow]) -> dict[str, Column]:
-    """The columns of headers; those that cannot be kept are left out."""
+def check_of(columns: Mapping[str, Column], listing: str) -> Column:
+    """The check sum of columns of headers, of the files whose table has the digest `listing`."""
+    made = hashlib.blake2b(listing.encode(), digest_size=16)
+    for name in sorted(columns):
+        if name.startswith("h_") and name != _CHECK:
+            made.update(f"{name} {columns[name].dtype}".encode() + columns[name].tobytes())
+    return np.frombuffer(made.digest(), np.uint8)
+
+
+def columns_of(found: Iterable[HeaderRow], listing: str) -> dict[str, Column]:
+    """The columns of headers of the files whose table has the digest `listing`; those that cannot be kept are
+    left out."""
     kept = sorted((one for one in found if _can_be_kept(one.header)), key=lambda one: (one.row, one.member))
     members: dict[str, int] = {}
     texts: dict[str, int] = {}
@@ -132,6 +149,7 @@ def columns_of(found: Iterable[HeaderRow]) -> dict[str, Column]:
     columns |= {f"h_{name}": np.array(numbers(name), np.int32) for name in ("payload", "layout", "alias")}
     columns["h_members"], columns["h_texts"] = names_column([*members]), names_column([*texts])
     columns["h_counts"] = np.array([len(members), len(texts)], np.int64)
+    columns[_CHECK] = check_of(columns, listing)
     return columns
 
 
@@ -174,6 +192,20 @@ def keep_headers(paths: Iterable[str]) -> None:
             save(mirror)
 
 
+def is_of_index(place: Location, version: tuple[int, ...]) -> bool:
+    """Whether a header is known from the index of a dump on the disk, where the file is at hand."""
+    found = indexed_at(place.path, version)
+    return found is not None and not found.is_mirrored
+
+
+def headers_refused(table: FileTable, where: str) -> str:
+    """Why the headers in a table are not used, in a sentence; empty where they are, or where it has none."""
+    if _SKIP not in table.more or _rows_of(table) is not None:
+        return ""
+    why = "they are not those that were written for these files"
+    return f"{where}/{INDEX}: its headers were not used: {why}; acc index makes a new one"
+
+
 def headers_of(table: FileTable) -> Iterable[HeaderRow]:
     """The headers that a table has."""
     return _rows_of(table) or ()
@@ -183,14 +215,15 @@ def _take(table: FileTable, new: Mapping[tuple[int, str], TensorHeader]) -> None
     """Put headers into the columns of their table."""
     headers = {(one.row, one.member): one.header for one in headers_of(table)}
     headers |= new
-    table.more |= columns_of(HeaderRow(row, member, header) for (row, member), header in headers.items())
+    rows = (HeaderRow(row, member, header) for (row, member), header in headers.items())
+    table.more |= columns_of(rows, table.digest)
     _read.pop(id(table), None)
 
 
 def _rows_of(table: FileTable) -> HeaderRows | None:
     if id(table) not in _read:
         try:
-            rows = HeaderRows(table.more) if _SKIP in table.more else None
+            rows = HeaderRows(table.more, table.digest) if _SKIP in table.more else None
         except (KeyError, ValueError, IndexError, TypeError):
             rows = None  # a damaged column says nothing, and the files say it all
         _read[id(table)] = table, rows

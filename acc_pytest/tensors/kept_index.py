@@ -1,7 +1,7 @@
 """The index of a kept dump: files that lie as stretches of a few large ones, byte for byte.
 
     DIR/acc_kept.json                   the index: of each file with tensors, when it was written, and the
-                                        stretches that it is made of
+                                        stretches that it is made of; a check sum of all these
     DIR/tensors-00001.safetensors, ...  tensors, each of them once
     DIR/pieces.bin                      short pieces: headers of files, ends of archives, small tensors
     DIR/kept_files/{dump}/...           the directories of the dump, and its texts as they were
@@ -18,6 +18,8 @@ Nothing in an index is a path: files are numbers, and the names in it are only e
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -57,6 +59,12 @@ class KeptIndex:
     files: Mapping[str, Any]
     names: Mapping[str, tuple[str, ...]]
     directories: Mapping[str, tuple[str, ...]]
+
+
+def check_of(files: Mapping[str, Any]) -> str:
+    """A check sum of what an index says of its files."""
+    text = json.dumps(files, sort_keys=True).encode("ascii")
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def store_name(number: int) -> str:
@@ -176,6 +184,12 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
     kind, root, files = content.get("kind"), content.get("root"), content.get("files")
     if type(kind) is not str or type(root) is not str or type(files) is not dict:
         raise FormatError(f"{path}: must have the texts kind and root, and an object of files")
+    try:
+        altered = "check" in content and content["check"] != check_of(files)
+    except RecursionError:
+        altered = True
+    if altered:
+        raise FormatError(f"{path}: does not fit its own check sum; make it again with acc convert --to acc")
     names: dict[str, list[str]] = {}
     for name in (root, *files):
         if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")) or not _can_be(name):

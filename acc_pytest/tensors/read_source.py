@@ -21,7 +21,7 @@ from .file_bytes import READ_BELOW, became_shorter, bytes_at, opened_at
 from .header import TensorHeader
 from .in_memory import InMemory
 from .mapped import mapping_of, opened_again
-from .ref import TensorRef
+from .ref import TensorRef, header_to_open
 from .source import Source, TensorSource
 
 _UNPACKED = {
@@ -130,7 +130,7 @@ def opened_source(ref: TensorRef) -> Source:
 
     Raises what opening it raises.
     """
-    header = ref.header()
+    header = header_to_open(ref)
     if header.plain and header.dtype.name in _UNPACKED:
         with guarded(f"opening {ref}", (OSError,)):
             content = _content(ref.path, header)

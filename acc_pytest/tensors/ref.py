@@ -36,11 +36,28 @@ class TensorRef(Location):
         Raises `FormatError`, `CannotDecode` or `NoPayload`.
         """
         import_torch()
-        header = self.header()
+        header = header_to_open(self)
         from .formats import format_of
 
         with guarded(f"opening {self}", (OSError,)):
             return format_of(self.path).open(self, header)
+
+
+def header_to_open(ref: TensorRef) -> TensorHeader:
+    """The header of a tensor whose values are read now.
+
+    Raises `FormatError` as `TensorRef.header`, and where the index of a dump on the disk has another one.
+    """
+    from .formats import format_of
+    from .header_rows import is_of_index
+
+    header = ref.header()
+    if is_of_index(ref, version_of(ref.path)):
+        with guarded(f"reading {ref}", (OSError,)):
+            own = format_of(ref.path).header(ref)
+        if own != header:
+            raise FormatError(f"{ref}: is not what the index of its dump says of it; run acc index again")
+    return header
 
 
 def forget_headers() -> None:

@@ -27,6 +27,7 @@ from .mapped import mapped, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
 from .stores.place import on_disk
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
+from .torch_pickle import content, storages_in
 
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -98,7 +99,10 @@ class TorchFile:
         return watch(self._tensor(place.path), on_disk(place.path))
 
     def _tensor(self, path: str) -> torch.Tensor:
-        loaded = _load(path, as_map=_examined(path)[1])
+        is_archive = _examined(path)[1]
+        if is_archive:
+            torch_members.check_storages(path)
+        loaded = _load(path, as_map=is_archive)
         if not isinstance(loaded, torch.Tensor):
             raise FormatError(
                 f"{path}: holds {_described(loaded)}, not one tensor; save each tensor to its own file"
@@ -139,24 +143,32 @@ def _check_spread(path: str, tensor: torch.Tensor) -> None:
 
 
 def _check_legacy(path: str) -> None:
-    """Raise `FormatError` for a file older than torch 1.6 that asks for more memory than it can fill.
+    """Raise `FormatError` for a file older than torch 1.6 that asks for more memory than it fills.
 
-    It is four pickles (a mark, a version, the machine, the tensor) and the bytes of the storages, for each of
-    which torch takes memory before it looks whether they are there.
+    It is five pickles (a mark, a version, the machine, the tensor, the keys of its storages) and the bytes of
+    the storages in the order of these keys. torch takes memory for each storage of the tensor before it looks
+    whether its bytes are there, and leaves one that has no key as the memory was.
     """
     with opened(path) as (file, size):
-        content = io.BytesIO(file.read(LARGEST_PICKLE))
+        start = io.BytesIO(file.read(LARGEST_PICKLE))
+    pickles = []
     most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
         with warnings.catch_warnings():
             # Of odd texts in the pickles.
             warnings.simplefilter("ignore")
-            for number in range(4):
-                for opcode, argument, _ in pickletools.genops(content):
+            for number in range(5):
+                begin = start.tell()
+                for _, argument, _ in pickletools.genops(start):
                     if number == 3 and type(argument) is int and abs(argument) > most:
                         raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
-                    if opcode.name == "STOP":
-                        break
+                pickles.append(start.getbuffer()[begin : start.tell()].tobytes())
+        storages, keys = storages_in(pickles[3]), content(pickles[4]).value
+        if not isinstance(keys, list) or sorted(map(repr, keys)) != sorted(map(repr, storages)):
+            raise FormatError(
+                f"{path}: has the bytes of the storages {keys!r:.100}, but its tensors lie in "
+                f"{[*storages]!r:.100}; the file is damaged: save it again"
+            )
     except ValueError as error:
         raise FormatError(f"{path}: is a damaged torch file ({error!s:.200}); was it truncated?") from error
 

@@ -11,14 +11,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import BinaryIO
 
 from ..errors import FormatError
 from ..lazy_torch import torch
 from .file_bytes import byte_count, opened
 from .header import Location, TensorHeader, member_of, version_of
 from .mapped import mapped
-from .torch_entries import ZIP, bytes_of, entries_in, is_foreign, start_of
-from .torch_pickle import DeclaredTensor, content
+from .torch_entries import ZIP, ArchiveEntry, bytes_of, entries_in, is_foreign, start_of
+from .torch_pickle import DeclaredTensor, content, storages_in
 
 _DEEPEST = 16
 _MOST = 100_000
@@ -95,6 +96,37 @@ def _last(declared: DeclaredTensor) -> int:
     return declared.first + 1 + sum((n - 1) * step for n, step in zip(declared.shape, declared.strides))
 
 
+def check_storages(path: str) -> None:
+    """Raise `FormatError` for an archive with a storage that has more or fewer bytes than its pickle says:
+    torch would fill it from whatever follows in the file."""
+    with opened(path) as (file, size):
+        by_name = _entries(path, file, size)
+        try:
+            storages = storages_in(bytes_of(file, by_name["data.pkl"]))
+        except ValueError as error:
+            raise _damaged(path, error) from error
+    for key, nbytes in storages.items():
+        entry = by_name.get(f"data/{key}")
+        if entry is not None and nbytes not in (None, entry.nbytes):
+            raise FormatError(
+                f"{path}: has {entry.nbytes} bytes of the storage {key!r:.100} and declares {nbytes}; "
+                "the file is damaged or cut"
+            )
+
+
+def _damaged(path: str, error: ValueError) -> FormatError:
+    return FormatError(f"{path}: its pickle is damaged, or of another writer ({error})")
+
+
+def _entries(path: str, file: BinaryIO, size: int) -> dict[str, ArchiveEntry]:
+    """The entries of an archive by their names without its own. Raises `FormatError` where two have one."""
+    entries = entries_in(path, file, size)
+    by_name = {entry.name.partition("/")[2]: entry for entry in entries}
+    if "data.pkl" not in by_name or len(by_name) != len(entries):
+        raise FormatError(f"{path}: is a zip archive, but not one of torch.save")
+    return by_name
+
+
 # Files of one tensor are small; a forward pass is a file of some thousand.
 @functools.lru_cache(maxsize=256)
 def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
@@ -103,17 +135,13 @@ def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
             raise FormatError(
                 f"{path}: its tensors have no names: it is older than torch 1.6, or not of torch.save"
             )
-        entries = entries_in(path, file, size)
-        by_name = {entry.name.partition("/")[2]: entry for entry in entries}
-        pickled = by_name.get("data.pkl")
-        if pickled is None or len(by_name) != len(entries):
-            raise FormatError(f"{path}: is a zip archive, but not one of torch.save")
+        by_name = _entries(path, file, size)
         if is_foreign(file, by_name):
             raise FormatError(f"{path}: was written on a machine with another byte order")
         try:
-            value = content(bytes_of(file, pickled))
+            value = content(bytes_of(file, by_name["data.pkl"])).value
         except ValueError as error:
-            raise FormatError(f"{path}: its pickle is damaged, or of another writer ({error})") from error
+            raise _damaged(path, error) from error
         tensors: dict[str, StoredTensor] = {}
         for member, tensor in _tensors(path, value):
             entry = by_name.get(f"data/{tensor.key}")

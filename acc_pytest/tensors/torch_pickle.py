@@ -10,7 +10,7 @@ import pickletools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .dtypes import DType, by_name
 from .torch_archive import LEGACY_STORAGES
@@ -63,6 +63,13 @@ class OtherObject:
 OTHER = OtherObject()
 
 
+class PickledValue(NamedTuple):
+    """The value of a pickle, and the identities of the storages that it names, as they stand there."""
+
+    value: object
+    storages: tuple[Any, ...]
+
+
 class _Unusual(Exception):
     """An object that is not made here."""
 
@@ -71,7 +78,7 @@ class _Unusual(Exception):
 def declared(pickled: bytes) -> DeclaredTensor | None:
     """What the pickle of a dense row-major tensor says; `None` for every other."""
     try:
-        tensor = _quietly(pickled)
+        tensor = _quietly(pickled).value
     except _DAMAGE:
         return None
     return tensor if isinstance(tensor, DeclaredTensor) and tensor.row_major else None
@@ -79,8 +86,8 @@ def declared(pickled: bytes) -> DeclaredTensor | None:
 
 # Steps of one batch size have the same pickle, which may list thousands of tensors.
 @functools.lru_cache(maxsize=32)
-def content(pickled: bytes) -> object:
-    """The value of a pickle: dicts, lists and tuples of texts, numbers, `DeclaredTensor`s and `OTHER`.
+def content(pickled: bytes) -> PickledValue:
+    """What a pickle holds: dicts, lists and tuples of texts, numbers, `DeclaredTensor`s and `OTHER`.
 
     Raises `ValueError` for a pickle that is damaged, or has what `torch.save` does not write.
     """
@@ -90,16 +97,36 @@ def content(pickled: bytes) -> object:
         raise ValueError(f"{type(error).__name__}: {error}"[:200]) from error
 
 
-def _quietly(pickled: bytes) -> object:
+def storages_in(pickled: bytes) -> dict[str, int | None]:
+    """Bytes of each storage that a pickle names, by its key; `None` where the type of its elements has no
+    dtype here.
+
+    Raises `ValueError` as `content`, and for a storage that has no key or two sizes.
+    """
+    found: dict[str, int | None] = {}
+    for identity in content(pickled).storages:
+        if type(identity) is not tuple or len(identity) < 5 or type(identity[1]) is not _Global:
+            raise ValueError("a storage without a key")
+        _, storage, key, _, count = identity[:5]
+        kind = storage.name.rpartition(" ")[2]
+        itemsize = 1 if kind == _UNTYPED else by_name(LEGACY_STORAGES.get(kind, "")).itemsize
+        nbytes = None if itemsize is None or type(count) is not int else count * itemsize
+        if type(key) is not str or found.setdefault(key, nbytes) != nbytes:
+            raise ValueError("a storage with two sizes")
+    return found
+
+
+def _quietly(pickled: bytes) -> PickledValue:
     """Python warns of odd texts in a pickle, which nobody wrote by hand."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _evaluated(pickled)
 
 
-def _evaluated(pickled: bytes) -> object:
+def _evaluated(pickled: bytes) -> PickledValue:
     """The value of a pickle in the opcodes of protocol 2."""
     stack: list[Any] = []
+    storages: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
     argument: Any
@@ -118,10 +145,12 @@ def _evaluated(pickled: bytes) -> object:
             first = marks.pop() if count is None else len(stack) - count
             taken = stack[first:] if first >= 0 else []
             del stack[first:]
+            if name == "BINPERSID":
+                storages += taken
             made(stack, taken)
         elif name not in ("PROTO", "STOP"):
             raise ValueError(f"opcode {name}")
-    return stack.pop()
+    return PickledValue(stack.pop(), tuple(storages))
 
 
 def _pushed(make: Callable[[list[Any]], Any]) -> Callable[[list[Any], list[Any]], None]:
@@ -173,6 +202,7 @@ _CONSTANTS: dict[str, Callable[[Any], Any]] = {
     "EMPTY_TUPLE": lambda _: (),
     "EMPTY_LIST": lambda _: [],
     "EMPTY_DICT": lambda _: {},
+    "EMPTY_SET": lambda _: set(),
     **dict.fromkeys(
         ("BINUNICODE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "SHORT_BINSTRING"),
         lambda argument: argument,

@@ -22,8 +22,9 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors import header_rows
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.formats import format_of
-from acc_pytest.tensors.header_rows import HeaderRow, HeaderRows, columns_of, known_header
-from acc_pytest.tensors.ref import TensorRef, readable
+from acc_pytest.tensors.header_rows import HeaderRow, HeaderRows, check_of, columns_of, known_header
+from acc_pytest.tensors.read_source import opened_source
+from acc_pytest.tensors.ref import TensorRef, forget_headers, readable
 from acc_pytest.tensors.stores import filesystem, indexes, making
 from acc_pytest.tensors.stores.mirror import INDEX
 from acc_pytest.tensors.stores.table import read_table
@@ -131,7 +132,7 @@ def test_a_damaged_index_is_a_note(copied: Path) -> None:
 
 
 def test_what_a_hostile_index_says_is_checked(pair: DemoPaths, tmp_path: Path) -> None:
-    """Each column of headers is changed in ways that pass the check sums of the file."""
+    """Each column of headers is changed in ways that pass all check sums."""
     dump = shutil.copytree(pair.golden, tmp_path / "golden")
     place = Path(index(str(dump), Cache()).place)
     content = place.read_bytes()
@@ -144,6 +145,7 @@ def test_what_a_hostile_index_says_is_checked(pair: DemoPaths, tmp_path: Path) -
             rows = drawn.integers(0, len(column), max(1, len(column) // 3))
             column[rows] = np.array(value).astype(column.dtype)
             table.more[name] = column
+            table.more["h_check"] = check_of(table.more, table.digest)
             place.write_bytes(table.packed())
             for ref in refs_of(open_dump(str(dump))):
                 with contextlib.suppress(AccError):
@@ -152,6 +154,35 @@ def test_what_a_hostile_index_says_is_checked(pair: DemoPaths, tmp_path: Path) -
     names = [name for name, column in read_table(content, str(place)).more.items() if column.size]
     assert len(names) > 12
     check_each(((name, name) for name in names), check)
+
+
+def shifted(content: bytes, place: str, *, again: bool) -> bytes:
+    """An index whose values lie two bytes further on; `again`: with its check sum made again."""
+    table = read_table(content, place)
+    table.more["h_offset"] = table.more["h_offset"] + 2
+    if again:
+        table.more["h_check"] = check_of(table.more, table.digest)
+    return table.packed()
+
+
+def test_headers_that_were_shifted_are_not_used(pair: DemoPaths, tmp_path: Path) -> None:
+    """By what does not make the check sum again, it is said, and the files are read; else by the files."""
+    dump = shutil.copytree(pair.golden, tmp_path / "golden")
+    before = [ref.open() for ref in refs_of(open_dump(str(dump)))]
+    place = Path(index(str(dump), Cache()).place)
+    content = place.read_bytes()
+    place.write_bytes(shifted(content, str(place), again=False))
+    opened = open_dump(str(dump))
+    said = f"{place}: its headers were not used: they are not those that were written for these files; acc "
+    assert [note for note in opened.notes if note.startswith(said)]
+    assert all(ref.open().equal(tensor) for ref, tensor in zip(refs_of(opened), before))
+    place.write_bytes(shifted(content, str(place), again=True))
+    forget_headers()
+    for ref in refs_of(open_dump(str(dump))):
+        with pytest.raises(FormatError, match=r"is not what the index of its dump says of it; run acc index"):
+            ref.open()
+        with pytest.raises(FormatError, match=r"is not what the index of its dump says of it; run acc index"):
+            opened_source(ref)
 
 
 @pytest.fixture
@@ -193,6 +224,20 @@ def test_headers_that_were_read_are_kept_on_the_way(store: type[BrokenFiles], tm
     texts = store.calls["cat_file"]
     assert listed(again) == before
     assert store.calls["cat_file"] == texts
+
+
+def test_headers_in_a_store_that_were_shifted_are_said(
+    store: type[BrokenFiles], pair: DemoPaths, tmp_path: Path
+) -> None:
+    before = [ref.open() for ref in refs_of(open_dump(str(pair.golden)))]
+    index("broken://here", Cache(str(tmp_path / "indexing")))
+    content = shifted(store().cat_file(f"/here/{INDEX}"), "here", again=False)
+    store().pipe_file(f"/here/{INDEX}", content)
+    dump = open_dump("broken://here", cache=Cache(str(tmp_path / "cache")))
+    assert [
+        note for note in dump.notes if note.startswith(f"broken://here/{INDEX}: its headers were not used")
+    ]
+    assert all(ref.open().equal(tensor) for ref, tensor in zip(refs_of(dump), before))
 
 
 def test_an_index_in_a_store_that_is_no_longer_true(
@@ -251,13 +296,21 @@ def test_what_cannot_be_indexed_is_one_sentence(tmp_path: Path) -> None:
 def test_rows_of_headers_come_back_and_damaged_ones_say_nothing(tmp_path: Path) -> None:
     place = TensorRef(save_torch_data(torch.zeros(2, 3, dtype=torch.bfloat16), tmp_path / "x.pth"))
     header = format_of(place.path).header(place)
-    columns = columns_of([HeaderRow(4, "b", header), HeaderRow(4, "a", header), HeaderRow(2, "", header)])
-    rows = HeaderRows(columns)
+    found = [HeaderRow(4, "b", header), HeaderRow(4, "a", header), HeaderRow(2, "", header)]
+    columns = columns_of(found, "listing")
+    rows = HeaderRows(columns, "listing")
     assert [(one.row, one.member) for one in rows] == [(2, ""), (4, "a"), (4, "b")]
     assert rows.find(4, "b") == rows.find(2, "") == header
     assert rows.find(4, "c") is rows.find(3, "") is rows.find(9, "") is None
+    for altered, listing in (
+        (columns | {"h_offset": columns["h_offset"] + 2}, "listing"),
+        (columns, "other"),
+    ):
+        with pytest.raises(ValueError, match="are not of these files"):
+            HeaderRows(altered, listing)
+    short = columns | {"h_dtype": columns["h_dtype"][:1]}
     with pytest.raises(ValueError, match="differ in length"):
-        HeaderRows(columns | {"h_dtype": columns["h_dtype"][:1]})
+        HeaderRows(short | {"h_check": check_of(short, "listing")}, "listing")
     index(str(tmp_path), Cache())
     open_dump(str(tmp_path))
     assert known_header(place, (1, 2, 3)) is None

@@ -22,7 +22,8 @@ from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.stores import mirror
 from acc_pytest.tensors.stores.address import Places
-from acc_pytest.tensors.stores.mirror import INDEX, MIRRORS
+from acc_pytest.tensors.stores.caches import MIRRORS
+from acc_pytest.tensors.stores.mirror import INDEX
 from acc_pytest.tensors.stores.place import shown_at
 from tests.each_case import check_each
 from tests.shared_directory import made_once

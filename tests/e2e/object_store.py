@@ -27,7 +27,7 @@ class Wire:
         self.asked = self.listed = self.bytes_listed = 0
         self.failed = 0
         self.fails_every = 0
-        self.denied = ""
+        self.denied = self.broken = ""
         self.delay = 0.0
 
     @property
@@ -42,7 +42,8 @@ class Wire:
         time.sleep(self.delay)
         if self.denied and path.endswith(self.denied) and is_read:
             return _refused(start, "403 Forbidden", "AccessDenied", "this object is not for you")
-        if self.fails_every and number % self.fails_every == 0:
+        is_broken = bool(self.broken) and path.endswith(self.broken) and is_read
+        if is_broken or (self.fails_every and number % self.fails_every == 0):
             self.failed += 1
             return _refused(start, "500 Internal Server Error", "InternalError", "try again")
 

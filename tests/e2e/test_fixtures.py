@@ -119,6 +119,29 @@ def test_acc_compare_needs_no_options_and_writes_no_file(pytester: pytest.Pytest
     assert not list(pytester.path.glob("*.csv"))
 
 
+def test_what_is_no_tensor_is_an_error_that_says_what_it_is(
+    acc: Run, clean: DemoPaths, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(
+        test_own="""
+        def test_dumps(acc_compare, acc_golden, acc_mine):
+            acc_compare(golden=acc_golden, mine=acc_mine)
+
+        def test_large(acc_compare):
+            acc_compare([1.0], [10 ** 400])
+        """
+    )
+    result = acc(clean, "test_own.py")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "E*SettingsError: acc_compare: golden must be a tensor, an array or numbers in lists, got a "
+            "*Dump (*); two dumps are compared by acc_pair",
+            "E*SettingsError: acc_compare: mine must be a tensor, * got a list (*); *",
+        ]
+    )
+
+
 def test_acc_compare_lands_in_the_csv_when_one_is_asked_for(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -17,9 +17,13 @@ from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.indexing import index_upload, refs_of
 from acc_pytest.dumps.roots import Cache
+from acc_pytest.errors import FormatError
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
+from acc_pytest.tensors.stores import filesystem
 from acc_pytest.tensors.stores.address import address_of
+from acc_pytest.tensors.stores.making import mirrored
+from acc_pytest.tensors.texts import bytes_of
 from tests.shared_directory import made_once
 
 from .conftest import QUICKER, Run, read_rows
@@ -110,6 +114,15 @@ def test_a_comparison_in_a_store_is_the_one_on_the_disk(
     assert read_rows()[0]["my_data_path"].startswith("s3://dumps/mine/")
 
 
+def test_workers_read_the_store_too(compare: Compare, there: tuple[str, str], wire: Wire) -> None:
+    """They get paths of mirrors in the plan, and the caches that these are in."""
+    compare(*there, "--acc-replay=off")
+    here = verdicts()
+    shutil.rmtree("cache")
+    compare(*there, "--acc-replay=off", "-n2")
+    assert sorted(verdicts()) == sorted(here)
+
+
 def test_what_was_read_once_is_not_read_again(compare: Compare, there: tuple[str, str], wire: Wire) -> None:
     compare(*there, "--acc-replay=off")
     wire.reset()
@@ -196,6 +209,36 @@ def test_an_object_that_is_denied_makes_its_pair_red(
     assert "s3://dumps/golden/" in denied[0]["cmp_fail_reason"]
     assert "not for you" in denied[0]["cmp_fail_reason"] or "Denied" in denied[0]["cmp_fail_reason"]
     assert any(row["verdict"] == "pass" for row in read_rows())
+
+
+def test_an_object_that_always_fails_costs_its_attempts_once(
+    compare: Compare, there: tuple[str, str], wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filesystem, "PAUSES", (0.0, 0.0))
+    wire.broken = "root.model.norm/output.pth"
+    compare(*there)
+    assert wire.failed <= 2 * 3  # of golden's steps each
+    rows = read_rows()
+    broken = [row for row in rows if row["golden_data_path"].endswith(wire.broken)]
+    assert {row["verdict"] for row in broken} == {"incomparable"}
+    assert all("cannot be read from the store" in row["cmp_fail_reason"] for row in broken)
+    assert any(row["verdict"] == "pass" for row in rows)
+
+
+def test_an_object_that_was_written_anew_since_it_was_listed_is_named(
+    store: ObjectStore, wire: Wire, tmp_path: Path
+) -> None:
+    """S3 says so with what is read: nothing else is asked."""
+    (tmp_path / "x.bin").write_bytes(bytes(100))
+    address = store.upload("anew", tmp_path, "x")
+    path = mirrored(address_of(address), str(tmp_path / "cache"))
+    asked = wire.asked
+    assert bytes_of(f"{path}/x.bin") == bytes(100)
+    assert wire.asked == asked + 1
+    path = mirrored(address_of(address), str(tmp_path / "other_cache"))
+    store.put("anew", "x/x.bin", b"1" * 100)
+    with pytest.raises(FormatError, match=r"^s3://anew/x/x\.bin: was written anew since its dump was listed"):
+        bytes_of(f"{path}/x.bin")
 
 
 @pytest.mark.parametrize(

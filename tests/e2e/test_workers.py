@@ -17,6 +17,7 @@ from acc_pytest.modes.comparison import PAIR, RECOMPUTED, ComparisonMode
 from acc_pytest.modes.workers import START, TORCH, start_fewer, worth
 from acc_pytest.run_state import AUTO
 from acc_pytest.settings import Settings
+from acc_pytest.tensors.stores import caches
 
 from .conftest import QUICKER, TWO_WORKERS, Run, dump_options
 
@@ -190,8 +191,10 @@ def test_so_many_are_left_of_the_workers(config: Any, started: int, here: list[A
 
 
 @pytest.mark.parametrize("far", ["", "golden_root", "mine_root"])
-def test_how_long_a_store_takes_is_not_known(far: str) -> None:
-    roots = {name: "/acc_mirror/s3/dump" if name == far else "/dump" for name in ("golden_root", "mine_root")}
+def test_how_long_a_store_takes_is_not_known(far: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "_mirrors", ("/c/acc_mirror/",))
+    place = "/c/acc_mirror/0/s3/dump"
+    roots = {name: place if name == far else "/dump" for name in ("golden_root", "mine_root")}
     plan: Any = SimpleNamespace(**roots, mine_kind="torch")
     mode = ComparisonMode(Settings.from_values({}), {}, plan=plan)
     mode._outline = None  # which would be read from the dump

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acc_pytest.errors import AccError
+from acc_pytest.errors import AccError, OperatorError
 from acc_pytest.operators import compute, known, operator_of
 from tests.each_case import check_each
 
@@ -47,6 +47,24 @@ def random_tensors(name: str) -> None:
 
 def test_random_tensors_and_default_parameters() -> None:
     check_each(((name, name) for name in known()), random_tensors)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_warning_of_torch_is_not_the_users_nor_an_error_of_python() -> None:
+    """`.T` of a vector, and a parameter that takes away an input that the operator looks for."""
+    one, none = torch.ones(1, 1, 1).half(), torch.ones(0, 1, 1).half()
+    counts, sums = torch.tensor([[1], [0]]), torch.ones(1)
+    compute("RingMLAOperation", {"headNum": 1}, [one, one, none, none, none, None, counts, one, sums])
+    cache = {"kvCacheCfg": 1, "compressType": 1}
+    tensors = [torch.ones(2, 2, 1), torch.ones(5, 4, 2, 1)]
+    inputs = [*tensors, *(torch.ones(count).int() for count in (2, 3, 1))]
+    with pytest.raises(OperatorError, match=r"the inputs do not fit each other or the parameters .*seqLen"):
+        compute("ReshapeAndCacheWithStrideOperation", cache, inputs)
+
+
+def test_complex_numbers_are_not_taken_for_their_real_parts() -> None:
+    with pytest.raises(OperatorError, match=r"computes with real numbers, but was given torch.complex64"):
+        compute("SoftmaxOperation", {"axes": [0]}, [torch.ones(2) * 1j])
 
 
 CASES: dict[tuple[str, str], corpus.Case] = {}

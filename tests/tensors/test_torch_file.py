@@ -203,3 +203,36 @@ def test_what_pickle_says_of_a_damaged_old_file_is_cut_to_a_sentence(tmp_path: P
     with pytest.raises(FormatError, match=r"is a damaged torch file .could not convert") as told:
         TensorRef(str(path)).header()
     assert len(str(told.value)) < 300 + len(str(path))
+
+
+@pytest.mark.parametrize("named", [0, 2])
+def test_an_old_file_must_have_the_bytes_of_each_storage_once(path: Path, named: int) -> None:
+    """Of a storage that is not listed torch shows whatever was in the memory that it took."""
+    torch.save(torch.ones(2, 3), path, _use_new_zipfile_serialization=False)
+    before, start, after = path.read_bytes().rpartition(b"\x80\x02]")
+    (key,) = pickle.loads(start + after)
+    values = after[after.index(b"a.") + 2 :]
+    path.write_bytes(before + pickle.dumps([key] * named, 2) + values * max(named, 1))
+    said = rf"output\.pth: has the bytes of the storages .*, but its tensors lie in \['{key}'\];"
+    with pytest.raises(FormatError, match=said):
+        TensorRef(str(path)).open()
+
+
+def test_views_of_one_storage_and_several_storages_of_an_old_file_are_sound(path: Path) -> None:
+    whole = torch.arange(6.0)
+    value = {"a": whole[:3], "b": whole[3:], "c": torch.ones(2, dtype=torch.float16)}
+    torch.save(value, path, _use_new_zipfile_serialization=False)
+    with pytest.raises(FormatError, match="a dict with keys 'a', 'b', 'c', not one tensor"):
+        TensorRef(str(path)).open()
+
+
+def test_a_storage_of_other_bytes_than_its_archive_has_is_refused(path: Path) -> None:
+    """torch would read what follows in the file. Of a tensor in order the header sees it."""
+    saved(path, torch.arange(6.0).reshape(2, 3).T)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data[:8] if name.endswith("data/0") else data)
+    with pytest.raises(FormatError, match=r"output\.pth: has 8 bytes of the storage '0' and declares 24;"):
+        TensorRef(str(path)).open()

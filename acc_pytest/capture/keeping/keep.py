@@ -18,7 +18,7 @@ from ...errors import AccError, DumpError, SettingsError
 from ...tensors.file_bytes import opened
 from ...tensors.json_file import write_json
 from ...tensors.kept_file import modified
-from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION
+from ...tensors.kept_index import FILES, FORMAT, INDEX, VERSION, check_of
 from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
 from .selection import WHOLE, DumpPart, left_out, notes_on
@@ -133,6 +133,7 @@ class _Keeping:
         self._pieces.close()
         root = self._top if root == "." else f"{self._top}/{root}"
         head = {"format": FORMAT, "version": VERSION, "kind": self._kept.kind, "root": root}
+        head["check"] = check_of(self._index)
         write_json(f"{self._home}/{INDEX}", head, "files", self._index.items())
         self._kept.after = sum(
             os.path.getsize(os.path.join(where, name))

@@ -99,12 +99,6 @@ def without_secrets(text: str) -> str:
     return f"{found[1]}://{kept[0]}{'?***' if len(kept) > 1 else ''}"
 
 
-def address_below(path: str) -> Address:
-    """The address whose mirror is at a path below the directory of all mirrors."""
-    protocol, _, rest = path.partition("/")
-    return Address(protocol, rest.removeprefix(_NO_HOST) if rest.startswith(f"{_NO_HOST}/") else rest)
-
-
 def told(places: Places) -> str:
     """What the user gave, fit for a message."""
     return ", ".join(map(without_secrets, (places,) if isinstance(places, str) else places))

@@ -1,12 +1,13 @@
 """The bytes that were read of files in stores, kept on the disk up to a limit.
 
     CACHE/acc_blocks/3f/3f2a...        of one version of one file: its bytes where they were fetched and holes
-                                       elsewhere, then, for each fetch, from where to where (and a check)
-    CACHE/acc_blocks/3f/3f2a....whole  the file, as whoever opens it by its path needs it
+                                       elsewhere
+    CACHE/acc_blocks/3f/3f2a....parts  for each fetch, from where to where, and the check sum of the bytes
 
-A block is as long as its file, so that a tensor is mapped from it as from the file. Pairs are appended when
-their bytes are written: who is killed in between fetches them again. Several processes share the blocks; what
-two of them fetch at once they write twice, alike. The oldest blocks go when all take more than the limit.
+A block is as long as its file, so that a tensor is mapped from it as from the file, and who needs the file by
+its path opens the block. Parts are appended when their bytes are written: who is killed in between fetches
+them again, and so does who finds other bytes than the check sum says. Several processes share the blocks;
+what two of them fetch at once they write twice, alike. The oldest go when all take more than the limit.
 """
 
 from __future__ import annotations
@@ -16,55 +17,51 @@ import hashlib
 import os
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 
 from ...errors import AccError
 from ..whole_file import make_directory, new_file, whole_file
 from .address import DEFAULT_LIMIT
-from .mirror import BLOCKS, MIRRORS, Placed
+from .caches import BLOCKS, MIRRORS, check_cache
+from .mirror import Placed
 
 _LIMIT = "limit"
-_PAIR = struct.Struct("<QQQ")
-_CHECK = 0x6163635F626C6F63
-"""Combined with both numbers of a pair, it is the third one: what is no pair is not taken for one."""
+_PART = struct.Struct("<QQQ")
+_PARTS = ".parts"
 _LEFT = 0.8
 """Share of the limit down to which blocks are removed."""
 _SWEEP = 64 << 20
 """Bytes that a process writes, at most, between two looks at the limit."""
 _IN_USE = 10.0
 """Seconds that a block stays after it was opened: between its path being told and being opened."""
-_WHOLE = ".whole"
 _written = 0
 
 
 class StoredBlock:
-    """An open block. Close it by `close`; what is mapped of it stays."""
+    """An open block, at `path`. Close it by `close`; what is mapped of it stays."""
 
     def __init__(self, found: Placed) -> None:
+        check_cache(found.mirror.cache)
         self.size = found.row.size
-        self._path = _path_of(found)
+        self.path = _path_of(found)
         try:
-            whole = _opened(self._path + _WHOLE)
-            self.descriptor = _descriptor(self._path, self.size) if whole is None else whole
+            self.descriptor = _descriptor(self.path, self.size)
+            content = _content(self.path + _PARTS)
+            if len(content) % _PART.size:  # somebody was killed, or the disk was full: begin anew
+                os.close(self.descriptor)
+                _remove(self.path)
+                self.descriptor, content = _descriptor(self.path, self.size), b""
         except OSError as error:
-            raise _refused(self._path, error) from None
-        self._spans = self._fetched() if whole is None else [(0, self.size)]
-
-    def _fetched(self) -> list[tuple[int, int]]:
-        length = os.fstat(self.descriptor).st_size - self.size
-        content = os.pread(self.descriptor, max(length, 0), self.size)
-        pairs = [] if length % _PAIR.size else [*_PAIR.iter_unpack(content)]
-        if length % _PAIR.size or any(start ^ stop ^ _CHECK != check for start, stop, check in pairs):
-            # Somebody was killed, or the disk was full, while a pair was written: begin anew.
-            os.close(self.descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._path)
-            self.descriptor = _descriptor(self._path, self.size)
-            return []
-        return _joined([(start, stop) for start, stop, _ in pairs])
+            raise _refused(self.path, error) from None
+        self._parts = [*_PART.iter_unpack(content)]
+        self._spans: list[tuple[int, int]] = []
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """What of these bytes was not fetched yet."""
+        """What of these bytes was not fetched yet, or is no longer what was fetched."""
+        near = {part for part in self._parts if part[0] < stop and part[1] > start}
+        self._parts = [part for part in self._parts if part not in near]
+        self._spans = _joined([*self._spans, *(part[:2] for part in near if self._is_sound(*part))])
         for begin, end in self._spans:
             if end > start and begin < stop:
                 if begin > start:
@@ -73,6 +70,15 @@ class StoredBlock:
         if start < stop:
             yield start, stop
 
+    def _is_sound(self, start: int, stop: int, check: int) -> bool:
+        if not start < stop <= self.size:
+            return False
+        return check == self._check(start, os.pread(self.descriptor, stop - start, start))
+
+    def _check(self, start: int, content: bytes) -> int:
+        """The check sum of bytes of this file, from `start` on."""
+        return zlib.crc32(content, zlib.crc32(f"{os.path.basename(self.path)} {start}".encode()))
+
     def write(self, start: int, content: bytes) -> None:
         """Take the bytes from `start` on. Raises `AccError` where the disk refuses."""
         try:
@@ -80,23 +86,11 @@ class StoredBlock:
             while view:
                 done = os.pwrite(self.descriptor, view, at)
                 view, at = view[done:], at + done
-            with _appending(self._path, self.descriptor) as end:
-                os.write(end, _PAIR.pack(start, at, start ^ at ^ _CHECK))
+            with open(self.path + _PARTS, "ab", buffering=0) as parts:
+                parts.write(_PART.pack(start, at, self._check(start, content)))
         except OSError as error:
-            raise _refused(self._path, error) from None
+            raise _refused(self.path, error) from None
         self._spans = _joined([*self._spans, (start, at)])
-
-    def whole(self) -> str:
-        """The path of the file, all of which was fetched. Raises `AccError` where the disk refuses."""
-        path = self._path + _WHOLE
-        if not os.path.exists(path):
-            with whole_file(path) as file:
-                at = 0
-                while at < self.size:
-                    at += os.sendfile(file.fileno(), self.descriptor, at, self.size - at)
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
-        return path
 
     @property
     def is_whole(self) -> bool:
@@ -112,16 +106,6 @@ def _refused(path: str, error: OSError) -> AccError:
         f"{path}: the cache cannot be written: {error.strerror}; give another --acc-cache-dir or a smaller "
         "--acc-cache-size"
     )
-
-
-@contextlib.contextmanager
-def _appending(path: str, descriptor: int) -> Iterator[int]:
-    """The block opened once more, so that what is written goes to its end, whoever else writes to it."""
-    end = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-    try:
-        yield end
-    finally:
-        os.close(end)
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -141,9 +125,14 @@ def _path_of(found: Placed) -> str:
 
 
 def _descriptor(path: str, size: int) -> int:
-    known = _opened(path)
-    if known is not None:
-        return known
+    """A block, which is used now; made where there is none of this size."""
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if os.fstat(descriptor).st_size == size:
+            os.utime(descriptor)
+            return descriptor
+        os.close(descriptor)
+    _remove(path)
     make_directory(os.path.dirname(path))
     made, name = new_file(path)
     try:
@@ -156,24 +145,27 @@ def _descriptor(path: str, size: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
-def _opened(path: str) -> int | None:
-    """A block that is there, which is used now; `None` where there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    os.utime(descriptor)
-    return descriptor
+def _remove(path: str) -> None:
+    """Remove a block, its bytes before what says that they are there."""
+    for name in (path, path + _PARTS):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _content(path: str) -> bytes:
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        return file.read()
+    return b""
 
 
 def is_fetched(found: Placed) -> bool:
     """Whether there is a block of a file, whole or not."""
-    path = _path_of(found)
-    return os.path.exists(path) or os.path.exists(path + _WHOLE)
+    return os.path.exists(_path_of(found))
 
 
 def set_limit(cache: str, limit: int) -> None:
-    """Say how many bytes the blocks below `cache` may take. Raises `AccError`."""
+    """Say how many bytes the blocks below `cache` may take. Raises `AccError`, also as `check_cache`."""
+    check_cache(cache)
     if _limit_of(cache) != limit:
         with whole_file(f"{cache}/{MIRRORS}/{_LIMIT}") as file:
             file.write(b"%d" % limit)
@@ -203,7 +195,7 @@ def written(cache: str, nbytes: int) -> None:
         if taken <= _LEFT * limit or used > time.time() - _IN_USE:
             break
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            _remove(path)
             taken -= size
 
 
@@ -214,5 +206,7 @@ def _blocks(home: str) -> Iterator[tuple[float, int, str]]:
             with contextlib.suppress(OSError), os.scandir(directory.path) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
+                        if entry.name.endswith(_PARTS):
+                            continue
                         status = entry.stat()
                         yield status.st_mtime, status.st_blocks * 512, entry.path

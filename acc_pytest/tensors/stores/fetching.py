@@ -20,8 +20,6 @@ _HEAD = 1 << 10
 _WITH_TAIL = (".pth", ".pt", ".npz", ".zip")
 """Archives have their directory at the end; all other formats say first what they hold."""
 _NEIGHBOURS = 8
-_looked_at: set[tuple[str, str, int]] = set()
-"""Files of mirrors that are believed, of which the store was asked whether they are still the same."""
 
 
 class Wanted(NamedTuple):
@@ -103,7 +101,8 @@ def _fill(wanted: Sequence[Wanted], first: StoredBlock, *, strict: bool = True) 
         pieces = [*_pieces(wanted, blocks)]
         for begin in range(0, len(pieces), _SIDE_BY_SIDE):
             batch = pieces[begin : begin + _SIDE_BY_SIDE]
-            answers = store.ranges([Span(one.found.there, one.start, one.stop) for one in batch])
+            spans = [Span(one.found.there, one.start, one.stop, one.found.row.version) for one in batch]
+            answers = store.ranges(spans)
             for one, answer in zip(batch, answers):
                 if not isinstance(answer, AccError):
                     blocks[one.found.name].write(one.start, answer)
@@ -141,13 +140,9 @@ def _without(begin: int, end: int, asked: Sequence[tuple[int, int]]) -> Iterator
 
 def _check_believed(found: Placed) -> None:
     """Raise `FormatError` where an index that was not made in this run says what is no longer true."""
-    key = found.mirror.home, found.name, found.row.version
-    if not found.mirror.believed or key in _looked_at:
-        return
-    now = found.store.stat(found.there)
-    if now is None or now.version != found.row.version:
+    now = found.store.version_of(found.there) if found.mirror.believed else found.row.version
+    if now != found.row.version:
         raise FormatError(
-            f"{found.shown}: {'is gone' if now is None else 'was written anew'} since the index of its dump "
+            f"{found.shown}: {'was written anew' if now else 'is gone'} since the index of its dump "
             "was made; run acc index again"
         )
-    _looked_at.add(key)

@@ -1,7 +1,8 @@
 """`FileStore`: an fsspec file system at one address, asked with patience and with an end to it.
 
-Every call is made again when it fails for a reason that may pass, and is given up when nothing came for a
-minute. What the store says of it is part of the sentence; what it was asked with (keys, tokens) never is.
+Every call is made again for 20 seconds when it fails for a reason that may pass; each attempt has a minute.
+A file that failed is not asked for again in this run, nor is any for a while after several. What the store
+says of it is part of the sentence; what it was asked with (keys, tokens) never is.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...errors import AccError, DumpError, FormatError
 from .address import Address
 from .connection import connected
 from .hosts import NODE
-from .pages import has_pages, page_after
-from .patience import Answer, is_final, said, within
+from .pages import has_pages, page_after, ranges_with_entries
+from .patience import Answer, NoAnswer, Patience, is_final, said, within
 
 PATIENCE = 60.0
 """Seconds that a store may take for one answer, beside those that the bytes take at `_SLOWEST`."""
@@ -42,11 +42,12 @@ class StoredFile(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Bytes from `start` up to `stop` of a file."""
+    """Bytes from `start` up to `stop` of a file, which must be of this version."""
 
     name: str
     start: int
     stop: int
+    version: int
 
 
 class FileStore:
@@ -55,14 +56,24 @@ class FileStore:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._system, self._root = connected(address)
+        self._begin()
 
     def whole(self) -> StoredFile | None:
-        """The file at the address itself; `None` where it is a directory. Raises `DumpError` for nothing."""
+        """The file at the address itself; `None` where it is a directory. Raises `DumpError` for nothing.
+
+        This is how a dump begins to be opened: what could not be read before is asked for again.
+        """
+        self._begin()
         try:
             found = self._asked("looked at", lambda: self._system.info(self._root))
         except FileNotFoundError:
             raise DumpError(f"{self.address}: no such file or directory; correct the address") from None
         return None if found["type"] == "directory" else _stored("", found)
+
+    def _begin(self) -> None:
+        self._patience = Patience()
+        self._failed: dict[str, AccError] = {}
+        self._versions: dict[str, int] = {}
 
     def files(self) -> Iterator[StoredFile]:
         """All files below the address, a part of them in memory at a time. Raises `DumpError`."""
@@ -110,9 +121,9 @@ class FileStore:
         below = [entry["name"].rstrip("/") for entry in here if entry["type"] == "directory"]
         return list(self._files(here)), below
 
-    def path_of(self, directory: str) -> str:
-        """The path of the store of a directory below the address; "" is the address itself."""
-        return self._path(directory)
+    def path_of(self, name: str) -> str:
+        """The path of the store of a file or directory below the address; "" is the address itself."""
+        return f"{self._root.rstrip('/')}/{name}" if name else self._root
 
     def name_of(self, path: str) -> str:
         """The name below the address of a path of the store."""
@@ -130,94 +141,125 @@ class FileStore:
                 yield _stored(self.name_of(entry["name"]), entry)
 
     def stat(self, name: str) -> StoredFile | None:
-        """What the store says of a file now; `None` where there is none."""
+        """What the store says of a file now; `None` where there is none. Raises `DumpError`."""
+        if self._patience.is_out:
+            raise DumpError(self._unasked(name))
         try:
-            path = self._path(name)
+            path = self.path_of(name)
             return _stored(name, self._asked("looked at", lambda: self._system.info(path)))
         except FileNotFoundError:
             return None
 
+    def version_of(self, name: str) -> int:
+        """The version of a file when it was first asked for; 0 where there was none. Raises `DumpError`."""
+        if name not in self._versions:
+            found = self.stat(name)
+            self._versions[name] = found.version if found is not None else 0
+        return self._versions[name]
+
     def ranges(self, spans: Sequence[Span]) -> list[bytes | AccError]:
         """The bytes of each span, read side by side, or why they could not be read."""
-        found: list[bytes | AccError] = [b""] * len(spans)
-        left = list(range(len(spans)))
-        for pause in (*PAUSES, None):
-            answers = self._attempt([spans[number] for number in left])
-            again = []
-            for number, answer in zip(left, answers):
-                span = spans[number]
-                if isinstance(answer, bytes):
-                    found[number] = self._checked(span, answer)
-                    continue
-                found[number] = FormatError(f"{self.address.joined(span.name)}: {self._refusal(answer)}")
-                if not is_final(answer):
-                    again.append(number)
-            left = again
-            if not left or pause is None:
-                return found
-            time.sleep(pause)
-        raise AssertionError  # the last pause is None
+        out = self._patience.is_out
+        asked = [one for one in spans if not out and one.name not in self._failed]
+        found = dict(zip(asked, self._read(asked) if asked else ()))
+        self._failed |= {one.name: answer for one, answer in found.items() if isinstance(answer, AccError)}
+        return [
+            found.get(one) or self._failed.get(one.name) or FormatError(self._unasked(one.name))
+            for one in spans
+        ]
 
-    def _attempt(self, spans: Sequence[Span]) -> Sequence[Any]:
-        paths, starts, stops = [self._path(one.name) for one in spans], [], []
-        for span in spans:
-            starts.append(span.start)
-            stops.append(span.stop)
-        seconds = PATIENCE + sum(span.stop - span.start for span in spans) / _SLOWEST
+    def _read(self, spans: Sequence[Span]) -> list[bytes | AccError]:
+        found: list[bytes | AccError] = [b""] * len(spans)
+        left, silent, nbytes = [*range(len(spans))], 0, sum(one.stop - one.start for one in spans)
+        for limit in self._patience.attempts(PATIENCE, nbytes / _SLOWEST, PAUSES):
+            asked, left = left, []
+            for number, answer in zip(asked, self._attempt([spans[number] for number in asked], limit)):
+                if isinstance(answer, tuple):
+                    found[number] = self._checked(spans[number], *answer)
+                elif not isinstance(answer, NoAnswer) or not found[number]:  # an attempt before says more
+                    found[number] = self._error(spans[number], answer)
+                left += [] if isinstance(answer, tuple) or is_final(answer) else [number]
+                silent += isinstance(answer, NoAnswer)
+            if not left:
+                break
+        self._patience.count(len(left) + silent, answered=any(isinstance(one, bytes) for one in found))
+        return found
+
+    def _attempt(self, spans: Sequence[Span], seconds: float) -> Sequence[Any]:
+        paths, starts, stops = zip(*((self.path_of(one.name), one.start, one.stop) for one in spans))
+
+        def read() -> Sequence[Any]:
+            if self.has_pages:
+                return ranges_with_entries(self._system, paths, starts, stops)
+            answers = self._system.cat_ranges([*paths], [*starts], [*stops], on_error="return")
+            return [(one, {}) if isinstance(one, bytes) else one for one in answers]
+
         try:
-            return within(seconds, lambda: self._system.cat_ranges(paths, starts, stops, on_error="return"))
+            return within(seconds, read)
         except Exception as error:  # noqa: BLE001 - what a file system raises for all is the answer to each
             return [error] * len(spans)
 
-    def _refusal(self, error: Exception) -> str:
-        if isinstance(error, FileNotFoundError):
-            return "is no longer there; was the dump deleted while in use?"
-        return f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {said(error)}"
-
-    def _checked(self, span: Span, answer: bytes) -> bytes | AccError:
-        if len(answer) == span.stop - span.start:
-            return answer
-        return FormatError(
-            f"{self.address.joined(span.name)}: became shorter while it was read; is the dump being written?"
+    def _unasked(self, name: str) -> str:
+        return (
+            f"{self.address.joined(name)}: was not read, as {self._patience.failed} files in a row could not "
+            "be read from the store; run again when it answers"
         )
+
+    def _error(self, span: Span, error: Exception) -> FormatError:
+        why = f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {said(error)}"
+        if isinstance(error, FileNotFoundError):
+            why = "is no longer there; was the dump deleted while in use?"
+        return FormatError(f"{self.address.joined(span.name)}: {why}")
+
+    def _checked(self, span: Span, content: bytes, entry: Mapping[str, Any]) -> bytes | AccError:
+        """The bytes of a span, if they are of the version that was listed: S3 says so with them, and other
+        stores are asked once for each file."""
+        if entry.get("ETag"):
+            version = _stored("", entry).version
+        else:
+            try:
+                version = span.version if self.address.protocol == NODE else self.version_of(span.name)
+            except DumpError as error:
+                return error
+        if version == span.version and len(content) == span.stop - span.start:
+            return content
+        changed = "became shorter while it was read", "was written anew since its dump was listed"
+        why = changed[version != span.version]
+        return FormatError(f"{self.address.joined(span.name)}: {why}; is the dump being written?")
 
     def get(self, name: str, most: int) -> bytes:
         """A file, but no more than so many bytes of it. Raises `FormatError`."""
         found = self.stat(name)
         if found is None:
             raise FormatError(f"{self.address.joined(name)}: no such file in the store")
-        answer = self.ranges([Span(name, 0, min(found.size, most))])[0] if found.size else b""
+        wanted = Span(name, 0, min(found.size, most), found.version)
+        answer = self.ranges([wanted])[0] if found.size else b""
         if isinstance(answer, AccError):
             raise answer
         return answer
 
     def put(self, name: str, source: str) -> None:
         """Upload a file of the disk; it is in the store whole or not at all. Raises `AccError`."""
-        path = self._path(name)
-        seconds = PATIENCE + os.path.getsize(source) / _SLOWEST
+        path, seconds = self.path_of(name), os.path.getsize(source) / _SLOWEST
         self._asked("written", lambda: self._system.put_file(source, path), seconds, name)
 
     def make_room(self) -> None:
         """Make the directory of the address, in stores that have directories."""
         self._asked("written", lambda: self._system.makedirs(self._root, exist_ok=True))
 
-    def _path(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{name}" if name else self._root
-
-    def _asked(
-        self, done: str, call: Callable[[], Answer], seconds: float | None = None, name: str = ""
-    ) -> Answer:
+    def _asked(self, done: str, call: Callable[[], Answer], seconds: float = 0.0, name: str = "") -> Answer:
         """The answer to a call. Raises `FileNotFoundError` as it comes, `DumpError` for everything else."""
-        for pause in (*PAUSES, None):
+        for limit in self._patience.attempts(PATIENCE, seconds, PAUSES):
             try:
-                return within(PATIENCE if seconds is None else seconds, call)
+                return within(limit, call)
             except FileNotFoundError:
                 raise
             except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-                if pause is None or is_final(error):
-                    raise DumpError(f"{self.address.joined(name)}: cannot be {done}: {said(error)}") from None
-            time.sleep(pause)
-        raise AssertionError  # the last pause is None
+                refused = DumpError(f"{self.address.joined(name)}: cannot be {done}: {said(error)}")
+                if is_final(error):
+                    raise refused from None
+        self._patience.count(1, answered=False)
+        raise refused
 
 
 @functools.lru_cache(maxsize=64)
@@ -255,14 +297,3 @@ def _nanoseconds(found: Any) -> int:
     if hasattr(found, "timestamp"):
         found = found.timestamp()
     return round(found * 1000) * 1_000_000 if isinstance(found, (int, float)) else 0
-
-
-def matching(pattern: Address) -> list[str]:
-    """The addresses that a pattern with `*`, `?` or `[...]` means. Raises `DumpError`."""
-    system, path = connected(pattern)
-    try:
-        found = within(PATIENCE, lambda: system.glob(path))
-    except Exception as error:  # noqa: BLE001 - as above
-        raise DumpError(f"{pattern}: cannot be listed: {said(error)}") from None
-    before = len(pattern.rest) - len(path.lstrip("/"))
-    return [f"{pattern.protocol}://{pattern.rest[:before]}{one.lstrip('/')}" for one in found]

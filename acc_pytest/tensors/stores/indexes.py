@@ -93,10 +93,10 @@ def write_index(root: str, table: FileTable) -> str:
     return path
 
 
-def use_index(path: str) -> str:
+def use_index(path: str) -> tuple[FileTable | None, str]:
     """Use the index of the dump that a path on the disk means, if there is one.
 
-    Returns a sentence where there is one that cannot be used, which says why; else nothing.
+    Returns its table and the directory it is in; no table, but a sentence, where one cannot be used.
     """
     place = os.path.abspath(path)
     for _ in range(_ABOVE):
@@ -106,20 +106,20 @@ def use_index(path: str) -> str:
         if place == os.path.dirname(place):
             break
         place = os.path.dirname(place)
-    return ""
+    return None, ""
 
 
-def _used(root: str) -> str:
+def _used(root: str) -> tuple[FileTable | None, str]:
     try:
         with open(f"{root}/{INDEX}", "rb") as file:
             table = read_table(file.read(LARGEST + 1), f"{root}/{INDEX}")
     except (OSError, AccError) as error:
-        return f"the index was not used: {error}"
+        return None, f"the index was not used: {error}"
     reason = _stale(root, table)
     if reason:
-        return f"{root}/{INDEX}: is stale and was not used: {reason}; acc index makes a new one"
+        return None, f"{root}/{INDEX}: is stale and was not used: {reason}; acc index makes a new one"
     _opened[root] = table
-    return ""
+    return table, root
 
 
 def _stale(root: str, table: FileTable) -> str:

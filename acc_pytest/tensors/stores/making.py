@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from ...errors import DumpError, FormatError
 from .address import Address
 from .columns import LARGEST, Column
-from .filesystem import FileStore, StoredFile, store_of
+from .connection import connected
+from .filesystem import PATIENCE, FileStore, StoredFile, store_of
 from .hosts import NODE, host_of, surveyed
-from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_at
+from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_of
+from .patience import said, within
 from .table import FileSource, FileTable, TableMaker, read_table
 from .texts import take_texts
 
@@ -45,6 +47,17 @@ def mirrored(address: Address, cache: str) -> str:
     if known is not None:
         return known.path
     return _in_indexed(address, cache) or listed_anew(store, cache, refused)
+
+
+def matching(pattern: Address) -> list[str]:
+    """The addresses that a pattern with `*`, `?` or `[...]` means. Raises `DumpError`."""
+    system, path = connected(pattern)
+    try:
+        found = within(PATIENCE, lambda: system.glob(path))
+    except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
+        raise DumpError(f"{pattern}: cannot be listed: {said(error)}") from None
+    before = len(pattern.rest) - len(path.lstrip("/"))
+    return [f"{pattern.protocol}://{pattern.rest[:before]}{one.lstrip('/')}" for one in found]
 
 
 def _in_indexed(address: Address, cache: str) -> str:
@@ -94,7 +107,7 @@ def _installed(address: Address, cache: str, table: FileTable, root: str) -> Mir
 def _before(home: str) -> Mirror | None:
     """The mirror that an earlier run left at a home; `None` for none that can be read."""
     try:
-        return mirror_at(f"{home}/")
+        return mirror_of(home)
     except FormatError:
         return None
 

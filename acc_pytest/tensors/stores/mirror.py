@@ -3,7 +3,7 @@
     CACHE/acc_mirror/3f2a91c07b44/acc_dump.index      its index; nothing else is on the disk
     CACHE/acc_mirror/3f2a91c07b44/s3/bucket/dump      the path that stands for s3://bucket/dump
 
-The path alone says where all is: a worker that gets one in a plan needs no other word.
+The path alone says where all is, once the cache is in use: a worker that gets one in a plan is told no more.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from typing import NamedTuple
 from ...errors import AccError, FormatError
 from ..whole_file import whole_file
 from .address import Address, address_of, is_address
+from .caches import MIRRORS, check_cache, home_at, use_caches
 from .filesystem import FileStore, store_of
 from .hosts import path_here
 from .table import FileRow, FileTable, read_table
 
 INDEX = "acc_dump.index"
-MIRRORS = "acc_mirror"
-BLOCKS = "acc_blocks"
-_MARK = f"/{MIRRORS}/"
 _BASE = "base"
 NOTE = "note"
 """What a user should know of how the mirror was made, among the notes of its table."""
@@ -115,6 +113,8 @@ def install(home: str, base: str, table: FileTable, *, believed: bool) -> Mirror
     """Write the index of a mirror, whose dump is at `home`/`base`. Raises `AccError`."""
     table.notes |= {_BASE: base, _BELIEVED: believed}
     mirror = Mirror(home, table)
+    check_cache(mirror.cache)
+    use_caches((mirror.cache,))
     if not _known:
         _remove_unused(os.path.dirname(home))
     save(mirror)
@@ -153,6 +153,7 @@ def take_mirrors(sent: Mapping[str, bytes]) -> None:
     """Know the mirrors of another machine; nothing is written. Raises `FormatError` for what is none."""
     for home, content in sent.items():
         _known[home] = Mirror(home, read_table(content, home))
+        use_caches((_known[home].cache,))
 
 
 def put_at(path: str, source: str) -> None:
@@ -171,11 +172,12 @@ def base_of(address: Address) -> str:
 
 def mirror_at(path: str) -> Mirror | None:
     """The mirror that a path lies in; `None` for any other path. Raises `FormatError` for a broken index."""
-    begin = path.find(_MARK)
-    if begin < 0:
-        return None
-    end = path.find("/", begin + len(_MARK))
-    home = path[:end] if end > 0 else path
+    home = home_at(path)
+    return mirror_of(home) if home else None
+
+
+def mirror_of(home: str) -> Mirror | None:
+    """The mirror at a home; `None` where there is none. Raises `FormatError` for a broken index."""
     if home not in _known:
         try:
             with open(f"{home}/{INDEX}", "rb") as file:

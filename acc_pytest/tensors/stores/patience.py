@@ -1,11 +1,12 @@
-"""Calls that end: what a file system returns or raises in time, and what its errors mean."""
+"""Calls that end: what a file system returns or raises in time, how often it is asked, what errors mean."""
 
 from __future__ import annotations
 
 import queue
 import re
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ...errors import AccError
@@ -20,6 +21,10 @@ _FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "Prof
 _QUERY = re.compile(r"\?\S+")
 """What a message has of a signed request."""
 _SAID = 300
+_RETRIED = 20.0
+"""Seconds after the first attempt in which all others have to end, beside those that the bytes take."""
+_DOWN = 3
+"""Files in a row that could not be read, after which one more is asked for each `_RETRIED` seconds."""
 Answer = TypeVar("Answer")
 
 
@@ -45,6 +50,33 @@ def within(seconds: float, call: Callable[[], Answer]) -> Answer:
     if not done:
         raise answer
     return answer  # type: ignore[no-any-return]
+
+
+class Patience:
+    """With one store. `failed` is how many files in a row could not be read after all attempts."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._until = 0.0
+
+    @property
+    def is_out(self) -> bool:
+        """Whether nothing is asked for at the moment."""
+        return self.failed >= _DOWN and time.monotonic() < self._until
+
+    def attempts(self, most: float, of_bytes: float, pauses: Sequence[float]) -> Iterator[float]:
+        """The seconds that each attempt of a call may take, at most `most` and those `of_bytes`."""
+        end = time.monotonic() + _RETRIED
+        yield most + of_bytes
+        for pause in () if self.failed >= _DOWN else pauses:
+            time.sleep(pause)
+            if time.monotonic() < end:
+                yield min(most, end - time.monotonic()) + of_bytes
+
+    def count(self, failed: int, answered: bool) -> None:
+        """Take note of a call in which so many files could not be read after all attempts."""
+        self.failed = 0 if answered else self.failed + failed
+        self._until = time.monotonic() + _RETRIED
 
 
 def is_final(error: Exception) -> bool:

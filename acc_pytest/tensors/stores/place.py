@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .caches import is_mirrored
+
 if TYPE_CHECKING:
     from .mirror import Placed
 
-_MARK = "/acc_mirror/"
 _noted: set[str] | None = None
 
 
@@ -19,21 +20,16 @@ def placed_at(path: str) -> Placed | None:
 
     Raises `FormatError` where the index of the mirror is broken.
     """
-    if _MARK not in path:
+    if not is_mirrored(path):
         return None
     from .mirror import placed  # numpy is imported by those who read dumps
 
     return placed(path)
 
 
-def is_mirrored(path: str) -> bool:
-    """Whether a path is below a mirror, as far as its words say."""
-    return _MARK in path
-
-
 def entries_at(path: str) -> tuple[list[str], list[str]] | None:
     """Names of sub-directories and files of a directory below a mirror; `None` for any other path."""
-    if _MARK not in path:
+    if not is_mirrored(path):
         return None
     from .mirror import mirror_at
 
@@ -85,12 +81,6 @@ def may_be_entered(path: str | os.PathLike[str]) -> bool:
     return os.access(text, os.R_OK | os.X_OK) or entries_at(text) is not None
 
 
-def version_at(path: str) -> tuple[int, ...]:
-    """What changes when a file below a mirror does; empty for any other path."""
-    found = placed_at(path)
-    return (found.row.size, found.row.version) if found is not None else ()
-
-
 def on_disk(path: str | os.PathLike[str]) -> str:
     """A path of the same bytes on the disk: of a file in a store, a copy in the cache.
 
@@ -108,7 +98,7 @@ def on_disk(path: str | os.PathLike[str]) -> str:
 
     block = opened_with(found, 0, found.row.size)
     try:
-        return block.whole()
+        return block.path
     finally:
         block.close()
 
@@ -126,7 +116,7 @@ def noting_files() -> Iterator[set[str]]:
 
 def shown_at(path: str) -> str:
     """A path as the user may read it: of one below a mirror, the address or path that it stands for."""
-    if _MARK not in path:
+    if not is_mirrored(path):
         return path
     from .mirror import shown
 

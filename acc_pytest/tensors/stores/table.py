@@ -28,7 +28,7 @@ from .columns import Column, names_column, names_of, packed, unpacked
 from .filesystem import StoredFile
 
 FORMAT = "acc_pytest dump index"
-VERSION = 2
+VERSION = 3
 _COLUMNS: Mapping[str, Any] = {
     "begin": np.int64,
     "base": np.int32,

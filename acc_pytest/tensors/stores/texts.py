@@ -6,6 +6,7 @@ t_row, t_begin, t_bytes      the files, by their rows; where the bytes of each b
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -41,8 +42,8 @@ def _fetched(mirror: Mirror) -> Iterator[tuple[int, bytes]]:
         left -= found.row.size
         block = StoredBlock(found)
         try:
-            with open(block.whole(), "rb") as file:
-                yield row, file.read()
+            if block.is_whole:
+                yield row, os.pread(block.descriptor, block.size, 0)
         finally:
             block.close()
 
@@ -84,6 +85,5 @@ def take_texts(mirror: Mirror) -> None:
         block = StoredBlock(found)
         try:
             block.write(0, text[first:end])
-            block.whole()
         finally:
             block.close()

@@ -18,7 +18,7 @@ from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import AccError, DumpError, FormatError, SettingsError
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.file_bytes import opened
-from acc_pytest.tensors.kept_index import INDEX
+from acc_pytest.tensors.kept_index import INDEX, read_index
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.safetensors_file import keys
 from tests.dumps.trees import atb
@@ -257,6 +257,22 @@ def test_a_store_that_was_cut_is_named(dump: Path, tmp_path: Path) -> None:
 def test_a_broken_index_is_told(dump: Path, tmp_path: Path, change: dict[str, object]) -> None:
     keep(str(dump), str(tmp_path / "kept"))
     path = tmp_path / "kept" / INDEX
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    index = {name: value for name, value in json.loads(path.read_text()).items() if name != "check"} | change
+    path.write_text(json.dumps(index))
     with pytest.raises(FormatError, match=INDEX):
         read_all(tmp_path / "kept")
+
+
+def test_an_index_that_was_shifted_is_refused(dump: Path, tmp_path: Path) -> None:
+    """One of an earlier version has no check sum, and is read."""
+    keep(str(dump), str(tmp_path / "kept"))
+    path = tmp_path / "kept" / INDEX
+    index = json.loads(path.read_text())
+    check = index.pop("check")
+    path.write_text(json.dumps(index))
+    read_index(str(tmp_path / "kept"))
+    stretches = next(entry for entry in index["files"].values() if len(entry) > 1)
+    stretches[-1][1] += 2
+    path.write_text(json.dumps(index | {"check": check}))
+    with pytest.raises(FormatError, match=f"{INDEX}: does not fit its own check sum; make it again"):
+        read_index(str(tmp_path / "kept"))

@@ -6,7 +6,6 @@ import pytest
 
 from acc_pytest.errors import SettingsError, told_places
 from acc_pytest.tensors.stores.address import (
-    address_below,
     address_of,
     is_address,
     local_path,
@@ -33,7 +32,6 @@ def test_a_file_address_is_a_path() -> None:
 def test_the_path_of_a_mirror_is_told_as_the_address() -> None:
     def check(text: str) -> None:
         address = address_of(text)
-        assert str(address_below(address.below)) == text
         path = f"/home/x/.cache/acc_mirror/0123456789ab/{address.below}/a.pth"
         assert told_places(f"{path}: is cut") == f"{text}/a.pth: is cut"
 

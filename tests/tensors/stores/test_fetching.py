@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,11 @@ from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.stores import blocks, fetching, filesystem
 from acc_pytest.tensors.stores.address import address_of
 from acc_pytest.tensors.stores.blocks import StoredBlock, set_limit
+from acc_pytest.tensors.stores.caches import BLOCKS
 from acc_pytest.tensors.stores.fetching import opened_with
 from acc_pytest.tensors.stores.making import mirrored
-from acc_pytest.tensors.stores.mirror import BLOCKS, Placed, placed
+from acc_pytest.tensors.stores.mirror import Placed, placed
+from acc_pytest.tensors.stores.patience import Patience
 from acc_pytest.tensors.stores.place import on_disk
 from acc_pytest.tensors.stores.store_file import StoreFile
 from acc_pytest.tensors.texts import bytes_of
@@ -116,9 +119,63 @@ def test_a_store_that_fails_every_third_time_gives_everything(
 
 def test_a_store_that_always_fails_is_an_error_with_its_words(root: str, store: type[BrokenFiles]) -> None:
     store.fails_every = 1
-    with pytest.raises(FormatError, match=r"^broken://here/a/large.bin: cannot be read .*try again"):
-        bytes_of(f"{root}/a/large.bin")
+    for _ in range(2):  # it is failed for the run
+        with pytest.raises(FormatError, match=r"^broken://here/a/large.bin: cannot be read .*try again"):
+            bytes_of(f"{root}/a/large.bin")
     assert store.calls["cat_file"] == 1 + len(filesystem.PAUSES)
+    store.fails_every = 0
+    assert bytes_of(f"{root}/b/text.json") == b'{"a": 1}'
+
+
+def test_after_some_files_in_a_row_a_store_is_left_alone(
+    store: type[BrokenFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But one file is asked for once in a while, and a dump that is opened anew begins anew."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for number in range(9):
+        BrokenFiles().pipe_file(f"/here/{number}/x.bin", b"x" * 9)
+    path = mirrored(address_of("broken://here"), str(tmp_path))
+    store.calls.clear()
+    store.fails_every = 1
+    for number in range(6):
+        said = "cannot be read .*try again" if number < 3 else "was not read, as 3 files in a row could not"
+        with pytest.raises(FormatError, match=rf"^broken://here/{number}/x.bin: {said}"):
+            bytes_of(f"{path}/{number}/x.bin")
+    assert store.calls["cat_file"] == 3 * (1 + len(filesystem.PAUSES))
+    now = 21.0
+    with pytest.raises(FormatError, match=r"6/x\.bin: cannot be read"):
+        bytes_of(f"{path}/6/x.bin")
+    assert store.calls["cat_file"] == 3 * (1 + len(filesystem.PAUSES)) + 1
+    store.fails_every = 0
+    now = 42.0
+    assert bytes_of(f"{path}/7/x.bin") == bytes_of(f"{path}/5/x.bin") == b"x" * 9
+    with pytest.raises(FormatError, match=r"0/x\.bin: cannot be read"):
+        bytes_of(f"{path}/0/x.bin")
+    assert bytes_of(f"{mirrored(address_of('broken://here'), str(tmp_path))}/0/x.bin") == b"x" * 9
+
+
+def test_attempts_end_after_twenty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    attempts = Patience().attempts(60.0, 3.0, (0.0, 0.0, 0.0))
+    assert next(attempts) == 63.0
+    now = 13.0
+    assert next(attempts) == 7.0 + 3.0
+    now = 20.0
+    assert not [*attempts]
+
+
+def test_a_file_that_was_written_anew_since_its_dump_was_listed_is_named(
+    root: str, store: type[BrokenFiles]
+) -> None:
+    """Its neighbour, of which the head is read beside it, too."""
+    for name in ("large.bin", "small.bin"):
+        content = BrokenFiles().cat_file(f"/here/a/{name}")
+        BrokenFiles().pipe_file(f"/here/a/{name}", content[::-1])
+    for name in ("large.bin", "small.bin"):
+        with pytest.raises(FormatError, match=rf"^broken://here/a/{name}: was written anew since its dump"):
+            bytes_of(f"{root}/a/{name}")
 
 
 def test_what_is_denied_is_asked_for_once(root: str, store: type[BrokenFiles]) -> None:
@@ -187,7 +244,7 @@ def test_a_write_that_was_not_finished_is_fetched_again(root: str, store: type[B
     assert [*block.missing(0, 100)] == [(0, 100)]
     block.close()
     block = opened_with(found, 0, 5000)
-    os.truncate(block.descriptor, found.row.size + 29)  # or in the middle of saying so
+    os.truncate(f"{block.path}.parts", 29)  # or in the middle of saying so
     block.close()
     assert [*StoredBlock(found).missing(0, 100)] == [(0, 100)]
     assert bytes_of(f"{root}/a/large.bin") == CONTENT
