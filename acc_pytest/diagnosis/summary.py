@@ -35,7 +35,7 @@ class Ledger(View):
 
     def add(self, row: Row) -> None:
         """Take a row into account; those of people's own tests and of single operators say nothing here."""
-        if row.number is None or row.case or row.verdict == "unmapped":
+        if row.number is None or row.case or row.alone:
             return
         cause = row.cause
         if cause is None and row.verdict in ("fail", "inherited", "known"):

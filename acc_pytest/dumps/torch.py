@@ -145,6 +145,15 @@ class TorchDump(ModuleDump):
             )
         return tensors
 
+    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
+        """As the manifest of the step names files."""
+        place = f"{self._home}/{rank.name}/{step.directory}"
+        absent: dict[str, list[str]] = {}
+        for folder, names in step_manifest(place).files.items():
+            if lacking := names.difference(self._listing.files(f"{place}/{folder}")):
+                absent[folder] = sorted(lacking)
+        return absent
+
     def choices(self, rank: Rank) -> frozenset[str]:
         """See `ModuleDump.choices`."""
         return self._manifests[rank.name].choices

@@ -34,6 +34,7 @@ SUFFIX = ".pth"
 FORMAT = "acc_pytest torch dump"
 SCHEMA = 1
 _PLACE = re.compile(r"\d{1,9}", re.ASCII)
+_FOLDER = re.compile(r"\w[^/]*")
 _LARGEST = 1 << 28
 
 
@@ -111,13 +112,14 @@ class StepManifest:
     `keys` says which argument or field each file holds (`root.mlp/input_x.pth`), `entries` what is known of
     each file with a tensor. `started` are the nodes (folders, also of modules that the filters left out) in
     the order in which they began, `ended` in that in which they ended. `ProcessManifest.order` is the latter
-    of all steps together.
+    of all steps together. `files` are the names of the files of each node, statistics too.
     """
 
     keys: Mapping[str, Key]
     entries: Mapping[str, SavedTensor]
     started: tuple[str, ...]
     ended: tuple[str, ...]
+    files: Mapping[str, frozenset[str]]
 
 
 def step_manifest(folder: str) -> StepManifest:
@@ -131,14 +133,19 @@ def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
     content = read_json(Path(path), FORMAT)
     tensors = content.get("tensors")
     entries: dict[str, SavedTensor] = {}
+    files: dict[str, set[str]] = {}
     for entry in tensors if isinstance(tensors, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("file"), str) and entry["file"]:
             entries[entry["file"]] = _saved(entry)
+            folder, _, name = entry["file"].rpartition("/")
+            if _FOLDER.fullmatch(folder):
+                files.setdefault(folder, set()).add(name)
     return StepManifest(
         {file: saved.key for file, saved in entries.items() if saved.key is not None},
         MappingProxyType({file: saved for file, saved in entries.items() if file.endswith(SUFFIX)}),
         _names(content.get("started")),
         _names(content.get("order")),
+        {folder: frozenset(names) for folder, names in files.items()},
     )
 
 

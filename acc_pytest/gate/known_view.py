@@ -22,7 +22,7 @@ class KnownView(PlanView):
     def add(self, row: Row) -> None:
         """Count a row for every entry that is about it."""
         super().add(row)
-        if row.verdict == "unmapped":
+        if row.alone:
             return
         for entry, counts in zip(self._entries, self._counts):
             if matches(entry, row):

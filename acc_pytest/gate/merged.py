@@ -83,7 +83,7 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
 
 def _unmapped(files: Sequence[StoredRows]) -> list[Row]:
     """One row for each node without a partner, by number: every shard may have a row of it."""
-    last = {row.number or 0: row for file in files for row in file.rows if row.verdict == "unmapped"}
+    last = {row.number or 0: row for file in files for row in file.rows if row.alone}
     return [last[number] for number in sorted(last)]
 
 

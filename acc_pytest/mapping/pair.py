@@ -88,7 +88,8 @@ class Unmapped:
 
     Where tensors are mapped one by one (TorchAir) it is the tensor `ref` at `slot`, of one `rank` and
     `graph`. `why` is `alone` where nothing comes near, `refused` where the nearest does not fit (its
-    shape), and `ambiguous` where it would fit, but nothing says that it is the one.
+    shape), `ambiguous` where it would fit, but nothing says that it is the one, and `incomplete` where the
+    dump names tensors of the node that are not there.
     """
 
     side: str

@@ -11,6 +11,7 @@ from ..dumps.base import Dump, Rank
 from ..guard import guarded
 from ..tensors.header import looking_once
 from ..topology.tree import Node
+from .absence import with_absences
 from .before_reduction import placed
 from .captured import captured_plan, is_captured
 from .carried import with_carried
@@ -62,7 +63,8 @@ def plan(
 
 
 def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: Tables) -> Plan:
-    made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
+    mapped = with_absences(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
+    made = with_choices(mapped, golden, mine)
     lineage = trace(golden, mine, made.pairs, loaded)
     traced = replace(
         made,

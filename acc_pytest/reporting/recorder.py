@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
 from ..guard import guarded
+from ..vocabulary import INCOMPLETE
 from .row import Row, RowSide, place
 from .summary import Tally
 from .verdict_hash import VerdictHash
@@ -109,7 +110,12 @@ class Recorder:
 def unmapped_reason(node: Unmapped) -> str:
     """Why a node is compared with nothing, in a sentence."""
     nearest = f"; nearest: {node.nearest}" if node.nearest else ""
-    return f"unmapped {node.side} node: {node.reason}{nearest}"
+    return f"{verdict_of(node)} {node.side} node: {node.reason}{nearest}"
+
+
+def verdict_of(node: Unmapped) -> str:
+    """`incomplete` of what a dump states and does not hold, else `unmapped`."""
+    return node.why if node.why == INCOMPLETE else "unmapped"
 
 
 def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:
@@ -122,7 +128,7 @@ def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool
     side = RowSide(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
     return Row(
         test_id=test_id,
-        verdict="unmapped",
+        verdict=verdict_of(node),
         strict=strict,
         sentence=reason,
         number=number,

@@ -81,6 +81,8 @@ const PHRASES = [
   ["no result", "没有结果"],
   ["unmapped golden node: {0}", "标杆侧未映射的节点：{0}"],
   ["unmapped mine node: {0}", "待测侧未映射的节点：{0}"],
+  ["incomplete golden node: {0}", "标杆侧缺失的节点：{0}"],
+  ["incomplete mine node: {0}", "待测侧缺失的节点：{0}"],
   ["nearest: {0}", "最接近的是：{0}"],
   ["{0} of {1} choices differ", "{1} 个选择中有 {0} 个不同"],
   ["{0}, among values up to {1} apart (of a tie at most {2})", "{0}，所选数值最多相差 {1}（并列最多为 {2}）"],
