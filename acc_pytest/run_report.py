@@ -113,7 +113,7 @@ class RunReport:
         has_row = report.nodeid in self._recorder.tally.tests
         test = None if has_row else self._tests.get(report.nodeid)
         if test is not None and (row := test.lost_row(lost(report))) is not None:
-            self._recorder.add(row)
+            self._add(row)
         if isinstance(report.longrepr, str) and (has_row or test is not None):
             report.longrepr = FailureText(report.longrepr)
 

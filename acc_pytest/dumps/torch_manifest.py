@@ -16,7 +16,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -36,15 +36,20 @@ SCHEMA = 1
 _PLACE = re.compile(r"\d{1,9}", re.ASCII)
 _FOLDER = re.compile(r"\w[^/]*")
 _LARGEST = 1 << 28
+_MOST_RANKS = 1 << 12
+"""Processes of the largest run that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessManifest:
     """Of a process folder: its rank, what ran in which order (folder, type), and what was left out and
-    why. `choices` are the calls of functions among them, where nobody asked for functions.
+    why. `choices` are the calls of functions among them, where nobody asked for functions. `ranks` and
+    `steps` are those that were to be dumped.
     """
 
     rank: int | None = None
+    ranks: Collection[int] = ()
+    steps: Collection[int] = ()
     order: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
     choices: frozenset[str] = frozenset()
@@ -82,21 +87,44 @@ def process_manifest(folder: Path) -> ProcessManifest:
     """The manifest of a process folder, an empty one where there is none."""
     content = read_json(folder / FILE, FORMAT)
     process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
-    rank = process.get("rank") if isinstance(process, dict) else None
+    process = process if isinstance(process, dict) else {}
+    config = content.get("config")
+    config = config if isinstance(config, dict) else {}
+    rank = process.get("rank")
     listed = order if isinstance(order, list) else []
     kinds = {entry[0]: entry[1] for entry in listed if _is_pair(entry)}
     return ProcessManifest(
         rank if isinstance(rank, int) else None,
+        _ranks(process.get("world_size"), config),
+        _numbers(config.get("token_range")),
         kinds,
         {str(reason): count for reason, count in left_out.items() if isinstance(count, int)}
         if isinstance(left_out, dict)
         else {},
-        _choices(kinds, content.get("config")),
+        _choices(kinds, config),
     )
 
 
-def _choices(kinds: Mapping[str, str], config: object) -> frozenset[str]:
-    if not isinstance(config, dict) or config.get("mode") != ["module"]:
+def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:
+    """The ranks of a run of so many processes that were to be dumped; none where a device was asked for."""
+    if type(world) is not int or not 1 < world <= _MOST_RANKS or config.get("device_id") is not None:
+        return ()
+    asked = _numbers(config.get("ranks"))
+    return [rank for rank in range(world) if not asked or rank in asked]
+
+
+def _numbers(listed: object) -> Collection[int]:
+    """A list of whole numbers, or `{"range": [start, stop, step]}`; empty for anything else."""
+    numbers = listed.get("range") if isinstance(listed, dict) else listed
+    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+        return ()
+    if numbers is listed:
+        return frozenset(numbers)
+    return range(*numbers) if len(numbers) == 3 and numbers[2] else ()
+
+
+def _choices(kinds: Mapping[str, str], config: Mapping[str, Any]) -> frozenset[str]:
+    if config.get("mode") != ["module"]:
         return frozenset()
     return frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
 

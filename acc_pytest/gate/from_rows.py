@@ -230,7 +230,7 @@ def _unmapped(row: Row) -> Unmapped:
         node=side.node,
         name=side.name,
         op_type=side.op_type,
-        reason=row.sentence.removeprefix(f"{row.verdict} {which} node: "),
+        reason=row.sentence.partition(": ")[2],
         why=INCOMPLETE if row.verdict == INCOMPLETE else "alone",
         slot=side.slot,
         rank=_rank(row),

@@ -5,65 +5,109 @@ A dump says by `Dump.absent` and `Dump.asks_for` what it should hold. What nobod
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from ..dumps.base import Dump, Rank, Step, StepLabel
+from ..dumps.base import Dump, Rank, StepLabel
 from ..topology.tree import Node
 from ..vocabulary import INCOMPLETE
+from .dump_step import DumpStep
 from .pair import Plan, Unmapped
+from .steps import token_steps
 
 _NAMED = 4
 """Files that a reason names."""
 
 
 def with_absences(plan: Plan, golden: Dump, mine: Dump) -> Plan:
-    """The plan with an entry for each node at a step and rank that lacks files, for each step that a rank
+    """The plan with an entry for each node at a step and rank that lacks files, and for each step that a rank
     lacks, and with these nodes in its totals."""
-    found = [_Absences("golden", golden), _Absences("mine", mine)]
-    for side, other in (found, found[::-1]):
-        side.look(other)
-    absent = [entry for side in found for entry in side.entries]
+    sides = _Absences("golden", golden), _Absences("mine", mine)
+    for side in sides:
+        side.look()
+    if token_steps(golden, mine) is None:
+        for side, beside in (sides, sides[::-1]):
+            side.look_beside(beside.dump)
+    absent = [entry for side in sides for entry in side.entries]
     if not absent:
         return plan
+    totals = [
+        side.counted(total, mapped)
+        for side, total, mapped in zip(
+            sides, (plan.golden_total, plan.mine_total), (plan.golden_mapped, plan.mine_mapped)
+        )
+    ]
     return replace(
         plan,
         unmapped=(*plan.unmapped, *absent),
-        golden_total=plan.golden_total + found[0].lacking,
-        mine_total=plan.mine_total + found[1].lacking,
+        golden_total=totals[0][0],
+        golden_mapped=totals[0][1],
+        mine_total=totals[1][0],
+        mine_mapped=totals[1][1],
     )
 
 
 @dataclass(eq=False, slots=True)
 class _Absences:
-    """The entries of one side, and how many nodes its total lacks because of them."""
+    """The entries of one side, and how many nodes each rank lacks."""
 
     side: str
     dump: Dump
     entries: list[Unmapped] = field(default_factory=list)
-    lacking: int = 0
+    lacking: Counter[int] = field(default_factory=Counter)
 
-    def look(self, other: _Absences) -> None:
-        """Find what is absent. A step that only the `other` side has is, where this one asks for it."""
+    def look(self) -> None:
+        """Find the files and the ranks that are absent in steps that are there."""
         for step in self.dump.steps:
-            for rank in self.dump.ranks:
-                self._of_rank(step, rank)
+            at = DumpStep(self.dump, step)
+            several = len(self.dump.ranks) > 1 and self.dump.asks_for(step.label)
+            empty = [rank for rank in self.dump.ranks if several and not at.holds(rank)]
+            there = [rank for rank in self.dump.ranks if rank not in empty]
+            for rank in there:
+                self._look_at(at, rank)
+            for rank in empty if there else ():
+                self.lacking[rank.index] += _dumped(at, there[0])
+                reason = f"rank {rank.index} of {len(self.dump.ranks)} has no tensors at step {step.label}"
+                self._add(step.label, rank, Node(f"rank{rank.index}", "", ""), reason)
 
-    def _of_rank(self, step: Step, rank: Rank) -> None:
+    def look_beside(self, beside: Dump) -> None:
+        """Find the steps that only the dump `beside` has, though this one asks for them."""
+        first = DumpStep(self.dump, self.dump.steps[0])
+        labels = {step.label for step in self.dump.steps}
+        for step in beside.steps:
+            if step.label not in labels and self.dump.asks_for(step.label):
+                self.lacking[0] += _dumped(first, self.dump.ranks[0])
+                reason = f"step {step.label} was to be dumped and is not there: was the capture interrupted?"
+                self._add(step.label, self.dump.ranks[0], Node(f"step{step.label}", "", ""), reason)
+
+    def counted(self, total: int, mapped: int) -> tuple[int, int]:
+        """Total and mapped nodes with what is absent: of the first rank, or of all where others lack some."""
+        total += self.lacking.pop(0, 0)
+        ranks = len(self.dump.ranks) if self.lacking else 1
+        return total * ranks, max(0, mapped * ranks - self.lacking.total())
+
+    def _look_at(self, at: DumpStep, rank: Rank) -> None:
         where = f" of rank {rank.name}" if len(self.dump.ranks) > 1 else ""
-        for path, files in self.dump.absent(step, rank).items():
-            node = step.tree.by_path.get(path) or Node(path, "", path)
+        for path, files in self.dump.absent(at.step, rank).items():
+            node = at.tree.by_path.get(path) or Node(path, "", path)
             named = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if files[_NAMED:] else "")
             verb = "is" if len(files) == 1 else "are"
-            reason = f"the dump names {named}{where}, which {verb} not there"
-            self.entries.append(self._entry(step.label, rank, node, reason))
-            if rank is self.dump.ranks[0] and not self._has_output(step, rank, node):
-                self.lacking += 1
+            self._add(at.step.label, rank, node, f"the dump names {named}{where}, which {verb} not there")
+            self.lacking[rank.index] += not _has_output(at, rank, node)
 
-    def _has_output(self, step: Step, rank: Rank, node: Node) -> bool:
-        return any(slot.kind == "output" for slot in self.dump.tensors(step, rank, node))
-
-    def _entry(self, label: StepLabel, rank: Rank, node: Node, reason: str) -> Unmapped:
+    def _add(self, label: StepLabel, rank: Rank, node: Node, reason: str) -> None:
         number = rank.index if len(self.dump.ranks) > 1 else None
-        return Unmapped(
-            self.side, label, node.path, node.name, node.op_type, reason, rank=number, why=INCOMPLETE
+        self.entries.append(
+            Unmapped(
+                self.side, label, node.path, node.name, node.op_type, reason, rank=number, why=INCOMPLETE
+            )
         )
+
+
+def _has_output(at: DumpStep, rank: Rank, node: Node) -> bool:
+    return any(slot.kind == "output" for slot in at.slots(node, rank))
+
+
+def _dumped(at: DumpStep, rank: Rank) -> int:
+    """How many nodes have an output."""
+    return sum(_has_output(at, rank, node) for node in at.tree.walk())

@@ -38,6 +38,10 @@ class DumpStep:
         """What was dumped on the first rank, node by node: steps with equal ones are matched alike."""
         return tuple(tuple(self.slots(node)) for node in self.tree.walk())
 
+    def holds(self, rank: Rank) -> bool:
+        """Whether anything at all was dumped on a rank."""
+        return any(self.slots(node, rank) for node in self.tree.walk())
+
     def missing(self, export: Export, ranks: Sequence[Rank]) -> list[str]:
         """The names of the ranks among `ranks` that did not dump an export."""
         return [rank.name for rank in ranks if export.slot not in self.slots(export.node, rank)]

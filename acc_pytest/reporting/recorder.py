@@ -110,12 +110,8 @@ class Recorder:
 def unmapped_reason(node: Unmapped) -> str:
     """Why a node is compared with nothing, in a sentence."""
     nearest = f"; nearest: {node.nearest}" if node.nearest else ""
-    return f"{verdict_of(node)} {node.side} node: {node.reason}{nearest}"
-
-
-def verdict_of(node: Unmapped) -> str:
-    """`incomplete` of what a dump states and does not hold, else `unmapped`."""
-    return node.why if node.why == INCOMPLETE else "unmapped"
+    what = f"{INCOMPLETE} {node.side}" if node.why == INCOMPLETE else f"unmapped {node.side} node"
+    return f"{what}: {node.reason}{nearest}"
 
 
 def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:
@@ -128,7 +124,7 @@ def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool
     side = RowSide(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
     return Row(
         test_id=test_id,
-        verdict=verdict_of(node),
+        verdict=INCOMPLETE if node.why == INCOMPLETE else "unmapped",
         strict=strict,
         sentence=reason,
         number=number,

@@ -47,8 +47,8 @@ def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: i
         if not complete:
             return RunVerdict("bad", f"Incomplete, and already broken: {said[0].lower()}{said[1:]}", lead)
         return RunVerdict("bad", said, lead)
-    if tally.worst:
-        return _worst(run, result, own_failures)
+    if tally.first is not None:
+        return _worst(run, result, tally.first, own_failures)
     if not tally.tried and result.exit_status in (0, 1, 5):
         return RunVerdict("open" if result.exit_status == 0 else "bad", "Nothing was compared")
     if not tally.compared and complete:
@@ -95,10 +95,10 @@ def _broken(roots: list[Root]) -> str:
     return f"Breaks at {_where(name, row)}: {_how(row)}{more}"
 
 
-def _worst(run: Run, result: Result, own_failures: int) -> RunVerdict:
+def _worst(run: Run, result: Result, first: Row, own_failures: int) -> RunVerdict:
     """Without roots: how many tests fail, and which comparison is farthest beyond its bound."""
     tally = result.tally
-    row = tally.worst[0]
+    row = tally.worst[0] if tally.worst else first
     if not own_failures:
         return RunVerdict("bad", f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}")
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)

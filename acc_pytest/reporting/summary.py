@@ -54,12 +54,14 @@ class Tally:
         self.red_tests.add(row.test_id)
         if self.first is None or _place(row) < _place(self.first):
             self.first = row
+        if row.alone:
+            return
         bisect.insort(self._worst, (-row.excess, _place(row), row), key=lambda entry: entry[:2])
         del self._worst[WORST:]
 
     @property
     def worst(self) -> tuple[Row, ...]:
-        """Failing rows by how far they are beyond their bound, at most five."""
+        """Failing comparisons by how far they are beyond their bound, at most five."""
         return tuple(row for _, _, row in self._worst)
 
     @property
