@@ -86,8 +86,8 @@ class TorchDump(ModuleDump):
         name = max(ran, key=lambda name: bool(ran[name]))
         if not ran[name]:
             raise DumpError(
-                f"{self._home / name}: is a torch dump without token directories; the model did not run while "
-                "it was hooked, or the capture was interrupted in its first step (the process was killed)"
+                f"{self._home / name}: is a torch dump without token directories; the model did not run "
+                "while it was hooked, or the capture was interrupted in its first step (its process killed)"
             )
         if other := [one for one in within[name] if not one.isdecimal() and one != WEIGHTS]:
             notes.append(f"directories that are not steps were left out: {', '.join(other)}")
