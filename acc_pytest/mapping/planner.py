@@ -63,8 +63,7 @@ def plan(
 
 
 def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: Tables) -> Plan:
-    mapped = with_absences(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
-    made = with_choices(mapped, golden, mine)
+    made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
     lineage = trace(golden, mine, made.pairs, loaded)
     traced = replace(
         made,
@@ -98,7 +97,7 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     made = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
     made = replace(made, notes=(*made.notes, note)) if note else made
-    return kept_for(made, mine) if mine.only else made
+    return kept_for(made, mine) if mine.only else with_absences(made, golden, mine)
 
 
 @dataclass(slots=True, eq=False)
