@@ -58,7 +58,9 @@ class MsprobeDump(RecordedDump):
         """As the records of its calls name files."""
         found = self._recorded.get((step.directory, rank.name))
         lost: dict[str, list[str]] = {}
-        for path, name in found.calls.names.items() if found is not None else ():
+        if found is None:
+            return lost
+        for path, name in found.calls.names.items():
             named = [entry.tensor.file for entry in found.records.calls.get(name, ()) if entry.tensor.file]
             if lacking := [file for file in named if file not in found.files]:
                 lost[path] = lacking

@@ -69,7 +69,7 @@ class TorchDump(ModuleDump):
         names = [worker.name for worker in self._workers(layout, notes)]
         self._manifests = {name: process_manifest(layout.home / name) for name in names}
         self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(names, layout)))
-        first, tokens = self._ran(notes)
+        first, tokens = self._tokens(notes)
         if layout.token:
             tokens = [layout.token]
         tree = self._tree(first, tokens, notes)
@@ -79,7 +79,7 @@ class TorchDump(ModuleDump):
                 notes.append(f"{name}: {count} tensors were not saved: {reason}")
         self.notes = tuple(notes)
 
-    def _ran(self, notes: list[str]) -> tuple[Path, list[str]]:
+    def _tokens(self, notes: list[str]) -> tuple[Path, list[str]]:
         """The folder of the first process that has steps, and the steps of all. Raises `DumpError`."""
         within = {rank.name: self._listing.directories(self._home / rank.name) for rank in self.ranks}
         ran = {name: [token for token in inside if token.isdecimal()] for name, inside in within.items()}

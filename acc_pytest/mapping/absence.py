@@ -6,13 +6,15 @@ A dump says by `Dump.absent` and `Dump.asks_for` what it should hold. What nobod
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..dumps.base import Dump, Rank, StepLabel
+from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..topology.tree import Node
 from ..vocabulary import INCOMPLETE
 from .dump_step import DumpStep
-from .pair import Plan, Unmapped
+from .layered_tree import LayeredTree
+from .pair import Pair, Plan, Unmapped
 from .steps import token_steps
 
 _NAMED = 4
@@ -23,10 +25,11 @@ def with_absences(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     """The plan with an entry for each node at a step and rank that lacks files, and for each step that a rank
     lacks, and with these nodes in its totals."""
     sides = _Absences("golden", golden), _Absences("mine", mine)
-    for side in sides:
-        side.look()
-    if token_steps(golden, mine) is None:
-        for side, beside in (sides, sides[::-1]):
+    by_label = token_steps(golden, mine) is None
+    for side, beside in (sides, sides[::-1]):
+        labels = {step.label for step in (beside if by_label else side).dump.steps}
+        side.look([step for step in side.dump.steps if step.label in labels])
+        if by_label:
             side.look_beside(beside.dump)
     absent = [entry for side in sides for entry in side.entries]
     if not absent:
@@ -47,6 +50,30 @@ def with_absences(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     )
 
 
+def ends_of(golden: LayeredTree) -> list[Node]:
+    """The nodes that give the last output of golden's model: the logits, else the model and what ended last
+    in it; empty where golden holds none."""
+    logits = [export.node for export in golden.model_exports() if export.role == "lm_head"]
+    ends: list[Node] = []
+    inside = [golden.side.tree.root]
+    while inside and not logits:
+        ends += inside[-1:]
+        inside = [node for node in inside[-1].children if _outputs(golden.side.slots(node))]
+    return logits or [node for node in ends if _outputs(golden.side.slots(node))]
+
+
+def ends_alone(ends: Mapping[StepLabel, Sequence[Node]], pairs: Iterable[Pair]) -> Iterator[Unmapped]:
+    """An entry for each step of whose `ends` none is compared."""
+    compared = {(pair.step, pair.golden.node) for pair in pairs}
+    for label, nodes in ends.items():
+        if nodes and not any((label, node.path) in compared for node in nodes):
+            last = nodes[0]
+            reason = (
+                "the last output of golden's model was not compared: mine has nothing that is its partner"
+            )
+            yield Unmapped("golden", label, last.path, last.name, last.op_type, reason, why=INCOMPLETE)
+
+
 @dataclass(eq=False, slots=True)
 class _Absences:
     """The entries of one side, and how many nodes each rank lacks."""
@@ -56,9 +83,9 @@ class _Absences:
     entries: list[Unmapped] = field(default_factory=list)
     lacking: Counter[int] = field(default_factory=Counter)
 
-    def look(self) -> None:
-        """Find the files and the ranks that are absent in steps that are there."""
-        for step in self.dump.steps:
+    def look(self, steps: Iterable[Step]) -> None:
+        """Find the files and the ranks that are absent in steps that are compared."""
+        for step in steps:
             at = DumpStep(self.dump, step)
             several = len(self.dump.ranks) > 1 and self.dump.asks_for(step.label)
             empty = [rank for rank in self.dump.ranks if several and not at.holds(rank)]
@@ -93,7 +120,7 @@ class _Absences:
             named = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if files[_NAMED:] else "")
             verb = "is" if len(files) == 1 else "are"
             self._add(at.step.label, rank, node, f"the dump names {named}{where}, which {verb} not there")
-            self.lacking[rank.index] += not _has_output(at, rank, node)
+            self.lacking[rank.index] += not _outputs(at.slots(node, rank))
 
     def _add(self, label: StepLabel, rank: Rank, node: Node, reason: str) -> None:
         number = rank.index if len(self.dump.ranks) > 1 else None
@@ -104,10 +131,10 @@ class _Absences:
         )
 
 
-def _has_output(at: DumpStep, rank: Rank, node: Node) -> bool:
-    return any(slot.kind == "output" for slot in at.slots(node, rank))
+def _outputs(slots: Iterable[Slot]) -> bool:
+    return any(slot.kind == "output" for slot in slots)
 
 
 def _dumped(at: DumpStep, rank: Rank) -> int:
     """How many nodes have an output."""
-    return sum(_has_output(at, rank, node) for node in at.tree.walk())
+    return sum(_outputs(at.slots(node, rank)) for node in at.tree.walk())
