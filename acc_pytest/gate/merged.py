@@ -11,7 +11,7 @@ from ..mapping.pair import Plan
 from ..reporting.row import Row
 from ..reporting.rows_file import PLAN_COUNTS
 from ..reporting.rows_reading import StoredRows
-from ..reporting.summary import Tally, coverage
+from ..reporting.summary import Tally, shortfalls
 from .from_rows import StoredRun, stored_run, unfinished
 
 OK, FAILED, NOTHING = 0, 1, 5
@@ -41,7 +41,7 @@ class Merged:
         stopped = [status for status in self.statuses if status not in (OK, FAILED, NOTHING)]
         if stopped:
             return max(stopped)
-        below = self.plan is not None and bool(self.plan.pairs) and coverage(self.plan) < self.floor
+        below = bool(shortfalls(tally, self.plan, self.floor))
         red = any(row.red for row in self.rows)
         if self.incomplete or below or red or FAILED in self.statuses:
             return FAILED

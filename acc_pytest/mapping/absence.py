@@ -14,7 +14,7 @@ from ..topology.tree import Node
 from ..vocabulary import INCOMPLETE
 from .dump_step import DumpStep
 from .layered_tree import LayeredTree
-from .pair import Pair, Plan, Unmapped
+from .pair import LAST_OUTPUT, Pair, Plan, Unmapped
 from .steps import token_steps
 
 _NAMED = 4
@@ -68,9 +68,7 @@ def ends_alone(ends: Mapping[StepLabel, Sequence[Node]], pairs: Iterable[Pair]) 
     for label, nodes in ends.items():
         if nodes and not any((label, node.path) in compared for node in nodes):
             last = nodes[0]
-            reason = (
-                "the last output of golden's model was not compared: mine has nothing that is its partner"
-            )
+            reason = f"{LAST_OUTPUT}: mine has no partner for it"
             yield Unmapped("golden", label, last.path, last.name, last.op_type, reason, why=INCOMPLETE)
 
 

@@ -11,6 +11,9 @@ from ..tensors.ref import TensorRef
 from .engine_views import ExpertPick, TokenPick, TokenSplit
 from .views import WHOLE, View
 
+LAST_OUTPUT = "the last output of golden's model was not compared"
+"""How the reason begins of the last output in a plan that has no partner."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:

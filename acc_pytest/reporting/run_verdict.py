@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .printable import printable
-from .summary import tests_that_fail
+from .summary import shortfalls, tests_that_fail
 
 if TYPE_CHECKING:
     from .diagnosis import Root
@@ -71,14 +71,9 @@ def _green(run: Run, result: Result) -> RunVerdict:
         return RunVerdict(
             "good", said, f"{known} of them differ in a way that is known and accepted." if known else ""
         )
-    why = printable(result.problems[0], SENTENCE) if result.problems else ""
-    if not why and result.coverage is not None and result.coverage < run.floor:
-        why = f"only {result.coverage:.1%} of the nodes could be mapped, the floor is {run.floor:.1%}"
-    if not why and tally.nothing_replayed:
-        why = "no operator could be computed again (--acc-replay)"
-    return RunVerdict(
-        "bad", f"{said}, but the run fails", why or f"pytest ended with exit status {result.exit_status}."
-    )
+    why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
+    why += (f"pytest ended with exit status {result.exit_status}.",)
+    return RunVerdict("bad", f"{said}, but the run fails", printable(why[0], SENTENCE))
 
 
 def _broken(roots: list[Root]) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .caveats import Caveats
 from .numbers import in_numbers
 from .printable import printable
 from .row import REPLAY, VERDICTS, Row
@@ -37,6 +38,7 @@ class Tally:
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
         self.lacking = ""
+        self.caveats = Caveats()
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -44,6 +46,7 @@ class Tally:
         """Take one row into account; order of arrival does not matter."""
         self.counts[row.verdict] += 1
         self.tests.add(row.test_id)
+        self.caveats.add(row)
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if row.replayed is not None:
             self.replayed[row.replayed] += 1
@@ -95,6 +98,17 @@ def coverage(plan: Plan) -> float:
     return max(_share(plan.golden_mapped, plan.golden_total), _share(plan.mine_mapped, plan.mine_total))
 
 
+def shortfalls(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
+    """Why a run is not green whose tests pass, a sentence each: golden is not finite, the mapping is below
+    its floor, replay computed nothing."""
+    said = [tally.caveats.not_finite] if tally.caveats.not_finite else []
+    if plan is not None and plan.pairs and coverage(plan) < floor:
+        said.append(f"only {coverage(plan):.1%} of the nodes could be mapped, the floor is {floor:.1%}")
+    if tally.compared and tally.nothing_replayed:
+        said.append("no operator could be computed again (--acc-replay)")
+    return said
+
+
 def coverage_line(plan: Plan, floor: float) -> str:
     """Coverage of both sides in words, and whether the better one reaches the floor."""
     best = coverage(plan)
@@ -118,10 +132,11 @@ def summary_lines(
 ) -> list[str]:
     """The summary, at most 20 lines of at most `WIDTH` characters; `roots` are the lines of root causes.
 
-    The first `fed` of these are of what the run was fed and stand before everything else.
+    The first `fed` of these are of what the run was fed and stand before everything else but caveats.
     What fails without one (it could not be compared, it is people's own) is named as the first failing.
     """
-    lines = [_cut(line, ROOT_WIDTH) for line in roots[:fed]]
+    caveats = "; ".join(tally.caveats.first(plan))
+    lines = [_cut(line, ROOT_WIDTH) for line in (*filter(None, [caveats]), *roots[:fed])]
     lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
@@ -131,6 +146,7 @@ def summary_lines(
         lines.append(replayed_line(tally))
     if tally.tried and not tally.compared:
         lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
+    lines += tally.caveats.at_cap
     lines += [_cut(line, ROOT_WIDTH) for line in roots[fed:]]
     if tally.first is not None and (not roots or tally.first.cause is None):
         lines.append(_cut(f"first failing: {describe(tally.first)}"))
