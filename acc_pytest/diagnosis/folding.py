@@ -16,7 +16,6 @@ from ..reporting.row import Cause, Row
 from .names import shown
 
 if TYPE_CHECKING:
-    from ..dumps.base import StepLabel
     from ..mapping.pair import Pair
 
 TOP = "root"
@@ -36,8 +35,7 @@ _OF_MODULES = frozenset(("weight", "buffer"))
 class RootAtStep:
     """A root at one step and rank: the row of its first tensor, and what follows from it.
 
-    `share` is the part of the error of the step's final output `final` that it explains; `failing` are
-    other steps whose final output fails.
+    `share` is the part of the error of the step's final output `final` that it explains.
     """
 
     row: Row
@@ -49,7 +47,6 @@ class RootAtStep:
     inherited: int
     share: float | None
     final: str
-    failing: Sequence[StepLabel] = ()
 
     @property
     def name(self) -> str:
@@ -138,10 +135,7 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         effects.append(f"at most {amplification:.2g} times its error there")
     if first.share is None and first.final:
         of = "of " if first.final == TOP else ""
-        passes = f"the final output {of}{_final(first.final)} is within its bounds"
-        if first.failing:
-            passes += f" at step {first.row.step}, but not at {_listed('step', first.failing)}"
-        effects.append(passes)
+        effects.append(f"the final output {of}{_final(first.final)} is within its bounds")
     elif first.share is not None and first.final != first.row.name:
         effects.append(f"explains {first.share:.0%} of the error of {_final(first.final)}")
     more = again(group)
@@ -197,13 +191,8 @@ def again(group: Sequence[RootAtStep]) -> str:
     said = []
     for what, names in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
         if names:
-            said.append(_listed(what, names))
+            more = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
+            said.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{more}")
     graphs = [root.pair.graph for root in group if root.pair.graph != group[0].pair.graph]
     said += dict.fromkeys(map(shown, graphs))
     return f"again at {' and '.join(said)}" if said else ""
-
-
-def _listed(what: str, names: Sequence[object]) -> str:
-    """`steps 1, 2`, of many the first few and how many more."""
-    more = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
-    return f"{what}{'s' if len(names) > 1 else ''} {', '.join(map(str, names[:STEPS_NAMED]))}{more}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..reporting.diagnosis import Diagnosis, Root
@@ -16,7 +15,6 @@ from .peers import Peers
 from .shares import shares
 
 if TYPE_CHECKING:
-    from ..dumps.base import StepLabel
     from ..mapping.pair import Plan
 
 MOST_LINES = 8
@@ -71,7 +69,7 @@ class Ledger(View):
                     max((below[member] for member in numbers if member in below), default=0.0),
                     sum(inherited[member] for member in numbers),
                     sum(shared) if shared else None,
-                    *finals.get(first, ("", ())),
+                    finals.get(first, ""),
                 )
             )
         roots = folded(roots_at_steps)
@@ -88,35 +86,30 @@ class Ledger(View):
             operators.setdefault(key, []).append(number)
         return list(operators.values())
 
-    def _by_step(self, plan: Plan) -> list[tuple[list[int], dict[int | None, int]]]:
-        """The pairs of each step that were compared, and the last of each rank: its final output."""
+    def _steps(self, plan: Plan) -> Iterator[tuple[list[int], dict[int | None, int]]]:
+        """The compared pairs of each step, and the last one of each rank: its final output."""
         steps: dict[object, list[int]] = defaultdict(list)
         for number in sorted(self._states):
             if number < len(plan.pairs) and self._states[number].compared:
                 pair = plan.pairs[number]
                 steps[pair.graph, pair.step].append(number)
-        return [
-            (numbers, {plan.pairs[number].rank: number for number in numbers}) for numbers in steps.values()
-        ]
+        for numbers in steps.values():
+            yield numbers, {plan.pairs[number].rank: number for number in numbers}
 
-    def _failing(self, plan: Plan, finals: Iterable[int]) -> Sequence[StepLabel]:
-        """The steps of the final outputs that fail."""
-        return list(dict.fromkeys(plan.pairs[final].step for final in finals if final in self._causes))
-
-    def _shares(self, plan: Plan) -> tuple[dict[int, float], dict[int, tuple[str, Sequence[StepLabel]]]]:
-        """The shares of roots in the error of their step's final output; the name of that output, and other
-        steps whose final output fails."""
+    def _shares(self, plan: Plan) -> tuple[dict[int, float], dict[int, str]]:
+        """The shares of roots in the error of their step's final output, and the name of that output; where
+        the output of any step fails, not of one that passes."""
         explained: dict[int, float] = {}
-        finals: dict[int, tuple[str, Sequence[StepLabel]]] = {}
-        steps = self._by_step(plan)
-        failing = self._failing(plan, chain(*(last.values() for _, last in steps)))
+        finals: dict[int, str] = {}
+        steps = list(self._steps(plan))
+        one_fails = any(not self._causes.keys().isdisjoint(last.values()) for _, last in steps)
         for numbers, last in steps:
             roots = [number for number in numbers if number in self._roots]
             for rank, final in last.items() if roots else ():
                 mine = [root for root in roots if rank is None or plan.pairs[root].rank in (rank, None)]
                 part = shares(final, numbers[0], plan.parents, self._states, self._causes)
-                others = [step for step in failing if step != plan.pairs[final].step]
-                finals |= dict.fromkeys(mine, (self._states[final].name, others))
+                if final in self._causes or not one_fails:
+                    finals |= dict.fromkeys(mine, self._states[final].name)
                 for number in mine if final in self._causes else ():
                     explained[number] = max(explained.get(number, 0.0), part.get(number, 0.0))
         return explained, finals

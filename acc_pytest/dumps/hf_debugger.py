@@ -10,7 +10,7 @@ call of the model replaces the first.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from ..tensors.file_bytes import opened
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Rank, Step
+from .base import Step
 from .hf_modules import DebugModule, DebugTensor, last_calls, modules_of, outputs_of_model, with_pruned
 from .listing import Listing
-from .recorded import ROOT, Record, RecordedDump
+from .recorded import Record, RecordedDump
 from .torch_manifest import SavedTensor
 
 _KEY = "data"
@@ -46,20 +46,11 @@ class HfDebuggerDump(RecordedDump):
         modules, pruned = with_pruned(list(modules_of(self._tree, content, there)), model, there)
         modules, replaced = last_calls(modules)
         whole = replace(modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, there)])
-        self._lost = {
-            f"{ROOT}.{module.path}".rstrip("."): files
-            for module in modules
-            if (files := [tensor.lost for tensor in module.tensors if tensor.lost])
-        }
         records = list(self._records([whole, *modules[1:]], model))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
         notes = list(_said(pruned, replaced, records, self._tree))
         super().__init__(root, {0: {"rank0": records}}, model=model, notes=notes)
-
-    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the tree names files."""
-        return self._lost
 
     def _records(self, modules: Sequence[DebugModule], model: str) -> Iterator[Record]:
         """A record for each call; it ends before what begins outside of it."""
@@ -73,7 +64,8 @@ class HfDebuggerDump(RecordedDump):
             ended[place] = len(ended)
         for place, module in enumerate(modules):
             slots = {tensor.slot: self._ref(tensor) for tensor in module.tensors}
-            yield Record(module.path, UNKNOWN_TYPE if module.path else model, slots, place, ended[place])
+            kind, lost = UNKNOWN_TYPE if module.path else model, [t.lost for t in module.tensors if t.lost]
+            yield Record(module.path, kind, slots, place, ended[place], lost=lost)
 
     def _ref(self, tensor: DebugTensor) -> TensorRef:
         if not tensor.file:

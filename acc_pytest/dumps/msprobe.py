@@ -8,7 +8,7 @@ Paths of the machine that wrote the dump are never opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -53,18 +53,6 @@ class MsprobeDump(RecordedDump):
             notes=notes,
         )
         self.forced = layout.named
-
-    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the records of its calls name files."""
-        found = self._recorded.get((step.directory, rank.name))
-        lost: dict[str, list[str]] = {}
-        if found is None:
-            return lost
-        for path, name in found.calls.names.items():
-            named = [entry.tensor.file for entry in found.records.calls.get(name, ()) if entry.tensor.file]
-            if lacking := [file for file in named if file not in found.files]:
-                lost[path] = lacking
-        return lost
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters that the records of the first step of a rank hold, by full name."""

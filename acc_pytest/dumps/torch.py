@@ -161,10 +161,13 @@ class TorchDump(ModuleDump):
         return super().asks_for(label) or any(label in steps for steps in named)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the manifest of the step names files."""
+        """As the manifest of the step names files. A note says where the step itself ended early."""
         place = f"{self._home}/{rank.name}/{step.directory}"
+        manifest = step_manifest(place)
+        if not manifest.complete and self._manifests[rank.name].steps:
+            self.notes += (f"{rank.name}: step {step.label} ended early, its capture was interrupted",)
         absent: dict[str, list[str]] = {}
-        for folder, names in step_manifest(place).files.items():
+        for folder, names in manifest.files.items():
             if lacking := names.difference(self._listing.files(f"{place}/{folder}")):
                 absent[folder] = sorted(lacking)
         return absent

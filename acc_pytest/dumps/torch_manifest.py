@@ -140,7 +140,8 @@ class StepManifest:
     `keys` says which argument or field each file holds (`root.mlp/input_x.pth`), `entries` what is known of
     each file with a tensor. `started` are the nodes (folders, also of modules that the filters left out) in
     the order in which they began, `ended` in that in which they ended. `ProcessManifest.order` is the latter
-    of all steps together. `files` are the names of the files of each node, statistics too.
+    of all steps together. `files` are the names of the files of each node, statistics too; `complete` says
+    that the step ran to its end.
     """
 
     keys: Mapping[str, Key]
@@ -148,6 +149,7 @@ class StepManifest:
     started: tuple[str, ...]
     ended: tuple[str, ...]
     files: Mapping[str, frozenset[str]]
+    complete: bool
 
 
 def step_manifest(folder: str) -> StepManifest:
@@ -174,6 +176,7 @@ def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
         _names(content.get("started")),
         _names(content.get("order")),
         {folder: frozenset(names) for folder, names in files.items()},
+        bool(content) and content.get("complete") is not False,
     )
 
 

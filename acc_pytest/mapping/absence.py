@@ -7,47 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..topology.tree import Node
 from ..vocabulary import INCOMPLETE
 from .dump_step import DumpStep
 from .layered_tree import LayeredTree
-from .pair import LAST_OUTPUT, Pair, Plan, Unmapped
+from .pair import LAST_OUTPUT, Pair, Unmapped
 from .steps import token_steps
 
 _NAMED = 4
 """Files that a reason names."""
 
 
-def with_absences(plan: Plan, golden: Dump, mine: Dump) -> Plan:
-    """The plan with an entry for each node at a step and rank that lacks files, and for each step that a rank
-    lacks, and with these nodes in its totals."""
-    sides = _Absences("golden", golden), _Absences("mine", mine)
+def absences(golden: Dump, mine: Dump) -> tuple[Absences, Absences]:
+    """What golden lacks and what mine lacks, in the steps that are compared or that the other side has."""
+    sides = Absences("golden", golden), Absences("mine", mine)
     by_label = token_steps(golden, mine) is None
     for side, beside in (sides, sides[::-1]):
         labels = {step.label for step in (beside if by_label else side).dump.steps}
         side.look([step for step in side.dump.steps if step.label in labels])
         if by_label:
             side.look_beside(beside.dump)
-    absent = [entry for side in sides for entry in side.entries]
-    if not absent:
-        return plan
-    totals = [
-        side.counted(total, mapped)
-        for side, total, mapped in zip(
-            sides, (plan.golden_total, plan.mine_total), (plan.golden_mapped, plan.mine_mapped)
-        )
-    ]
-    return replace(
-        plan,
-        unmapped=(*plan.unmapped, *absent),
-        golden_total=totals[0][0],
-        golden_mapped=totals[0][1],
-        mine_total=totals[1][0],
-        mine_mapped=totals[1][1],
-    )
+    return sides
 
 
 def ends_of(golden: LayeredTree) -> list[Node]:
@@ -73,7 +56,7 @@ def ends_alone(ends: Mapping[StepLabel, Sequence[Node]], pairs: Iterable[Pair]) 
 
 
 @dataclass(eq=False, slots=True)
-class _Absences:
+class Absences:
     """The entries of one side, and how many nodes each rank lacks."""
 
     side: str
@@ -97,19 +80,22 @@ class _Absences:
 
     def look_beside(self, beside: Dump) -> None:
         """Find the steps that only the dump `beside` has, though this one asks for them."""
-        first = DumpStep(self.dump, self.dump.steps[0])
         labels = {step.label for step in self.dump.steps}
         for step in beside.steps:
             if step.label not in labels and self.dump.asks_for(step.label):
-                self.lacking[0] += _dumped(first, self.dump.ranks[0])
+                rank = self.dump.ranks[0]
+                self.lacking[rank.index] += _dumped(DumpStep(self.dump, self.dump.steps[0]), rank)
                 reason = f"step {step.label} was to be dumped and is not there: was the capture interrupted?"
-                self._add(step.label, self.dump.ranks[0], Node(f"step{step.label}", "", ""), reason)
+                self._add(step.label, rank, Node(f"step{step.label}", "", ""), reason)
 
-    def counted(self, total: int, mapped: int) -> tuple[int, int]:
-        """Total and mapped nodes with what is absent: of the first rank, or of all where others lack some."""
-        total += self.lacking.pop(0, 0)
-        ranks = len(self.dump.ranks) if self.lacking else 1
-        return total * ranks, max(0, mapped * ranks - self.lacking.total())
+    def count(self, totals: Counter[str]) -> None:
+        """Add to the totals of a plan the nodes that the first rank lacks; where other ranks lack some, those
+        of all ranks are counted."""
+        total, mapped = f"{self.side}_total", f"{self.side}_mapped"
+        totals[total] += self.lacking.pop(self.dump.ranks[0].index, 0) if self.lacking else 0
+        if self.lacking.total():
+            totals[total] *= len(self.dump.ranks)
+            totals[mapped] = max(0, totals[mapped] * len(self.dump.ranks) - self.lacking.total())
 
     def _look_at(self, at: DumpStep, rank: Rank) -> None:
         where = f" of rank {rank.name}" if len(self.dump.ranks) > 1 else ""
@@ -122,11 +108,8 @@ class _Absences:
 
     def _add(self, label: StepLabel, rank: Rank, node: Node, reason: str) -> None:
         number = rank.index if len(self.dump.ranks) > 1 else None
-        self.entries.append(
-            Unmapped(
-                self.side, label, node.path, node.name, node.op_type, reason, rank=number, why=INCOMPLETE
-            )
-        )
+        named = node.path, node.name, node.op_type
+        self.entries.append(Unmapped(self.side, label, *named, reason, rank=number, why=INCOMPLETE))
 
 
 def _outputs(slots: Iterable[Slot]) -> bool:

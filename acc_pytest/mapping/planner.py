@@ -11,7 +11,7 @@ from ..dumps.base import Dump, Rank, StepLabel
 from ..guard import guarded
 from ..tensors.header import looking_once
 from ..topology.tree import Node
-from .absence import ends_alone, ends_of, with_absences
+from .absence import absences, ends_alone, ends_of
 from .before_reduction import placed
 from .captured import captured_plan, is_captured
 from .carried import with_carried
@@ -97,7 +97,7 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     made = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
     made = replace(made, notes=(*made.notes, note)) if note else made
-    return kept_for(made, mine) if mine.only else with_absences(made, golden, mine)
+    return kept_for(made, mine) if mine.only else made
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +127,7 @@ class _Planner:
     def plan(self) -> Plan:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
+        absent = absences(self._golden, self._mine)
         by_tokens = token_steps(self._golden, self._mine)
         self._notes += by_tokens.notes if by_tokens is not None else ()
         weights: WeightPairs | None = None
@@ -152,6 +153,9 @@ class _Planner:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
         unmapped += ends_alone(ends, pairs) if self._level == "all" else ()
+        for side in absent:
+            unmapped += side.entries
+            side.count(self._totals)
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = (
             pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)

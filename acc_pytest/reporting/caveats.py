@@ -1,9 +1,8 @@
-"""What a run proves less by than it seems to: in the first line of its summary, and what makes it fail."""
+"""What a run does not prove: the first line of its summary, and a reason to fail."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..mapping.pair import LAST_OUTPUT
@@ -16,89 +15,72 @@ if TYPE_CHECKING:
 
 WHOLE = 0.9
 """The part of golden's nodes from which on a comparison is not called partial."""
-CAPPED = "capped at 0.25"
+_CAPPED = "capped at 0.25"
 """What the reason of a bound says where T is `judging.tolerance.CAP`."""
-_MAY_BE_INFINITE = ("mask", "cache", "buffer")
-"""What a run is fed that is no result: masks hold -inf, caches what the memory held."""
-_NAME = 120
+_ANYTHING = ("mask", "cache", "buffer")
+"""What a run is fed that may hold NaN and Inf: masks do, and caches what the memory held."""
 
 
 class Caveats:
-    """Counts rows whose comparison proves little as they arrive; keeps where golden is not finite first.
+    """Counts rows whose comparison proves little as they arrive, and keeps the first of a golden not finite.
 
-    NaN in golden is no value to compare with. Infinities are none where nothing else is there, and in results
-    of modules and layers: operators inside of attention mask with them.
+    NaN in golden is no value to compare with. Inf is none where nothing else is there, and in results of
+    modules and layers: operators inside of attention mask with it.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._not_finite: Row | None = None
+        self._first: tuple[int, Row] | None = None
 
     def add(self, row: Row) -> None:
         """Take a row into account, in any order."""
-        counts = row.counts
-        self._counts["lost"] += row.verdict == INCOMPLETE and row.strict
+        self._counts["absent"] += row.strict and row.verdict == INCOMPLETE and LAST_OUTPUT not in row.sentence
         self._counts["end"] += row.strict and LAST_OUTPUT in row.sentence
-        self._counts["capped"] += any(CAPPED in check.reason for check in row.checks)
-        if not counts or row.case:
+        self._counts["capped"] += any(_CAPPED in check.reason for check in row.checks)
+        if row.case or not row.counts:
             return
+        place = row.number if row.number is not None else 2**62
+        if _is_not_finite(row) and (self._first is None or place < self._first[0]):
+            self._first = place, row
         if not row.fed:
             self._counts["results"] += 1
-            self._counts["empty"] += counts.get("elements") == 0
-            self._counts["zero"] += _is_zero(row)
-        if _is_not_finite(row) and (self._not_finite is None or _place(row) < _place(self._not_finite)):
-            self._not_finite = row
+            ends = row.golden.min, row.golden.max, row.mine.min, row.mine.max
+            self._counts["empty"] += row.counts.get("elements") == 0
+            self._counts["nothing but zeros"] += all(end == 0 for end in ends)
 
     @property
-    def not_finite(self) -> str:
+    def not_finite(self) -> list[str]:
         """Where golden begins not to be finite, in a sentence; empty where it is."""
-        row = self._not_finite
-        if row is None:
-            return ""
-        name = printable(row.golden.name or row.name, _NAME)
-        where = "" if row.step == "" else f" (step {row.step})"
-        return f"golden is not finite from {name}{where} on, so the run fails; dump one without NaN and Inf"
+        if self._first is None:
+            return []
+        row = self._first[1]
+        name = printable(row.golden.name or row.name, 120) + ("" if row.step == "" else f" (step {row.step})")
+        return [f"golden is not finite from {name} on, so the run fails; dump one without NaN and Inf"]
 
     def first(self, plan: Plan | None) -> list[str]:
         """What the first line of a summary says."""
-        said = [self.not_finite] if self.not_finite else []
-        if plan is not None and plan.golden_kind:
-            if plan.golden_mapped < WHOLE * plan.golden_total:
-                share = plan.golden_mapped / plan.golden_total
-                said.append(f"partial: {share * 100:.0f} % of golden's tensors were compared")
-            if plan.golden_root == plan.mine_root and plan.golden_kind != "manual":
-                said.append("golden and mine are the same directory")
-        if self._counts["end"]:
-            said.append(LAST_OUTPUT)
-        if lost := self._counts["lost"] - self._counts["end"]:
-            said.append(f"incomplete: a dump lacks what it states ({lost} {'tests' if lost > 1 else 'test'})")
-        for name, what in (("empty", "empty"), ("zero", "nothing but zeros")):
-            if number := self._counts[name]:
-                said.append(f"{number} of {self._counts['results']} results are {what}")
+        said = self.not_finite
+        if plan is not None and plan.golden_mapped < WHOLE * plan.golden_total:
+            share = 100 * plan.golden_mapped / plan.golden_total
+            said.append(f"partial: {share:.0f} % of golden's tensors were compared")
+        if plan is not None and plan.golden_root == plan.mine_root and plan.golden_kind not in ("", "manual"):
+            said.append("golden and mine are the same directory")
+        said += [LAST_OUTPUT] if self._counts["end"] else []
+        if absent := self._counts["absent"]:
+            said.append(f"incomplete: a dump lacks what it states ({absent} tests)")
+        results = self._counts["results"]
+        for what in ("empty", "nothing but zeros"):
+            said += [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
         return said
 
     @property
     def at_cap(self) -> list[str]:
-        """How many pairs rounding says no more of, in a line."""
-        number = self._counts["capped"]
-        return (
-            [f"{number} {'pairs were' if number > 1 else 'pair was'} held against the cap of 0.25"]
-            if number
-            else []
-        )
-
-
-def _is_zero(row: Row) -> bool:
-    sides: Sequence[object] = [end for side in (row.golden, row.mine) for end in (side.min, side.max)]
-    return bool(row.counts.get("elements")) and all(end == 0 for end in sides)
+        """How many pairs were judged by the largest bound that there is."""
+        capped = self._counts["capped"]
+        return [f"{capped} pairs were held against the cap of 0.25"] if capped else []
 
 
 def _is_not_finite(row: Row) -> bool:
-    nan, inf = (row.counts.get(f"golden_{what}") or 0 for what in ("nan", "inf"))
-    if row.fed in _MAY_BE_INFINITE:
-        return False
-    return bool(nan) or bool(inf and (inf == row.counts.get("elements") or row.level not in ("op", "")))
-
-
-def _place(row: Row) -> int:
-    return row.number if row.number is not None else 2**62
+    nan, inf = (row.counts.get(f"golden_{what}") for what in ("nan", "inf"))
+    infinite = inf and (inf == row.counts.get("elements") or row.level not in ("op", ""))
+    return row.fed not in _ANYTHING and bool(nan or infinite)

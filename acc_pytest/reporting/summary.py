@@ -101,7 +101,7 @@ def coverage(plan: Plan) -> float:
 def shortfalls(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
     """Why a run is not green whose tests pass, a sentence each: golden is not finite, the mapping is below
     its floor, replay computed nothing."""
-    said = [tally.caveats.not_finite] if tally.caveats.not_finite else []
+    said = tally.caveats.not_finite
     if plan is not None and plan.pairs and coverage(plan) < floor:
         said.append(f"only {coverage(plan):.1%} of the nodes could be mapped, the floor is {floor:.1%}")
     if tally.compared and tally.nothing_replayed:
