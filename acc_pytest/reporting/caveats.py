@@ -66,8 +66,7 @@ class Caveats:
         if plan is not None and plan.golden_root == plan.mine_root and plan.golden_kind not in ("", "manual"):
             said.append("golden and mine are the same directory")
         said += [LAST_OUTPUT] if self._counts["end"] else []
-        if absent := self._counts["absent"]:
-            said.append(f"incomplete: a dump lacks what it states ({absent} tests)")
+        said += ["incomplete: a dump lacks what it states"] if self._counts["absent"] else []
         results = self._counts["results"]
         for what in ("empty", "nothing but zeros"):
             said += [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
@@ -77,7 +76,8 @@ class Caveats:
     def at_cap(self) -> list[str]:
         """How many pairs were judged by the largest bound that there is."""
         capped = self._counts["capped"]
-        return [f"{capped} pairs were held against the cap of 0.25"] if capped else []
+        pairs = "pair was" if capped == 1 else "pairs were"
+        return [f"{capped} {pairs} held against the cap of 0.25"] if capped else []
 
 
 def _is_not_finite(row: Row) -> bool:

@@ -23,7 +23,7 @@ const PHRASES = [
   ["partial: {0} % of golden's tensors were compared", "部分比较：仅比较了标杆张量的 {0} %"],
   ["golden and mine are the same directory", "标杆与待测是同一个目录"],
   ["the last output of golden's model was not compared", "未比较标杆模型的最后输出"],
-  ["incomplete: a dump lacks what it states ({0} tests)", "不完整：dump 缺少其记录的内容（{0} 个测试）"],
+  ["incomplete: a dump lacks what it states", "不完整：dump 缺少其记录的内容"],
   ["{0} of {1} results are empty", "{1} 个结果中有 {0} 个为空"],
   ["{0} of {1} results are nothing but zeros", "{1} 个结果中有 {0} 个全为零"],
   ["The models differ: {0}", "两侧的模型不同：{0}"],
