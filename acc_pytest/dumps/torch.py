@@ -157,14 +157,18 @@ class TorchDump(ModuleDump):
 
     def asks_for(self, label: StepLabel) -> bool:
         """As the manifests say, unless one step is looked at."""
-        named = () if self.forced else (manifest.steps for manifest in self._manifests.values())
-        return super().asks_for(label) or any(label in steps for steps in named)
+        if self.forced or not isinstance(label, int):
+            return super().asks_for(label)
+        return any(label in manifest.steps for manifest in self._manifests.values()) or super().asks_for(
+            label
+        )
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """As the manifest of the step names files. A note says where the step itself ended early."""
         place = f"{self._home}/{rank.name}/{step.directory}"
         manifest = step_manifest(place)
-        if not manifest.complete and self._manifests[rank.name].steps:
+        process = self._manifests.get(rank.name)
+        if process is not None and process.steps and not manifest.complete:
             self.notes += (f"{rank.name}: step {step.label} ended early, its capture was interrupted",)
         absent: dict[str, list[str]] = {}
         for folder, names in manifest.files.items():

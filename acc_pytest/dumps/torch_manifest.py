@@ -36,7 +36,7 @@ SCHEMA = 1
 _PLACE = re.compile(r"\d{1,9}", re.ASCII)
 _FOLDER = re.compile(r"\w[^/]*")
 _LARGEST = 1 << 28
-_MOST_RANKS = 1 << 12
+_MOST_RANKS = 1 << 10
 """Processes of the largest run that is believed."""
 
 

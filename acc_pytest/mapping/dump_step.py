@@ -24,6 +24,7 @@ class DumpStep:
         self.step = step
         self.tree = step.tree
         self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
+        self._holds: dict[int, bool] = {}
 
     def slots(self, node: Node, rank: Rank | None = None) -> Mapping[Slot, TensorRef]:
         """The dumped tensors of a node on a rank (the first one unless told)."""
@@ -40,7 +41,10 @@ class DumpStep:
 
     def holds(self, rank: Rank) -> bool:
         """Whether anything at all was dumped on a rank."""
-        return any(self.slots(node, rank) for node in self.tree.walk())
+        if rank.index not in self._holds:
+            dumped = (self.dump.tensors(self.step, rank, node) for node in self.tree.walk())
+            self._holds[rank.index] = any(dumped)
+        return self._holds[rank.index]
 
     def missing(self, export: Export, ranks: Sequence[Rank]) -> list[str]:
         """The names of the ranks among `ranks` that did not dump an export."""

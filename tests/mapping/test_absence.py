@@ -142,6 +142,26 @@ def test_steps_that_were_asked_for_and_that_mine_has_are_absent(tmp_path: Path) 
     assert made.golden_total == 3 * made.golden_mapped
 
 
+def test_a_huge_range_of_steps_is_looked_up_at_once(tmp_path: Path) -> None:
+    golden, mine = steps(tmp_path, present=1, asked=2)
+    [file] = (golden / "dump" / "torch_tensors").glob("*/manifest.json")
+    content = json.loads(file.read_text())
+    content["config"]["token_range"] = {"range": [0, 10**18, 1]}
+    file.write_text(json.dumps(content))
+    assert [one.step for one in incomplete(planned(golden, mine))] == [1]
+    assert not open_dump(str(golden)).asks_for("warmup")
+
+
+def test_a_step_that_ended_early_is_a_note(pair: tuple[Path, Path]) -> None:
+    golden, mine = pair
+    file = step_of(golden) / "manifest.json"
+    file.write_text(file.read_text().replace('"complete":true', '"complete":false'))
+    made = planned(golden, mine)
+    [note] = [note for note in made.notes if "ended early" in note]
+    assert note.endswith(": step 0 ended early, its capture was interrupted")
+    assert incomplete(made) == []
+
+
 def test_steps_that_nobody_asked_for_or_named_are_not(tmp_path: Path) -> None:
     golden, mine = steps(tmp_path, present=1)
     assert incomplete(planned(step_of(golden), step_of(mine))) == []
