@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 USAGE = (
     "acc_op(type, level, layer, step, policy): what a generated test compares; select with "
     "-m \"acc_op(type='LinearOperation')\".",
-    "acc_unmapped(side, type, step, why): a node that found no partner; why is alone, refused or ambiguous.",
+    "acc_unmapped(side, type, step, why): a node that found no partner; why is alone, refused, ambiguous or "
+    "incomplete.",
     "acc_threshold(metric=bound, ..., factor=1.0, reason=''): bounds for the comparisons of this test, "
     "e.g. acc_threshold(cosine_similarity=0.999, kl_divergence=None); None or False switches one off.",
 )

@@ -19,7 +19,7 @@ from .reporting.failure_text import RERUN, FailureText
 from .reporting.numbers import briefly
 from .reporting.printable import message, printable
 from .reporting.recorder import Recorder
-from .reporting.summary import coverage
+from .reporting.summary import shortfalls
 from .reporting.view import Run, View
 from .reporting.wrapping import near, on_screen, terminal_width
 from .session import door
@@ -129,7 +129,7 @@ class RunReport:
             self._reported.discard(report.nodeid)
         test = None if has_row else self._tests.get(report.nodeid)
         if test is not None and (row := test.lost_row(lost(report))) is not None:
-            self._recorder.add(row)
+            self._add(row)
         if isinstance(report.longrepr, str) and (has_row or test is not None):
             report.longrepr = FailureText(report.longrepr)
 
@@ -170,8 +170,8 @@ class RunReport:
 
     @guarded("summing up the run")
     def _sum_up(self, session: pytest.Session) -> None:
-        """A run is red that compared nothing, that was to compute operators again and computed none, whose
-        mapping covers less than the floor, in which a view found something wrong, or that lacks a report.
+        """A run is red that compared nothing, that falls short (`shortfalls`), in which a view found
+        something wrong, or that lacks a report.
         """
         tally = self._recorder.tally
         for row in [row for mode in self._modes for row in mode.late_rows(tally.tests)]:
@@ -201,10 +201,8 @@ class RunReport:
 
     @property
     def _falls_short(self) -> bool:
-        """Whether a view found something wrong, the mapping is below its floor or replay computed nothing."""
-        tally, plan = self._recorder.tally, self._plan
-        uncovered = plan is not None and bool(plan.pairs) and coverage(plan) < self._floor
-        return bool(self._recorder.problems) or uncovered or (tally.compared > 0 and tally.nothing_replayed)
+        """Whether a view found something wrong, or the run falls short of what it is to show."""
+        return bool(self._recorder.problems or shortfalls(self._recorder.tally, self._plan, self._floor))
 
     def _lacks(self, session: pytest.Session) -> list[str]:
         """A sentence for each thing that makes the run incomplete. Tests that were deselected do not."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .judging.known import Known
     from .judging.threshold import ThresholdRule
 
-DEFAULT_MIN_COVERAGE = 0.25
+DEFAULT_MIN_COVERAGE = 0.5
 """Share of the better covered side's dumped nodes that must be mapped.
 
 ATB fuses several torch modules into one operator and splits others, so that on clean dumps of both

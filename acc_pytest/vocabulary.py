@@ -66,6 +66,9 @@ def words_of(*pieces: str) -> tuple[str, ...]:
     return tuple(" ".join(pieces).translate(_BETWEEN_WORDS).split())
 
 
+INCOMPLETE = "incomplete"
+"""Why a plan has something without a partner that a dump states and does not hold; the verdict of its row."""
+
 LONGEST = 160
 """Characters of one part of a test id; a longer one is cut and gets a hash of the whole."""
 NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)

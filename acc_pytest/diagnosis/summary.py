@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..reporting.diagnosis import Diagnosis, Root
@@ -35,7 +35,7 @@ class Ledger(View):
 
     def add(self, row: Row) -> None:
         """Take a row into account; those of people's own tests and of single operators say nothing here."""
-        if row.number is None or row.case or row.verdict == "unmapped":
+        if row.number is None or row.case or row.alone:
             return
         cause = row.cause
         if cause is None and row.verdict in ("fail", "inherited", "known"):
@@ -86,28 +86,32 @@ class Ledger(View):
             operators.setdefault(key, []).append(number)
         return list(operators.values())
 
-    def _shares(self, plan: Plan) -> tuple[dict[int, float], dict[int, str]]:
-        """The shares of roots in the error of their step's final output, and the name of that output."""
-        explained: dict[int, float] = {}
-        finals: dict[int, str] = {}
+    def _steps(self, plan: Plan) -> Iterator[tuple[list[int], dict[int | None, int]]]:
+        """The compared pairs of each step, and the last one of each rank: its final output."""
         steps: dict[object, list[int]] = defaultdict(list)
         for number in sorted(self._states):
             if number < len(plan.pairs) and self._states[number].compared:
                 pair = plan.pairs[number]
                 steps[pair.graph, pair.step].append(number)
         for numbers in steps.values():
+            yield numbers, {plan.pairs[number].rank: number for number in numbers}
+
+    def _shares(self, plan: Plan) -> tuple[dict[int, float], dict[int, str]]:
+        """The shares of roots in the error of their step's final output, and the name of that output; where
+        the output of any step fails, not of one that passes."""
+        explained: dict[int, float] = {}
+        finals: dict[int, str] = {}
+        steps = list(self._steps(plan))
+        one_fails = any(not self._causes.keys().isdisjoint(last.values()) for _, last in steps)
+        for numbers, last in steps:
             roots = [number for number in numbers if number in self._roots]
-            if not roots:
-                continue
-            last = {plan.pairs[number].rank: number for number in numbers}
-            for rank, final in last.items():
+            for rank, final in last.items() if roots else ():
                 mine = [root for root in roots if rank is None or plan.pairs[root].rank in (rank, None)]
                 part = shares(final, numbers[0], plan.parents, self._states, self._causes)
-                name = self._states[final].name
-                for number in mine:
-                    if final in self._causes:
-                        explained[number] = max(explained.get(number, 0.0), part.get(number, 0.0))
-                    finals[number] = name
+                if final in self._causes or not one_fails:
+                    finals |= dict.fromkeys(mine, self._states[final].name)
+                for number in mine if final in self._causes else ():
+                    explained[number] = max(explained.get(number, 0.0), part.get(number, 0.0))
         return explained, finals
 
 

@@ -7,7 +7,10 @@ The number of a token directory counts executions of an operation, so which step
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..tensors.ref import TensorRef
@@ -16,7 +19,7 @@ from ..topology.tree import Node, Tree
 from .atb_files import AtbFiles, AtbLayout, Executions, operations_in
 from .atb_reports import AtbReports, read_reports, trees_of
 from .atb_steps import steps_of
-from .base import Dump, Rank, Slot, Step
+from .base import Dump, Rank, Slot, Step, StepLabel
 from .listing import Listing
 from .naming import stable_name
 from .ranks import Worker, atb_worker, select
@@ -56,6 +59,7 @@ class AtbDump(Dump):
         self.notes = tuple(notes)
         self._files = files
         self._shifts = shifts
+        self._dumped_in: dict[Tree, set[str]] = defaultdict(set)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`. Inputs are those before execution, outputs those after, else the other way."""
@@ -63,6 +67,35 @@ class AtbDump(Dump):
         if _STALE not in self.notes and self._files.stale_outputs(rank.name, step.directory, path):
             self.notes += (_STALE,)
         return self._files.slots(rank.name, step.directory, path)
+
+    def asks_for(self, label: StepLabel) -> bool:
+        """All ranks run the same steps."""
+        return any(step.label == label for step in self.steps)
+
+    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
+        """The outputs that the topology gives an operator, where it was dumped without them though others of
+        the step have theirs, or in another execution only."""
+        lacking, whole = self._lacking[step, rank]
+        elsewhere = self._dumped_in[step.tree]
+        return {path: files for path, files in lacking.items() if path in elsewhere} if whole else {}
+
+    @functools.cached_property
+    def _lacking(self) -> Mapping[tuple[Step, Rank], tuple[Mapping[str, Sequence[str]], bool]]:
+        """By step and rank the outputs of operators that have no file, and whether any have one."""
+        found = {}
+        for step, rank in itertools.product(self.steps, self.ranks):
+            lacking, whole = {}, False
+            for node in step.tree.walk():
+                slots = self.tensors(step, rank, node)
+                if slots:
+                    self._dumped_in[step.tree].add(node.path)
+                written = {slot.index[0] for slot, ref in slots.items() if slot.kind == "output"}
+                whole = whole or bool(written)
+                if not any(ref.member for ref in slots.values()) and len(written) < len(node.outputs):
+                    names = (f"outtensor{i}.bin" for i in range(len(node.outputs)) if i not in written)
+                    lacking[node.path] = tuple(names)
+            found[step, rank] = lacking, whole
+        return found
 
 
 def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, other: Dump | None) -> AtbDump:

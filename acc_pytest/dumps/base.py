@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Union
@@ -92,3 +92,12 @@ class Dump(ABC):
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """The tensors dumped for `node`, slots in numeric order; empty where nothing was dumped."""
+
+    def asks_for(self, label: StepLabel) -> bool:
+        """Whether all ranks are to have a step, as far as is known: one has it, or it was asked for."""
+        return False
+
+    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
+        """The files of a step and rank that the dump's own records name and that are not there, by the path
+        of their node; empty where the dump has no such records."""
+        return {}

@@ -64,7 +64,8 @@ class HfDebuggerDump(RecordedDump):
             ended[place] = len(ended)
         for place, module in enumerate(modules):
             slots = {tensor.slot: self._ref(tensor) for tensor in module.tensors}
-            yield Record(module.path, UNKNOWN_TYPE if module.path else model, slots, place, ended[place])
+            kind, lost = UNKNOWN_TYPE if module.path else model, [t.lost for t in module.tensors if t.lost]
+            yield Record(module.path, kind, slots, place, ended[place], lost=lost)
 
     def _ref(self, tensor: DebugTensor) -> TensorRef:
         if not tensor.file:

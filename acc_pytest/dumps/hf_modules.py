@@ -26,12 +26,14 @@ _STATISTICS = ("mean", "std", "min", "max")
 
 @dataclass(frozen=True, slots=True)
 class DebugTensor:
-    """A tensor of a call: `file` where it has one, `member` of the tree where it has none, and its print."""
+    """A tensor of a call: `file` where it has one, `member` of the tree where it has none, and its print.
+    `lost` is the file that the tree names and that is not there."""
 
     slot: Slot
     file: str = ""
     member: str = ""
     printed: tuple[str, ...] = ()
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def _tensors(node: Mapping[str, Any], member: str, there: Collection[str]) -> It
         if file.endswith(SUFFIX) and file in there:
             yield DebugTensor(slot, file=file, printed=known)
         else:
-            yield DebugTensor(slot, member=place, printed=known)
+            yield DebugTensor(slot, member=place, printed=known, lost=file if file.endswith(SUFFIX) else "")
 
 
 def _values(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stored_crc import stored_crc
 from ..topology.tree import Node
-from .base import Dump, Rank, Slot, Step
+from .base import Dump, Rank, Slot, Step, StepLabel
 from .calls import Calls, trace_calls
 from .torch_manifest import SavedTensor
 from .torch_outline import Outline
@@ -23,6 +23,10 @@ class ModuleDump(Dump):
 
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
+
+    def asks_for(self, label: StepLabel) -> bool:
+        """All ranks run the same steps."""
+        return any(step.label == label for step in self.steps)
 
     def calls(self, step: Step) -> Calls:
         """What ran in a step, as the first rank dumped it."""

@@ -110,7 +110,8 @@ class _Builder:
         elif call.direction == "forward" and not call.is_module:
             apart = name not in self._parents  # nobody knows where it ran
         slots = _Slots(call.direction, entries, self._arriving(name, call), self._ref_of)
-        self._found.records.append(Record(path, kind, slots, time, ended, again, apart))
+        files = [entry.tensor.file for entry in entries if entry.tensor.file and self._ref_of(entry).member]
+        self._found.records.append(Record(path, kind, slots, time, ended, again, apart, lost=files))
         self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
 
     def _arriving(self, name: str, call: CallName) -> Sequence[CallTensor]:

@@ -7,7 +7,7 @@ dumps of `register_hook`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,8 @@ class Record:
     `began` and `ended` order the calls of a step; equal numbers keep the order in which the records are
     given. `called` gives a call its own number where the tool says it, else calls are counted. `inside` is
     the path of the node that it ran in, where its name does not say. What runs `apart` is in no module,
-    whatever its path: gradients are computed when the model has run.
+    whatever its path: gradients are computed when the model has run. `lost` are files that it names and that
+    are not there.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Record:
     called: int | None = None
     apart: bool = False
     inside: str | None = None
+    lost: Sequence[str] = ()
 
 
 class RecordedDump(ModuleDump):
@@ -80,6 +82,10 @@ class RecordedDump(ModuleDump):
         """See `Dump.tensors`."""
         return self._steps[step.directory].slots(rank.name, node.path)
 
+    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
+        """As the records name files."""
+        return self._steps[step.directory].lost[rank.name]
+
     def _began(self, step: Step) -> Callable[[Node], int]:
         began = self._steps[step.directory].began
         return lambda node: began.get(node.path, len(began))
@@ -95,11 +101,14 @@ class _RecordedStep:
     def __init__(self, ranks: Mapping[str, Sequence[Record]], model: str) -> None:
         self._slots: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
         self._sorted: set[tuple[str, str]] = set()
+        self.lost: dict[str, dict[str, Sequence[str]]] = defaultdict(dict)
         known: dict[str, Record] = {}
         for rank, records in ranks.items():
             for path, record in _numbered(records):
                 self._slots[rank, path] = record.slots
                 known.setdefault(path, record)
+                if record.lost:
+                    self.lost[rank][path] = record.lost
         self.tree = _tree(known, model)
         self.began = _places(known, lambda record: record.began)
         self.ended = _places(known, lambda record: record.ended)

@@ -11,13 +11,14 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import read_tree, tree_of_folders
 from ..topology.tree import Node, Tree
-from .base import Rank, Slot, Step
+from .base import Rank, Slot, Step, StepLabel
 from .listing import Listing
 from .modules import ModuleDump, stored_tensor
 from .naming import stable_name
@@ -65,35 +66,42 @@ class TorchDump(ModuleDump):
         )
         self.forced = bool(layout.token)
         notes: list[str] = []
-        workers = self._workers(layout, notes)
-        self._manifests = {worker.name: process_manifest(layout.home / worker.name) for worker in workers}
-        self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(workers)))
-        first = layout.home / self.ranks[0].name
-        tokens = [name for name in listing.directories(first) if name.isdecimal()]
-        if other := [name for name in listing.directories(first) if not name.isdecimal() and name != WEIGHTS]:
-            notes.append(f"directories that are not steps were left out: {', '.join(other)}")
-        if not tokens:
-            raise DumpError(
-                f"{first}: is a torch dump without token directories; did the model run while it was hooked?"
-            )
+        names = [worker.name for worker in self._workers(layout, notes)]
+        self._manifests = {name: process_manifest(layout.home / name) for name in names}
+        self.ranks = tuple(Rank(index, name) for index, name in enumerate(self._in_rank_order(names, layout)))
+        first, tokens = self._tokens(notes)
         if layout.token:
             tokens = [layout.token]
         tree = self._tree(first, tokens, notes)
         self.steps = tuple(Step(int(name), tree, name) for name in sorted(tokens, key=int))
-        for rank in self.ranks:
-            for reason, count in self._manifests[rank.name].left_out.items():
-                notes.append(f"{rank.name}: {count} tensors were not saved: {reason}")
+        for name, manifest in self._manifests.items():
+            for reason, count in manifest.left_out.items():
+                notes.append(f"{name}: {count} tensors were not saved: {reason}")
         self.notes = tuple(notes)
 
-    def _in_rank_order(self, workers: Sequence[Worker]) -> list[str]:
+    def _tokens(self, notes: list[str]) -> tuple[Path, list[str]]:
+        """The folder of the first process that has steps, and the steps of all. Raises `DumpError`."""
+        within = {rank.name: self._listing.directories(self._home / rank.name) for rank in self.ranks}
+        ran = {name: [token for token in inside if token.isdecimal()] for name, inside in within.items()}
+        name = max(ran, key=lambda name: bool(ran[name]))
+        if not ran[name]:
+            raise DumpError(
+                f"{self._home / name}: is a torch dump without token directories; the model did not run "
+                "while it was hooked, or the capture was interrupted in its first step (its process killed)"
+            )
+        if other := [one for one in within[name] if not one.isdecimal() and one != WEIGHTS]:
+            notes.append(f"directories that are not steps were left out: {', '.join(other)}")
+        return self._home / name, list(dict.fromkeys(chain(*ran.values())))
+
+    def _in_rank_order(self, names: Sequence[str], layout: TorchLayout) -> Sequence[str]:
         """By the ranks that manifests give, where they tell all processes apart; else as they come, by
-        device.
+        device. Ranks that were to be dumped and are not there stand among them, without a directory.
         """
-        names = [worker.name for worker in workers]
-        ranks = {name: self._manifests[name].rank for name in names}
-        if None in ranks.values() or len(set(ranks.values())) < len(names):
+        by_rank = {self._manifests[name].rank: name for name in names}
+        if None in by_rank or len(by_rank) < len(names):
             return names
-        return sorted(names, key=lambda name: ranks[name] or 0)
+        expected = {*by_rank, *(() if layout.worker else self._manifests[names[0]].ranks)}
+        return [by_rank.get(rank, f"rank{rank}") for rank in sorted(rank or 0 for rank in expected)]
 
     def _workers(self, layout: TorchLayout, notes: list[str]) -> Sequence[Worker]:
         """Process folders of the run; a folder that is named like none stands alone."""
@@ -121,6 +129,8 @@ class TorchDump(ModuleDump):
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`. Of a module called several times in one step the last call counts in dumps that
         put all calls into one folder (`input_exec2_0`); in ours each call is a node."""
+        if rank.name not in self._manifests:
+            return {}
         place = f"{self._home}/{rank.name}/{step.directory}"
         key = place, node.path
         if key not in self._found:
@@ -145,9 +155,30 @@ class TorchDump(ModuleDump):
             )
         return tensors
 
+    def asks_for(self, label: StepLabel) -> bool:
+        """As the manifests say, unless one step is looked at."""
+        if self.forced or not isinstance(label, int):
+            return super().asks_for(label)
+        return any(label in manifest.steps for manifest in self._manifests.values()) or super().asks_for(
+            label
+        )
+
+    def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
+        """As the manifest of the step names files. A note says where the step itself ended early."""
+        place = f"{self._home}/{rank.name}/{step.directory}"
+        manifest = step_manifest(place)
+        process = self._manifests.get(rank.name)
+        if process is not None and process.steps and not manifest.complete:
+            self.notes += (f"{rank.name}: step {step.label} ended early, its capture was interrupted",)
+        absent: dict[str, list[str]] = {}
+        for folder, names in manifest.files.items():
+            if lacking := names.difference(self._listing.files(f"{place}/{folder}")):
+                absent[folder] = sorted(lacking)
+        return absent
+
     def choices(self, rank: Rank) -> frozenset[str]:
         """See `ModuleDump.choices`."""
-        return self._manifests[rank.name].choices
+        return self._manifests[rank.name].choices if rank.name in self._manifests else frozenset()
 
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """What is known of the parameters and buffers of a rank, by full name."""

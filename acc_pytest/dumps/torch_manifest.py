@@ -16,7 +16,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -34,17 +34,23 @@ SUFFIX = ".pth"
 FORMAT = "acc_pytest torch dump"
 SCHEMA = 1
 _PLACE = re.compile(r"\d{1,9}", re.ASCII)
+_FOLDER = re.compile(r"\w[^/]*")
 _LARGEST = 1 << 28
+_MOST_RANKS = 1 << 10
+"""Processes of the largest run that is believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessManifest:
     """Of a process folder: its rank, what ran in which order (folder, type), and what was left out and
     why. `choices` are the calls of functions among them, where nobody asked for functions. `weights_crc32` is
-    that of the file `weights.json`; older manifests do not have it.
+    that of the file `weights.json`; older manifests do not have it. `ranks` and `steps` are those that were
+    to be dumped.
     """
 
     rank: int | None = None
+    ranks: Collection[int] = ()
+    steps: Collection[int] = ()
     order: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
     choices: frozenset[str] = frozenset()
@@ -83,22 +89,48 @@ def process_manifest(folder: Path) -> ProcessManifest:
     """The manifest of a process folder, an empty one where there is none."""
     content = read_json(folder / FILE, FORMAT)
     process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
-    rank = process.get("rank") if isinstance(process, dict) else None
+    process = process if isinstance(process, dict) else {}
+    config = content.get("config")
+    config = config if isinstance(config, dict) else {}
+    rank = process.get("rank")
     listed = order if isinstance(order, list) else []
     kinds = {entry[0]: entry[1] for entry in listed if _is_pair(entry)}
     return ProcessManifest(
         rank if isinstance(rank, int) else None,
+        _ranks(process.get("world_size"), config),
+        _numbers(config.get("token_range")),
         kinds,
         {str(reason): count for reason, count in left_out.items() if isinstance(count, int)}
         if isinstance(left_out, dict)
         else {},
-        _choices(kinds, content.get("config")),
+        _choices(kinds, config),
         natural(content.get("weights_crc32"), LARGEST_CRC32),
     )
 
 
-def _choices(kinds: Mapping[str, str], config: object) -> frozenset[str]:
-    if not isinstance(config, dict) or config.get("mode") != ["module"]:
+def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:
+    """The ranks of a run of so many processes that were to be dumped; none where a device was asked for, or an
+    older manifest does not tell."""
+    if type(world) is not int or not 1 < world <= _MOST_RANKS:
+        return ()
+    if "ranks" not in config or config.get("device_id") is not None:
+        return ()
+    asked = _numbers(config.get("ranks"))
+    return [rank for rank in range(world) if not asked or rank in asked]
+
+
+def _numbers(listed: object) -> Collection[int]:
+    """A list of whole numbers, or `{"range": [start, stop, step]}`; empty for anything else."""
+    numbers = listed.get("range") if isinstance(listed, dict) else listed
+    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+        return ()
+    if numbers is listed:
+        return frozenset(numbers)
+    return range(*numbers) if len(numbers) == 3 and numbers[2] else ()
+
+
+def _choices(kinds: Mapping[str, str], config: Mapping[str, Any]) -> frozenset[str]:
+    if config.get("mode") != ["module"]:
         return frozenset()
     return frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
 
@@ -114,13 +146,16 @@ class StepManifest:
     `keys` says which argument or field each file holds (`root.mlp/input_x.pth`), `entries` what is known of
     each file with a tensor. `started` are the nodes (folders, also of modules that the filters left out) in
     the order in which they began, `ended` in that in which they ended. `ProcessManifest.order` is the latter
-    of all steps together.
+    of all steps together. `files` are the names of the files of each node, statistics too; `complete` says
+    that the step ran to its end.
     """
 
     keys: Mapping[str, Key]
     entries: Mapping[str, SavedTensor]
     started: tuple[str, ...]
     ended: tuple[str, ...]
+    files: Mapping[str, frozenset[str]]
+    complete: bool
 
 
 def step_manifest(folder: str) -> StepManifest:
@@ -134,14 +169,20 @@ def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
     content = read_json(Path(path), FORMAT)
     tensors = content.get("tensors")
     entries: dict[str, SavedTensor] = {}
+    files: dict[str, set[str]] = {}
     for entry in tensors if isinstance(tensors, list) else ():
         if isinstance(entry, dict) and isinstance(entry.get("file"), str) and entry["file"]:
             entries[entry["file"]] = _saved(entry)
+            folder, _, name = entry["file"].rpartition("/")
+            if _FOLDER.fullmatch(folder):
+                files.setdefault(folder, set()).add(name)
     return StepManifest(
         {file: saved.key for file, saved in entries.items() if saved.key is not None},
         MappingProxyType({file: saved for file, saved in entries.items() if file.endswith(SUFFIX)}),
         _names(content.get("started")),
         _names(content.get("order")),
+        {folder: frozenset(names) for folder, names in files.items()},
+        bool(content) and content.get("complete") is not False,
     )
 
 

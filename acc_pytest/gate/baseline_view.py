@@ -44,7 +44,7 @@ class BaselineView(KeptFileView[Accepted]):
     def add(self, row: Row) -> None:
         """Note the error of a row; of two rows at one place the larger."""
         super().add(row)
-        if row.verdict in ("unmapped", "incomparable") or row.fed:
+        if row.alone or row.verdict == "incomparable" or row.fed:
             return
         accepted = error_of(row)
         if accepted is None:

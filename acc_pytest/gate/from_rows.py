@@ -15,7 +15,7 @@ from ..reporting.row import Row, RowSide
 from ..reporting.rows_json import NO_LINKS, Links
 from ..reporting.rows_reading import PlanFacts, StoredRows
 from ..tensors.ref import TensorRef
-from ..vocabulary import selectable
+from ..vocabulary import INCOMPLETE, selectable
 from .one_run import check_one_run, incomplete, unfinished
 
 _LONGEST_RANK = 9
@@ -90,7 +90,7 @@ class _SortedRows:
         self.links |= file.links
         others: dict[str, list[Row]] = {}
         for row in file.rows:
-            if row.verdict == "unmapped":
+            if row.alone:
                 self.unmapped[row.number or 0] = row
             elif (named := pair_id(row, self._facts.name)) is None:
                 others.setdefault(row.test_id, []).append(row)
@@ -208,7 +208,8 @@ def _unmapped(row: Row) -> Unmapped:
         node=side.node,
         name=side.name,
         op_type=side.op_type,
-        reason=row.sentence.removeprefix(f"unmapped {which} node: "),
+        reason=row.sentence.partition(": ")[2],
+        why=INCOMPLETE if row.verdict == INCOMPLETE else "alone",
         slot=side.slot,
         rank=_rank(row),
         graph=row.graph,

@@ -41,7 +41,7 @@ class KnownView(PlanView):
     def add(self, row: Row) -> None:
         """Count a row for every entry that is about it."""
         super().add(row)
-        if row.verdict == "unmapped":
+        if row.alone:
             return
         if row.verdict == "known":
             self._accepted[self._gate.accepting(row)[0]] += 1

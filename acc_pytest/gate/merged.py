@@ -9,7 +9,7 @@ from ..guard import guarded
 from ..mapping.pair import Plan
 from ..reporting.row import Row
 from ..reporting.rows_reading import StoredRows
-from ..reporting.summary import Tally, coverage
+from ..reporting.summary import Tally, shortfalls
 from .from_rows import StoredRun, stored_run
 from .one_run import FAILED, NOTHING, OK, unfinished
 
@@ -36,7 +36,7 @@ class Merged:
         stopped = [status for status in self.statuses if status not in (OK, FAILED, NOTHING)]
         if stopped:
             return max(stopped)
-        below = self.plan is not None and bool(self.plan.pairs) and coverage(self.plan) < self.floor
+        below = bool(shortfalls(tally, self.plan, self.floor))
         red = any(row.red for row in self.rows)
         if self.stored.incomplete or below or red or FAILED in self.statuses:
             return FAILED
@@ -74,5 +74,5 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
 
 def _unmapped(files: Sequence[StoredRows]) -> list[Row]:
     """One row for each node without a partner, by number: every shard may have a row of it."""
-    last = {row.number or 0: row for file in files for row in file.rows if row.verdict == "unmapped"}
+    last = {row.number or 0: row for file in files for row in file.rows if row.alone}
     return [last[number] for number in sorted(last)]

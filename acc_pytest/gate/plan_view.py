@@ -29,7 +29,7 @@ class PlanView(View):
 
     def add(self, row: Row) -> None:
         """Note that a pair has its row."""
-        if row.number is not None and row.verdict != "unmapped":
+        if row.number is not None and not row.alone:
             self._without_row.discard(row.number)
 
     def end(self, complete: bool) -> None:

@@ -24,6 +24,7 @@ class DumpStep:
         self.step = step
         self.tree = step.tree
         self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
+        self._holds: dict[int, bool] = {}
 
     def slots(self, node: Node, rank: Rank | None = None) -> Mapping[Slot, TensorRef]:
         """The dumped tensors of a node on a rank (the first one unless told)."""
@@ -37,6 +38,13 @@ class DumpStep:
     def inventory(self) -> tuple[tuple[Slot, ...], ...]:
         """What was dumped on the first rank, node by node: steps with equal ones are matched alike."""
         return tuple(tuple(self.slots(node)) for node in self.tree.walk())
+
+    def holds(self, rank: Rank) -> bool:
+        """Whether anything at all was dumped on a rank."""
+        if rank.index not in self._holds:
+            dumped = (self.dump.tensors(self.step, rank, node) for node in self.tree.walk())
+            self._holds[rank.index] = any(dumped)
+        return self._holds[rank.index]
 
     def missing(self, export: Export, ranks: Sequence[Rank]) -> list[str]:
         """The names of the ranks among `ranks` that did not dump an export."""

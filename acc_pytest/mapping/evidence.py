@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ..dumps.base import Rank, StepLabel
@@ -66,14 +67,17 @@ class Evidence:
         return self._tokens or (None, None)
 
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
-        """Which ranks meet: one by one for equal counts, all at once otherwise.
+        """Which ranks meet: one by one for equal counts, all at once otherwise. Those of which one has
+        nothing do not meet, unless none would.
 
         Each entry is (golden ranks, mine ranks, rank number or `None` when merged or alone).
         """
         golden, mine = self.golden.dump.ranks, self.mine.dump.ranks
         if len(golden) != len(mine) or len(mine) == 1:
             return [(golden, mine, None)]
-        return [([ranks[0]], [ranks[1]], index) for index, ranks in enumerate(zip(golden, mine))]
+        met = list(zip(golden, mine, itertools.count()))
+        both = [each for each in met if self.golden.holds(each[0]) and self.mine.holds(each[1])]
+        return [([one], [other], number) for one, other, number in both or met]
 
     def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet in a match: all at once where only one side has summands on its ranks, or its

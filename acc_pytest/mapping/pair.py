@@ -11,6 +11,9 @@ from ..tensors.ref import TensorRef
 from .engine_views import ExpertPick, TokenPick, TokenSplit
 from .views import WHOLE, View
 
+LAST_OUTPUT = "the last output of golden's model was not compared"
+"""How the reason begins of the last output in a plan that has no partner."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -90,7 +93,8 @@ class Unmapped:
 
     Where tensors are mapped one by one (TorchAir) it is the tensor `ref` at `slot`, of one `rank` and
     `graph`. `why` is `alone` where nothing comes near, `refused` where the nearest does not fit (its
-    shape), and `ambiguous` where it would fit, but nothing says that it is the one.
+    shape), `ambiguous` where it would fit, but nothing says that it is the one, and `incomplete` where the
+    dump names tensors of the node that are not there.
     """
 
     side: str

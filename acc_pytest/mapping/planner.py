@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..dumps.base import Dump, Rank
+from ..dumps.base import Dump, Rank, StepLabel
 from ..dumps.modules import ModuleDump
 from ..guard import guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
 from ..topology.tree import Node
+from .absence import absences, ends_alone, ends_of
 from .before_reduction import placed
 from .captured import captured_plan, is_captured
 from .carried import with_carried
@@ -123,6 +124,7 @@ class _Mapped:
     matcher: TreeMatcher
     matches: list[Match]
     leftovers: list[Leftover]
+    ends: list[Node]
 
 
 class _Planner:
@@ -142,10 +144,12 @@ class _Planner:
     def plan(self) -> Plan:
         pairs: list[Pair] = []
         unmapped: list[Unmapped] = []
+        absent = absences(self._golden, self._mine)
         by_tokens = token_steps(self._golden, self._mine)
         self._notes += by_tokens.notes if by_tokens is not None else ()
         weights: WeightPairs | None = None
         layouts: Layouts | None = None
+        ends: dict[StepLabel, list[Node]] = {}
         for met in common_steps(self._golden, self._mine):
             golden = DumpStep(self._golden, met.golden, self._mine)
             mine = DumpStep(self._mine, met.mine, self._golden)
@@ -161,9 +165,14 @@ class _Planner:
                 else:
                     unmapped.append(result)
             unmapped.extend(self._unmapped(evidence, mapped))
+            ends[met.label] = mapped.ends
             if weights is None:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
+        unmapped += ends_alone(ends, pairs) if self._level == "all" else ()
+        for side in absent:
+            unmapped += side.entries
+            side.count(self._totals)
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = (
             pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)
@@ -180,7 +189,9 @@ class _Planner:
         matcher = TreeMatcher(evidence, self._tables, self._rules)
         layouts = matcher.lay_out(evidence, met, before)
         matches = matcher.matches()
-        self._mapped[key] = _Mapped(matcher, matches, leftovers(matcher, matches, evidence))
+        self._mapped[key] = _Mapped(
+            matcher, matches, leftovers(matcher, matches, evidence), ends_of(matcher.golden)
+        )
         self._notes.extend(matcher.notes)
         self._notes.extend(_rank_note(self._golden, self._mine))
         return self._mapped[key], layouts

@@ -13,6 +13,7 @@ import pytest
 from ..marks import op_mark, unmapped_mark
 from ..recording import REASON
 from ..views import open_views
+from ..vocabulary import INCOMPLETE
 from .mode import GeneratedTest, Mode, TestFailed, together
 from .run import gated
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from ..reporting.row import Row
     from ..reporting.view import Run, View
     from .generated import GeneratedItem
+
+
+_MAP_IT = "map it with a [mapping] table or --acc-op-mapping-file, or use --acc-unmapped skip"
+_DUMP_IT = "dump it again, or leave it out of the run with -m 'not acc_unmapped' or --deselect"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +82,8 @@ class UnmappedTest(GeneratedTest):
     """The test of a node without a partner: `ait_dump::step0::unmapped::golden.model.layers.0.x`.
 
     There is nothing to compare, so it says why not: it is skipped, or fails where `--acc-unmapped fail` asks
-    for a whole mapping. Its row is written by the process that has the plan. It is numbered after the pairs.
+    for a whole mapping, and where the dump names what is not there. Its row is written by the process that
+    has the plan. It is numbered after the pairs.
     """
 
     mode: PairMode
@@ -88,7 +94,8 @@ class UnmappedTest(GeneratedTest):
 
     @property
     def headline(self) -> str:
-        return f"unmapped {self.names[-1]} of step {self.node.step}"
+        what = INCOMPLETE if self.node.why == INCOMPLETE else "unmapped"
+        return f"{what} {self.names[-1]} of step {self.node.step}"
 
     @property
     def marks(self) -> Sequence[pytest.Mark]:
@@ -101,7 +108,17 @@ class UnmappedTest(GeneratedTest):
 
     @property
     def skip_reason(self) -> str:
-        return "" if self.mode.settings.unmapped == "fail" else self._reason
+        return "" if self.fails else self._reason
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails where it runs; else it is skipped."""
+        return self.mode.settings.unmapped == "fail" or self.node.why == INCOMPLETE
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a test to run (`--acc-unmapped ignore`)."""
+        return self.mode.settings.unmapped != "ignore" or self.fails
 
     @property
     def _reason(self) -> str:
@@ -119,7 +136,7 @@ class UnmappedTest(GeneratedTest):
         lines = [self._reason, f"{node.side}: {node.op_type} {node.node} {node.slot}".rstrip()]
         if node.ref is not None:
             lines.append(f"file: {node.ref}")
-        lines.append("map it with a [mapping] table or --acc-op-mapping-file, or use --acc-unmapped skip")
+        lines.append(_DUMP_IT if node.why == INCOMPLETE else _MAP_IT)
         raise TestFailed("\n".join(printable(line, WIDTH) for line in lines))
 
     def lost_row(self, reason: str) -> Row:
@@ -129,8 +146,7 @@ class UnmappedTest(GeneratedTest):
         """Its row; `strict`: the test fails."""
         from ..reporting.recorder import unmapped_row
 
-        node_id = "" if self.mode.settings.unmapped == "ignore" else self.node_id
-        return unmapped_row(self.node, self.number, node_id, strict=strict)
+        return unmapped_row(self.node, self.number, self.node_id if self.runs else "", strict=strict)
 
 
 class Nodes(Protocol):
@@ -183,7 +199,7 @@ class PairMode(Mode):
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
         """Steps and ranks one after the other, each in execution order, then its nodes without a partner."""
-        unmapped = () if self.settings.unmapped == "ignore" else self.unmapped
+        unmapped = [test for test in self.unmapped if test.runs]
         return together((*self.pairs, *unmapped), lambda test: test.names[:-2])
 
     @property
@@ -216,15 +232,15 @@ class PairMode(Mode):
 
     def early_rows(self) -> Iterator[Row]:
         """The rows of unmapped nodes; but those whose tests fail have theirs when these have run."""
-        later = set(self.chosen) if self.settings.unmapped == "fail" else set()
+        later = set(self.chosen)
         for test in self.unmapped:
-            if self.has_share_in(test.number) and test not in later:
+            if self.has_share_in(test.number) and not (test.fails and test in later):
                 yield test.row()
 
     def late_rows(self, recorded: Container[str]) -> Iterator[Row]:
         """The rows of unmapped nodes whose tests were to fail, but did not run."""
-        for test in self.chosen if self.settings.unmapped == "fail" else ():
-            if isinstance(test, UnmappedTest) and test.node_id not in recorded:
+        for test in self.chosen:
+            if isinstance(test, UnmappedTest) and test.fails and test.node_id not in recorded:
                 yield test.row()
 
     def begin(self, session: pytest.Session, left_out: Sequence[pytest.Item]) -> None:

@@ -155,7 +155,7 @@ REPORTS = (
 GATE = (
     Option(
         "min-coverage",
-        "fail the run when a smaller share of the nodes is mapped (0 to 1, default: 0.25)",
+        "fail the run when a smaller share of the nodes is mapped (0 to 1, default: 0.5)",
         kind="number",
         metavar="SHARE",
     ),

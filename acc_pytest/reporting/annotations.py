@@ -20,7 +20,12 @@ MOST = 10
 TITLE = 120
 MESSAGE = 1000
 """Characters: a message is read in a box beside a commit."""
-TITLES = {"fail": "fails", "incomparable": "could not be compared", "unmapped": "is unmapped"}
+TITLES = {
+    "fail": "fails",
+    "incomparable": "could not be compared",
+    "unmapped": "is unmapped",
+    "incomplete": "is not there",
+}
 _ORDER = tuple(TITLES)
 
 

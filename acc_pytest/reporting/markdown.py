@@ -70,7 +70,7 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     what = "Operator checks" if run.title == "opcheck" else "Accuracy comparison"
     state = STATES.get(result.exit_status, f"ended with exit status {result.exit_status}")
     yield f"## {what} {state}{_shard(run.command)}"
-    yield _verdict(result)
+    yield _verdict(result, result.tally.caveats.first(run.plan))
     counts = result.tally.counts
     yield table(
         ("verdict", "comparisons"),
@@ -102,8 +102,10 @@ def _shard(command: Sequence[str]) -> str:
     return f" (shard {shards[-1]})" if shards and re.fullmatch(r"\d+/\d+", shards[-1]) else ""
 
 
-def _verdict(result: Result) -> str:
-    """The sentence that says it all."""
+def _verdict(result: Result, caveats: Sequence[str] = ()) -> str:
+    """The sentence that says it all, after those that say what the run does not prove."""
+    if caveats:
+        return "\n\n".join((*(f"**{code(caveat, SENTENCE)}**" for caveat in caveats), _verdict(result)))
     tally, diagnosis = result.tally, result.diagnosis
     if diagnosis is not None and diagnosis.roots:
         many = len(diagnosis.roots)

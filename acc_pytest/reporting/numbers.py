@@ -36,7 +36,7 @@ def briefly(row: Row) -> tuple[str, ...]:
     """What the short summary may say of a failed comparison, the fullest first."""
     check = main_check(row)
     if check is None:
-        return (row.sentence,)
+        return (row.sentence, row.verdict) if row.alone else (row.sentence,)
     short = _short(check)
     bare = short.removeprefix(f"{_names(check)[-1]} ")
     return in_numbers(row), _long(check, row), short, bare, bare.replace(" > ", ">").replace(" < ", "<")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, SettingsError
 from ..guard import guarded
+from ..vocabulary import INCOMPLETE
 from .row import Row, RowSide, place
 from .summary import Tally
 from .verdict_hash import VerdictHash
@@ -111,7 +112,8 @@ class Recorder:
 def unmapped_reason(node: Unmapped) -> str:
     """Why a node is compared with nothing, in a sentence."""
     nearest = f"; nearest: {node.nearest}" if node.nearest else ""
-    return f"unmapped {node.side} node: {node.reason}{nearest}"
+    what = f"{INCOMPLETE} {node.side}" if node.why == INCOMPLETE else f"unmapped {node.side} node"
+    return f"{what}: {node.reason}{nearest}"
 
 
 def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:
@@ -124,7 +126,7 @@ def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool
     side = RowSide(node=node.node, name=node.name, op_type=node.op_type, slot=node.slot, path=where)
     return Row(
         test_id=test_id,
-        verdict="unmapped",
+        verdict=INCOMPLETE if node.why == INCOMPLETE else "unmapped",
         strict=strict,
         sentence=reason,
         number=number,

@@ -16,12 +16,15 @@ from typing import Any, Union
 
 from ..judging.verdict import Check, bound_of
 from ..tensors.stores.place import shown_at
+from ..vocabulary import INCOMPLETE
 
 Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
-VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", "unmapped")
+ALONE = ("unmapped", INCOMPLETE)
+"""Verdicts of no comparison: of a node without a partner, and of what a dump states and does not hold."""
+VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", *ALONE)
 """`tie`: another choice than golden's (top-k, argmax) among values closer than their bound, or a tensor whose
 tokens all come after such a choice; `inherited`: beyond its thresholds, but what it computes from differs
 already; `known`: a difference that a `[[known]]` entry accepts."""
@@ -155,7 +158,12 @@ class Row:
         """Whether the test of this row fails."""
         if self.verdict == "incomparable":
             return not self.skipped
-        return self.verdict == "fail" or (self.verdict in ("inherited", "unmapped") and self.strict)
+        return self.verdict == "fail" or (self.verdict in ("inherited", *ALONE) and self.strict)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is the row of no comparison."""
+        return self.verdict in ALONE
 
     @property
     def replayed(self) -> bool | None:

@@ -92,7 +92,7 @@ class RowsFile(GrowingFileView):
     def _links(self, row: Row) -> Links:
         """What the plan says of the place of a pair; nothing for other rows."""
         plan, number = self._plan, row.number
-        if plan is None or number is None or row.verdict == "unmapped" or number >= len(plan.pairs):
+        if plan is None or number is None or row.alone or number >= len(plan.pairs):
             return NO_LINKS
         parents = plan.parents[number] if number < len(plan.parents) else ()
         gap = plan.gaps.get(number)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .printable import printable
-from .summary import tests_that_fail
+from .summary import shortfalls, tests_that_fail
 
 if TYPE_CHECKING:
     from .diagnosis import Root
@@ -47,8 +47,8 @@ def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: i
         if not complete:
             return RunVerdict("bad", f"Incomplete, and already broken: {said[0].lower()}{said[1:]}", lead)
         return RunVerdict("bad", said, lead)
-    if tally.worst:
-        return _worst(run, result, own_failures)
+    if tally.first is not None:
+        return _worst(run, result, tally.first, own_failures)
     if not tally.tried and result.exit_status in (0, 1, 5):
         return RunVerdict("open" if result.exit_status == 0 else "bad", "Nothing was compared")
     if not tally.compared and complete:
@@ -71,14 +71,9 @@ def _green(run: Run, result: Result) -> RunVerdict:
         return RunVerdict(
             "good", said, f"{known} of them differ in a way that is known and accepted." if known else ""
         )
-    why = printable(result.problems[0], SENTENCE) if result.problems else ""
-    if not why and result.coverage is not None and result.coverage < run.floor:
-        why = f"only {result.coverage:.1%} of the nodes could be mapped, the floor is {run.floor:.1%}"
-    if not why and tally.nothing_replayed:
-        why = "no operator could be computed again (--acc-replay)"
-    return RunVerdict(
-        "bad", f"{said}, but the run fails", why or f"pytest ended with exit status {result.exit_status}."
-    )
+    why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
+    why += (f"pytest ended with exit status {result.exit_status}.",)
+    return RunVerdict("bad", f"{said}, but the run fails", printable(why[0], SENTENCE))
 
 
 def _broken(roots: list[Root]) -> str:
@@ -95,10 +90,10 @@ def _broken(roots: list[Root]) -> str:
     return f"Breaks at {_where(name, row)}: {_how(row)}{more}"
 
 
-def _worst(run: Run, result: Result, own_failures: int) -> RunVerdict:
+def _worst(run: Run, result: Result, first: Row, own_failures: int) -> RunVerdict:
     """Without roots: how many tests fail, and which comparison is farthest beyond its bound."""
     tally = result.tally
-    row = tally.worst[0]
+    row = tally.worst[0] if tally.worst else first
     if not own_failures:
         return RunVerdict("bad", f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}")
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..judging.threshold import is_narrowed
 from ..tensors.dtypes import by_name
+from .caveats import Caveats
 from .numbers import in_numbers
 from .printable import printable
 from .row import REPLAY, VERDICTS, Row
@@ -44,6 +45,7 @@ class Tally:
         self.unreplayed = ""
         self.lacking = ""
         self.complete = True
+        self.caveats = Caveats()
         self.first: Row | None = None
         self._worst: list[tuple[float, int, Row]] = []
 
@@ -51,6 +53,7 @@ class Tally:
         """Take one row into account; order of arrival does not matter."""
         self.counts[row.verdict] += 1
         self.tests.add(row.test_id)
+        self.caveats.add(row)
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
             self.narrowed[row.mine.dtype, declared] += 1
@@ -65,12 +68,14 @@ class Tally:
         self.red_tests.add(row.test_id)
         if self.first is None or _place(row) < _place(self.first):
             self.first = row
+        if row.alone:
+            return
         bisect.insort(self._worst, (-row.excess, _place(row), row), key=lambda entry: entry[:2])
         del self._worst[WORST:]
 
     @property
     def worst(self) -> tuple[Row, ...]:
-        """Failing rows by how far they are beyond their bound, at most five."""
+        """Failing comparisons by how far they are beyond their bound, at most five."""
         return tuple(row for _, _, row in self._worst)
 
     @property
@@ -104,6 +109,17 @@ def coverage(plan: Plan) -> float:
     return max(_share(plan.golden_mapped, plan.golden_total), _share(plan.mine_mapped, plan.mine_total))
 
 
+def shortfalls(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
+    """Why a run is not green whose tests pass, a sentence each: golden is not finite, the mapping is below
+    its floor, replay computed nothing."""
+    said = tally.caveats.not_finite
+    if plan is not None and plan.pairs and coverage(plan) < floor:
+        said.append(f"only {coverage(plan):.1%} of the nodes could be mapped, the floor is {floor:.1%}")
+    if tally.compared and tally.nothing_replayed:
+        said.append("no operator could be computed again (--acc-replay)")
+    return said
+
+
 def coverage_line(plan: Plan, floor: float) -> str:
     """Coverage of both sides in words, and whether the better one reaches the floor."""
     best = coverage(plan)
@@ -127,10 +143,11 @@ def summary_lines(
 ) -> list[str]:
     """The summary, at most 20 lines of at most `WIDTH` characters; `roots` are the lines of root causes.
 
-    The first `fed` of these are of what the run was fed and stand before everything else.
+    The first `fed` of these are of what the run was fed and stand before everything else but caveats.
     What fails without one (it could not be compared, it is people's own) is named as the first failing.
     """
-    lines = [_cut(line, ROOT_WIDTH) for line in roots[:fed]]
+    caveats = "; ".join(tally.caveats.first(plan))
+    lines = [_cut(line, ROOT_WIDTH) for line in (*filter(None, [caveats]), *roots[:fed])]
     lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
@@ -143,6 +160,7 @@ def summary_lines(
         lines.append(replayed_line(tally))
     if tally.tried and not tally.compared:
         lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
+    lines += tally.caveats.at_cap
     lines += [_cut(line, ROOT_WIDTH) for line in roots[fed:]]
     if tally.first is not None and (not roots or tally.first.cause is None):
         lines.append(_cut(f"first failing: {describe(tally.first)}"))

@@ -44,11 +44,12 @@ FED = with_cause(
 
 def test_a_run_says_its_verdicts_coverage_roots_and_hash() -> None:
     found = result(PLAN, ROOT, row_of(1, 0.1), ledger=Ledger(), view=Said())
-    assert found.lines[0] == "verdicts: 1 pass, 1 fail"
-    assert found.lines[1].startswith(
+    assert found.lines[0] == "partial: 50 % of golden's tensors were compared"
+    assert found.lines[1] == "verdicts: 1 pass, 1 fail"
+    assert found.lines[2].startswith(
         "coverage: golden 2 of 4 nodes (50%), mine 0 of 0 (0%); floor 25% reached"
     )
-    assert found.lines[2].startswith("root cause: Op_0 ")
+    assert found.lines[3].startswith("root cause: Op_0 ")
     assert found.lines[-3:] == ("a \\x1b line", "a problem", f"verdict hash: {found.verdict_hash}")
     assert (found.exit_status, found.coverage, found.problems) == (3, 0.5, ("a problem",))
     assert found.diagnosis is not None
@@ -58,10 +59,10 @@ def test_a_run_says_its_verdicts_coverage_roots_and_hash() -> None:
 def test_what_the_run_was_fed_stands_before_the_verdicts() -> None:
     pairs = (PLAN.pairs[0], replace(PLAN.pairs[1], fed="mask"))
     found = result(replace(PLAN, pairs=pairs), ROOT, FED, ledger=Ledger())
-    assert [line.partition(":")[0] for line in found.lines[:4]] == [
+    assert [line.partition(":")[0] for line in found.lines[1:5]] == [
         "root cause", "verdicts", "coverage", "root cause",
     ]  # fmt: skip
-    assert "the mask differs" in found.lines[0]
+    assert "the mask differs" in found.lines[1]
 
 
 def test_without_a_plan_or_a_ledger_there_is_no_diagnosis() -> None:

@@ -252,3 +252,12 @@ def test_rows_that_are_no_pairs_say_nothing() -> None:
     for verdict in ("fail", "inherited", "known"):
         ledger.add(replace(row_of(3, 5.0), verdict=verdict))  # nobody found its cause
     assert ledger.diagnosis(CHAIN).roots == ()
+
+
+@pytest.mark.parametrize(("last", "passes"), [(0.5, True), (5.0, False)])
+def test_the_final_output_is_within_its_bounds_only_where_that_of_every_step_is(
+    last: float, passes: bool
+) -> None:
+    plan = plan_of(((), (0,), (), (2,)), steps=(0, 0, 1, 1))
+    found = diagnosed(plan, {0: 5.0, 1: 0.5, 2: 0.5, 3: last}, {0: "wrong", 3: "wrong"})
+    assert ("is within its bounds" in found.roots[0].sentence) is passes

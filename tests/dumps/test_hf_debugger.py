@@ -222,3 +222,13 @@ def test_damaged_trees_give_typed_errors(tmp_path: Path) -> None:
                         continue
         except AccError:
             continue
+
+
+def test_a_file_that_the_tree_names_and_that_is_gone_is_absent(tmp_path: Path) -> None:
+    tree = debugged(tmp_path, layers=2)
+    dump = opened(tree)
+    assert dump.absent(dump.steps[0], dump.ranks[0]) == {}
+    (gone,) = tmp_path.glob("*layers.1.norm_outputs.safetensors")
+    gone.unlink()
+    dump = opened(tree)
+    assert dump.absent(dump.steps[0], dump.ranks[0]) == {"root.model.layers.1.norm": [gone.name]}

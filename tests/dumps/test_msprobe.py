@@ -332,12 +332,14 @@ def test_inputs_that_were_overwritten_before_they_were_taken_are_left_out(
 def test_a_file_that_is_missing_leaves_its_statistics(tmp_path: Path) -> None:
     home = model_dump(tmp_path / "step0" / "proc1")
     folder = home / "dump_tensor_data"
-    (folder / "Module.head.Linear.forward.0.output.0.pt").unlink()
+    gone = folder / "Module.head.Linear.forward.0.output.0.pt"
+    gone.unlink()
     (folder / "Module.later.Linear.forward.0.output.0.pt").write_bytes(b"")
     dump = opened(tmp_path)
     assert slots(dump, "root.head")["output[0]"] == "Module.head.Linear.forward.0.output.0"
     missing, extra = dump.notes
     assert "their statistics are compared (step0/proc1: 1)" in missing
+    assert list(dump.absent(dump.steps[0], dump.ranks[0]).values()) == [[gone.name]]
     assert "killed before stop()? (step0/proc1: 1)" in extra
 
 

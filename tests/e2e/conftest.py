@@ -84,6 +84,7 @@ def _without_logits(directory: Path) -> DemoPaths:
     for file in (
         *paths.golden.rglob("root.lm_head/output.pth"),
         *paths.golden.rglob("root/output_logits.pth"),
+        *paths.golden.rglob("0/manifest.json"),  # it names them
     ):
         file.unlink()
     return paths

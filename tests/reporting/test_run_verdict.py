@@ -99,7 +99,9 @@ def test_a_green_comparison_in_a_red_run_says_why_it_is_red() -> None:
     problem = run_verdict(PAIRS, result_of(rows, exit_status=1, problems=("the baseline is stale",)))
     assert (problem.tone, problem.lead) == ("bad", "the baseline is stale")
     assert problem.text == "No difference beyond its bound: 1 pairs, but the run fails"
-    floor = run_verdict(Run(plan=PLAN, floor=0.5), result_of(rows, exit_status=1, coverage=0.2))
+    pairs: Any = (None,)
+    plan = replace(PLAN, pairs=pairs, golden_total=10, golden_mapped=2, mine_total=0)
+    floor = run_verdict(Run(plan=plan, floor=0.5), result_of(rows, exit_status=1))
     assert floor.lead == "only 20.0% of the nodes could be mapped, the floor is 50.0%"
     other = run_verdict(PAIRS, result_of(rows, exit_status=1))
     assert other.lead == "pytest ended with exit status 1."

@@ -150,4 +150,6 @@ def _described(config: DumpConfig) -> dict[str, Any]:
         "seed": config.seed,
         "max_elements": config.max_elements,
         "max_bytes": config.max_bytes,
+        "device_id": config.device_id,
+        "ranks": None if config.ranks is None else sorted(config.ranks),
     }

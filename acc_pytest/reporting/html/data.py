@@ -109,12 +109,12 @@ class PageData:
         closest = max(row.checks, key=_closeness, default=None)
         excess = math.inf if row.verdict == "incomparable" else _closeness(closest)
         self._texts["because"].add(closest.metric if closest is not None else "")
-        self._closeness.add(None if row.verdict == "unmapped" else excess)
+        self._closeness.add(None if row.alone else excess)
         self._add_metrics(row)
         self._places.append(place_of(row))
         self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
         self._kept.add(len(self), row, excess)
-        self.own_failures += row.red and row.verdict not in ("inherited", "unmapped")
+        self.own_failures += row.red and row.verdict != "inherited" and not row.alone
         self._verdicts.append(VERDICTS.index(row.verdict))
 
     def _add_metrics(self, row: Row) -> None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ..printable import printable
-from ..row import VERDICTS, Row
+from ..row import ALONE, VERDICTS, Row
 from .columns import differences
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _OF_OPERATORS = ("weight", "buffer")
 _MOST_ABOVE = 8
 """Rows above a row that are kept where those between them are not in the page."""
 _LAYER = re.compile(r"\.\d+$", re.ASCII)
-_UNMAPPED = VERDICTS.index("unmapped")
-_BY_ITSELF = frozenset(map(VERDICTS.index, ("fail", "incomparable", "unmapped")))
+_ALONE = frozenset(map(VERDICTS.index, ALONE))
+_BY_ITSELF = frozenset(map(VERDICTS.index, ("fail", "incomparable", *ALONE)))
 """Verdicts of a module's result that say more than those of the operator inside that wrote it."""
 
 _Where = tuple[str, str, str, str, str]
@@ -79,7 +79,7 @@ class ModelGraph:
         verdicts: list[int] = page.body["verdicts"]
         pairs = len(self._plan.pairs)
         numbers = [
-            number if verdict != _UNMAPPED and number < pairs else -1
+            number if verdict not in _ALONE and number < pairs else -1
             for number, verdict in zip(accumulate(page.body["numbers"]), verdicts)
         ]
         above = self._above(numbers)
@@ -145,10 +145,10 @@ class ModelGraph:
                 if writer[code][1]:
                     operators.append(operators[parent])
                     continue
-            if verdict != _UNMAPPED and numbered[same[code]] < 0:
+            if verdict not in _ALONE and numbered[same[code]] < 0:
                 numbered[same[code]] = count
                 count += 1
-            operators.append(-1 if verdict == _UNMAPPED else numbered[same[code]])
+            operators.append(-1 if verdict in _ALONE else numbered[same[code]])
         return operators, [numbered[operator] for operator in same]
 
     def _paths(self, operators: Sequence[int], width: int) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def head(run: Run, result: Result, places: Mapping[Place, int], said: RunVerdict
         "coverage": plain(result.coverage),
         "floor": plain(run.floor),
         "hash": result.verdict_hash,
+        "caveats": [_text(caveat) for caveat in tally.caveats.first(run.plan)],
         "problems": [_text(problem) for problem in result.problems],
         "diagnosis": None if result.diagnosis is None else _diagnosis(result.diagnosis, places),
         "command": shell(run.command),

@@ -14,6 +14,7 @@ from ..row import Row
 _SHARES = {
     "fail": 0.5,
     "incomparable": 0.15,
+    "incomplete": 0.15,
     "known": 0.1,
     "inherited": 0.15,
     "unmapped": 0.04,

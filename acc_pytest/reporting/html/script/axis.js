@@ -10,7 +10,7 @@ function stepRows() {
   for (let place = 0; place < rows.length; place += 1) {
     if (state.step !== "" && steps[place] !== step) continue;
     if (state.rank !== "" && ranks[place] !== rank) continue;
-    if (VERDICTS[rows.verdicts[place]] === "unmapped") continue;
+    if (ALONE.has(VERDICTS[rows.verdicts[place]])) continue;
     found[length] = place;
     length += 1;
   }

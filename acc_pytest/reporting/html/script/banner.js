@@ -7,6 +7,7 @@ function drawBanner() {
   replace(
     banner,
     make("h1", { id: "verdict", text: tell(verdict.text) }),
+    head.caveats.length ? make("p", { class: "lead caveats", text: head.caveats.map(tell).join("; ") }) : null,
     verdict.lead ? make("p", { class: "lead", text: tell(verdict.lead) }) : null,
     head.problems.length
       ? make("ul", { class: "problems" }, head.problems.map((text) => make("li", { text: tell(text) }))) : null,

@@ -1,6 +1,7 @@
 /* The rows: columns of small integers in, typed arrays and their texts out. See columns.py for the codes. */
 
-const VERDICTS = ["pass", "tie", "fail", "inherited", "known", "incomparable", "unmapped"];
+const VERDICTS = ["pass", "tie", "fail", "inherited", "known", "incomparable", "unmapped", "incomplete"];
+const ALONE = new Set(["unmapped", "incomplete"]);  // rows of no comparison
 const PASS = 0, TIE = 1;
 const NOTHING = 0, ZERO = 1, NAN = 2, INFINITE = 3, MINUS_INFINITE = 4, FIRST = 10, SMALLEST = -60;
 

@@ -63,7 +63,7 @@ function badge(verdict, word = say(verdict)) {
   return make("span", { class: `badge ${verdict}` }, make("i", { "aria-hidden": "true", text: MARKS[verdict] }), word);
 }
 
-const MARKS = { pass: "●", tie: "=", fail: "◆", inherited: "◇", known: "■", incomparable: "✕", unmapped: "○" };
+const MARKS = { pass: "●", tie: "=", fail: "◆", inherited: "◇", known: "■", incomparable: "✕", unmapped: "○", incomplete: "∅" };
 
 /** Show at the edges of a box that scrolls sideways that there is more of it. Called whenever its content changes. */
 function hintAtEdges(box) {

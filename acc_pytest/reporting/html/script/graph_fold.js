@@ -4,7 +4,7 @@ const BOX = { large: 300, block: 100, few: 12, small: 8 };
 /* Above `large` operators a box is cut by module path, and where there is none into blocks of about `block`; of
    more than `few` boxes in a row, those below `small` are put together. */
 
-const SEVERITY = { pass: 0, tie: 1, known: 2, unmapped: 3, inherited: 4, incomparable: 5, fail: 6 };
+const SEVERITY = { pass: 0, tie: 1, known: 2, unmapped: 3, inherited: 4, incomplete: 5, incomparable: 6, fail: 7 };
 const severity = (place) => SEVERITY[rows.verdict(place)];
 
 /** Layers of what a run was given, which stands first whenever it is read. */

@@ -402,7 +402,7 @@ function drawNetworkLegend() {
   const present = new Set(rows.verdicts);
   replace(
     $("network-legend"),
-    VERDICTS.filter((verdict, code) => present.has(code) && verdict !== "unmapped").map((verdict) => badge(verdict)),
+    VERDICTS.filter((verdict, code) => present.has(code) && !ALONE.has(verdict)).map((verdict) => badge(verdict)),
     make("span", { class: "badge" }, make("i", { class: "dash", "aria-hidden": "true" }), say("allowed")),
     make("span", { class: "muted", text: say("zoom_hint") }),
   );

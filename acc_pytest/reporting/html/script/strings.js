@@ -20,6 +20,7 @@ const STRINGS = {
   known: ["known", "已知差异"],
   incomparable: ["incomparable", "无法比较"],
   unmapped: ["unmapped", "未映射"],
+  incomplete: ["incomplete", "缺失"],
   root: ["root", "根因"],
   root_n: ["root {0}", "根因 {0}"],
 

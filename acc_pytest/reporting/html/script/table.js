@@ -12,7 +12,7 @@ function columns() {
   const digits = String(Math.max(0, number(rows.length - 1))).length;
   const all = [
     { key: "order", label: "#", width: `${Math.max(64, 30 + 9 * digits)}px`, class: "right", show: number, rank: (place) => place },
-    { key: "verdict", label: say("verdict"), width: "126px", show: (place) => badge(rows.verdict(place)), rank: (place) => [6, 5, 0, 2, 3, 1, 4][rows.verdicts[place]] },
+    { key: "verdict", label: say("verdict"), width: "126px", show: (place) => badge(rows.verdict(place)), rank: (place) => [7, 6, 0, 3, 4, 2, 5, 1][rows.verdicts[place]] },
     { ...text("name"), label: say("name"), width: "minmax(220px, 3fr)", class: "name" },
     { ...text("type"), label: say("operator"), width: "minmax(140px, 2fr)" },
     { ...text("layer"), label: say("layer"), width: "96px" },
