@@ -147,6 +147,7 @@ class _Planner:
             if weights is None:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
+        self._notes += _rank_note(self._golden, self._mine, sum(pair.rank is None for pair in pairs))
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = (
             pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)
@@ -165,7 +166,6 @@ class _Planner:
         matches = matcher.matches()
         self._mapped[key] = _Mapped(matcher, matches, leftovers(matcher, matches, evidence))
         self._notes.extend(matcher.notes)
-        self._notes.extend(_rank_note(self._golden, self._mine))
         return self._mapped[key], layouts
 
     def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair | Unmapped]:
@@ -252,9 +252,11 @@ def _dumped(side: DumpStep, node: Node) -> bool:
     return any(slot.kind == "output" for slot in side.slots(node))
 
 
-def _rank_note(golden: Dump, mine: Dump) -> list[str]:
+def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
+    """How ranks meet; in `together` pairs all of them at once."""
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
-        return [f"ranks: {counts[0]} on both sides, compared rank by rank"] if counts[0] > 1 else []
+        others = f"; all ranks at once in {together} pairs" if together else ""
+        return [f"ranks: {counts[0]} on both sides, compared rank by rank{others}"] if counts[0] > 1 else []
     merged = "shards are merged as the shapes of each pair ask for"
     return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]

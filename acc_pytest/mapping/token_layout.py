@@ -56,7 +56,15 @@ def token_layout(
         known[shape] = _places(side, shape, turned, ids[0] if ids else None)
         refs = _at(side, known[shape]) or (None,) * 4
     found, mask, positions, lengths = refs
-    return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned)
+    shared = len(side.dump.ranks) == 1 or _is_on_all_ranks(side, known[shape][0])
+    return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned, shared=shared)
+
+
+def _is_on_all_ranks(side: DumpStep, place: _Place) -> bool:
+    """Whether all ranks dumped the same values there."""
+    node = side.tree.by_path.get(place[0]) if place is not None else None
+    refs = side.refs(Export(node, place[1], ""), side.dump.ranks) if node is not None and place else ()
+    return bool(refs) and ranks_alike(refs)
 
 
 def _looked_up(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
@@ -74,9 +82,12 @@ def both_layouts(golden: _Told, mine: _Told) -> Layouts:
 def _of_all_ranks(
     side: DumpStep, exports: list[Export], own: TokenLayout | None, other: TokenLayout | None
 ) -> TokenLayout | None:
-    """The layout of a step whose ids were not dumped, where its embedding hands each rank a part of as many
-    tokens as the other side has."""
-    if own is None or other is None or own.ids is not None or len(own.shape) != 1:
+    """The layout of a step whose ids were not dumped, of which those of the other side tell: all ranks have
+    the same if its ranks do, and the embedding may hand each a part of as many tokens."""
+    if own is None or other is None or own.ids is not None:
+        return own
+    own = replace(own, shared=other.shared)
+    if len(own.shape) != 1:
         return own
     whole = replace(own, shape=(math.prod(other.shape),))
     embedding = _embedding(exports)

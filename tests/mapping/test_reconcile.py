@@ -87,6 +87,20 @@ def test_replicas_of_golden_are_compared_too() -> None:
     assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
 
 
+def test_shards_that_two_ranks_hold_are_compared_on_both() -> None:
+    whole = tokens(7, 16) + 1
+    left, right = whole.chunk(2, dim=1)
+    pairs, notes = both(side(whole), side(left, left, right, right * 3))
+    assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
+    assert "each shard held by 2 ranks" in notes[0]
+
+
+def test_tables_of_other_ranks_are_said_to_be_left_out() -> None:
+    table = tokens(16, 8)
+    _, notes = both(side(table[3:7]), side(table, table * 3, view=TableRows(3)))
+    assert notes[0].endswith("; tables of other ranks are not compared")
+
+
 def test_four_shards_against_two() -> None:
     whole = tokens(1, 4, 32)
     [(golden, mine)], _ = both(side(*whole.chunk(2, 2)), side(*whole.chunk(4, 2)))

@@ -329,6 +329,8 @@ const PHRASES = [
   ["last token of mine", "取待测的最后一个 token"],
   ["newest {0} of {1} tokens of the cache", "缓存 {1} 个 token 中最新的 {0} 个"],
   ["part {0} of {1}: columns {2} of {3}", "{1} 部分中的第 {0} 部分：{3} 列中的 {2}"],
+  ["tokens split over {0} ranks: their rows joined, {1} in all", "token 分布在 {0} 张卡上：各行已拼接，共 {1} 行"],
+  ["rows of padding that are not compared: {0}", "未比较的填充行：{0}"],
   ["partial results of {0} ranks summed", "{0} 张卡的部分结果已求和"],
   ["{0}, the worst of {1} replicas", "{0}，{1} 个副本中最差的"],
   ["replicated on {0} ranks, every replica compared", "在 {0} 张卡上复制，每个副本都已比较"],
@@ -365,6 +367,7 @@ const PHRASES = [
   // The plan, and the files.
   ["ranks: golden {0}, mine {1}", "卡数：标杆 {0}，待测 {1}"],
   ["ranks: {0} on both sides, compared rank by rank", "卡数：两侧均为 {0}，逐卡比较"],
+  ["all ranks at once in {0} pairs", "{0} 个比较对一次比较所有卡"],
   ["shards are merged as the shapes of each pair ask for", "按各比较对的形状合并分片"],
   ["token policy {0}: one model, directory d is step d ({1})", "token 策略 {0}：单个模型，目录 d 即第 d 步（{1}）"],
   ["token policy {0}: directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k ({1})", "token 策略 {0}：目录 0 为预热，1 含预填充与第 1 次解码，k 为第 k 次解码（{1}）"],
