@@ -6,6 +6,7 @@ slots held the same tensor (`calls`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 
 from ..tensors.ref import TensorRef, readable
@@ -23,6 +24,12 @@ class ModuleDump(Dump):
 
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
+
+    def of_rank(self, rank: Rank) -> ModuleDump:
+        """The same dump with one rank."""
+        alone = copy.copy(self)
+        alone.ranks, alone._calls = (rank,), {}
+        return alone
 
     def calls(self, step: Step) -> Calls:
         """What ran in a step, as the first rank dumped it."""

@@ -77,8 +77,7 @@ class Evidence:
 
     def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet in a match: all at once where only one side has summands on its ranks, or its
-        tokens split over them. Of ranks that have the same rows of tokens on both sides each meets its own,
-        without padding."""
+        tokens split over them; else each meets its own, without padding."""
         groups = self.rank_groups()
         if len(groups) == 1:
             return groups
@@ -91,8 +90,7 @@ class Evidence:
         if any(splits) and (self._tokens is not None or shapes[0] != shapes[1] or "residual" in kinds):
             return [(*ranks, None)]
         if splits[0] is not None and splits[0] == splits[1]:
-            for side in refs:
-                self._splits.cut(side, splits[0])
+            self._splits.cut(refs, splits[0])
         if "row_parallel" not in kinds:
             return groups
         return [(*ranks, None)] if len({all_equal(each) for each in refs}) > 1 else groups

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..errors import Incomparable, ShapesDiffer
 from ..lazy_torch import torch
 from ..tensors.read_source import source_of
@@ -54,9 +52,8 @@ def merged(
         return sources, "; ".join(filter(None, (note, "residual added")))
     if not side.bias:
         return sources, note
-    biases = [side.bias[0]]
-    if rule.how == "columns":
-        biases = [torch.cat(tuple(each), -1) for each in _copies(side.bias, rule)]
+    apart = rule.replicas if rule.how == "columns" else len(side.bias)
+    biases = [torch.cat(side.bias[first::apart], -1) for first in range(rule.replicas)]
     if rule.how == "rows" or biases[0].numel() != rows_and_width(whole)[1]:
         raise Incomparable(f"a bias of shape {list(biases[0].shape)} does not fit {side.describe()}")
     added = [PlusRow(source, bias) for source, bias in zip(sources, biases * len(sources))]
@@ -73,12 +70,7 @@ def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source
         add = ExactSum if side.settled else Sum
         return [add([TensorSource(shard) for shard in shards])], note
     rows, width = rows_and_width(whole)
-    copies = _copies(shards, rule)
+    copies = [shards[first :: rule.replicas] for first in range(rule.replicas)]
     if rule.how == "rows":
         return [Rows([TensorSource(shard) for shard in each], width) for each in copies], note
     return [Columns([shard.reshape(rule.rows or rows, -1) for shard in each]) for each in copies], note
-
-
-def _copies(shards: Sequence[torch.Tensor], rule: Merge) -> list[Sequence[torch.Tensor]]:
-    """The shards of each whole: several where neighbouring ranks hold the same."""
-    return [shards[first :: rule.replicas] for first in range(rule.replicas)]

@@ -13,7 +13,7 @@ from .match import Match
 from .pair import Operand
 from .roles.export import Export
 from .router_choice import chosen_beside
-from .token_split import of_single_rows, ranks_alike, split_of
+from .token_split import ranks_alike, split_of
 
 
 class Splits:
@@ -28,14 +28,15 @@ class Splits:
         """Whether a tensor was split in a step before."""
         return (export.node.path, export.slot) in self._seen
 
-    def cut(self, refs: Sequence[TensorRef], split: TokenSplit) -> None:
-        """Let what each rank has of a split tensor be read without its padding. One row may be anything."""
-        rows = split.rows
-        for ref in refs:
-            size = ref.header().shape[split.axis]
-            if size > max(rows, 1):
-                self._of_one[ref] = TokenSplit(split.axis, rows, joined=False)
-            rows -= min(size, rows) if split.joined else 0
+    def cut(self, sides: Sequence[Sequence[TensorRef]], split: TokenSplit) -> None:
+        """Let what each rank has of split tensors be read without its padding. One row may be anything."""
+        for refs in sides:
+            rows = split.rows
+            for ref in refs:
+                size = ref.header().shape[split.axis]
+                if size > max(rows, 1):
+                    self._of_one[ref] = TokenSplit(split.axis, rows, joined=False)
+                rows -= min(size, rows) if split.joined else 0
 
     def of_pair(
         self,
@@ -87,10 +88,8 @@ class Splits:
         shapes = [header.shape for header in headers if header is not None and header.payload == "data"]
         if len(shapes) < len(refs) or beside is None or not beside.shape or not all(shapes):
             return None
-        found = split_of(shapes, layout)
-        if found is None and (single := of_single_rows(shapes, layout)) is not None:
-            alone = 1 < single.rows == math.prod(beside.shape[:-1])  # the other side has all of them
-            found = single if alone or place in self._seen else None
+        whole = 1 < math.prod(beside.shape[:-1]) == math.prod(layout.shape)
+        found = split_of(shapes, layout, single=whole or place in self._seen)
         if found is None or not found.joined:
             return found
         if shapes[0][-1] != beside.shape[-1] or ranks_alike(refs):

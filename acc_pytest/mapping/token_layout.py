@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Union
 
-from ..dumps.base import Slot
+from ..dumps.base import Rank, Slot
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -56,15 +56,13 @@ def token_layout(
         known[shape] = _places(side, shape, turned, ids[0] if ids else None)
         refs = _at(side, known[shape]) or (None,) * 4
     found, mask, positions, lengths = refs
-    shared = len(side.dump.ranks) == 1 or _is_on_all_ranks(side, known[shape][0])
+    shared = len(side.dump.ranks) == 1 or _is_on_all_ranks(side, known[shape][:1])
     return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned, shared=shared)
 
 
-def _is_on_all_ranks(side: DumpStep, place: _Place) -> bool:
-    """Whether all ranks dumped the same values there."""
-    node = side.tree.by_path.get(place[0]) if place is not None else None
-    refs = side.refs(Export(node, place[1], ""), side.dump.ranks) if node is not None and place else ()
-    return bool(refs) and ranks_alike(refs)
+def _is_on_all_ranks(side: DumpStep, place: tuple[_Place, ...]) -> bool:
+    refs = [ref for rank in side.dump.ranks for ref in _at(side, place, rank) or () if ref]
+    return len(refs) == len(side.dump.ranks) and ranks_alike(refs)
 
 
 def _looked_up(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
@@ -123,12 +121,14 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
     )
 
 
-def _at(side: DumpStep, places: tuple[_Place, ...]) -> tuple[TensorRef | None, ...] | None:
-    """The tensors at these places; `None` where one is missing."""
+def _at(
+    side: DumpStep, places: tuple[_Place, ...], rank: Rank | None = None
+) -> tuple[TensorRef | None, ...] | None:
+    """The tensors at these places on a rank (the first one unless told); `None` where one is missing."""
     refs = []
     for place in places:
         node = side.tree.by_path.get(place[0]) if place is not None else None
-        refs.append(side.slots(node).get(place[1]) if node is not None and place is not None else None)
+        refs.append(side.slots(node, rank).get(place[1]) if node is not None and place is not None else None)
     missing = any(place is not None and ref is None for place, ref in zip(places, refs))
     return None if missing or not places else tuple(refs)
 

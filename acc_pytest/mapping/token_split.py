@@ -21,39 +21,31 @@ _SAMPLE = 1 << 16
 """Elements of a tensor that tell whether ranks hold the same."""
 
 
-def split_of(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
-    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one, and
-    where each has one row, which may be that of anything (`of_single_rows`)."""
+def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False) -> TokenSplit | None:
+    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one.
+    `single`: where each has one row it is a token or padding, and not anything."""
     ranks = len(shapes)
     for axis, rows in _places(shapes[0], layout):
         if len({(len(shape), *shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
             continue
         sizes = [shape[axis] for shape in shapes]
-        apart = 1 < max(sizes) < rows or min(sizes) < max(sizes)
+        apart = min(sizes) < max(sizes) or 1 - single < max(sizes) < max(rows, 2)
         if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
             return TokenSplit(axis, rows, joined=True)
         whole = -(-rows // ranks) * ranks
-        if len(set(sizes)) == 1 and sizes[0] == whole > rows:
+        if len(set(sizes)) > 1:
+            continue
+        if sizes[0] == whole > rows:
             return TokenSplit(axis, rows, joined=False)
         # Heads one below the other.
-        if len(set(sizes)) == 1 and len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
+        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
             return TokenSplit(axis, rows * (sizes[0] // whole), joined=False)
     return None
 
 
-def of_single_rows(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
-    """The split of a step of no more tokens than ranks, where each rank has one row: a token, or padding."""
-    for axis, rows in _places(shapes[0], layout):
-        if rows <= len(shapes) and all(len(shape) > 1 and shape[axis] == 1 for shape in shapes):
-            return TokenSplit(axis, rows, joined=True)
-    return None
-
-
 def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
-    """The tensors of all ranks without padding; one where the ranks had pieces of it.
-
-    Raises `NoPayload` where there is nothing but padding.
-    """
+    """The tensors of all ranks without padding; one where the ranks had pieces of it. Raises `NoPayload` for
+    padding alone."""
     if not split.rows:
         raise NoPayload("this rank has rows of padding only, which are not compared")
     whole = [torch.cat(shards, split.axis)] if split.joined else shards

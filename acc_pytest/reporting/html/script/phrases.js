@@ -329,8 +329,6 @@ const PHRASES = [
   ["last token of mine", "取待测的最后一个 token"],
   ["newest {0} of {1} tokens of the cache", "缓存 {1} 个 token 中最新的 {0} 个"],
   ["part {0} of {1}: columns {2} of {3}", "{1} 部分中的第 {0} 部分：{3} 列中的 {2}"],
-  ["tokens split over {0} ranks: their rows joined, {1} in all", "token 分布在 {0} 张卡上：各行已拼接，共 {1} 行"],
-  ["rows of padding that are not compared: {0}", "未比较的填充行：{0}"],
   ["partial results of {0} ranks summed", "{0} 张卡的部分结果已求和"],
   ["{0}, the worst of {1} replicas", "{0}，{1} 个副本中最差的"],
   ["replicated on {0} ranks, every replica compared", "在 {0} 张卡上复制，每个副本都已比较"],
