@@ -53,8 +53,7 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
 def by_outlines(
     plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], others: Recomputer
 ) -> Recomputer:
-    """Who computes operators of mine again by the outline of that rank of golden which each is compared with,
-    as `make` does by one; `others` where tensors of several ranks are."""
+    """Who computes each again by the outline of golden's rank, as `make` does; `others` those of several."""
     made = functools.cache(lambda place: make(outlines[place]))
 
     def chosen(number: int) -> Recomputer:

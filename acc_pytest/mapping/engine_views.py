@@ -21,9 +21,10 @@ class TokenSplit:
     def describe(self, shapes: Sequence[tuple[int, ...]]) -> str:
         """What is done to the tensors of ranks, in words."""
         padding = sum(shape[self.axis] for shape in shapes) - self.rows * (1 if self.joined else len(shapes))
-        together = f"tokens split over {len(shapes)} ranks: their rows joined, {self.rows} in all"
-        left = f"rows of padding that are not compared: {padding}"
-        return "; ".join([together] * self.joined + [left] * bool(padding))
+        notes = [
+            f"tokens split over {len(shapes)} ranks: their rows joined, {self.rows} in all"
+        ] * self.joined
+        return "; ".join(notes + [f"rows of padding that are not compared: {padding}"] * bool(padding))
 
 
 @dataclass(frozen=True, slots=True)

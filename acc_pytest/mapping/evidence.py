@@ -152,9 +152,10 @@ class Evidence:
         A file that cannot be read says nothing against the match: its pair is made, and its test fails.
         Nor does a tensor that only some ranks dumped: the plan then names the ranks.
         """
-        golden_ranks, mine_ranks, _ = self.groups_of(match)[0]
+        groups = self.groups_of(match)
+        golden_ranks, mine_ranks, _ = groups[0]
         try:
-            operands = self.operands(match, golden_ranks, mine_ranks)
+            operands = next(filter(None, (self.operands(match, *each[:2]) for each in groups)), None)
             alone = operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None
         except Incomparable as refusal:
             return str(refusal)

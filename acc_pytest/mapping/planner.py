@@ -189,7 +189,7 @@ class _Planner:
                     continue
                 operands = evidence.operands(match, golden_ranks, mine_ranks)
                 if operands is None:
-                    yield _incomplete(evidence, match, golden_ranks, mine_ranks)
+                    yield from _incomplete(evidence, match, golden_ranks, mine_ranks)
                     continue
                 golden, mine = operands
                 yield Pair(
@@ -229,16 +229,19 @@ class _Planner:
 
 def _incomplete(
     evidence: Evidence, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
-) -> Unmapped:
-    """Why a match of the first rank is no pair on these ranks: the side and ranks whose tensor is missing."""
+) -> Iterator[Unmapped]:
+    """Why a match is no pair on these ranks: the side and ranks whose tensor is missing, if not on both."""
     absent = evidence.golden.missing(match.golden, golden_ranks)
     name, end, ranks = "golden", match.golden, absent
+    lacking = evidence.mine.missing(match.mine, mine_ranks)
+    if len(absent) == len(golden_ranks) and len(lacking) == len(mine_ranks):
+        return
     if not absent:
-        name, end, ranks = "mine", match.mine, evidence.mine.missing(match.mine, mine_ranks)
+        name, end, ranks = "mine", match.mine, lacking
     where = f" on rank {', '.join(ranks)}" if ranks else ", nor its parts on every rank"
     reason = f"{end.slot} was not dumped{where}, so it is not compared there"
     node = end.node
-    return Unmapped(name, evidence.label, node.path, node.name, node.op_type, reason)
+    yield Unmapped(name, evidence.label, node.path, node.name, node.op_type, reason)
 
 
 def _refused(evidence: Evidence, match: Match, refusal: str) -> Unmapped:
@@ -253,7 +256,6 @@ def _dumped(side: DumpStep, node: Node) -> bool:
 
 
 def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
-    """How ranks meet; in `together` pairs all of them at once."""
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
         others = f"; all ranks at once in {together} pairs" if together else ""

@@ -85,13 +85,11 @@ def _of_all_ranks(
     if own is None or other is None or own.ids is not None:
         return own
     own = replace(own, shared=other.shared)
-    if len(own.shape) != 1:
-        return own
     whole = replace(own, shape=(math.prod(other.shape),))
     embedding = _embedding(exports)
     refs = side.refs(embedding, side.dump.ranks) if embedding is not None else ()
     shapes = [header.shape for header in map(readable, refs) if header is not None]
-    split = split_of(shapes, whole) if len(shapes) > 1 else None
+    split = split_of(shapes, whole) if own.shared and len(shapes) > 1 == len(own.shape) else None
     return whole if split is not None and split.joined and not ranks_alike(refs) else own
 
 

@@ -44,8 +44,7 @@ def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False)
 
 
 def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
-    """The tensors of all ranks without padding; one where the ranks had pieces of it. Raises `NoPayload` for
-    padding alone."""
+    """The tensors of ranks without padding, one of their pieces. Raises `NoPayload` for padding alone."""
     if not split.rows:
         raise NoPayload("this rank has rows of padding only, which are not compared")
     whole = [torch.cat(shards, split.axis)] if split.joined else shards

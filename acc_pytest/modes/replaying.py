@@ -91,14 +91,13 @@ def recomputer_for(settings: Settings, plan: Plan, outlines: Sequence[Outline] =
     Raises `AccError` where the golden model cannot be made.
     """
     import_torch()
-    from ..diagnosis.recomputation import LOOKING, RecomputeBudget
+    from ..diagnosis.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
     from ..diagnosis.recomputers import by_outlines, recomputer_of
 
     asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
         return _of_atb(plan, outlines, asked)
     if outlines:
-        from ..diagnosis.recomputation import StoredRecomputer
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
         from ..dumps import open_dump
 

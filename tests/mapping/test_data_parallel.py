@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,21 @@ def test_ranks_with_one_prompt_are_no_parts_of_it(tmp_path: Path, monkeypatch: p
     [root] = diagnosis.roots
     assert (root.row.mine.node, root.row.rank) == (f"root.{FAULTY}", "6")
     assert {row.step for row in rows if row.verdict != "pass"} == {0}
+
+
+def test_a_module_that_ran_on_another_rank_only_is_compared_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden, mine = Run(ranks=3, faulty=2).dumped(tmp_path, monkeypatch)
+    for side in (golden, mine):
+        for folder in Path(side).rglob(f"root.{FAULTY}"):
+            if "cpu_3" not in folder.parts:
+                shutil.rmtree(folder)
+    made = plan(open_dump(golden), open_dump(mine))
+    _, diagnosis = run(made)
+    assert {pair.rank for pair in made.pairs if pair.mine.node == f"root.{FAULTY}" and not pair.fed} == {2}
+    assert diagnosis.roots[0].row.mine.node == f"root.{FAULTY}"
+    assert made.unmapped == ()
 
 
 def test_any_rank_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
