@@ -27,9 +27,10 @@ from acc_pytest.demo.golden import seeded
 from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget, Recomputer
 from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.diagnosis.recomputers import recomputer_of
+from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.modes.replaying import outline_for, recomputer_for, unasked_of_atb
+from acc_pytest.modes.replaying import outlines_for, recomputer_for, unasked_of_atb
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.threads import one_thread
@@ -85,7 +86,7 @@ def cases(directory: Path) -> Iterator[Case]:
         "ATB, small operators",
         plan,
         judge,
-        lambda: known(unasked_of_atb(settings, plan, outline_for(settings, plan))),
+        lambda: known(unasked_of_atb(settings, plan, outlines_for(settings, plan))),
         MOST_OF_ATB,
     )
     assert paths.noise is not None
@@ -95,13 +96,18 @@ def cases(directory: Path) -> Iterator[Case]:
         "torch, asked for",
         noise,
         judge,
-        lambda: TorchRecomputer(noise.mine_root, noise.pairs, model, BUDGET),
+        lambda: TorchRecomputer(open_dump(noise.mine_root), noise.pairs, model, BUDGET),
         MOST_ASKED,
     )
     settings, llama = opened(*llamas(directory))
-    outline = known(outline_for(settings, llama))
+    outlines = outlines_for(settings, llama)
+    assert outlines
     yield Case(
-        "torch, by the outline", llama, judge, lambda: recomputer_for(settings, llama, outline), MOST_OUTLINED
+        "torch, by the outline",
+        llama,
+        judge,
+        lambda: recomputer_for(settings, llama, outlines),
+        MOST_OUTLINED,
     )
 
 

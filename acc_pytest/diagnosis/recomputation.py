@@ -13,6 +13,7 @@ from .names import shown
 
 WRONG_ITSELF = "is wrong on its own inputs"
 WRONG = f"the operator {WRONG_ITSELF}"
+NOT_AT_HAND = "the tensors are not at hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,35 +120,50 @@ class Recomputer(Protocol):
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """Of the operator at `path` in the tree of mine, in the execution of the pair."""
+        return Recomputation(why=NOT_AT_HAND)
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether that operator makes golden's result from golden's inputs, with the parameters of mine."""
+        return Recomputation(why=NOT_AT_HAND)
 
     def unlike(self, number: int, path: str) -> str:
         """How the parameters of that operator differ from those of the same one in other layers; or empty."""
+        return ""
 
 
-class StoredRecomputer:
+class StoredRecomputer(Recomputer):
     """What an earlier run found, by the number of the pair; nothing for operators that are not compared."""
 
-    def __init__(self, known: dict[int, Recomputation]) -> None:
+    def __init__(self, known: dict[int, Recomputation], why: str = NOT_AT_HAND) -> None:
         self._known = known
+        self._other = Recomputation(why=why)
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`."""
-        return self._known.get(number, Recomputation(why="the tensors are not at hand"))
+        return self._known.get(number, self._other)
+
+
+class SharedOut(Recomputer):
+    """Leaves each pair to the recomputer that `choose` names."""
+
+    def __init__(self, choose: Callable[[int], Recomputer]) -> None:
+        self._choose = choose
+
+    def of_pair(self, number: int) -> Recomputation:
+        """See `Recomputer.of_pair`."""
+        return self._choose(number).of_pair(number)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """See `Recomputer.of_operator`."""
-        return Recomputation(why="the tensors are not at hand")
+        return self._choose(number).of_operator(number, path)
 
     def of_golden(self, number: int) -> Recomputation:
         """See `Recomputer.of_golden`."""
-        return Recomputation(why="the tensors are not at hand")
+        return self._choose(number).of_golden(number)
 
     def unlike(self, number: int, path: str) -> str:
         """See `Recomputer.unlike`."""
-        return ""
+        return self._choose(number).unlike(number, path)
 
 
 class Recomputations:

@@ -23,6 +23,7 @@ from functools import cached_property
 import torch
 from torch import nn
 
+from ..dumps import open_dump
 from ..dumps.torch_outline import Outline
 from ..errors import AccError, OperatorError
 from ..mapping.operand_shards import open_shards, shards_of
@@ -100,7 +101,8 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         """What says whether golden's own linear layers are those that its dump outlines."""
         turned = [replace(pair, mine=pair.golden) for pair in self._plan.pairs]
         budget = RecomputeBudget(self._sampled, measured=True)
-        return TorchRecomputer(self._plan.golden_root, turned, nn.Module(), budget, projected=self._layers)
+        dump = open_dump(self._plan.golden_root)
+        return TorchRecomputer(dump, turned, nn.Module(), budget, self._layers)
 
     def _by_numbers(self, pair: Pair, own: Recomputation) -> Recomputation:
         """Whether a number that golden was told otherwise is why the two differ."""

@@ -18,10 +18,10 @@ from ..tensors.stores.place import names_at
 from .aten import Results, results
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
+from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
 
 
-class FxRecomputer:
+class FxRecomputer(Recomputer):
     """Computes calls of an FX dump again, each output once. See `Recomputed`."""
 
     def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
@@ -59,10 +59,6 @@ class FxRecomputer:
         except (AccError, OSError) as error:
             return Recomputation(why=str(error))
         return self._of(golden)
-
-    def unlike(self, number: int, path: str) -> str:
-        """Calls have no parameters that other layers could be held against."""
-        return ""
 
     def _of(self, ref: TensorRef) -> Recomputation:
         return self._known.of(ref.path, lambda: self._computed(ref), f"computing {ref} again")

@@ -25,7 +25,7 @@ from .aten import Results
 from .functions import function_results
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
+from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
 
 _RECORDS = "dump.json"
 _OF_CLASSES = {
@@ -50,7 +50,7 @@ class _Recorded(NamedTuple):
     entry: CallTensor
 
 
-class MsprobeRecomputer:
+class MsprobeRecomputer(Recomputer):
     """Computes calls of an msprobe dump again, each output once. See `Recomputer`."""
 
     def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
@@ -82,10 +82,6 @@ class MsprobeRecomputer:
         except (AccError, OSError) as error:
             return Recomputation(why=str(error))
         return self._of_operand(pair.golden)
-
-    def unlike(self, number: int, path: str) -> str:
-        """Calls have no parameters that other layers could be held against."""
-        return ""
 
     def _of_operand(self, operand: Operand) -> Recomputation:
         if not operand.slot.startswith("output"):

@@ -7,7 +7,8 @@ computed from golden's inputs too, and nothing is said unless that is right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,14 +26,18 @@ from ..mapping.pair import Pair, Plan
 from .golden_model.outlined import outlined_model
 from .projected import ProjectedLinear
 from .projected_pairs import held_to_golden, layers_of
-from .recomputation import Recomputation, RecomputeBudget, attempted
+from .recomputation import Recomputation, RecomputeBudget, Recomputer, attempted
 from .recompute_torch import TorchRecomputer
 
 
-class OutlinedRecomputer:
-    """Computes modules of mine again as golden's `outline` says."""
+class OutlinedRecomputer(Recomputer):
+    """Computes modules of mine again as golden's `outline` says: of all ranks, or of that in the place of
+    golden's where both sides have as many. `opened` opens their dumps."""
 
-    def __init__(self, plan: Plan, outline: Outline, budget: RecomputeBudget) -> None:
+    def __init__(
+        self, plan: Plan, outline: Outline, budget: RecomputeBudget, opened: Callable[[str], Dump] = open_dump
+    ) -> None:
+        self._opened = opened
         self._plan = plan
         self._outline = outline
         self._budget = budget
@@ -41,12 +46,15 @@ class OutlinedRecomputer:
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
         """What computes the modules of one side again."""
-        dump = open_dump(root)
+        dump, whole = self._opened(root), self._opened(self._plan.golden_root)
         assert isinstance(dump, ModuleDump)
-        model = self._model(dump if root == self._plan.golden_root else open_dump(self._plan.golden_root))
+        if len(dump.ranks) == len(whole.ranks):
+            names = [rank.name for rank in whole.ranks]
+            dump = dump.of_rank(dump.ranks[names.index(os.path.basename(self._outline.home))])
+        model = self._model(whole)
         golden = _by_all_names(weights_of(Path(self._outline.home)))
         layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
-        return TorchRecomputer(root, pairs, model, self._budget, projected=layers, dump=dump)
+        return TorchRecomputer(dump, pairs, model, self._budget, layers)
 
     def _model(self, golden: Dump) -> nn.Module:
         """Golden's modules; an empty one where they cannot be made: linear layers need none."""
@@ -93,10 +101,6 @@ class OutlinedRecomputer:
     def of_golden(self, number: int) -> Recomputation:
         """Whether golden's module is what its dump outlines."""
         return self._golden.of_pair(number)
-
-    def unlike(self, number: int, path: str) -> str:
-        """See `TorchRecomputer.unlike`."""
-        return ""
 
 
 def _layers(

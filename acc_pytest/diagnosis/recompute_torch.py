@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
-from ..dumps import open_dump
+from ..dumps.base import Dump
 from ..dumps.calls import NodeSlot
 from ..dumps.modules import ModuleDump
 from ..errors import AccError, OperatorError
@@ -37,31 +37,27 @@ class _Place:
     slot: NodeSlot
 
 
-class TorchRecomputer:
-    """Computes modules of the dump at `root` again, by those of the golden `model`; each once.
+class TorchRecomputer(Recomputer):
+    """Computes modules of a dump again, by those of the golden `model`; each once.
 
-    `functions` computes what is no module of the model, where the dump tells enough for that. `projected`
-    are the linear layers, by name, whose weights the model lacks. `dump` is that of `root`, where it is open
-    already. Rounding is always measured, whatever the budget says.
+    `projected` are the linear layers, by name, whose weights the model lacks. Rounding is always measured,
+    whatever the budget says.
     """
 
     def __init__(
         self,
-        root: str,
+        dump: Dump,
         pairs: Sequence[Pair],
         model: nn.Module,
         budget: RecomputeBudget,
-        functions: Recomputer | None = None,
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
-        dump: ModuleDump | None = None,
     ) -> None:
-        self._root = root
+        assert isinstance(dump, ModuleDump)
+        self._dump = dump
         self._pairs = pairs
         self._model = model
         self._budget = budget
-        self._functions = functions
         self._projected = projected
-        self._opened = dump
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
@@ -70,11 +66,7 @@ class TorchRecomputer:
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
         pair = self._pairs[number]
-        if pair.fed:
-            return worst([self._carried(ref) for ref in pair.mine.refs])
-        if self._functions is not None and not self._is_of_module(pair.mine.refs[0]):
-            return self._functions.of_pair(number)
-        return worst([self._of(ref) for ref in pair.mine.refs])
+        return worst([self._carried(ref) if pair.fed else self._of(ref) for ref in pair.mine.refs])
 
     def given(self, number: int) -> list[torch.Tensor]:
         """The only input of the module that wrote the tensor of a pair, on each rank.
@@ -92,8 +84,6 @@ class TorchRecomputer:
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The same of all outputs of the module at `path`, in the step of a pair."""
-        if self._functions is not None and not self._is_of_module(self._pairs[number].mine.refs[0]):
-            return self._functions.of_operator(number, path)
 
         def outputs() -> Recomputation:
             place = self._place(self._pairs[number].mine.refs[0])
@@ -106,13 +96,7 @@ class TorchRecomputer:
 
     def of_golden(self, number: int) -> Recomputation:
         """It is golden's module that mine is held against."""
-        if self._functions is not None and not self._is_of_module(self._pairs[number].mine.refs[0]):
-            return self._functions.of_golden(number)
         return Recomputation("right", 0.0)
-
-    def unlike(self, number: int, path: str) -> str:
-        """Modules have no parameters in a dump that other layers could be held against."""
-        return ""
 
     def _of(self, ref: TensorRef) -> Recomputation:
         return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
@@ -228,10 +212,12 @@ class TorchRecomputer:
             raise OperatorError(f"{ref} is no tensor of a module")
         return place
 
-    def _is_of_module(self, ref: TensorRef) -> bool:
-        """Whether the model has the module that a tensor is of, and so computes it."""
+    def computes(self, number: int) -> bool:
+        """Whether the tensor of a pair is what a run was fed, or the model has the module that it is of."""
+        if self._pairs[number].fed:
+            return True
         try:
-            place = self._place(ref)
+            place = self._place(self._pairs[number].mine.refs[0])
             call = self._calls_of(place).get(place.slot.path)
         except AccError:
             return False
@@ -258,12 +244,6 @@ class TorchRecomputer:
                 raise OperatorError("it does not belong to a step of mine")
             self._calls[key] = module_calls(self._dump, step, rank)
         return self._calls[key]
-
-    @functools.cached_property
-    def _dump(self) -> ModuleDump:
-        dump = self._opened or open_dump(self._root)
-        assert isinstance(dump, ModuleDump)
-        return dump
 
     @functools.cached_property
     def _copies(self) -> tuple[ModelCopy, ModelCopy]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import os
+from collections.abc import Callable, Sequence
+
+from ..dumps.torch_outline import Outline
 from ..mapping.pair import Plan
-from .recomputation import LOOKING, RecomputeBudget, Recomputer
+from .recomputation import LOOKING, RecomputeBudget, Recomputer, SharedOut
 
 OF_MODULES = frozenset({"torch", "msprobe", "sglang", "hf-debugger"})
 """Kinds of dumps that hold what the modules of a torch model were given: a golden model computes these."""
@@ -19,11 +24,15 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
     such model.
     """
     if plan.mine_kind in OF_MODULES and model:
+        from ..dumps import open_dump
         from .golden_model.factory import load_model
         from .recompute_torch import TorchRecomputer
 
-        functions = recomputer_of(plan, budget) if plan.mine_kind in BY_THEMSELVES else None
-        return TorchRecomputer(plan.mine_root, plan.pairs, load_model(model), budget, functions)
+        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, load_model(model), budget)
+        if plan.mine_kind not in BY_THEMSELVES:
+            return modules
+        functions = recomputer_of(plan, budget)
+        return SharedOut(lambda number: modules if modules.computes(number) else functions)
     if plan.mine_kind == "ge":
         from .recompute_ge import GeRecomputer
 
@@ -39,3 +48,18 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
     from .recompute_atb import AtbRecomputer
 
     return AtbRecomputer(plan.pairs, budget, plan.between, plan.parents)
+
+
+def by_outlines(
+    plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], others: Recomputer
+) -> Recomputer:
+    """Who computes each again by the outline of golden's rank, as `make` does; `others` those of several."""
+    made = functools.cache(lambda place: make(outlines[place]))
+
+    def chosen(number: int) -> Recomputer:
+        for place, outline in enumerate(outlines):
+            if all(ref.path.startswith(outline.home + os.sep) for ref in plan.pairs[number].golden.refs):
+                return made(place)
+        return others
+
+    return SharedOut(chosen)

@@ -6,6 +6,7 @@ slots held the same tensor (`calls`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 
 from ..tensors.ref import TensorRef, readable
@@ -27,6 +28,12 @@ class ModuleDump(Dump):
     def asks_for(self, label: StepLabel) -> bool:
         """All ranks run the same steps."""
         return any(step.label == label for step in self.steps)
+
+    def of_rank(self, rank: Rank) -> ModuleDump:
+        """The same dump with one rank."""
+        alone = copy.copy(self)
+        alone.ranks, alone._calls = (rank,), {}
+        return alone
 
     def calls(self, step: Step) -> Calls:
         """What ran in a step, as the first rank dumped it."""

@@ -109,8 +109,8 @@ def process_manifest(folder: Path) -> ProcessManifest:
 
 
 def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:
-    """The ranks of a run of so many processes that were to be dumped; none where a device was asked for, or an
-    older manifest does not tell."""
+    """The ranks of a run of so many processes that were to be dumped; none where a device was asked for, or
+    an older manifest does not tell."""
     if type(world) is not int or not 1 < world <= _MOST_RANKS:
         return ()
     if "ranks" not in config or config.get("device_id") is not None:

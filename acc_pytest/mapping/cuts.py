@@ -115,6 +115,7 @@ def _table_rows(side: OperandShards, view: TableRows, other: OperandShards) -> t
         )
     note = f"rows {start}:{start + wanted} of a table of {positions} positions"
     note += ", every angle twice" if doubled else ""
+    note += "; tables of other ranks are not compared" if side.count > 1 else ""
     rows = table[start : start + wanted]
     if not doubled and _holds_halves(rows) and _holds_pairs(other.shards[0], width):
         # Rotation by halves stores the angles as [a, b, a, b], that of neighbours as [a, a, b, b].

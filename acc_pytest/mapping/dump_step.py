@@ -27,8 +27,9 @@ class DumpStep:
         self._holds: dict[int, bool] = {}
 
     def slots(self, node: Node, rank: Rank | None = None) -> Mapping[Slot, TensorRef]:
-        """The dumped tensors of a node on a rank (the first one unless told)."""
-        rank = rank or self.dump.ranks[0]
+        """The dumped tensors of a node on a rank (unless told, the first that dumped any)."""
+        if rank is None:
+            return next(filter(None, (self.slots(node, each) for each in self.dump.ranks)), {})
         key = (rank.index, node)
         if key not in self._slots:
             known = node.path not in self._left_out
@@ -36,7 +37,7 @@ class DumpStep:
         return self._slots[key]
 
     def inventory(self) -> tuple[tuple[Slot, ...], ...]:
-        """What was dumped on the first rank, node by node: steps with equal ones are matched alike."""
+        """What was dumped, node by node: steps with equal ones are matched alike."""
         return tuple(tuple(self.slots(node)) for node in self.tree.walk())
 
     def holds(self, rank: Rank) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,11 +18,13 @@ class TokenSplit:
     rows: int
     joined: bool
 
-    def describe(self, count: int) -> str:
-        """What is done, in words."""
-        if self.joined:
-            return f"tokens split over {count} ranks: their rows joined, {self.rows} in all"
-        return f"padding behind the {self.rows} rows left out"
+    def describe(self, shapes: Sequence[tuple[int, ...]]) -> str:
+        """What is done to the tensors of ranks, in words."""
+        padding = sum(shape[self.axis] for shape in shapes) - self.rows * (1 if self.joined else len(shapes))
+        notes = [
+            f"tokens split over {len(shapes)} ranks: their rows joined, {self.rows} in all"
+        ] * self.joined
+        return "; ".join(notes + [f"rows of padding that are not compared: {padding}"] * bool(padding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class TokenLayout:
     to scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
     has in several steps what the other has in one, `contexts` are the tokens of each sequence of this step.
     With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch, tokens]`.
+    `shared`: every rank was given the ids of all these tokens, and so may have a part of their rows.
     """
 
     shape: tuple[int, ...]
@@ -114,6 +118,7 @@ class TokenLayout:
     before: TokenLayout | None = None
     contexts: tuple[tuple[Stretch, ...], ...] | None = None
     turned: bool = False
+    shared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..dumps.base import Rank, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
 from ..errors import AccError, Incomparable
-from ..tensors.ref import TensorRef
+from ..tensors.ref import TensorRef, readable
 from .dump_step import DumpStep, OnRanks
 from .engine_views import TokenLayout
 from .expert_operands import of_experts
@@ -18,7 +18,7 @@ from .quantised import scale_and_offset
 from .roles.export import Export
 from .router_choice import with_router_choices
 from .rule_views import BY_ITSELF, BY_TENSORS, columns, of_summands
-from .splits import Splits, has_padding
+from .splits import Splits
 from .token_picks import of_tokens
 from .views import CacheTail, RankSum, Repeated, TableRows, View, Whole
 
@@ -81,7 +81,7 @@ class Evidence:
 
     def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
         """Which ranks meet in a match: all at once where only one side has summands on its ranks, or its
-        tokens split over them."""
+        tokens split over them; else each meets its own, without padding."""
         groups = self.rank_groups()
         if len(groups) == 1:
             return groups
@@ -89,10 +89,13 @@ class Evidence:
         refs = self.golden.refs(match.golden, ranks[0]), self.mine.refs(match.mine, ranks[1])
         ends = (match.golden, match.mine)
         splits = [self._splits.of(*each) for each in zip(ends, refs, refs[::-1], self._layouts)]
-        padded = any(split is not None and has_padding(side, split) for side, split in zip(refs, splits))
-        if splits[0] != splits[1] or padded or (splits[0] is not None and self._tokens is not None):
+        kinds = match.golden_view.kind, match.mine_view.kind
+        shapes = [[header and header.shape for header in map(readable, side)] for side in refs]
+        if any(splits) and (self._tokens is not None or shapes[0] != shapes[1] or "residual" in kinds):
             return [(*ranks, None)]
-        if "row_parallel" not in (match.golden_view.kind, match.mine_view.kind):
+        if splits[0] is not None and splits[0] == splits[1]:
+            self._splits.cut(refs, splits[0])
+        if "row_parallel" not in kinds:
             return groups
         return [(*ranks, None)] if len({all_equal(each) for each in refs}) > 1 else groups
 
@@ -153,9 +156,10 @@ class Evidence:
         A file that cannot be read says nothing against the match: its pair is made, and its test fails.
         Nor does a tensor that only some ranks dumped: the plan then names the ranks.
         """
-        golden_ranks, mine_ranks, _ = self.groups_of(match)[0]
+        groups = self.groups_of(match)
+        golden_ranks, mine_ranks, _ = groups[0]
         try:
-            operands = self.operands(match, golden_ranks, mine_ranks)
+            operands = next(filter(None, (self.operands(match, *each[:2]) for each in groups)), None)
             alone = operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None
         except Incomparable as refusal:
             return str(refusal)

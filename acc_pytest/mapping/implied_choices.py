@@ -51,16 +51,16 @@ def with_implied_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
         return plan
     choices: dict[int, Pair] = {}
     for met in common_steps(golden, mine):
-        for rank in golden.ranks[: len(mine.ranks)]:
-            ours = _experts(golden, met.golden, rank)
-            theirs = _experts(mine, met.mine, mine.ranks[rank.index])
+        for number, ranks in enumerate(zip(golden.ranks, mine.ranks)):
+            ours = _experts(golden, met.golden, ranks[0])
+            theirs = _experts(mine, met.mine, ranks[1])
             lists = [
                 _List(path.rpartition(".")[0], rows, theirs[path])
                 for path, rows in ours.items()
                 if path in theirs
             ]
             if lists:
-                choices |= _choices(plan, lists, met.label, rank.index)
+                choices |= _choices(plan, lists, met.label, number)
     return _inserted(plan, choices) if choices else plan
 
 

@@ -52,10 +52,12 @@ def merged(
         return sources, "; ".join(filter(None, (note, "residual added")))
     if not side.bias:
         return sources, note
-    bias = torch.cat(side.bias[:: rule.replicas], -1) if rule.how == "columns" else side.bias[0]
-    if rule.how == "rows" or bias.numel() != rows_and_width(whole)[1]:
-        raise Incomparable(f"a bias of shape {list(bias.shape)} does not fit {side.describe()}")
-    return [PlusRow(source, bias) for source in sources], "; ".join(filter(None, (note, "bias added")))
+    apart = rule.replicas if rule.how == "columns" else len(side.bias)
+    biases = [torch.cat(side.bias[first::apart], -1) for first in range(rule.replicas)]
+    if rule.how == "rows" or biases[0].numel() != rows_and_width(whole)[1]:
+        raise Incomparable(f"a bias of shape {list(biases[0].shape)} does not fit {side.describe()}")
+    added = [PlusRow(source, bias) for source, bias in zip(sources, biases * len(sources))]
+    return [*added], "; ".join(filter(None, (note, "bias added")))
 
 
 def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source], str]:
@@ -68,7 +70,7 @@ def _joined(side: OperandShards, rule: Merge, whole: Shape) -> tuple[list[Source
         add = ExactSum if side.settled else Sum
         return [add([TensorSource(shard) for shard in shards])], note
     rows, width = rows_and_width(whole)
-    shards = shards[:: rule.replicas]
+    copies = [shards[first :: rule.replicas] for first in range(rule.replicas)]
     if rule.how == "rows":
-        return [Rows([TensorSource(shard) for shard in shards], width)], note
-    return [Columns([shard.reshape(rule.rows or rows, -1) for shard in shards])], note
+        return [Rows([TensorSource(shard) for shard in each], width) for each in copies], note
+    return [Columns([shard.reshape(rule.rows or rows, -1) for shard in each]) for each in copies], note

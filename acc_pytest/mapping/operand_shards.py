@@ -138,7 +138,7 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
-    note = operand.split.describe(len(shards)) if operand.split is not None else ""
+    note = operand.split.describe([tuple(each.shape) for each in shards]) if operand.split is not None else ""
     shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if operand.slots_by:
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]

@@ -173,6 +173,7 @@ class _Planner:
         for side in absent:
             unmapped += side.entries
             side.count(self._totals)
+        self._notes += _rank_note(self._golden, self._mine, sum(pair.rank is None for pair in pairs))
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
         numbered = (
             pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)
@@ -193,7 +194,6 @@ class _Planner:
             matcher, matches, leftovers(matcher, matches, evidence), ends_of(matcher.golden)
         )
         self._notes.extend(matcher.notes)
-        self._notes.extend(_rank_note(self._golden, self._mine))
         return self._mapped[key], layouts
 
     def _pairs(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Pair | Unmapped]:
@@ -217,7 +217,7 @@ class _Planner:
                     continue
                 operands = evidence.operands(match, golden_ranks, mine_ranks)
                 if operands is None:
-                    yield _incomplete(evidence, match, golden_ranks, mine_ranks)
+                    yield from _incomplete(evidence, match, golden_ranks, mine_ranks)
                     continue
                 golden, mine = operands
                 yield Pair(
@@ -257,16 +257,19 @@ class _Planner:
 
 def _incomplete(
     evidence: Evidence, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
-) -> Unmapped:
-    """Why a match of the first rank is no pair on these ranks: the side and ranks whose tensor is missing."""
+) -> Iterator[Unmapped]:
+    """Why a match is no pair on these ranks: the side and ranks whose tensor is missing, if not on both."""
     absent = evidence.golden.missing(match.golden, golden_ranks)
     name, end, ranks = "golden", match.golden, absent
+    lacking = evidence.mine.missing(match.mine, mine_ranks)
+    if len(absent) == len(golden_ranks) and len(lacking) == len(mine_ranks):
+        return
     if not absent:
-        name, end, ranks = "mine", match.mine, evidence.mine.missing(match.mine, mine_ranks)
+        name, end, ranks = "mine", match.mine, lacking
     where = f" on rank {', '.join(ranks)}" if ranks else ", nor its parts on every rank"
     reason = f"{end.slot} was not dumped{where}, so it is not compared there"
     node = end.node
-    return Unmapped(name, evidence.label, node.path, node.name, node.op_type, reason)
+    yield Unmapped(name, evidence.label, node.path, node.name, node.op_type, reason)
 
 
 def _refused(evidence: Evidence, match: Match, refusal: str) -> Unmapped:
@@ -280,9 +283,10 @@ def _dumped(side: DumpStep, node: Node) -> bool:
     return any(slot.kind == "output" for slot in side.slots(node))
 
 
-def _rank_note(golden: Dump, mine: Dump) -> list[str]:
+def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
-        return [f"ranks: {counts[0]} on both sides, compared rank by rank"] if counts[0] > 1 else []
+        others = f"; all ranks at once in {together} pairs" if together else ""
+        return [f"ranks: {counts[0]} on both sides, compared rank by rank{others}"] if counts[0] > 1 else []
     merged = "shards are merged as the shapes of each pair ask for"
     return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]

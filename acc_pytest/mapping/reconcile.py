@@ -219,7 +219,7 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
     notes = (golden.note, mine.note, golden_turn, mine_turn, golden_sum.note, mine_sum.note)
-    told = tuple(note for note in notes if note)
+    told = tuple(dict.fromkeys(note for note in notes if note))
     suspect = golden_sum.suspect or mine_sum.suspect
     return replace(opened, notes=(*told, *opened.notes), suspect=suspect) if told else opened
 

@@ -1,7 +1,8 @@
-"""Which tensors of several ranks are parts of one along its tokens: shapes tell, and that they differ."""
+"""Which tensors of several ranks are parts of one along its tokens: by ids, shapes, and that they differ."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,26 +13,30 @@ from .match import Match
 from .pair import Operand
 from .roles.export import Export
 from .router_choice import chosen_beside
-from .token_split import may_be_one_token, ranks_alike, split_of
-
-
-def has_padding(refs: Sequence[TensorRef], split: TokenSplit) -> bool:
-    """Whether the tensors of all ranks have more rows than there are tokens."""
-    headers = [readable(ref) for ref in refs]
-    rows = sum(header.shape[split.axis] for header in headers if header is not None)
-    return not split.joined or rows > split.rows
+from .token_split import ranks_alike, split_of
 
 
 class Splits:
-    """What was found in the steps so far: a step of one token does not tell, but others of that tensor do."""
+    """What was found in the steps so far: where each rank has one row, other steps of that tensor tell."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
         self._seen: set[tuple[str, Slot]] = set()
+        self._of_one: dict[TensorRef, TokenSplit] = {}
 
     def known(self, export: Export) -> bool:
         """Whether a tensor was split in a step before."""
         return (export.node.path, export.slot) in self._seen
+
+    def cut(self, sides: Sequence[Sequence[TensorRef]], split: TokenSplit) -> None:
+        """Let what each rank has of split tensors be read without its padding. One row may be anything."""
+        for refs in sides:
+            rows = split.rows
+            for ref in refs:
+                size = ref.header().shape[split.axis]
+                if size > max(rows, 1):
+                    self._of_one[ref] = TokenSplit(split.axis, rows, joined=False)
+                rows -= min(size, rows) if split.joined else 0
 
     def of_pair(
         self,
@@ -67,8 +72,10 @@ class Splits:
         layout: TokenLayout | None,
     ) -> TokenSplit | None:
         """How the tensors of all ranks (`refs`) have the tokens of a step, beside those of the other side."""
-        if layout is None or len(refs) < 2 or not others:
+        if layout is None or not layout.shared or not refs or not others:
             return None
+        if len(refs) == 1:
+            return self._of_one.get(refs[0])
         key = (refs, others[:1])
         if key not in self._known:
             self._known[key] = self._found((export.node.path, export.slot), refs, others[0], layout)
@@ -81,9 +88,8 @@ class Splits:
         shapes = [header.shape for header in headers if header is not None and header.payload == "data"]
         if len(shapes) < len(refs) or beside is None or not beside.shape or not all(shapes):
             return None
-        found = split_of(shapes, layout)
-        if found is None and place in self._seen:
-            found = may_be_one_token(shapes, layout)
+        whole = 1 < math.prod(beside.shape[:-1]) == math.prod(layout.shape)
+        found = split_of(shapes, layout, single=whole or place in self._seen)
         if found is None or not found.joined:
             return found
         if shapes[0][-1] != beside.shape[-1] or ranks_alike(refs):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Union
 
-from ..dumps.base import Slot
+from ..dumps.base import Rank, Slot
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -56,7 +56,13 @@ def token_layout(
         known[shape] = _places(side, shape, turned, ids[0] if ids else None)
         refs = _at(side, known[shape]) or (None,) * 4
     found, mask, positions, lengths = refs
-    return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned)
+    shared = len(side.dump.ranks) == 1 or _is_on_all_ranks(side, known[shape][:1])
+    return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned, shared=shared)
+
+
+def _is_on_all_ranks(side: DumpStep, place: tuple[_Place, ...]) -> bool:
+    refs = [ref for rank in side.dump.ranks for ref in _at(side, place, rank) or () if ref]
+    return len(refs) == len(side.dump.ranks) and ranks_alike(refs)
 
 
 def _looked_up(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
@@ -74,15 +80,16 @@ def both_layouts(golden: _Told, mine: _Told) -> Layouts:
 def _of_all_ranks(
     side: DumpStep, exports: list[Export], own: TokenLayout | None, other: TokenLayout | None
 ) -> TokenLayout | None:
-    """The layout of a step whose ids were not dumped, where its embedding hands each rank a part of as many
-    tokens as the other side has."""
-    if own is None or other is None or own.ids is not None or len(own.shape) != 1:
+    """The layout of a step whose ids were not dumped, of which those of the other side tell: all ranks have
+    the same if its ranks do, and the embedding may hand each a part of as many tokens."""
+    if own is None or other is None or own.ids is not None:
         return own
+    own = replace(own, shared=other.shared)
     whole = replace(own, shape=(math.prod(other.shape),))
     embedding = _embedding(exports)
     refs = side.refs(embedding, side.dump.ranks) if embedding is not None else ()
     shapes = [header.shape for header in map(readable, refs) if header is not None]
-    split = split_of(shapes, whole) if len(shapes) > 1 else None
+    split = split_of(shapes, whole) if own.shared and len(shapes) > 1 == len(own.shape) else None
     return whole if split is not None and split.joined and not ranks_alike(refs) else own
 
 
@@ -112,12 +119,14 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
     )
 
 
-def _at(side: DumpStep, places: tuple[_Place, ...]) -> tuple[TensorRef | None, ...] | None:
-    """The tensors at these places; `None` where one is missing."""
+def _at(
+    side: DumpStep, places: tuple[_Place, ...], rank: Rank | None = None
+) -> tuple[TensorRef | None, ...] | None:
+    """The tensors at these places on a rank (the first one unless told); `None` where one is missing."""
     refs = []
     for place in places:
         node = side.tree.by_path.get(place[0]) if place is not None else None
-        refs.append(side.slots(node).get(place[1]) if node is not None and place is not None else None)
+        refs.append(side.slots(node, rank).get(place[1]) if node is not None and place is not None else None)
     missing = any(place is not None and ref is None for place, ref in zip(places, refs))
     return None if missing or not places else tuple(refs)
 

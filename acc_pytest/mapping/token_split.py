@@ -1,7 +1,8 @@
 """Tokens that are split over ranks (sequence parallelism): told by how many rows each rank has.
 
 Norms and what is added to the residual stream need no other token. So each of P ranks may have the rows of
-1/P of them, in rank order; where they are gathered again there may be padding up to a multiple of P.
+1/P of them, in rank order; where they are gathered again there may be padding up to a multiple of P. Ranks
+share tokens only if all were given the same ids (`TokenLayout.shared`): else each has tokens of its own.
 """
 
 from __future__ import annotations
@@ -9,45 +10,43 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ..errors import AccError
+from ..errors import AccError, NoPayload
 from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from .engine_views import TokenLayout, TokenSplit
 from .shapes import Shape
+from .token_order import has_heads_first
 
 _SAMPLE = 1 << 16
 """Elements of a tensor that tell whether ranks hold the same."""
 
 
-def split_of(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
-    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one."""
+def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False) -> TokenSplit | None:
+    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one.
+    `single`: where each has one row it is a token or padding, and not anything."""
     ranks = len(shapes)
     for axis, rows in _places(shapes[0], layout):
         if len({(len(shape), *shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
             continue
         sizes = [shape[axis] for shape in shapes]
-        apart = max(sizes) < rows or min(sizes) < max(sizes)
+        apart = min(sizes) < max(sizes) or 1 - single < max(sizes) < max(rows, 2)
         if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
             return TokenSplit(axis, rows, joined=True)
         whole = -(-rows // ranks) * ranks
-        if len(set(sizes)) == 1 and sizes[0] == whole > rows:
+        if len(set(sizes)) > 1:
+            continue
+        if sizes[0] == whole > rows:
             return TokenSplit(axis, rows, joined=False)
         # Heads one below the other.
-        if len(set(sizes)) == 1 and len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
+        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
             return TokenSplit(axis, rows * (sizes[0] // whole), joined=False)
     return None
 
 
-def may_be_one_token(shapes: Sequence[Shape], layout: TokenLayout) -> TokenSplit | None:
-    """The split of a step of one token, where every rank has one row: that of the first, and padding."""
-    for axis, rows in _places(shapes[0], layout):
-        if rows == 1 and all(len(shape) > 1 and shape[axis] == 1 for shape in shapes):
-            return TokenSplit(axis, 1, joined=True)
-    return None
-
-
 def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
-    """The tensors of all ranks without padding; one where the ranks had pieces of it."""
+    """The tensors of ranks without padding, one of their pieces. Raises `NoPayload` for padding alone."""
+    if not split.rows:
+        raise NoPayload("this rank has rows of padding only, which are not compared")
     whole = [torch.cat(shards, split.axis)] if split.joined else shards
     return [shard.narrow(split.axis, 0, split.rows) for shard in whole]
 
@@ -66,11 +65,11 @@ def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
     """The dimensions that may be those of tokens, and how many there are."""
     if len(layout.shape) == 1 and shape:
         yield 0, layout.shape[0]
-    elif len(layout.shape) == 2 and len(shape) > 1:
+    elif len(layout.shape) == 2 and len(shape) > 1 and not has_heads_first(shape, layout):
         tokens = 0 if layout.turned else 1
         if len(shape) > 2 and shape[1 - tokens] == layout.shape[1 - tokens]:
             yield tokens, layout.shape[tokens]
-        if layout.shape[1 - tokens] == 1:
+        elif layout.shape[1 - tokens] == 1:
             yield 0, math.prod(layout.shape)
 
 

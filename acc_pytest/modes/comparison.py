@@ -21,7 +21,7 @@ from .replaying import (
     asks_for_replay,
     check_replay,
     is_unasked_of_atb,
-    outline_for,
+    outlines_for,
     recomputer_for,
     unasked_of_atb,
 )
@@ -83,14 +83,12 @@ class ComparisonMode(PairMode):
         from ..reporting.header import outline_line
         from ..reporting.wrapping import on_screen
 
-        lines = super().header()
-        if self._outline is None or not self._all_outlined:
-            return lines
-        return [*lines, *on_screen([outline_line(self._outline)])]
+        lines = [outline_line(self._outlines[0])] if self._all_outlined else []
+        return [*super().header(), *on_screen(lines)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """With golden's outline: who receives the mode may have no golden to read it from."""
-        return {**super().__getstate__(), "_outline": self._outline}
+        """With golden's outlines: who receives the mode may have no golden to read them from."""
+        return {**super().__getstate__(), "_outlines": self._outlines}
 
     @functools.cached_property
     def naming(self) -> Naming:
@@ -152,20 +150,20 @@ class ComparisonMode(PairMode):
 
     @functools.cached_property
     def _of_atb(self) -> Recomputer | None:
-        return unasked_of_atb(self.settings, self.plan, self._outline)
+        return unasked_of_atb(self.settings, self.plan, self._outlines)
 
     @functools.cached_property
-    def _outline(self) -> Outline | None:
-        return outline_for(self.settings, self.plan)
+    def _outlines(self) -> tuple[Outline, ...]:
+        return outlines_for(self.settings, self.plan)
 
     @property
     def _all_outlined(self) -> bool:
         """Whether all modules are computed again as golden's dump outlines them."""
-        return self._outline is not None and self.plan.mine_kind == "torch"
+        return bool(self._outlines) and self.plan.mine_kind == "torch"
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
-        return recomputer_for(self.settings, self.plan, self._outline)
+        return recomputer_for(self.settings, self.plan, self._outlines)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SettingsError
@@ -31,32 +32,32 @@ def asks_for_replay(given: Mapping[str, Any]) -> bool:
     return given.get("replay") not in (None, *REPLAY_WORDS)
 
 
-def outline_for(settings: Settings, plan: Plan) -> Outline | None:
-    """What golden's dump outlines of its model; `None` where it has nothing or is of several ranks, and where
-    mine has no use for it: a torch dump that a golden model was asked for or whose standard is another's (it
-    says itself what passes), dumps of other tools.
+def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
+    """What golden's dump outlines of its model on each rank; nothing where tensors of several ranks are put
+    together in each pair, and where mine has no use for it: a torch dump that a golden model was asked for or
+    whose standard is another's (it says itself what passes), dumps of other tools.
     """
     own = settings.replay is None and settings.standard not in OF_OTHERS
     used = own if plan.mine_kind == "torch" else settings.replay != 0
     if not used or plan.golden_kind != "torch" or plan.mine_kind not in ("torch", "atb"):
-        return None
+        return ()
     from ..dumps import open_dump
     from ..dumps.modules import ModuleDump
 
     dump = open_dump(plan.golden_root)
-    if not isinstance(dump, ModuleDump) or len(dump.ranks) > 1:
-        return None
-    return dump.outline(dump.ranks[0])
+    if not isinstance(dump, ModuleDump) or all(len(pair.golden.refs) > 1 for pair in plan.pairs):
+        return ()
+    return tuple(filter(None, map(dump.outline, dump.ranks)))
 
 
-def unasked_of_atb(settings: Settings, plan: Plan, outline: Outline | None) -> Recomputer | None:
+def unasked_of_atb(settings: Settings, plan: Plan, outlines: Sequence[Outline]) -> Recomputer | None:
     """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
     if not is_unasked_of_atb(settings, plan):
         return None
     import_torch()
     from ..diagnosis.recomputation import RecomputeBudget
 
-    return _of_atb(plan, outline, RecomputeBudget(UNASKED_OF_ATB, measured=True))
+    return _of_atb(plan, outlines, RecomputeBudget(UNASKED_OF_ATB, measured=True))
 
 
 def is_unasked_of_atb(settings: Settings, plan: Plan) -> bool:
@@ -84,31 +85,35 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         )
 
 
-def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = None) -> Recomputer:
-    """Who computes operators of mine again, by golden's `outline` where that is given.
+def recomputer_for(settings: Settings, plan: Plan, outlines: Sequence[Outline] = ()) -> Recomputer:
+    """Who computes operators of mine again, by golden's `outlines` where those are given.
 
     Raises `AccError` where the golden model cannot be made.
     """
     import_torch()
-    from ..diagnosis.recomputation import LOOKING, RecomputeBudget
-    from ..diagnosis.recomputers import recomputer_of
+    from ..diagnosis.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
+    from ..diagnosis.recomputers import by_outlines, recomputer_of
 
     asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
-        return _of_atb(plan, outline, asked)
-    if outline is not None:
+        return _of_atb(plan, outlines, asked)
+    if outlines:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
+        from ..dumps import open_dump
 
-        return OutlinedRecomputer(plan, outline, RecomputeBudget(UNASKED, measured=True))
+        budget, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
+        others = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
+        return by_outlines(plan, outlines, lambda one: OutlinedRecomputer(plan, one, budget, opened), others)
     return recomputer_of(plan, asked, settings.model if settings.replay else "")
 
 
-def _of_atb(plan: Plan, outline: Outline | None, budget: RecomputeBudget) -> Recomputer:
-    """Who computes operators of ATB again, and holds them against golden's outline where there is one."""
-    if outline is None:
-        from ..diagnosis.recomputers import recomputer_of
+def _of_atb(plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget) -> Recomputer:
+    """Who computes operators of ATB again, and holds them against golden's outlines where there are any."""
+    from ..diagnosis.recomputers import by_outlines, recomputer_of
 
-        return recomputer_of(plan, budget)
+    alone = recomputer_of(plan, budget)
+    if not outlines:
+        return alone
     from ..diagnosis.recompute_atb_outlined import OutlinedAtbRecomputer
 
-    return OutlinedAtbRecomputer(plan, outline, budget, UNASKED)
+    return by_outlines(plan, outlines, lambda one: OutlinedAtbRecomputer(plan, one, budget, UNASKED), alone)

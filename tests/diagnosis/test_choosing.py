@@ -44,7 +44,7 @@ def outcomes(
         with torch.no_grad(), run, register_hook(model, DumpConfig(path / side, run_name="r")):
             model(given)
     made = plan(open_dump(str(path / "golden")), open_dump(str(path / "mine")))
-    computer = TorchRecomputer(made.mine_root, made.pairs, nn.Module(), LOOKING)
+    computer = TorchRecomputer(open_dump(made.mine_root), made.pairs, nn.Module(), LOOKING)
     found = {}
     for number, pair in enumerate(made.pairs):
         if function_of(pair.mine.node) and pair.mine.slot.startswith("output"):

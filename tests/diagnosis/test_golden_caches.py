@@ -101,7 +101,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recomputed(mine: Path) -> By:
     """What became of each tensor that a module of mine made: by step, path and slot."""
     pairs = plan(open_dump(str(mine.with_name("golden"))), open_dump(str(mine))).pairs
-    recomputer = TorchRecomputer(str(mine), pairs, make_llama(), LOOKING)
+    recomputer = TorchRecomputer(open_dump(str(mine)), pairs, make_llama(), LOOKING)
     return {
         (int(pair.step), pair.mine.node, pair.mine.slot): recomputer.of_pair(number)
         for number, pair in enumerate(pairs)
@@ -160,7 +160,7 @@ def test_the_states_of_a_recurrence_go_on_too(tmp_path: Path, scale: float) -> N
                 past.layers[0].recurrent_states[0].mul_(scale)
             model(IDS[:, 1:2], past_key_values=past, use_cache=True)
     pairs = plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine"))).pairs
-    recomputer = TorchRecomputer(str(tmp_path / "mine"), pairs, make_hybrid(), LOOKING)
+    recomputer = TorchRecomputer(open_dump(str(tmp_path / "mine")), pairs, make_hybrid(), LOOKING)
     found = {
         (int(pair.step), pair.mine.node.removeprefix("root.model.layers."), pair.mine.slot): one
         for number, pair in enumerate(pairs)

@@ -124,7 +124,7 @@ class Dumps:
     ) -> Recomputed:
         """The recomputer of a dump of mine, and the pairs by their names."""
         pairs = plan(open_dump(str(self.directory / "golden")), open_dump(str(mine))).pairs
-        return Recomputed(TorchRecomputer(str(mine), pairs, model or make(), budget), pairs)
+        return Recomputed(TorchRecomputer(open_dump(str(mine)), pairs, model or make(), budget), pairs)
 
 
 class Recomputed(NamedTuple):
@@ -226,7 +226,7 @@ def test_what_the_run_was_fed_is_not_computed(dumps: Dumps) -> None:
     assert fed
     assert {mine.recomputer.of_pair(number).why for number in fed} == {"it is what the run was fed"}
     pairs = [replace(pair, fed="") for pair in mine.pairs]
-    unsaid = TorchRecomputer(str(dumps.directory / "right"), pairs, make(), LOOKING)
+    unsaid = TorchRecomputer(open_dump(str(dumps.directory / "right")), pairs, make(), LOOKING)
     said = {unsaid.of_pair(number).why for number in fed}
     assert "input[0] of root is what the run was fed" in said
     assert any(why.endswith("is no tensor of a module") for why in said), "weights"

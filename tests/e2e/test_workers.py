@@ -197,7 +197,7 @@ def test_how_long_a_store_takes_is_not_known(far: str, monkeypatch: pytest.Monke
     roots = {name: place if name == far else "/dump" for name in ("golden_root", "mine_root")}
     plan: Any = SimpleNamespace(**roots, mine_kind="torch")
     mode = ComparisonMode(Settings.from_values({}), {}, plan=plan)
-    mode._outline = None  # which would be read from the dump
+    mode._outlines = ()  # which would be read from the dump
     assert mode.seconds_each == (None if far else PAIR)
 
 
@@ -210,7 +210,7 @@ def test_small_operators_of_atb_that_are_computed_again_take_time(
 ) -> None:
     plan: Any = SimpleNamespace(golden_root="/golden", mine_root="/mine", mine_kind=kind)
     mode = ComparisonMode(replace(Settings.from_values({}), replay=replay), {}, plan=plan)
-    mode._outline = None
+    mode._outlines = ()
     assert mode.seconds_each == seconds
 
 

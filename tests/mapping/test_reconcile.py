@@ -88,6 +88,20 @@ def test_replicas_of_golden_are_compared_too() -> None:
     assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
 
 
+def test_shards_that_two_ranks_hold_are_compared_on_both() -> None:
+    whole = tokens(7, 16) + 1
+    left, right = whole.chunk(2, dim=1)
+    pairs, notes = both(side(whole), side(left, left, right, right * 3))
+    assert [torch.equal(golden, mine) for golden, mine in pairs] == [True, False]
+    assert "each shard held by 2 ranks" in notes[0]
+
+
+def test_tables_of_other_ranks_are_said_to_be_left_out() -> None:
+    table = tokens(16, 8)
+    _, notes = both(side(table[3:7]), side(table, table * 3, view=TableRows(3)))
+    assert notes[0].endswith("; tables of other ranks are not compared")
+
+
 def test_four_shards_against_two() -> None:
     whole = tokens(1, 4, 32)
     [(golden, mine)], _ = both(side(*whole.chunk(2, 2)), side(*whole.chunk(4, 2)))
@@ -304,15 +318,11 @@ def test_heads_beside_a_dimension_of_1_that_a_split_left_are_the_heads(prompt: i
 
 
 def test_a_head_that_was_asked_for_the_last_token_is_compared_there(tmp_path: Path) -> None:
-    """`logits_to_keep=1`: behind the last layer one side has the last token alone; in a layer that is an error."""
+    """`logits_to_keep=1`: behind the last layer one side has its last token alone; in a layer it is wrong."""
     whole = tokens(1, 12, 8)
     for name, tensor in (("golden", whole), ("mine", whole[:, -1:])):
         torch.save(tensor.clone(), tmp_path / f"{name}.pth")
-    sides = [
-        Operand(name, name, "Linear", "output[0]", (TensorRef(str(tmp_path / f"{name}.pth")),))
-        for name in ("golden", "mine")
-    ]
-    head = Pair("lm_head", 0, None, "op", "model", 3, 0, "name", "", *sides)
+    head = replace(pair(tmp_path / "golden.pth", tmp_path / "mine.pth"), depth=3)
     opened = open_pair(head)
     assert torch.equal(content(opened.golden), content(opened.mine))
     assert opened.notes == ("last token of golden",)

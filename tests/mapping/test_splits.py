@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps.base import Slot
+from acc_pytest.errors import NoPayload
 from acc_pytest.mapping.engine_views import TokenLayout, TokenSplit
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
@@ -96,8 +97,25 @@ def test_that_rows_were_joined_is_said(tmp_path: Path) -> None:
         p for p in made.pairs if p.mine.node.endswith("post_attention_layernorm") and "0" in p.mine.slot
     ]
     opened = open_pair(norm)
-    assert opened.notes == ("tokens split over 4 ranks: their rows joined, 13 in all",)
+    assert opened.notes == (
+        "tokens split over 4 ranks: their rows joined, 13 in all; rows of padding that are not compared: 3",
+    )
     assert len(opened.comparisons) == 1
+
+
+def test_ranks_that_split_tokens_alike_meet_one_by_one_without_padding(tmp_path: Path) -> None:
+    spec = replace(SPLIT, lengths=(3, 2))
+    dumps = [Engine(spec, tmp_path / side).dump() for side in ("golden", "mine")]
+    made = plan(*dumps)
+    norms = [pair for pair in made.pairs if ends(pair)[0] == "model.norm" and pair.mine.slot == "output[0]"]
+    assert [pair.rank for pair in norms] == [0, 1, 2, 3]
+    assert [open_pair(norm).notes for norm in norms[:3]] == [
+        (),
+        (),
+        ("rows of padding that are not compared: 1",),
+    ]
+    with pytest.raises(NoPayload, match="padding only"):
+        open_pair(norms[3])
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -170,10 +188,13 @@ FLAT, BATCH, TURNED = TokenLayout((13,)), TokenLayout((2, 7)), TokenLayout((7, 2
         (BATCH, [(2, 4, 8)] * 2, TokenSplit(1, 7, True)),
         (BATCH, [(7, 8)] * 2, None),
         (BATCH, [(2, 7, 8)] * 2, None),
+        (BATCH, [(2, 4, 7, 8)] * 2, None),
         (TURNED, [(4, 2, 8)] * 2, TokenSplit(0, 7, True)),
         (TURNED, [(8, 2, 8)] * 2, TokenSplit(0, 7, False)),
         (TURNED, [(4, 1, 8)] * 2, None),
         (TokenLayout((1, 6)), [(3, 8)] * 2, TokenSplit(0, 6, True)),
+        (TokenLayout((1, 6)), [(1, 6, 8)] * 8, None),
+        (TokenLayout((1, 6)), [(1, 8)] * 8, None),
     ],
 )
 def test_shapes_tell_what_a_rank_has(
@@ -221,6 +242,17 @@ def test_ranks_that_hold_the_same_are_no_parts(saved: Callable[[torch.Tensor], T
     narrow = saved(torch.randn(2, 16))
     assert Splits().of(export, (saved(same), saved(other)), (narrow,), layout) is None
     assert Splits().of(export, (saved(same), saved(other)), (whole,), None) is None
+    alone = replace(layout, shared=False)
+    assert Splits().of(export, (saved(same), saved(other)), (whole,), alone) is None
+
+
+def test_one_row_on_each_rank_is_a_token_where_the_other_side_has_all(
+    saved: Callable[[torch.Tensor], TensorRef],
+) -> None:
+    export, layout = Export(Node("norm", "RMSNorm", "norm"), Slot("output"), "norm"), TokenLayout((3,))
+    rows = tuple(saved(torch.randn(1, 8)) for _ in range(4))
+    assert Splits().of(export, rows, (saved(torch.randn(3, 8)),), layout) == TokenSplit(0, 3, True)
+    assert Splits().of(export, rows, rows, layout) is None
 
 
 def test_a_step_of_one_token_is_known_by_the_steps_before(saved: Callable[[torch.Tensor], TensorRef]) -> None:

@@ -383,6 +383,7 @@ const PHRASES = [
   // The plan, and the files.
   ["ranks: golden {0}, mine {1}", "卡数：标杆 {0}，待测 {1}"],
   ["ranks: {0} on both sides, compared rank by rank", "卡数：两侧均为 {0}，逐卡比较"],
+  ["all ranks at once in {0} pairs", "{0} 个比较对一次比较所有卡"],
   ["shards are merged as the shapes of each pair ask for", "按各比较对的形状合并分片"],
   ["token policy {0}: one model, directory d is step d ({1})", "token 策略 {0}：单个模型，目录 d 即第 d 步（{1}）"],
   ["token policy {0}: directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k ({1})", "token 策略 {0}：目录 0 为预热，1 含预填充与第 1 次解码，k 为第 k 次解码（{1}）"],
