@@ -6,6 +6,7 @@ read is another one now, or a shape, its code would have gone another way, and n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,16 @@ from torch import nn
 
 from ...capture.torch_hooks.names import ROOT
 from ...capture.torch_hooks.values import Key, in_arguments
+from ...dumps.torch_fields import is_module
 from ...dumps.torch_outline import Outline
 from ...dumps.torch_traces import MODULE, traced_modules
 from ...errors import OperatorError
+from ...guard import calling
 from .traced_dtypes import CallDtypes, TraceRun
-from .traced_functions import function_of, read_value
+from .traced_functions import call_function, read_value
 
-_LARGEST = 1 << 31
-"""Elements of a result: a damaged trace must not ask for memory without end."""
+_LARGEST = 1 << 40
+"""Elements of a weight that only has a shape."""
 
 
 class TracedModule(nn.Module):
@@ -35,7 +38,9 @@ class TracedModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What golden's code makes of these arguments. Raises `OperatorError` where no trace is of such."""
         given = dict(in_arguments(args, kwargs).tensors)
-        return _RunOfTrace(self, self._trace(given), given).result()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch, on how golden's code calls it
+            return _RunOfTrace(self, self._trace(given), given).result()
 
     def _trace(self, given: Mapping[Key, torch.Tensor]) -> Mapping[str, Any]:
         """The trace of golden's call with tensors of these shapes, or of others if golden itself had several
@@ -73,6 +78,13 @@ class TracedModule(nn.Module):
         wanted = {key for key in keys if not _is_extra(key, known)}
         return all(_given(trace).keys() == wanted for trace in known)
 
+    def traced_inside(self, name: str) -> nn.Module:
+        """A module by its name below this one. Raises `OperatorError` where there is none."""
+        found = self.traced_run.modules.get(f"{self.traced_name}.{name}")
+        if found is None:
+            raise OperatorError(f"golden's dump has no module {self.traced_name}.{name}")
+        return found
+
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
         path, _, own = name.rpartition(".")
@@ -98,18 +110,21 @@ class _RunOfTrace:
     def result(self) -> Any:
         """Raises `OperatorError` where the code goes another way than golden's."""
         for call in self._trace["calls"]:
-            for _, shape in call.get("made", ()):
-                if torch.Size(shape).numel() > _LARGEST:
-                    raise OperatorError(f"{call['name']} would give a tensor of shape {shape}")
             made = self._called(call)
             if "is" in call and _written(made) != call["is"]:
                 raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {made}")
             for key, shape in call.get("made", ()):
-                if list(_part(made, key).shape) != shape and not self._trace["general"]:
+                part = _part(made, key)
+                same = isinstance(part, torch.Tensor) and (
+                    self._trace["general"] or list(part.shape) == shape
+                )
+                if not same:
                     raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
             self._made.append(made)
         for key, said in self._trace.get("parts", ()):
-            self._run.parts[self._module.traced_name, tuple(key)] = self._read(said)
+            part = self._read(said)
+            if isinstance(part, torch.Tensor):
+                self._run.parts[self._module.traced_name, tuple(key)] = part
         return self._read(self._trace["result"])
 
     def _called(self, call: Mapping[str, Any]) -> Any:
@@ -120,12 +135,15 @@ class _RunOfTrace:
         args = [first, *(self._read(one, dtypes) for one in values[1:])] if values else []
         kwargs = {key: self._read(one, dtypes) for key, one in call["kwargs"].items()}
         if name.startswith(MODULE):
-            return self._module.get_submodule(name.removeprefix(MODULE))(*args, **kwargs)
+            inside = self._module.traced_inside(name.removeprefix(MODULE))
+            with calling(f"calling {name:.80}"):
+                return inside(*args, **kwargs)
         cast = dtypes.cast()
         if cast is not None:
             return cast
         args, kwargs = dtypes.agreed(args, kwargs)
-        return function_of(name)(*args, **kwargs)
+        with self._run.room, calling(f"calling {name:.80}"):
+            return call_function(name, args, kwargs)
 
     def _read(self, said: Any, dtypes: CallDtypes | None = None) -> Any:
         return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))
@@ -140,7 +158,7 @@ class _RunOfTrace:
             known = dtypes or CallDtypes(self._run, "", None)
             return known.of(inner, fixed=kind == "fixed_dtype")
         if kind == "given":
-            return self._given[tuple(inner)]
+            return _at(self._given, tuple(inner))
         if kind == "own":
             return self._module.traced_weight(inner)
         if kind == "kept":
@@ -168,11 +186,19 @@ def _are_alike(given: Mapping[Key, Sequence[int]], other: Mapping[Key, Sequence[
 
 
 def _part(value: Any, key: Key) -> Any:
-    """What lies at a key of a result."""
+    """What lies at a key of a result. Raises `OperatorError` where nothing does."""
     for part in key:
-        by_field = isinstance(part, str) and not isinstance(value, Mapping)
-        value = getattr(value, str(part)) if by_field else value[part]
+        value = _at(value, part)
     return value
+
+
+def _at(held: Any, place: Any) -> Any:
+    """An item of a tuple or a list by its number, or of a dictionary. Raises `OperatorError`."""
+    if isinstance(held, (tuple, list)) and isinstance(place, int) and 0 <= place < len(held):
+        return held[place]
+    if not isinstance(held, Mapping) or place not in held:
+        raise OperatorError(f"a trace of golden reads {place} of a value without that")
+    return held[place]
 
 
 def _written(value: Any) -> Any:
@@ -187,18 +213,18 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     names = set(traced_modules(outline.home, steps))
     if not names:
         return nn.Module()
-    names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
+    outlined = {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
+    names |= set(filter(is_module, outlined))
     for name in sorted(around for one in names for around in _all_around(one)):
-        if name in run.modules:
-            continue
-        module = _made(name, outline, run)
-        run.modules[name] = module
-        parent, _, own = name.rpartition(".")
-        if parent:
-            run.modules[parent].add_module(own, module)
+        if name not in run.modules:
+            run.modules[name] = _made(name, outline, run)
+            parent, _, own = name.rpartition(".")
+            if parent:
+                run.modules[parent]._modules[own] = run.modules[name]
     for name, ref in outline.weights.items():
         path, _, own = name.rpartition(".")
-        _put(run.modules[path], own, ref.open().clone())
+        if path in run.modules:
+            _put(run.modules[path], own, ref.open().clone())
     return run.modules[ROOT]
 
 
@@ -209,11 +235,11 @@ def _all_around(name: str) -> list[str]:
 
 
 def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
-    projection, outputs = outline.projections.get(name), outline.outputs.get(name)
-    if projection is None or outputs is None:
+    projection, outputs = outline.projections.get(name), outline.outputs.get(name, 0)
+    shape = () if projection is None else projection.header().shape
+    if len(shape) != 2 or not 0 < shape[-1] * outputs < _LARGEST:
         return TracedModule(name, run)
-    inputs = projection.header().shape[-1]
-    return nn.Linear(inputs, outputs, bias=f"{name}.bias" in outline.weights, device="meta")
+    return nn.Linear(shape[-1], outputs, bias=f"{name}.bias" in outline.weights, device="meta")
 
 
 def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
@@ -221,6 +247,6 @@ def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
         return
     module._parameters.pop(name, None)
     if values.is_floating_point():
-        module.register_parameter(name, nn.Parameter(values, requires_grad=False))
+        module._parameters[name] = nn.Parameter(values, requires_grad=False)
     else:
-        module.register_buffer(name, values)
+        module._buffers[name] = values
