@@ -51,7 +51,7 @@ def operator_named(target: str) -> torch._ops.OpOverload:
     namespace, _, name = target.partition(".")
     operator, _, kind = name.partition(".")
     if namespace != _NAMESPACE or kind not in _registered().get(operator, ()):
-        raise OperatorError(f"{target} is not an aten operator")
+        raise OperatorError(f"{target:.80} is not an aten operator")
     refusal = _refusal(operator, kind)
     if refusal:
         raise OperatorError(f"{target} {refusal}")
@@ -62,7 +62,7 @@ def overloads(operator: str) -> tuple[torch._ops.OpOverload, ...]:
     """The overloads of an operator of aten that may be called. Raises `OperatorError` where there is none."""
     kinds = _registered().get(operator)
     if kinds is None:
-        raise OperatorError(f"{operator} is no operator of aten")
+        raise OperatorError(f"{operator:.80} is no operator of aten")
     refusals = {kind: _refusal(operator, kind) for kind in kinds}
     found = tuple(_overload(operator, kind) for kind, refusal in refusals.items() if not refusal)
     if not found:

@@ -10,7 +10,6 @@ Key = tuple[Union[int, str], ...]
 LARGEST_NUMBER = (1 << 63) - 1
 LARGEST_CRC32 = (1 << 32) - 1
 _MOST_DIMENSIONS = 64
-_MOST_PARTS = 64
 
 
 def shape_of(value: object) -> tuple[int, ...] | None:
@@ -54,9 +53,3 @@ def key_of(value: object) -> Key | None:
     ):
         return tuple(value)
     return None
-
-
-def is_module(name: object) -> bool:
-    """Whether a text can be the full name of a module (`root.layers.0`)."""
-    parts = text(name).split(".")
-    return parts[0] == "root" and all(parts) and len(parts) <= _MOST_PARTS

@@ -21,7 +21,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -101,11 +101,9 @@ def _is_alias(func: Any) -> bool:
 
 def _effort(func: Any, elements: int, args: Sequence[Any]) -> int:
     """What it takes to make so many elements, in elements."""
-    tensors = _tensors(args)
-    name = func._schema.name.removeprefix("aten::")
-    added = _TERMS[name](*tensors) if name in _TERMS else 0
-    if "linalg" in name:  # equations are solved, for every element in turn
-        added = _ADDED * max((size for one in tensors for size in one.shape), default=0)
+    tensors = tensors_in(args)
+    terms = _TERMS.get(func._schema.name.removeprefix("aten::"))
+    added = 0 if terms is None else terms(*tensors)
     return elements * (1 + added // _ADDED) + sum(one.numel() for one in tensors) // _READ
 
 
@@ -114,49 +112,36 @@ def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     name = func._schema.name.removeprefix("aten::")
     if name in _GROWING:
         return _GROWING[name](*args, **kwargs)
-    shapes = [one.shape for one in _tensors((*args, *kwargs.values()))]
+    shapes = [one.shape for one in tensors_in((*args, *kwargs.values()))]
     if torch.Tag.pointwise in func.tags or name in _KEEPING:
         return _spread(shapes)
     if torch.Tag.dynamic_output_shape in func.tags:  # it chooses among what it is given, by places
         return math.prod(map(math.prod, set(shapes))) * max(map(len, shapes))
-    return _without_values(func, _described(args), _described(sorted(kwargs.items())))
+    return _without_values(func, args, kwargs)
 
 
-class _Described(NamedTuple):
-    """A tensor without its values."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-def _described(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _Described(tuple(value.shape), value.dtype)
-    return tuple(map(_described, value)) if isinstance(value, (list, tuple)) else value
+def _without_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """The same, as torch itself says of tensors on the meta device."""
+    named = {name: _on_meta(one) for name, one in kwargs.items()}
+    if any(argument.name == "device" for argument in func._schema.arguments):
+        named["device"] = "meta"
+    return max((one.numel() for one in tensors_in([func(*map(_on_meta, args), **named)])), default=0)
 
 
 def _on_meta(value: Any) -> Any:
-    if isinstance(value, _Described):
-        return torch.empty(value.shape, dtype=value.dtype, device="meta")
-    return list(map(_on_meta, value)) if isinstance(value, tuple) else value
+    if isinstance(value, torch.Tensor):
+        return value.to("meta")
+    return list(map(_on_meta, value)) if isinstance(value, (list, tuple)) else value
 
 
-@functools.lru_cache(maxsize=4096)
-def _without_values(func: Any, args: Any, kwargs: Any) -> int:
-    """The same, as torch itself says of tensors that are so described."""
-    named = {name: _on_meta(value) for name, value in kwargs}
-    if any(argument.name == "device" for argument in func._schema.arguments):
-        named["device"] = "meta"
-    return max((one.numel() for one in _tensors([func(*_on_meta(args), **named)])), default=0)
-
-
-def _tensors(args: Iterable[Any]) -> list[torch.Tensor]:
+def tensors_in(args: Iterable[Any]) -> list[torch.Tensor]:
+    """Those in arguments, and in lists among them."""
     found: list[torch.Tensor] = []
     for one in args:
         if isinstance(one, torch.Tensor):
             found.append(one)
         elif isinstance(one, (list, tuple)):
-            found += _tensors(one)
+            found += tensors_in(one)
     return found
 
 
@@ -197,7 +182,7 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -
 
 def _product(*operands: Any, **_: Any) -> int:
     """Of the last two operands, matrices or batches of them: rows times columns."""
-    x, y = _tensors(operands)[-2:]
+    x, y = tensors_in(operands)[-2:]
     return x.numel() // max(x.shape[-1], 1) * y.shape[-1]
 
 
@@ -224,10 +209,13 @@ _GROWING: Mapping[str, Callable[..., int]] = {
 }
 """Operators of torch that make more than they are given: how many elements, of their arguments."""
 _KEEPING = frozenset(
-    {"_softmax", "_to_copy", "_is_all_true", "all", "any", "clone", "copy", "cumsum", "floor_divide", "mean"}
-    | {"native_layer_norm", "polar", "sum"}
-)
-"""Some that make no more, and are no pointwise ones for torch."""
+    {
+        "_is_all_true", "_log_softmax", "_softmax", "_to_copy", "all", "amax", "any", "argmax", "clone", "copy",
+        "cumsum", "flip", "floor_divide", "full_like", "linalg_vector_norm", "mean", "native_group_norm",
+        "native_layer_norm", "ones_like", "polar", "roll", "std", "sum", "tril", "triu", "var", "zeros_like",
+    }
+)  # fmt: skip
+"""Some that make no more and are no pointwise ones: what torch says of several loads its compiler."""
 _TERMS: Mapping[str, Callable[..., int]] = {
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "_int_mm"), lambda *tensors: tensors[-2].shape[-1]),
     "convolution": lambda x, weight, *_: math.prod(weight.shape[1:]),

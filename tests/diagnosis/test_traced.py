@@ -318,7 +318,7 @@ def test_a_trace_runs_no_code(tmp_path: Path) -> None:
         with pytest.raises(OperatorError):
             run_with(tmp_path / str(number), lambda calls, one=one: calls.append(one))  # type: ignore[misc]
     read = call("torch.abs", {"of": [0, ["__class__"]]})
-    with pytest.raises(OperatorError, match="reads __class__ of a value without that"):
+    with pytest.raises(OperatorError, match=r"TypeError|IndexError"):
         run_with(tmp_path / "part", lambda calls: calls.append(read))
     assert not hasattr(torch.ops.aten, "zzz")
     assert not (tmp_path / "ran").exists()

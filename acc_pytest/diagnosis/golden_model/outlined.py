@@ -17,7 +17,7 @@ from torch import nn
 from ...capture.torch_hooks.names import module_tree
 from ...dumps.torch_outline import Outline
 from ...errors import OperatorError
-from ...guard import calling, guarded
+from ...guard import calling
 from .copies import EAGER
 from .traced import traced_model
 
@@ -31,11 +31,11 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
 
     Raises `AccError` where the transformers that are installed have other ones.
     """
-    if not outline.model:
-        with guarded("reading what golden's dump traced of its model"):
-            return traced_model(outline, steps).eval()
-    with calling(f"making {outline.model:.80} as golden's dump outlines it"), warnings.catch_warnings():
+    doing = f"making {outline.model:.80} as golden's dump outlines it"
+    with calling(doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if not outline.model:
+            return traced_model(outline, steps).eval()
         model = _made(outline)
     _fill(model, outline)
     return model.eval()

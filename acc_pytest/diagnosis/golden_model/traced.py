@@ -15,7 +15,6 @@ from torch import nn
 
 from ...capture.torch_hooks.names import ROOT
 from ...capture.torch_hooks.values import Key, in_arguments
-from ...dumps.torch_fields import is_module
 from ...dumps.torch_outline import Outline
 from ...dumps.torch_traces import MODULE, traced_modules
 from ...errors import OperatorError
@@ -23,8 +22,8 @@ from ...guard import calling
 from .traced_dtypes import CallDtypes, TraceRun
 from .traced_functions import call_function, read_value
 
-_LARGEST = 1 << 40
-"""Elements of a weight that only has a shape."""
+_DEEPEST = 64
+"""Parts of the name of a module."""
 
 
 class TracedModule(nn.Module):
@@ -38,7 +37,10 @@ class TracedModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What golden's code makes of these arguments. Raises `OperatorError` where no trace is of such."""
         given = dict(in_arguments(args, kwargs).tensors)
-        with warnings.catch_warnings():
+        with (
+            calling(f"running what golden's dump traced of {self.traced_name:.80}"),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # of torch, on how golden's code calls it
             return _RunOfTrace(self, self._trace(given), given).result()
 
@@ -78,13 +80,6 @@ class TracedModule(nn.Module):
         wanted = {key for key in keys if not _is_extra(key, known)}
         return all(_given(trace).keys() == wanted for trace in known)
 
-    def traced_inside(self, name: str) -> nn.Module:
-        """A module by its name below this one. Raises `OperatorError` where there is none."""
-        found = self.traced_run.modules.get(f"{self.traced_name}.{name}")
-        if found is None:
-            raise OperatorError(f"golden's dump has no module {self.traced_name}.{name}")
-        return found
-
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
         path, _, own = name.rpartition(".")
@@ -114,11 +109,7 @@ class _RunOfTrace:
             if "is" in call and _written(made) != call["is"]:
                 raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {made}")
             for key, shape in call.get("made", ()):
-                part = _part(made, key)
-                same = isinstance(part, torch.Tensor) and (
-                    self._trace["general"] or list(part.shape) == shape
-                )
-                if not same:
+                if list(_part(made, key).shape) != shape and not self._trace["general"]:
                     raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
             self._made.append(made)
         for key, said in self._trace.get("parts", ()):
@@ -135,9 +126,9 @@ class _RunOfTrace:
         args = [first, *(self._read(one, dtypes) for one in values[1:])] if values else []
         kwargs = {key: self._read(one, dtypes) for key, one in call["kwargs"].items()}
         if name.startswith(MODULE):
-            inside = self._module.traced_inside(name.removeprefix(MODULE))
-            with calling(f"calling {name:.80}"):
-                return inside(*args, **kwargs)
+            return self._run.modules[f"{self._module.traced_name}.{name.removeprefix(MODULE)}"](
+                *args, **kwargs
+            )
         cast = dtypes.cast()
         if cast is not None:
             return cast
@@ -158,7 +149,7 @@ class _RunOfTrace:
             known = dtypes or CallDtypes(self._run, "", None)
             return known.of(inner, fixed=kind == "fixed_dtype")
         if kind == "given":
-            return _at(self._given, tuple(inner))
+            return self._given[tuple(inner)]
         if kind == "own":
             return self._module.traced_weight(inner)
         if kind == "kept":
@@ -186,19 +177,10 @@ def _are_alike(given: Mapping[Key, Sequence[int]], other: Mapping[Key, Sequence[
 
 
 def _part(value: Any, key: Key) -> Any:
-    """What lies at a key of a result. Raises `OperatorError` where nothing does."""
+    """What lies at a key of a result."""
     for part in key:
-        value = _at(value, part)
+        value = value[part]
     return value
-
-
-def _at(held: Any, place: Any) -> Any:
-    """An item of a tuple or a list by its number, or of a dictionary. Raises `OperatorError`."""
-    if isinstance(held, (tuple, list)) and isinstance(place, int) and 0 <= place < len(held):
-        return held[place]
-    if not isinstance(held, Mapping) or place not in held:
-        raise OperatorError(f"a trace of golden reads {place} of a value without that")
-    return held[place]
 
 
 def _written(value: Any) -> Any:
@@ -213,18 +195,20 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     names = set(traced_modules(outline.home, steps))
     if not names:
         return nn.Module()
-    outlined = {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
-    names |= set(filter(is_module, outlined))
+    names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
+    if any(name.count(".") > _DEEPEST for name in names):
+        raise OperatorError(f"golden's dump has modules that lie in more than {_DEEPEST} others")
     for name in sorted(around for one in names for around in _all_around(one)):
-        if name not in run.modules:
-            run.modules[name] = _made(name, outline, run)
-            parent, _, own = name.rpartition(".")
-            if parent:
-                run.modules[parent]._modules[own] = run.modules[name]
+        if name in run.modules:
+            continue
+        module = _made(name, outline, run)
+        run.modules[name] = module
+        parent, _, own = name.rpartition(".")
+        if parent:
+            run.modules[parent].add_module(own, module)
     for name, ref in outline.weights.items():
         path, _, own = name.rpartition(".")
-        if path in run.modules:
-            _put(run.modules[path], own, ref.open().clone())
+        _put(run.modules[path], own, ref.open().clone())
     return run.modules[ROOT]
 
 
@@ -235,11 +219,11 @@ def _all_around(name: str) -> list[str]:
 
 
 def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
-    projection, outputs = outline.projections.get(name), outline.outputs.get(name, 0)
-    shape = () if projection is None else projection.header().shape
-    if len(shape) != 2 or not 0 < shape[-1] * outputs < _LARGEST:
+    projection, outputs = outline.projections.get(name), outline.outputs.get(name)
+    if projection is None or outputs is None:
         return TracedModule(name, run)
-    return nn.Linear(shape[-1], outputs, bias=f"{name}.bias" in outline.weights, device="meta")
+    inputs = projection.header().shape[-1]
+    return nn.Linear(inputs, outputs, bias=f"{name}.bias" in outline.weights, device="meta")
 
 
 def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
@@ -247,6 +231,6 @@ def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
         return
     module._parameters.pop(name, None)
     if values.is_floating_point():
-        module._parameters[name] = nn.Parameter(values, requires_grad=False)
+        module.register_parameter(name, nn.Parameter(values, requires_grad=False))
     else:
-        module._buffers[name] = values
+        module.register_buffer(name, values)

@@ -18,10 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import get_overridable_functions, resolve_name
 
-from ...capture.torch_hooks.values import in_arguments
 from ...errors import OperatorError
 from ...named_operators import operator_of
-from ...operators.room import FREE
+from ...operators.room import FREE, tensors_in
 from ..functions import bindings
 
 _METHODS = (
@@ -77,7 +76,7 @@ def _element_by_element(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that goes through tensors in Python, for such as are small."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        elements = sum(tensor.numel() for _, tensor in in_arguments(args, kwargs).tensors)
+        elements = sum(tensor.numel() for tensor in tensors_in((*args, *kwargs.values())))
         if elements > FREE:
             raise OperatorError(f"{function.__name__} is not called for {elements} elements")
         return function(*args, **kwargs)
