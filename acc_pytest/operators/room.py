@@ -212,8 +212,8 @@ _KEEPING = frozenset(
     {
         "_is_all_true", "_log_softmax", "_softmax", "_to_copy", "all", "amax", "any", "argmax", "clone",
         "copy", "cumsum", "flip", "floor_divide", "full_like", "linalg_vector_norm", "mean",
-        "native_group_norm", "native_layer_norm", "ones_like", "polar", "roll", "std", "sum", "tril", "triu", "var",
-        "zeros_like",
+        "native_group_norm", "native_layer_norm", "ones_like", "polar", "roll", "std", "sum", "tril",
+        "triu", "var", "zeros_like",
     }
 )  # fmt: skip
 """Some that make no more and are no pointwise ones: what torch says of several loads its compiler."""
