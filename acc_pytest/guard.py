@@ -12,7 +12,7 @@ import traceback
 from contextlib import ContextDecorator
 from types import TracebackType
 
-from .errors import AccError, Unforeseen
+from .errors import AccError, OperatorError, Unforeseen
 
 FLAG = "--acc-debug"
 _LONGEST = 300
@@ -49,11 +49,27 @@ class guarded(ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, self._passing):
-            raise unforeseen(self._doing, error) from error
+            raise self._made(error) from error
+
+    def _made(self, error: Exception) -> AccError:
+        return unforeseen(self._doing, error)
+
+
+class calling(guarded):
+    """The same around code of others (torch, a model) called with what a file says: it may raise what it
+    likes, and that is foreseen. Raises `OperatorError`."""
+
+    def _made(self, error: Exception) -> AccError:
+        return OperatorError(_sentence(self._doing, error))
 
 
 def unforeseen(doing: str, error: Exception) -> Unforeseen:
-    """The sentence for an error that nobody foresaw; with `--acc-debug` its traceback goes to stderr."""
+    """An error that nobody foresaw."""
+    return Unforeseen(_sentence(doing, error))
+
+
+def _sentence(doing: str, error: Exception) -> str:
+    """What an error says; with `--acc-debug` its traceback goes to stderr."""
     if _shown:
         traceback.print_exception(error, file=sys.stderr)
         hint = "its traceback is on stderr"
@@ -62,4 +78,4 @@ def unforeseen(doing: str, error: Exception) -> Unforeseen:
     said = " ".join(str(error).split())
     if len(said) > _LONGEST:
         said = f"{said[:_LONGEST]}..."
-    return Unforeseen(f"{doing}: {type(error).__name__}{f': {said}' if said else ''} ({hint})")
+    return f"{doing}: {type(error).__name__}{f': {said}' if said else ''} ({hint})"

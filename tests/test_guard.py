@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from acc_pytest import guard
-from acc_pytest.errors import FormatError, Unforeseen
-from acc_pytest.guard import guarded
+from acc_pytest.errors import FormatError, OperatorError, Unforeseen
+from acc_pytest.guard import calling, guarded
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +68,13 @@ def test_the_traceback_is_printed_for_those_who_ask(capsys: pytest.CaptureFixtur
     with pytest.raises(Unforeseen, match="its traceback is on stderr"), guarded("reading F"):
         raise KeyError("x")
     assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_what_others_raise_for_what_a_file_says_is_foreseen() -> None:
+    with (
+        pytest.raises(OperatorError, match=r"calling f: KeyError: 'x' \(pass --acc-debug"),
+        calling("calling f"),
+    ):
+        raise KeyError("x")
+    with pytest.raises(Unforeseen), calling("calling f"):
+        raise Unforeseen("as it is")

@@ -1,13 +1,13 @@
 """Operators of aten called again by the names and arguments that FX dumps give them.
 
-Only functional, deterministic operators of the namespace `aten` are called, by an exact name. Arguments are
-told by the operator's schema; one that a file does not hold for certain (None, a dtype or a device, which
-would have to be unpickled) is taken only where the schema leaves no choice.
+Operators that a file may name are called (`named_operators`), by an exact name. Arguments are told by the
+operator's schema; one that a file does not hold for certain (None, a dtype or a device, which would have to
+be unpickled) is taken only where the schema leaves no choice.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
@@ -15,16 +15,9 @@ import torch
 
 from ..errors import OperatorError
 from ..ge_operators import Unrounded, compute
+from ..named_operators import draws, operator_named
+from ..operators.room import Room
 
-_TARGET = re.compile(r"aten\.([a-z_][a-z0-9_]*)\.([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
-_UNKNOWN_VALUES = re.compile("rand|empty|resize|dropout|bernoulli|multinomial|normal_|poisson|as_strided")
-"""Operators whose values nothing determines, and those that read memory by numbers of the file."""
-_PRIVATE = frozenset(
-    {"_softmax", "_log_softmax", "_safe_softmax", "_to_copy", "_unsafe_view", "_unsafe_index"}
-)
-"""Of the operators that are no public interface, which check their arguments less, those in traced graphs."""
-_WITH_DROPOUT = frozenset({"scaled_dot_product_attention"})
-"""Operators that draw numbers only where they drop some."""
 _MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
 _MOVING |= {"repeat", "flip", "roll", "where", "masked_fill", "scatter", "slice_scatter", "select_scatter"}
 _MOVING |= {"index_put", "tril", "triu", "constant_pad_nd", "_unsafe_view", "contiguous"}
@@ -47,28 +40,6 @@ _CHOICES: Mapping[str, tuple[object, ...]] = {
 
 Stored = Mapping[tuple[Union[int, str], ...], Union[torch.Tensor, None]]
 """What the files of one call hold, by argument and, for a list of tensors, item; `None` is no number."""
-
-
-def operator_named(target: str) -> torch._ops.OpOverload:
-    """The operator that an FX target names. Raises `OperatorError` for one that is not called here."""
-    match = _TARGET.fullmatch(target)
-    name, kind = match.groups() if match else ("", "")
-    packet = getattr(torch.ops.aten, name, None) if name else None
-    overload = getattr(packet, kind, None) if isinstance(packet, torch._ops.OpOverloadPacket) else None
-    if not isinstance(overload, torch._ops.OpOverload):
-        raise OperatorError(f"{target} is not an aten operator")
-    schema = overload._schema
-    writes = any(
-        argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
-    )
-    if writes or name.endswith("_") or kind == "out":
-        raise OperatorError(f"{target} writes to its arguments")
-    if name.startswith("_") and name not in _PRIVATE:
-        raise OperatorError(f"{target} is not a public aten operator")
-    drawn = torch.Tag.nondeterministic_seeded in overload.tags and name not in _WITH_DROPOUT
-    if _UNKNOWN_VALUES.search(name) or drawn:
-        raise OperatorError(f"{target} may give other values each time")
-    return overload
 
 
 def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, keywords: bool) -> Results:
@@ -109,7 +80,9 @@ class Results:
         self._args = args
         self._choices = [name for name in unknown if name in _CHOICES]
         self._given = {**{name: _CHOICES[name][0] for name in self._choices}, **given}
-        self._check_dropout()
+        self._written = sum(map(math.prod, shapes))
+        if draws(overload, args, self._given):
+            raise OperatorError(f"{overload}: drops numbers at random")
         self._check_shapes(shapes)
         self.certain = all(name in _CHOICES for name in unknown)
 
@@ -145,7 +118,7 @@ class Results:
         """Output `index` as the operator itself computes it in `dtype`. `narrow` makes of an argument what it
         was before it was dumped. Raises `OperatorError` where it is not computed so.
         """
-        made = _called(self._overload, _changed(self._args, narrow), self._given)[index]
+        made = self._computed(_changed(self._args, narrow), self._given)[index]
         if made.dtype != dtype:
             raise OperatorError(f"{self._overload}: gives {made.dtype} here, {dtype} was dumped")
         return made
@@ -165,21 +138,16 @@ class Results:
         sizes = [
             argument.abs() if isinstance(argument, torch.Tensor) else argument for argument in self._args
         ]
-        result: torch.Tensor = _called(self._overload, _wide(sizes), self._given)[0]
+        result: torch.Tensor = self._computed(_wide(sizes), self._given)[0]
         return result
 
     def _made(self, given: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
         if not wide:
-            return _called(self._overload, self._args, given)
+            return self._computed(self._args, given)
         names = [argument.name for argument in self._overload._schema.arguments]
         finest = [_finest(argument) for argument in _wide(self._args)]
         args = [False if name == "half_to_float" else argument for name, argument in zip(names, finest)]
-        return _called(self._overload, args, {name: _finest(value) for name, value in given.items()})
-
-    def _check_dropout(self) -> None:
-        names = [argument.name for argument in self._overload._schema.arguments]
-        if (dict(zip(names, self._args)) | self._given).get("dropout_p"):
-            raise OperatorError(f"{self._overload}: drops numbers at random")
+        return self._computed(args, {name: _finest(value) for name, value in given.items()})
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Run it without values first: what a file asks for must not be larger than what was dumped."""
@@ -191,6 +159,10 @@ class Results:
         made = _called(self._overload, described, given)
         if [tuple(value.shape) for value in made[: len(shapes)]] != list(shapes):
             raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
+
+    def _computed(self, args: Sequence[Any], given: Mapping[str, Any]) -> list[torch.Tensor]:
+        with Room(str(self._overload), _tensors(args), self._written, pairs=True):
+            return _called(self._overload, args, given)
 
 
 def _finest(value: Any) -> Any:

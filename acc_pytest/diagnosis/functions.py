@@ -1,8 +1,8 @@
 """Functions of torch called again by the names that dumps of functions give them: `Functional.linear`,
 `Torch.matmul`, `Tensor.__add__`.
 
-A function is called as the operator of aten that it stands for, so what holds for these (`aten.py`) holds
-here: only functional operators whose values are determined, and never by a name that is not one of theirs.
+A function is called as the operator of aten that it stands for, so what holds for these holds here: only
+operators that a file may name (`named_operators`), with arguments that fit the schema of an overload.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from typing import Any
 import torch
 
 from ..errors import OperatorError
-from .aten import WRITTEN_HOW, Results, operator_named
+from ..named_operators import operator_of, overloads
+from .aten import WRITTEN_HOW, Results
 
 _PREFIXES = frozenset({"Functional", "Torch", "Tensor", "Aten", "VF"})
-_OPERATORS = {
-    "__add__": "add", "__radd__": "add", "__iadd__": "add", "__sub__": "sub", "__isub__": "sub",
-    "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul", "__imul__": "mul", "__truediv__": "div",
-    "__itruediv__": "div", "__floordiv__": "floor_divide", "__mod__": "remainder", "__pow__": "pow",
-    "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__and__": "bitwise_and",
-    "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__invert__": "bitwise_not", "__eq__": "eq",
-    "__ne__": "ne", "__lt__": "lt", "__le__": "le", "__gt__": "gt", "__ge__": "ge", "concat": "cat",
-}  # fmt: skip
-"""Operators of Python, and other names of one function."""
 _CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type_as"})
-_SIZES_APART = frozenset({"reshape", "view", "expand", "permute", "repeat", "tile"})
-"""Methods that take sizes or dimensions as one list or one by one."""
-_NOT_OF_THE_RESULT = frozenset({"inplace", "_stacklevel"})
+_IGNORED = WRITTEN_HOW | {"inplace", "_stacklevel", "requires_grad", "out"}
+"""Arguments that an operator may lack: they say nothing of what it gives."""
 _RENAMED = {"input": "self", "axis": "dim", "keepdims": "keepdim"}
 """Arguments that torch calls otherwise than aten."""
+_KINDS: Mapping[str, Any] = {
+    "Tensor": torch.Tensor,
+    "number": (int, float, complex),
+    "int": (int, torch.dtype, torch.layout, torch.memory_format),
+    "float": (int, float),
+    "bool": bool,
+    "str": str,
+    "Device": (torch.device, str),
+}
+"""Types of values, by those of schemas, where dtypes are whole numbers."""
+Bound = tuple[torch._ops.OpOverload, list[Any], dict[str, Any]]
 
 
 def function_results(
@@ -42,12 +44,10 @@ def function_results(
     """
     if prefix not in _PREFIXES:
         raise OperatorError(f"{prefix}.{name} is not a function of torch that is called again")
-    given = {key: value for key, value in kwargs.items() if key not in _NOT_OF_THE_RESULT}
-    operator, positional, given = _as_operator(name, list(args), given)
     refused = OperatorError(f"{prefix}.{name} is no operator of aten that is called again")
-    for overload in _overloads(operator):
+    for overload, positional, named in bindings(*_as_operator(name, list(args), dict(kwargs))):
         try:
-            return Results(overload, *_bound(overload, positional, given), (), tuple(shapes))
+            return Results(overload, positional, named, (), tuple(shapes))
         except OperatorError as error:
             refused = error
     raise refused
@@ -57,12 +57,7 @@ def _as_operator(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[st
     """The operator that a function stands for, and its arguments as that takes them."""
     if name in _REARRANGED:
         return _REARRANGED[name](args, kwargs)
-    if name in _CASTS:
-        return "_to_copy", args[:1], {}
-    if name in _SIZES_APART and len(args) > 1 and not isinstance(args[1], list):
-        return name, [args[0], args[1:]], kwargs
-    in_place = name.endswith("_") and not name.endswith("__")
-    return _OPERATORS.get(name, name.removesuffix("_") if in_place else name), args, kwargs
+    return ("_to_copy", args[:1], {}) if name in _CASTS else (operator_of(name)[0], args, kwargs)
 
 
 def _embedding(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
@@ -94,16 +89,22 @@ _REARRANGED: Mapping[
 }  # fmt: skip
 
 
-def _overloads(operator: str) -> Iterator[torch._ops.OpOverload]:
-    """The overloads of an operator that may be called. Raises `OperatorError` where there is no operator."""
-    packet = getattr(torch.ops.aten, operator, None) if operator.isidentifier() else None
-    if not isinstance(packet, torch._ops.OpOverloadPacket):
-        raise OperatorError(f"{operator} is no operator of aten")
-    for kind in packet.overloads():
+def bindings(operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Bound]:
+    """The overloads of an operator that take these arguments, and those by position and by name, as their
+    schemas have them.
+
+    Raises `OperatorError` where there is none.
+    """
+    refused = None
+    for overload in overloads(operator):
         try:
-            yield operator_named(f"aten.{operator}.{kind}")
-        except OperatorError:
-            continue
+            bound = _bound(overload, args, kwargs)
+        except OperatorError as error:
+            refused = error
+        else:
+            yield overload, *bound
+    if refused is not None:
+        raise refused
 
 
 def _bound(
@@ -112,15 +113,18 @@ def _bound(
     """The arguments by position and by name, as an overload's schema has them. Raises `OperatorError`."""
     arguments = overload._schema.arguments
     values = _by_name(overload, args, kwargs)
-    positional = [argument for argument in arguments if not argument.kwarg_only]
-    given = [place for place, argument in enumerate(positional) if argument.name in values]
-    bound = []
-    for argument in positional[: max(given, default=-1) + 1]:
+    for argument in arguments:
+        value = values.get(argument.name, argument.default_value)
         if argument.name not in values and not argument.has_default_value():
             raise OperatorError(f"{overload}: argument {argument.name} was not dumped")
-        bound.append(values.get(argument.name, argument.default_value))
+        value = [value] if _is_list(argument) and isinstance(value, int) else value
+        if argument.name in values and not _fits(str(argument.type), value):
+            raise OperatorError(f"{overload}: argument {argument.name} is no {argument.type}")
+        values[argument.name] = value
     named = {argument.name for argument in arguments if argument.kwarg_only} - (WRITTEN_HOW - {"dtype"})
-    return bound, {name: value for name, value in values.items() if name in named}
+    return [values[argument.name] for argument in arguments if not argument.kwarg_only], {
+        name: value for name, value in values.items() if name in named
+    }
 
 
 def _by_name(
@@ -129,13 +133,34 @@ def _by_name(
     """The values given, by the names of a schema's arguments. Raises `OperatorError` for any other."""
     arguments = overload._schema.arguments
     positional = [argument for argument in arguments if not argument.kwarg_only]
+    last = len(positional) - 1
+    if (
+        len(args) > last >= 0
+        and _is_list(positional[last])
+        and all(isinstance(one, int) for one in args[last:])
+    ):
+        args = [*args[:last], list(args[last:])]  # sizes, or dimensions, one by one
+    if len(args) > len(positional):
+        raise OperatorError(f"{overload}: takes {len(positional)} arguments, {len(args)} were dumped")
     known = {argument.name for argument in arguments}
     values = {argument.name: value for argument, value in zip(positional, args)}
     for name, value in kwargs.items():
         own = name if name in known else _RENAMED.get(name, name)
-        if own not in known and own not in WRITTEN_HOW:
+        if own not in known and own not in _IGNORED:
             raise OperatorError(f"{overload}: takes no argument {name}")
         values[own] = value
-    if len(args) > len(positional):
-        raise OperatorError(f"{overload}: takes {len(positional)} arguments, {len(args)} were dumped")
     return values
+
+
+def _is_list(argument: Any) -> bool:
+    return "List[int]" in str(argument.type)
+
+
+def _fits(kind: str, value: Any) -> bool:
+    """Whether a value is of a type of schemas."""
+    inner = kind.partition("[")[2][:-1]
+    if kind.startswith("Optional["):
+        return value is None or _fits(inner, value)
+    if kind.startswith("List["):
+        return isinstance(value, (list, tuple)) and all(_fits(inner, one) for one in value)
+    return isinstance(value, _KINDS.get(kind, ()))

@@ -56,7 +56,10 @@ def held_to_golden(
     if by_torch(dtype).format is None or not all(one.is_floating_point() for one in given):
         raise OperatorError("it is quantised")
     x = _together(given, layer.projection.header().shape[0])
-    y = whole(open_pair(pair).mine).reshape(-1, layer.outputs)
+    y = whole(open_pair(pair).mine)
+    if not layer.outputs or y.numel() % layer.outputs:
+        raise OperatorError(f"golden's dump outlines a layer of {layer.outputs} outputs")
+    y = y.reshape(-1, layer.outputs)
     found = held_by_projection(layer, x, y, most, dtype)
     if found.error is None or found.error > _UNRELATED:
         raise OperatorError("its input has other rows, or another order of columns")

@@ -5,10 +5,14 @@ that no machine holds, or for a loop without end. So, while an operator of a dum
 torch is held against the elements E of the operator's inputs and outputs before it allocates:
 
 * a tensor may have 8 E elements: operators copy, widen, repeat and stack what they were given a few times;
-* where every token meets every other (scores of attention) it may have E times the longest dimension more;
+* where every token meets every other (scores of attention, whose heads have 16 features or more) it may have
+  E times a 16th of the longest dimension more;
 * in any case 2^15, which cost nothing, and never more than half of this machine's memory holds in float64;
 * all tensors together, and 1024 elements for each call, may have 256 times that: operators run tens of calls
-  over whole tensors, and loop over sequences, heads and experts, of which each has elements of its own.
+  over whole tensors, and loop over sequences, heads and experts, of which each has elements of its own. An
+  element that is read counts an 8th, a term that is added up a 16th.
+
+Of operators that are in no table torch itself says what they will make: of tensors without values.
 """
 
 from __future__ import annotations
@@ -23,29 +27,33 @@ import torch
 
 from ..dispatch_mode import DispatchMode
 from ..errors import OperatorError
+from ..named_operators import draws
 
 COPIES = 8
 FREE = 1 << 15
 CALLS = 256
 PER_CALL = 1024
+_FEATURES = 16
+"""Of a head of attention, at least."""
+_READ, _ADDED = 8, 16
+"""Elements that are read, or added up, in the time that one is made in, at least."""
 
 
 class Room(DispatchMode):
     """`with Room("RepeatOperation", inputs, written):` bounds what torch makes inside, by this thread.
 
-    `written` are the elements of the outputs as they lie in the dump; `pairs` says that every token may meet
-    every other. Raises `OperatorError` for a call that would make too much.
+    `inputs` are tensors or their headers, `written` the elements of the outputs as they lie in the dump;
+    `pairs` says that every token may meet every other. Raises `OperatorError` for a call that would make too
+    much, or draws numbers.
     """
 
-    def __init__(
-        self, name: str, inputs: Iterable[torch.Tensor | None], written: int = 0, *, pairs: bool = False
-    ) -> None:
+    def __init__(self, name: str, inputs: Iterable[Any], written: int = 0, *, pairs: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        given = [one for one in inputs if one is not None]
+        shapes = [one.shape for one in inputs if one is not None]
         self._name = name
-        self._elements = written + sum(one.numel() for one in given)
-        longest = max((size for one in given for size in one.shape), default=0) if pairs else 0
-        self._most = min(FREE + (COPIES + longest) * self._elements, _memory() // 16)
+        self._elements = written + sum(map(math.prod, shapes))
+        longest = max((size for shape in shapes for size in shape), default=0) if pairs else 0
+        self._most = min(FREE + (COPIES + longest // _FEATURES) * self._elements, _memory() // 16)
         self._work = CALLS * self._most
 
     @classmethod
@@ -62,10 +70,12 @@ class Room(DispatchMode):
     ) -> Any:
         """Run one operator of torch, unless it makes too much."""
         kwargs = kwargs or {}
+        if draws(func, args, kwargs):
+            raise OperatorError(f"{self._name}: {func} draws numbers at random")
         elements = 0 if _is_alias(func) else _made(func, args, kwargs)
         if elements > self._most:
             self._refuse(f"a tensor of {elements} elements")
-        self._work -= elements + PER_CALL
+        self._work -= PER_CALL + (_effort(func, elements, args) if elements else 0)
         if self._work < 0:
             self._refuse("more work than any of its kind")
         return func(*args, **kwargs)
@@ -89,24 +99,49 @@ def _is_alias(func: Any) -> bool:
     return all(one.alias_info is not None or "Tensor" not in str(one.type) for one in func._schema.returns)
 
 
+def _effort(func: Any, elements: int, args: Sequence[Any]) -> int:
+    """What it takes to make so many elements, in elements."""
+    tensors = tensors_in(args)
+    terms = _TERMS.get(func._schema.name.removeprefix("aten::"))
+    added = 0 if terms is None else terms(*tensors)
+    return elements * (1 + added // _ADDED) + sum(one.numel() for one in tensors) // _READ
+
+
 def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Elements of the largest tensor that a call makes; of those in no table the size of what it is given."""
-    grows = _GROWING.get(func._schema.name.removeprefix("aten::"))
-    if grows is not None:
-        return grows(*args, **kwargs)
-    tensors = _tensors(args)
-    if len(tensors) > 1 and torch.Tag.pointwise in func.tags:
-        return _spread([one.shape for one in tensors])
-    return max((one.numel() for one in tensors), default=0)
+    """Elements of the largest tensor that a call makes."""
+    name = func._schema.name.removeprefix("aten::")
+    if name in _GROWING:
+        return _GROWING[name](*args, **kwargs)
+    shapes = [one.shape for one in tensors_in((*args, *kwargs.values()))]
+    if torch.Tag.pointwise in func.tags or name in _KEEPING:
+        return _spread(shapes)
+    if torch.Tag.dynamic_output_shape in func.tags:  # it chooses among what it is given, by places
+        return math.prod(map(math.prod, set(shapes))) * max(map(len, shapes))
+    return _without_values(func, args, kwargs)
 
 
-def _tensors(args: Iterable[Any]) -> list[torch.Tensor]:
+def _without_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """The same, as torch itself says of tensors on the meta device."""
+    named = {name: _on_meta(one) for name, one in kwargs.items()}
+    if any(argument.name == "device" for argument in func._schema.arguments):
+        named["device"] = "meta"
+    return max((one.numel() for one in tensors_in([func(*map(_on_meta, args), **named)])), default=0)
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to("meta")
+    return list(map(_on_meta, value)) if isinstance(value, (list, tuple)) else value
+
+
+def tensors_in(args: Iterable[Any]) -> list[torch.Tensor]:
+    """Those in arguments, and in lists among them."""
     found: list[torch.Tensor] = []
     for one in args:
         if isinstance(one, torch.Tensor):
             found.append(one)
         elif isinstance(one, (list, tuple)):
-            found += _tensors(one)
+            found += tensors_in(one)
     return found
 
 
@@ -132,17 +167,22 @@ def _padded(x: torch.Tensor, pad: Sequence[int], *_: Any) -> int:
 
 
 def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -> int:
-    chosen = [one for one in indices if one is not None]
-    masks = [one for one in chosen if one.dtype in (torch.bool, torch.uint8)]
-    if masks:
-        return x.numel()
-    rest = [size for size, one in zip(x.shape, (*indices, *[None] * x.ndim)) if one is None]
-    return _spread([one.shape for one in chosen]) * math.prod(rest)
+    chosen: list[Sequence[int]] = []
+    rest: list[int] = []
+    sizes = list(x.shape)
+    for one in indices:
+        if one is None:
+            rest.append(sizes.pop(0))
+            continue
+        mask = one.dtype in (torch.bool, torch.uint8)
+        chosen.append([int(one.count_nonzero())] if mask else one.shape)
+        del sizes[: one.ndim if mask else 1]
+    return _spread(chosen) * math.prod((*rest, *sizes))
 
 
 def _product(*operands: Any, **_: Any) -> int:
     """Of the last two operands, matrices or batches of them: rows times columns."""
-    x, y = _tensors(operands)[-2:]
+    x, y = tensors_in(operands)[-2:]
     return x.numel() // max(x.shape[-1], 1) * y.shape[-1]
 
 
@@ -168,3 +208,18 @@ _GROWING: Mapping[str, Callable[..., int]] = {
     "repeat_interleave": lambda times, **_: int(times.sum()),
 }
 """Operators of torch that make more than they are given: how many elements, of their arguments."""
+_KEEPING = frozenset(
+    {
+        "_is_all_true", "_log_softmax", "_softmax", "_to_copy", "all", "amax", "any", "argmax", "clone",
+        "copy", "cumsum", "flip", "floor_divide", "full_like", "linalg_vector_norm", "mean",
+        "native_group_norm", "native_layer_norm", "ones_like", "polar", "roll", "std", "sum", "tril",
+        "triu", "var", "zeros_like",
+    }
+)  # fmt: skip
+"""Some that make no more and are no pointwise ones: what torch says of several loads its compiler."""
+_TERMS: Mapping[str, Callable[..., int]] = {
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "_int_mm"), lambda *tensors: tensors[-2].shape[-1]),
+    "convolution": lambda x, weight, *_: math.prod(weight.shape[1:]),
+    "_cdist_forward": lambda x, _: x.shape[-1],
+}
+"""How many terms each element is the sum of."""

@@ -10,6 +10,7 @@ from . import (
     gate_files,
     graph_files,
     kept_files,
+    model_files,
     msprobe_files,
     operator_files,
     tensor_files,
@@ -27,6 +28,7 @@ _FAMILIES = (
     msprobe_files,
     graph_files,
     kept_files,
+    model_files,
 )
 FORMATS: Mapping[str, Format] = {one.name: one for family in _FAMILIES for one in family.formats()}
 """In the order of the table."""

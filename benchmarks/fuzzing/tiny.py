@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -67,12 +68,28 @@ def torch_pair(shelf: Path) -> Path:
     return home
 
 
+@functools.cache
+def transformers_pair(shelf: Path) -> Path:
+    """A folder with two dumps of a network of transformers, the second in bfloat16."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    home = shelf / "tiny-transformers"
+    config = LlamaConfig(
+        hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=_WORDS
+    )
+    torch.manual_seed(1)
+    network: Any = LlamaForCausalLM(config)
+    _dumped(network, home / "golden")
+    _dumped(network.bfloat16(), home / "mine")
+    return home
+
+
 def _network() -> _Network:
     torch.manual_seed(1)
     return _Network()
 
 
-def _dumped(network: nn.Module, directory: Path) -> None:
+def _dumped(network: Any, directory: Path) -> None:
     config = DumpConfig(
         dump_path=directory, token_range=range(1), run_name=f"msit_dump_{_TIME}", process_name="cpu_1"
     )

@@ -16,9 +16,9 @@ from torch import nn
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.golden_model.copies import copies
 from acc_pytest.diagnosis.golden_model.traced import TracedModule, traced_model
-from acc_pytest.diagnosis.golden_model.traced_functions import attention, function_of
+from acc_pytest.diagnosis.golden_model.traced_functions import attention, call_function
 from acc_pytest.dumps.torch_outline import outline_of
-from acc_pytest.errors import AccError, OperatorError
+from acc_pytest.errors import OperatorError
 
 Code = Callable[..., Any]
 
@@ -261,11 +261,13 @@ def test_attention_is_that_of_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["torch.load", "torch.from_file", "os.system", "torch.Tensor.backward", "aten.save", ""]
+    "name",
+    ["torch.load", "torch.from_file", "os.system", "torch.Tensor.backward", "aten.save", "aten.add.out", ""],
 )
-def test_only_functions_that_compute_are_found(name: str) -> None:
-    with pytest.raises(OperatorError, match="has no function"):
-        function_of(name)
+def test_only_functions_that_compute_are_called(name: str) -> None:
+    said = r"is no function of torch|is no operator of aten|more than compute"
+    with pytest.raises(OperatorError, match=said):
+        call_function(name, [torch.ones(2)], {})
 
 
 @pytest.mark.parametrize(
@@ -285,13 +287,62 @@ def test_only_functions_that_compute_are_found(name: str) -> None:
     ],
 )
 def test_a_damaged_trace_is_refused(tmp_path: Path, damage: dict[str, Any]) -> None:
-    from acc_pytest.guard import guarded
+    with pytest.raises(OperatorError):
+        run_with(tmp_path, lambda calls: calls[0].update(damage))
 
-    home = dumped(tmp_path, rms, values())
+
+def run_with(path: Path, change: Callable[[list[Any]], object]) -> Any:
+    """What the rounding copy makes of a trace whose calls were changed."""
+    home = dumped(path, rms, values())
     file = home / "0" / "module_traces.json"
     content = json.loads(file.read_text())
-    content["traces"][0]["calls"][0] |= damage
+    change(content["traces"][0]["calls"])
     file.write_text(json.dumps(content))
     _, rounding = traced(home)
-    with pytest.raises(AccError), guarded("computing it again"):
-        rounding(values().bfloat16())
+    return rounding(values().bfloat16())
+
+
+def call(name: str, *args: Any) -> dict[str, Any]:
+    return {"name": name, "args": list(args), "kwargs": {}, "made": []}
+
+
+def test_a_trace_runs_no_code(tmp_path: Path) -> None:
+    """Three calls that once gave Python's own `eval`."""
+    way = ["__class__", "__init__", "__globals__", "__builtins__", "eval"]
+    many = [
+        call("aten.__getattribute__", "add"),
+        call("aten.__setattr__", "zzz", {"of": [0, way]}),
+        call("aten.zzz", f"open({str(tmp_path / 'ran')!r}, 'w')"),
+    ]
+    for number, one in enumerate(many):
+        with pytest.raises(OperatorError):
+            run_with(tmp_path / str(number), lambda calls, one=one: calls.append(one))  # type: ignore[misc]
+    read = call("torch.abs", {"of": [0, ["__class__"]]})
+    with pytest.raises(OperatorError, match=r"TypeError|IndexError"):
+        run_with(tmp_path / "part", lambda calls: calls.append(read))
+    assert not hasattr(torch.ops.aten, "zzz")
+    assert not (tmp_path / "ran").exists()
+
+
+BIG = 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("many", "said"),
+    [
+        ([call("torch.ones", [500_000_000])], "would take a tensor of 500000000 elements"),
+        ([call("torch.ones", [5_000_000])] * 300, "would take a tensor of 5000000 elements"),
+        ([call("torch.ones", [30_000])] * 400, "would take more work than any of its kind"),
+        ([call("torch.abs", {"given": [0]})] * 10_000, "would take more work than any of its kind"),
+        ([call("torch.Tensor.repeat", {"given": [0]}, BIG, 1)], f"a tensor of {BIG * 128} elements"),
+        ([call("torch.nn.functional.interpolate", {"given": [0]}, BIG)], "cannot|Error|elements"),
+        ([call("torch.nn.functional.gumbel_softmax", {"given": [0]})], "draws numbers at random"),
+        ([call("torch.Tensor.bernoulli_", {"given": [0]})], "may give other values each time"),
+    ],
+)
+def test_what_a_trace_takes_is_bounded_by_the_tensors_of_the_dump(
+    tmp_path: Path, many: list[Any], said: str
+) -> None:
+    """Before it is taken: none of these allocates what it asks for."""
+    with pytest.raises(OperatorError, match=said):
+        run_with(tmp_path, lambda calls: calls.extend(many))

@@ -33,7 +33,7 @@ class Spy(Room):
         made = super().__torch_dispatch__(func, types, args, kwargs)
         if not room._is_alias(func):
             foreseen = room._made(func, args, kwargs or {})
-            self.found.append((foreseen, max(one.numel() for one in room._tensors([made]))))
+            self.found.append((foreseen, max(one.numel() for one in room.tensors_in([made]))))
         return made
 
 
@@ -64,6 +64,13 @@ GROWING: Mapping[str, Callable[[], object]] = {
     "cat": lambda: torch.cat([X, X, X]),
     "stack": lambda: torch.stack([X, X]),
     "einsum": lambda: torch.einsum("ij,kj->ik", X, X),
+    "places": lambda: (X + 1).nonzero(),
+    "what a mask chooses": lambda: X[X >= 0],
+    "a mask and rows": lambda: X[X[:, 0] >= 0, torch.tensor([[0], [1], [2]])],
+    "convolution": lambda: torch.nn.functional.conv1d(X[None], torch.ones(4, 2, 2)),
+    "interpolate": lambda: torch.nn.functional.interpolate(X[None], 7),
+    "topk": lambda: X.topk(2),
+    "linspace": lambda: torch.linspace(0, 1, 9),
     "one_hot": lambda: torch.nn.functional.one_hot(ROWS, 8),
 }
 
@@ -88,6 +95,8 @@ def test_what_is_made_is_foreseen(call: Callable[[], object]) -> None:
         lambda: torch.nn.functional.pad(X, (0, 2**40)),
         lambda: torch.bincount(torch.tensor([2**40])),
         lambda: torch.arange(2**9)[:, None] * torch.arange(2**9),
+        lambda: torch.linspace(0, 1, 2**40),
+        lambda: torch.nn.functional.interpolate(X[None], 2**40),
     ],
 )
 def test_what_is_out_of_proportion_is_refused_before_it_is_made(call: Callable[[], object]) -> None:
@@ -114,6 +123,11 @@ def test_a_loop_without_end_is_ended() -> None:
     with pytest.raises(OperatorError, match="more work"), Room("it", []):
         loop()
     assert len(turns) <= CALLS * FREE // PER_CALL
+
+
+def test_no_numbers_are_drawn() -> None:
+    with pytest.raises(OperatorError, match="draws numbers at random"), Room("it", [X]):
+        torch.nn.functional.dropout(X, 0.5)
 
 
 def test_no_compiler_is_imported_for_it() -> None:

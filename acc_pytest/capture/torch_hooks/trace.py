@@ -15,6 +15,7 @@ from torch import nn
 from torch.overrides import resolve_name
 
 from ...dumps.torch_traces import MODULE
+from ...named_operators import is_random, operator_of
 from .traced_values import Untraceable, written_value
 from .tracing import KnownTensors, TracedStep, storage_of
 from .values import Key, in_arguments, in_result
@@ -26,21 +27,6 @@ _READERS = frozenset(
     }
 )  # fmt: skip
 """Functions that read numbers out of tensors, on which the code may then depend."""
-_RANDOM = frozenset(
-    {
-        "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli",
-        "bernoulli_", "multinomial", "normal", "normal_", "uniform_", "random_", "exponential_", "poisson",
-        "empty", "empty_like", "new_empty", "empty_strided",
-    }
-)  # fmt: skip
-"""Functions whose results are others each time."""
-_DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"})
-_IN_PLACE = frozenset(
-    {
-        "__setitem__", "__iadd__", "__isub__", "__imul__", "__idiv__", "__itruediv__", "__ifloordiv__",
-        "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
-    }
-)  # fmt: skip
 _ASKED = ("shape", "dtype", "device", "ndim")
 """What code asks of tensors most often."""
 _MOST_CALLS = 20_000
@@ -99,7 +85,7 @@ class Trace:
             return None
         try:
             last = _last(name)
-            if last in _RANDOM or (last in _DROPOUTS and _drops(args, kwargs)):
+            if _drops(args, kwargs) if "dropout" in last else is_random(last):
                 raise Untraceable(f"{last} gives other numbers each time")
             return self._call(name, args, kwargs, strict=True)
         except Untraceable as problem:
@@ -134,7 +120,7 @@ class Trace:
         """A function made tensors, or wrote to its first argument."""
         constant = all(map(self._is_constant, given))
         last = _last(call["name"])
-        if last in _IN_PLACE or (last.endswith("_") and not last.endswith("__")):
+        if last == "__setitem__" or operator_of(last)[1]:
             self._writes(given[0], constant=constant)
         else:
             self._tracer.is_new(tensors, given)

@@ -17,7 +17,7 @@ from torch import nn
 from ...capture.torch_hooks.names import module_tree
 from ...dumps.torch_outline import Outline
 from ...errors import OperatorError
-from ...guard import guarded
+from ...guard import calling
 from .copies import EAGER
 from .traced import traced_model
 
@@ -31,11 +31,11 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
 
     Raises `AccError` where the transformers that are installed have other ones.
     """
-    if not outline.model:
-        with guarded("reading what golden's dump traced of its model"):
-            return traced_model(outline, steps).eval()
-    with guarded(f"making {outline.model} as golden's dump outlines it"), warnings.catch_warnings():
+    doing = f"making {outline.model:.80} as golden's dump outlines it"
+    with calling(doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if not outline.model:
+            return traced_model(outline, steps).eval()
         model = _made(outline)
     _fill(model, outline)
     return model.eval()
@@ -43,7 +43,7 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
 
 def _made(outline: Outline) -> nn.Module:
     transformers: Any = importlib.import_module("transformers")
-    kind = getattr(transformers, outline.model, None)
+    kind = getattr(transformers, outline.model, None) if outline.model in dir(transformers) else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
         raise OperatorError(f"transformers {transformers.__version__} have no model {outline.model}")
     _check_counts(outline.config)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,8 @@ from ...capture.torch_hooks.values import Key, in_result
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import AccError, OperatorError
-from ...guard import guarded
-from ...tensors.ref import TensorRef
+from ...guard import calling
+from ...tensors.ref import TensorRef, readable
 from .arguments import CallTemplate, of_dump
 from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero, written
 from .copies import ModelCopy, Nudge
@@ -120,17 +120,18 @@ class StepReplay:
 
     def _run(self, copy: ModelCopy, call: ModuleCall) -> Tensors:
         module = copy.modules.get(call.module)
-        if module is None:
+        if module is None or type(module) is nn.Module:
             raise OperatorError(f"the model of --acc-model has no module {call.module}")
         if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
             raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
         run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
         run.knows_past = self._knows_past
-        computing = guarded(f"computing {call.path} again")
+        computing = calling(f"computing {call.path} again")
         as_mine = experts_of_mine(module, call)
         if isinstance(module, TracedModule):
-            module.traced_run.begin(self._step, functools.partial(self._left_before, copy))
+            before = functools.partial(self._left_before, copy)
+            module.traced_run.begin(self._step, before, call.path, self._held(call, module))
         with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module), as_mine:
             result = module(*args, **kwargs)
         run.check()
@@ -141,6 +142,16 @@ class StepReplay:
         }
         made |= run.handed | written(call, module, args, kwargs) | _parts(call, module)
         return {place: tensor for place, tensor in made.items() if not tensor.is_meta}
+
+    def _held(self, call: ModuleCall, module: nn.Module) -> Iterator[Any]:
+        """The weights of a module, and the tensors of mine that its call and those in it took and gave."""
+        yield from module.parameters(recurse=False)
+        yield from module.buffers(recurse=False)
+        for one in (call, *call.called):
+            for ref in (*one.inputs.values(), *one.outputs.values()):
+                header = readable(ref)
+                if header is not None:
+                    yield header
 
     def _left_before(self, copy: ModelCopy, name: str, key: Key) -> torch.Tensor:
         """What a module of mine left in a cache at the step before. Raises `OperatorError`."""

@@ -6,6 +6,7 @@ read is another one now, or a shape, its code would have gone another way, and n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,12 @@ from ...capture.torch_hooks.values import Key, in_arguments
 from ...dumps.torch_outline import Outline
 from ...dumps.torch_traces import MODULE, traced_modules
 from ...errors import OperatorError
+from ...guard import calling
 from .traced_dtypes import CallDtypes, TraceRun
-from .traced_functions import function_of, read_value
+from .traced_functions import call_function, read_value
 
-_LARGEST = 1 << 31
-"""Elements of a result: a damaged trace must not ask for memory without end."""
+_DEEPEST = 64
+"""Parts of the name of a module."""
 
 
 class TracedModule(nn.Module):
@@ -35,7 +37,12 @@ class TracedModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What golden's code makes of these arguments. Raises `OperatorError` where no trace is of such."""
         given = dict(in_arguments(args, kwargs).tensors)
-        return _RunOfTrace(self, self._trace(given), given).result()
+        with (
+            calling(f"running what golden's dump traced of {self.traced_name:.80}"),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # of torch, on how golden's code calls it
+            return _RunOfTrace(self, self._trace(given), given).result()
 
     def _trace(self, given: Mapping[Key, torch.Tensor]) -> Mapping[str, Any]:
         """The trace of golden's call with tensors of these shapes, or of others if golden itself had several
@@ -98,9 +105,6 @@ class _RunOfTrace:
     def result(self) -> Any:
         """Raises `OperatorError` where the code goes another way than golden's."""
         for call in self._trace["calls"]:
-            for _, shape in call.get("made", ()):
-                if torch.Size(shape).numel() > _LARGEST:
-                    raise OperatorError(f"{call['name']} would give a tensor of shape {shape}")
             made = self._called(call)
             if "is" in call and _written(made) != call["is"]:
                 raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {made}")
@@ -109,7 +113,9 @@ class _RunOfTrace:
                     raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
             self._made.append(made)
         for key, said in self._trace.get("parts", ()):
-            self._run.parts[self._module.traced_name, tuple(key)] = self._read(said)
+            part = self._read(said)
+            if isinstance(part, torch.Tensor):
+                self._run.parts[self._module.traced_name, tuple(key)] = part
         return self._read(self._trace["result"])
 
     def _called(self, call: Mapping[str, Any]) -> Any:
@@ -120,12 +126,15 @@ class _RunOfTrace:
         args = [first, *(self._read(one, dtypes) for one in values[1:])] if values else []
         kwargs = {key: self._read(one, dtypes) for key, one in call["kwargs"].items()}
         if name.startswith(MODULE):
-            return self._module.get_submodule(name.removeprefix(MODULE))(*args, **kwargs)
+            return self._run.modules[f"{self._module.traced_name}.{name.removeprefix(MODULE)}"](
+                *args, **kwargs
+            )
         cast = dtypes.cast()
         if cast is not None:
             return cast
         args, kwargs = dtypes.agreed(args, kwargs)
-        return function_of(name)(*args, **kwargs)
+        with self._run.room, calling(f"calling {name:.80}"):
+            return call_function(name, args, kwargs)
 
     def _read(self, said: Any, dtypes: CallDtypes | None = None) -> Any:
         return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))
@@ -170,8 +179,7 @@ def _are_alike(given: Mapping[Key, Sequence[int]], other: Mapping[Key, Sequence[
 def _part(value: Any, key: Key) -> Any:
     """What lies at a key of a result."""
     for part in key:
-        by_field = isinstance(part, str) and not isinstance(value, Mapping)
-        value = getattr(value, str(part)) if by_field else value[part]
+        value = value[part]
     return value
 
 
@@ -188,6 +196,8 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     if not names:
         return nn.Module()
     names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
+    if any(name.count(".") > _DEEPEST for name in names):
+        raise OperatorError(f"golden's dump has modules that lie in more than {_DEEPEST} others")
     for name in sorted(around for one in names for around in _all_around(one)):
         if name in run.modules:
             continue

@@ -9,7 +9,7 @@ flat copy too, in which such casts raise nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 from ...capture.torch_hooks.values import Key
 from ...dumps.torch_traces import StepTraces, traces_of
 from ...errors import OperatorError
+from ...operators.room import Room
 from ...tensors.dtypes import by_name
 
 _CASTS = ("to", "type")
@@ -40,7 +41,7 @@ class TraceRun:
     """What the modules of one copy of a model share: golden's process folder `home`, the step that is
     computed, and how. `dtype` is that of the copy. A `fine` one casts nothing to a coarser one, a `flat` one
     nothing to a finer one. `before` gives what modules of mine left in caches at the step before, by the name
-    of the module and the key; `parts` is what the traces have left there now.
+    of the module and the key; `parts` is what the traces have left there now. `room` is for what is called.
     """
 
     home: str
@@ -51,11 +52,16 @@ class TraceRun:
     modules: dict[str, nn.Module] = field(default_factory=dict)
     before: Callable[[str, Key], torch.Tensor] | None = None
     parts: dict[tuple[str, Key], torch.Tensor] = field(default_factory=dict)
+    room: Room = field(default_factory=lambda: Room("a trace of golden", ()))
 
-    def begin(self, step: str, before: Callable[[str, Key], torch.Tensor]) -> None:
-        """A module is computed in a step."""
+    def begin(
+        self, step: str, before: Callable[[str, Key], torch.Tensor], path: str, held: Iterable[Any]
+    ) -> None:
+        """The module at `path` is computed in a step; its results, and what it hands to others, are `held`
+        against those of a dump."""
         self.step, self.before = step, before
         self.parts.clear()
+        self.room = Room(path, held, pairs=True)
 
     @property
     def traces(self) -> StepTraces:

@@ -1,14 +1,17 @@
 """The functions of torch that traces name, and values as they write them (`dumps.torch_traces`).
 
-Only functions that torch lists as its own to compute with are found: a trace is a file that anybody may have
-written.
+A trace is a file that anybody may have written. A name in it stands for an operator of aten that a file may
+name (`named_operators`), called with arguments that fit its schema; for a function of `torch.functional` or
+`torch.nn.functional` that puts such operators together in Python; or for one of `_METHODS`. All are looked up
+in tables.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,42 +19,69 @@ import torch.nn.functional as F
 from torch.overrides import get_overridable_functions, resolve_name
 
 from ...errors import OperatorError
+from ...named_operators import operator_of
+from ...operators.room import FREE, tensors_in
+from ..functions import bindings
 
-_MAKERS = (
-    "arange", "eye", "full", "linspace", "logspace", "ones", "scalar_tensor", "tensor", "tril_indices",
-    "triu_indices", "zeros",
+_METHODS = (
+    "__bool__", "__contains__", "__getitem__", "__index__", "__int__", "__rdiv__", "__rfloordiv__",
+    "__rmatmul__", "__rmod__", "__rpow__", "__rtruediv__", "__setitem__", "bool", "byte", "char", "cpu",
+    "int", "istft", "long", "norm", "short", "stft", "to", "type", "unflatten", "unique",
 )  # fmt: skip
-_METHODS = ("new_full", "new_ones", "new_tensor", "new_zeros")
-_FORBIDDEN = ("file", "load", "save", "backward", "register", "set_", "share_memory", "cuda", "npu")
-"""Parts of names of functions that do more than compute."""
+"""Methods of tensors that no operator of aten is, or none that takes the same arguments."""
+_SPACES = {
+    "torch": "", "torch.Tensor": "", "torch.functional": "", "torch.nn.functional": "", "aten": "",
+    "torch.fft": "fft_", "torch.linalg": "linalg_", "torch.special": "special_",
+}  # fmt: skip
+"""Where functions lie, and what the names of their operators begin with."""
 
 
-def function_of(name: str) -> Callable[..., Any]:
-    """The function of a name (`torch.Tensor.add`, `torch.nn.functional.silu`, `aten.add`).
+def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What a function makes of its arguments (`torch.Tensor.add`, `torch.nn.functional.silu`, `aten.add`).
 
-    Raises `OperatorError` for one that is not known.
+    Raises `OperatorError` for one that may not be called.
     """
-    found = _functions().get(name)
-    if found is None and name.startswith("aten.") and not _does_more(name):
-        found = getattr(torch.ops.aten, name.split(".")[1], None)
-    if found is None:
-        raise OperatorError(f"the installed torch {torch.__version__} has no function {name}")
-    return found
+    function = _functions().get(name)
+    return function(*args, **kwargs) if function is not None else _by_schema(name, args, kwargs)
+
+
+def _by_schema(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What the operator makes that a function stands for. What the function would write in place is written
+    afterwards: into its first argument."""
+    space, _, last = name.removesuffix(".__get__").rpartition(".")
+    if space not in _SPACES:
+        raise OperatorError(f"{name:.80} is no function of torch that is called again")
+    called, writes = operator_of(last)
+    overload, positional, named = next(bindings(_SPACES[space] + called, args, kwargs))
+    made = overload(*positional, **named)
+    if writes and overload._schema.returns[0].alias_info is None:
+        return args[0].copy_(made)
+    return made
 
 
 @functools.cache
 def _functions() -> Mapping[str, Callable[..., Any]]:
-    found = {f"torch.{name}": getattr(torch, name) for name in _MAKERS}
+    listed = get_overridable_functions()
+    python = [one for one in (*listed[torch.functional], *listed[F]) if isinstance(one, FunctionType)]
+    found: dict[str, Callable[..., Any]] = {resolve_name(one) or "": one for one in python}
     found |= {f"torch.Tensor.{name}": getattr(torch.Tensor, name) for name in _METHODS}
-    for functions in get_overridable_functions().values():
-        found |= {name: one for one in functions if (name := resolve_name(one)) and not _does_more(name)}
+    found["torch.tensor"] = _element_by_element(torch.tensor)
+    found["torch.Tensor.new_tensor"] = _element_by_element(torch.Tensor.new_tensor)
+    found["torch.Tensor.tolist"] = _element_by_element(torch.Tensor.tolist)
     found["torch.nn.functional.scaled_dot_product_attention"] = attention
     return found
 
 
-def _does_more(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return any(part in last for part in _FORBIDDEN)
+def _element_by_element(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that goes through tensors in Python, for such as are small."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        elements = sum(tensor.numel() for tensor in tensors_in((*args, *kwargs.values())))
+        if elements > FREE:
+            raise OperatorError(f"{function.__name__} is not called for {elements} elements")
+        return function(*args, **kwargs)
+
+    return called
 
 
 def attention(
@@ -84,23 +114,16 @@ def attention(
 
 
 def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
-    """A value as a trace has it. `of_tensor` gives what stands for a tensor, or depends on the copy that is
-    computed: of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`.
-
-    Raises `OperatorError` for words that are none of a trace.
-    """
+    """A value as a sound trace has it. `of_tensor` gives what stands for a tensor, or depends on the copy
+    that is computed: of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`."""
     if isinstance(said, list):
         return tuple(read_value(one, of_tensor) for one in said)
     if not isinstance(said, dict):
         return said
-    if len(said) != 1:
-        raise OperatorError(f"a trace of golden says {said}")
     ((kind, inner),) = said.items()
-    if kind in ("given", "own", "of", "kept", "before", "dtype", "fixed_dtype"):
-        return of_tensor(kind, inner)
-    if kind not in _VALUES:
-        raise OperatorError(f"a trace of golden has a value of the kind {kind}")
-    return _VALUES[kind](inner, lambda one: read_value(one, of_tensor))
+    if kind in _VALUES:
+        return _VALUES[kind](inner, lambda one: read_value(one, of_tensor))
+    return of_tensor(kind, inner)
 
 
 _VALUES: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
@@ -111,6 +134,6 @@ _VALUES: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
     "float": lambda inner, read: float(inner),
     "complex": lambda inner, read: complex(*inner),
     "device": lambda inner, read: torch.device("cpu"),
-    "memory_format": lambda inner, read: getattr(torch, inner),
-    "layout": lambda inner, read: getattr(torch, inner),
+    "memory_format": lambda inner, read: torch.preserve_format,
+    "layout": lambda inner, read: torch.strided,
 }
