@@ -153,14 +153,20 @@ class GoldenInputs:
         return Both(fine, rounded.to(given.dtype), both.shared)
 
     def _read(self, number: int) -> Iterator[int]:
-        """The pairs that a pair computes from. Attention of an earlier step left what it had read itself."""
-        above, seen = deque(self._parents[number]), set()
+        """The pairs that a pair computes from. What an earlier step kept (its attention) had read others itself,
+        and a graph there is what an operator in it wrote; other operators stored what they show."""
+        step = self._pairs[number].step
+        above = deque((number, parent) for parent in self._parents[number])
+        seen: set[int] = set()
         while above:
-            if (parent := above.popleft()) not in seen:
-                seen.add(parent)
-                yield parent
-                if self._pairs[parent].step != self._pairs[number].step:
-                    above.extend(self._parents[parent])
+            reader, parent = above.popleft()
+            if parent in seen:
+                continue
+            seen.add(parent)
+            yield parent
+            pair = self._pairs[parent]
+            if pair.step != self._pairs[reader].step or (pair.step != step and pair.mine.op_type not in known()):
+                above.extend((parent, one) for one in self._parents[parent])
 
     def _may_lie(self, number: int, reader: int, given: torch.Tensor) -> bool:
         """Whether an input of a pair may be the tensor of mine in another one, by its size: the whole of it,
