@@ -84,8 +84,11 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         )
 
 
-def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = None) -> Recomputer:
-    """Who computes operators of mine again, by golden's `outline` where that is given.
+def recomputer_for(
+    settings: Settings, plan: Plan, outline: Outline | None = None, small: Recomputer | None = None
+) -> Recomputer:
+    """Who computes operators of mine again, by golden's `outline` where that is given; `small` is who has
+    computed small ones of ATB unasked.
 
     Raises `AccError` where the golden model cannot be made.
     """
@@ -95,7 +98,7 @@ def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = Non
 
     asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
-        return _of_atb(plan, outline, asked)
+        return _of_atb(plan, outline, asked, small)
     if outline is not None:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
 
@@ -103,12 +106,14 @@ def recomputer_for(settings: Settings, plan: Plan, outline: Outline | None = Non
     return recomputer_of(plan, asked, settings.model if settings.replay else "")
 
 
-def _of_atb(plan: Plan, outline: Outline | None, budget: RecomputeBudget) -> Recomputer:
+def _of_atb(
+    plan: Plan, outline: Outline | None, budget: RecomputeBudget, small: Recomputer | None = None
+) -> Recomputer:
     """Who computes operators of ATB again, and holds them against golden's outline where there is one."""
     if outline is None:
-        from ..diagnosis.recomputers import recomputer_of
+        from ..diagnosis.recompute_atb import AtbRecomputer
 
-        return recomputer_of(plan, budget)
+        return AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
     from ..diagnosis.recompute_atb_outlined import OutlinedAtbRecomputer
 
-    return OutlinedAtbRecomputer(plan, outline, budget, UNASKED)
+    return OutlinedAtbRecomputer(plan, outline, budget, UNASKED, small)
