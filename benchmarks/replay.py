@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="acc-") as directory:
         for case in cases():
             if (case.small or not given.quick) and case.kind in (given.only or case.kind):
-                good = measured(case, given.home or Path(directory)) and good
+                good = measured(case, (given.home or Path(directory)).resolve()) and good
     return 0 if good else 1
 
 
@@ -132,7 +132,8 @@ def sampled(layers: int, steps: int) -> Callable[[Path, bool], None]:
             num_key_value_heads=2, vocab_size=VOCABULARY,
         )  # fmt: skip
         torch.manual_seed(0)
-        model: Any = LlamaForCausalLM(config).eval()
+        model: Any = LlamaForCausalLM(config)
+        model.eval()
         tokens = torch.randint(VOCABULARY, (12 + steps - 1,))
         for side, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
             model = model.to(torch.bfloat16).to(dtype)  # the weights of both are the same
@@ -180,9 +181,8 @@ def command(place: Path, *options: str) -> list[str]:
 def cpu_of(place: Path, code: int, *options: str) -> tuple[float, int]:
     """CPU seconds of a run, which ends with `code`, and how many tests it has."""
     with tempfile.TemporaryFile("w+") as output:
-        run = subprocess.Popen(
-            [sys.executable, *command(place, *options)], stdout=output, stderr=subprocess.STDOUT
-        )
+        call = [sys.executable, *command(place, *options)]
+        run = subprocess.Popen(call, stdout=output, stderr=subprocess.STDOUT, cwd=place)
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
@@ -198,7 +198,8 @@ def rooms(place: Path, *options: str) -> Counter[str]:
     with tempfile.TemporaryDirectory(prefix="acc-") as directory:
         file = f"{directory}/profile"
         call = [sys.executable, "-m", "cProfile", "-o", file, *command(place, *options)]
-        subprocess.run(call, capture_output=True, check=True)  # its exit code is not that of pytest
+        # Its exit code is not that of pytest.
+        subprocess.run(call, capture_output=True, check=True, cwd=place)
         stats: dict[Any, Any] = pstats.Stats(file).stats  # type: ignore[attr-defined]
     seconds: Counter[str] = Counter()
     for function, (_, _, own, _, callers) in stats.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 
 from ..lazy_torch import torch
 
@@ -40,14 +40,12 @@ class Rule:
         counts = self._counts(values)
         best = counts.topk(self.kept, -1).indices
         kept = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
-        return self._grouped(values).masked_fill(~kept.unsqueeze(-1), -torch.inf).reshape(values.shape)
-
-    def _grouped(self, values: torch.Tensor) -> torch.Tensor:
-        return values.reshape(len(values), self.groups, -1)
+        grouped = values.reshape(*counts.shape, -1)
+        return grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).reshape(values.shape)
 
     def _counts(self, values: torch.Tensor) -> torch.Tensor:
         """By what the groups count, `[rows, groups]`."""
-        grouped = self._grouped(values)
+        grouped = values.reshape(len(values), self.groups, -1)
         if self.by_two:
             return grouped.float().sigmoid().topk(2, -1).values.sum(-1)
         return grouped.amax(-1)
@@ -80,10 +78,7 @@ def _of_groups(values: torch.Tensor, chosen: torch.Tensor) -> Iterator[Rule]:
     """The rules of groups that the first row follows, each with as few groups kept as all rows need."""
     size, first = values.shape[-1], (values[:1], chosen[:1])
     for groups in (count for count in range(2, size // 2 + 1) if size % count == 0):
-        rules = (
-            Rule(True, ordered, groups, by_two=by_two)
-            for by_two in (False, True)
-            for ordered in (True, False)
-        )
+        ways = product((False, True), (True, False))
+        rules = (Rule(True, ordered, groups, by_two=by_two) for by_two, ordered in ways)
         agreeing = (rule for rule in rules if bool(rule.fewest(*first).holds(*first).all()))
         yield from sorted((rule.fewest(values, chosen) for rule in agreeing), key=lambda rule: rule.kept)

@@ -152,20 +152,17 @@ class GoldenInputs:
         return Both(fine, rounded.to(given.dtype), both.shared)
 
     def _read(self, number: int) -> Iterator[int]:
-        """The pairs that a pair computes from. What an earlier step left (its attention, a cache) is made of
-        what that had read, and a graph there of what its operators had; all else lies there as it is."""
-        step = self._pairs[number].step
-        above, seen = deque((number, parent) for parent in self._parents[number]), set()
+        """The pairs that a pair computes from, and those that what an earlier step left (its attention, a
+        cache) was computed from. These show all that lies there, so that nothing above them is opened."""
+        above, seen = deque([number]), {number}
         while above:
-            reader, parent = above.popleft()
-            if parent in seen:
-                continue
-            seen.add(parent)
-            yield parent
-            pair = self._pairs[parent]
-            crossed = pair.step != self._pairs[reader].step
-            if crossed or (pair.step != step and pair.mine.op_type not in known()):
-                above.extend((parent, other) for other in self._parents[parent])
+            reader = above.popleft()
+            for parent in self._parents[reader]:
+                if parent not in seen:
+                    seen.add(parent)
+                    yield parent
+                    if self._pairs[parent].step != self._pairs[reader].step:
+                        above.append(parent)
 
     def _may_lie(self, number: int, reader: int, given: torch.Tensor) -> bool:
         """Whether an input of a pair may be the tensor of mine in another one, by its size: the whole of it,

@@ -33,15 +33,7 @@ from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
-from .recomputation import (
-    DOUBTS,
-    LOOKING,
-    Recomputation,
-    Recomputations,
-    RecomputeBudget,
-    Recomputer,
-    worst,
-)
+from .recomputation import DOUBTS, LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
 
 
 class AtbRecomputer:
@@ -150,10 +142,12 @@ class AtbRecomputer:
     def _of_golden(self, number: int) -> Recomputation:
         """Raises `AccError` for everything that keeps it from being computed."""
         found = self._golden_inputs.of_pair(number)
-        operand = self._pairs[number].mine
+        operand, budget = self._pairs[number].mine, replace(self._budget, measured=True)
+        same = budget == self._budget
         index = int(operand.slot.rstrip("]").partition("[")[2])
         for ref in operand.refs:
-            own = self._measured(operator_directory(ref), index)
+            place = operator_directory(ref)
+            own = self._of(place, index) if same else _judged(self._case_of(place, index), index, budget)
             if own.is_beyond(DOUBTS) or not own.outcome:
                 return own
         if found.outcome != "wrong" or not found.measured:
@@ -183,12 +177,6 @@ class AtbRecomputer:
             lambda: self._computed(directory, index, output),
             f"computing {directory} again",
         )
-
-    def _measured(self, directory: str, index: int) -> Recomputation:
-        """The same beside its measured rounding. Raises `AccError`."""
-        if self._budget.measured:
-            return self._of(directory, index)
-        return _judged(self._case_of(directory, index), index, replace(self._budget, measured=True))
 
     def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""

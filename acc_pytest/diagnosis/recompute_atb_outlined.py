@@ -57,12 +57,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        outline: Outline,
-        budget: RecomputeBudget,
-        sampled: int,
-        small: Recomputer | None = None,
+        self, plan: Plan, outline: Outline, budget: RecomputeBudget, sampled: int, small: Recomputer | None
     ) -> None:
         super().__init__(plan.pairs, budget, plan.between, plan.parents, small)
         self._plan = plan
