@@ -1,164 +1,227 @@
-"""What replay costs: the time of a comparison with it over the time without, ATB and torch against golden.
+"""What replay and causes cost: CPU seconds of whole runs over those of the plain comparison, case by case.
 
-The demo of the largest size that is quick to make, compared in one process; torch is golden's own model in
-the dtype of mine. What is asked for (`--acc-replay`) is all operators. Unasked are small operators of ATB,
-and modules of a Llama of transformers as golden's dump outlines them. Prints a line each, and whether its bar
-holds.
+    python benchmarks/replay.py [--quick] [--only atb int8 torch msprobe] [--home DIR]
 
-    python benchmarks/replay.py
+    atb      the demo against its golden in torch, of so many layers and steps
+    int8     the same quantised, with `--acc-config w8a8`
+    torch    a Llama of 152,000 tokens in bfloat16 against float32, the tokens after the prompt sampled
+    msprobe  records of functions and modules with their tensors
+
+Each case is run three times, one process after the other: green with `--acc-replay=off`, which is the plain
+comparison, green by default, and red by default, where an operator of an early layer is off. The last two are
+at most 3 times the first. A fourth and a fifth run under cProfile tell where the rest of the dearer of the
+two goes: what it takes more than the plain comparison, by rooms of acc_pytest (time in other packages is that
+of the room that called them). `--quick` takes the small sizes alone. The exit status is 1 where a bar is
+missed.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import pstats
+import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import torch
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.comparison import compare_pair
+from acc_pytest.atb_cpu import Fault
 from acc_pytest.demo import DemoSpec, make_demo
-from acc_pytest.demo.golden import seeded
-from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget, Recomputer
-from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
-from acc_pytest.diagnosis.recomputers import recomputer_of
-from acc_pytest.dumps import open_dump
-from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.pair import Plan
-from acc_pytest.modes.replaying import outlines_for, recomputer_for, unasked_of_atb
-from acc_pytest.session import make_plan
-from acc_pytest.settings import Settings
-from acc_pytest.threads import one_thread
+from tests.dumps.msprobe_writer import RankWriter
 
-MOST_ASKED = 4.0
-MOST_OF_ATB = 1.5
-MOST_OUTLINED = 3.0
-REPEATS = 3
-SPEC = DemoSpec(
-    layers=4, hidden=512, heads=8, kv_heads=8, intermediate=1376, prompt_length=128, decode_steps=0,
-    dtype="bfloat16", noise=True,
-).resolved()  # fmt: skip
-BUDGET = RecomputeBudget(LOOKING.most, measured=True)
+MOST = 3.0
+PACKAGE = f"{os.sep}acc_pytest{os.sep}"
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+OFF = "--acc-replay=off"
+VOCABULARY = 152_000
+ROW = "{:<24} {:>6} {:>8} {:>8} {:>6} {:>8} {:>6}  {}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Case:
-    """A comparison, and who computes its operators again; `most` is the bar for the ratio."""
+    """Dumps to compare: `write(directory, wrong)` makes golden and mine below it. `small` ones are quick."""
 
+    kind: str
     name: str
-    plan: Plan
-    judge: Judge
-    recomputer: Callable[[], Recomputer]
-    most: float
+    write: Callable[[Path, bool], None]
+    options: tuple[str, ...] = ()
+    small: bool = False
 
 
-@one_thread()
-def main() -> int:
-    """Print the figures; 0 when the bars hold."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 0 where the bars hold."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="the small sizes alone")
+    parser.add_argument("--only", nargs="+", choices=sorted({case.kind for case in cases()}), metavar="KIND")
+    parser.add_argument("--home", type=Path, metavar="DIR", help="where dumps are written and kept")
+    given = parser.parse_args(arguments)
     good = True
+    print(f"CPU seconds of whole runs, at most {MOST:g} times those of the plain comparison ({OFF})")
+    print(ROW.format("case", "pairs", "off", "default", "ratio", "red", "ratio", "where the rest goes"))
     with tempfile.TemporaryDirectory(prefix="acc-") as directory:
-        for case in cases(Path(directory)):
-            without = least(lambda case=case: compared(case.plan, case.judge))  # type: ignore[misc]
-            extra = least(lambda case=case: replayed(case.plan, case.recomputer()))  # type: ignore[misc]
-            ratio = (without + extra) / without
-            holds = ratio <= case.most
-            good = good and holds
-            print(
-                f"{case.name}: {len(case.plan.pairs)} pairs, {without:.2f} s without replay; "
-                f"{replayed(case.plan, case.recomputer())} operators computed again, ratio {ratio:.2f} "
-                f"(at most {case.most:g}): {'holds' if holds else 'MISSED'}"
-            )
+        for case in cases():
+            if (case.small or not given.quick) and case.kind in (given.only or case.kind):
+                good = measured(case, (given.home or Path(directory)).resolve()) and good
     return 0 if good else 1
 
 
-def cases(directory: Path) -> Iterator[Case]:
-    """Each comparison, its dumps made before."""
-    paths = make_demo(directory / "demo", SPEC)
-    settings, plan = opened(paths.golden, paths.mine)
-    judge = Judge(settings.rules)
-    yield Case("ATB, asked for", plan, judge, lambda: recomputer_of(plan, BUDGET), MOST_ASKED)
-    yield Case(
-        "ATB, small operators",
-        plan,
-        judge,
-        lambda: known(unasked_of_atb(settings, plan, outlines_for(settings, plan))),
-        MOST_OF_ATB,
-    )
-    assert paths.noise is not None
-    _, noise = opened(paths.golden, paths.noise)
-    model = seeded(SPEC.model, SPEC.seed)
-    yield Case(
-        "torch, asked for",
-        noise,
-        judge,
-        lambda: TorchRecomputer(open_dump(noise.mine_root), noise.pairs, model, BUDGET),
-        MOST_ASKED,
-    )
-    settings, llama = opened(*llamas(directory))
-    outlines = outlines_for(settings, llama)
-    assert outlines
-    yield Case(
-        "torch, by the outline",
-        llama,
-        judge,
-        lambda: recomputer_for(settings, llama, outlines),
-        MOST_OUTLINED,
-    )
+def measured(case: Case, home: Path) -> bool:
+    """Print the row of a case; whether its bars hold."""
+    green, red = (home / f"{case.name}, {word}".replace(" ", "_") for word in ("green", "red"))
+    for place, wrong in ((green, False), (red, True)):
+        if not place.exists():
+            case.write(place, wrong)
+    plain, pairs = cpu_of(green, 0, *case.options, OFF)
+    default, red_default = cpu_of(green, 0, *case.options)[0], cpu_of(red, 1, *case.options)[0]
+    more = rooms(green if default > red_default else red, *case.options)
+    more.subtract(rooms(green, *case.options, OFF))
+    rest = sum((+more).values())
+    words = ", ".join(f"{room} {100 * share / rest:.0f} %" for room, share in more.most_common(4))
+    ratios = default / plain, red_default / plain
+    figures = f"{plain:.1f}", f"{default:.1f}", f"{ratios[0]:.2f}", f"{red_default:.1f}", f"{ratios[1]:.2f}"
+    print(ROW.format(case.name, pairs, *figures, words), flush=True)
+    return max(ratios) <= MOST
 
 
-def opened(golden: Path, mine: Path) -> tuple[Settings, Plan]:
-    settings = Settings.from_values({"golden": str(golden), "mine": str(mine)})
-    return settings, make_plan(settings)
+def cases() -> Iterator[Case]:
+    """Each comparison."""
+    for layers, steps in ((8, 1), (8, 8), (32, 1), (32, 8)):
+        name = f"ATB, {layers} layers x {steps}"
+        yield Case("atb", name, demo("llama", layers, steps), small=(layers, steps) == (8, 8))
+    for layers, steps in ((8, 6), (32, 4)):
+        name = f"int8 ATB, {layers} layers x {steps}"
+        options = ("--acc-config=w8a8",)
+        yield Case("int8", name, demo("llama-int8", layers, steps), options, small=layers == 8)
+    for layers, steps in ((3, 3), (8, 8)):
+        name = f"torch, {layers} layers x {steps}"
+        yield Case("torch", name, sampled(layers, steps), small=layers == 3)
+    for records in (500, 5000):
+        yield Case("msprobe", f"msprobe, {records} records", recorded(records), small=records == 500)
 
 
-def known(found: Any) -> Any:
-    assert found is not None
-    return found
+def demo(family: str, layers: int, steps: int) -> Callable[[Path, bool], None]:
+    """An ATB dump beside its golden and a noise profile."""
+
+    def write(place: Path, wrong: bool) -> None:
+        fault = Fault("scale", 1, "LinearOperation", size=1.5) if wrong else None
+        spec = DemoSpec(family, layers, decode_steps=steps - 1, profile=True, fault=fault)
+        make_demo(place, spec)
+
+    return write
 
 
-def llamas(directory: Path) -> tuple[Path, Path]:
-    """Dumps of a Llama of the same size, in float32 and in bfloat16."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+def sampled(layers: int, steps: int) -> Callable[[Path, bool], None]:
+    """A Llama of transformers; the tokens that follow its prompt are not those with the largest logits."""
 
-    config = LlamaConfig(
-        hidden_size=512, intermediate_size=1376, num_hidden_layers=4, num_attention_heads=8, vocab_size=1000
-    )
-    torch.manual_seed(SPEC.seed)
-    model: Any = LlamaForCausalLM(config)
-    model.eval()
-    places = directory / "llama", directory / "llama_bfloat16"
-    for place, dtype in zip(places, (torch.float32, torch.bfloat16)):
-        with torch.no_grad(), register_hook(model.to(dtype), DumpConfig(place)):
-            model(torch.arange(128)[None])
-    return places
+    def write(place: Path, wrong: bool) -> None:
+        from transformers import LlamaConfig, LlamaForCausalLM
 
+        config = LlamaConfig(
+            hidden_size=64, intermediate_size=128, num_hidden_layers=layers, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=VOCABULARY,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model: Any = LlamaForCausalLM(config)
+        model.eval()
+        tokens = torch.randint(VOCABULARY, (12 + steps - 1,))
+        for side, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
+            model = model.to(torch.bfloat16).to(dtype)  # the weights of both are the same
+            if wrong and side == "mine":
+                model.model.layers[1].mlp.register_forward_hook(lambda _, given, made: made * 1.5)
+            with torch.no_grad(), register_hook(model, DumpConfig(place / side, range(steps))):
+                cache = None
+                for ids in (tokens[:12], *tokens[12:].split(1)):
+                    cache = model(ids[None], past_key_values=cache, use_cache=True).past_key_values
 
-def compared(plan: Plan, judge: Judge) -> int:
-    """Compare all pairs; how many there are."""
-    for number, pair in enumerate(plan.pairs):
-        compare_pair(pair, lambda: judge, pair.id, number)
-    return len(plan.pairs)
-
-
-def replayed(plan: Plan, recomputer: Recomputer) -> int:
-    """Compute the operators of all pairs again; of how many something is known."""
-    written = [n for n, pair in enumerate(plan.pairs) if not pair.fed]
-    return sum(bool(recomputer.of_pair(number).outcome) for number in written)
+    return write
 
 
-def least(action: Callable[[], int]) -> float:
-    """The shortest of a few tries, in seconds of the processor."""
-    times = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        action()
-        times.append(time.process_time() - start)
-    return min(times)
+def recorded(records: int) -> Callable[[Path, bool], None]:
+    """Residual blocks of a linear layer and an activation, each call a record, as msprobe writes them."""
+
+    def write(place: Path, wrong: bool) -> None:
+        for side, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
+            generator = torch.Generator().manual_seed(0)
+            writer = RankWriter(place / side / "step0" / "rank0")
+            x = torch.randn(4, 32, generator=generator).to(torch.bfloat16).to(dtype)
+            for number in range(records // 3):
+                weight = (torch.randn(32, 32, generator=generator) / 6).to(torch.bfloat16).to(dtype)
+                linear = torch.nn.functional.linear(x, weight)
+                linear = linear * 1.5 if wrong and side == "mine" and number == 1 else linear
+                active = torch.nn.functional.silu(linear)
+                for name, given, made in (
+                    ("Functional.linear", (x, weight), linear),
+                    ("Functional.silu", (linear,), active),
+                    ("Tensor.add", (x, active), x + active),
+                ):
+                    call = f"{name}.{number}.forward"
+                    writer.began(call)
+                    writer.ended(call, {"input_args": given, "input_kwargs": {}, "output": (made,)})
+                x = torch.nn.functional.rms_norm(x + active, (32,))
+            writer.write()
+
+    return write
+
+
+def command(place: Path, *options: str) -> list[str]:
+    return [*PYTEST, f"--acc-golden={place / 'golden'}", f"--acc-mine={place / 'mine'}", *options]
+
+
+def cpu_of(place: Path, code: int, *options: str) -> tuple[float, int]:
+    """CPU seconds of a run, which ends with `code`, and how many tests it has."""
+    with tempfile.TemporaryFile("w+") as output:
+        call = [sys.executable, *command(place, *options)]
+        run = subprocess.Popen(call, stdout=output, stderr=subprocess.STDOUT, cwd=place)
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read()
+    if run.returncode != code:
+        raise SystemExit(f"{place}: exit code {run.returncode} where {code} is due\n{text[-3000:]}")
+    counts = [int(word) for word in text.splitlines()[-1].split() if word.isdecimal()]
+    return usage.ru_utime + usage.ru_stime, sum(counts)
+
+
+def rooms(place: Path, *options: str) -> Counter[str]:
+    """Seconds of a run by the rooms of acc_pytest, as cProfile has them."""
+    with tempfile.TemporaryDirectory(prefix="acc-") as directory:
+        file = f"{directory}/profile"
+        call = [sys.executable, "-m", "cProfile", "-o", file, *command(place, *options)]
+        # Its exit code is not that of pytest.
+        subprocess.run(call, capture_output=True, check=True, cwd=place)
+        stats: dict[Any, Any] = pstats.Stats(file).stats  # type: ignore[attr-defined]
+    seconds: Counter[str] = Counter()
+    for function, (_, _, own, _, callers) in stats.items():
+        if is_of_room(function[0]) or not callers:
+            seconds[room_of(function[0])] += own
+            continue
+        for caller, (_, _, share, _) in callers.items():
+            seconds[room_of(caller[0] if is_of_room(caller[0]) else function[0])] += share
+    return seconds
+
+
+def is_of_room(file: str) -> bool:
+    return PACKAGE in file
+
+
+def room_of(file: str) -> str:
+    """The room of acc_pytest that a file belongs to, or another package."""
+    for home, shown in ((PACKAGE, "{}"), (f"{os.sep}site-packages{os.sep}", "({})")):
+        _, found, inside = file.rpartition(home)
+        if found:
+            return shown.format(inside.split(os.sep)[0].removesuffix(".py"))
+    return "(Python, its imports)"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ in these (DeepSeek): a group counts by its largest value, or by the sum of the t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import chain, product
 
 from ..lazy_torch import torch
 
@@ -37,23 +37,48 @@ class Rule:
         """The values with those of groups that are not kept out of reach."""
         if self.groups == 1:
             return values
-        grouped = values.reshape(len(values), self.groups, -1)
-        counts = grouped.amax(-1)
-        if self.by_two:
-            counts = grouped.float().sigmoid().topk(2, -1).values.sum(-1)
+        counts = self._counts(values)
         best = counts.topk(self.kept, -1).indices
         kept = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
+        grouped = values.reshape(*counts.shape, -1)
         return grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).reshape(values.shape)
 
+    def _counts(self, values: torch.Tensor) -> torch.Tensor:
+        """By what the groups count, `[rows, groups]`."""
+        grouped = values.reshape(len(values), self.groups, -1)
+        if self.by_two:
+            return grouped.float().sigmoid().topk(2, -1).values.sum(-1)
+        return grouped.amax(-1)
 
-def rule_of(values: torch.Tensor, chosen: torch.Tensor) -> Rule | None:
-    """The first rule that all rows of golden's choices follow; `None` without any."""
-    return next((rule for rule in _rules(values.shape[-1]) if bool(rule.holds(values, chosen).all())), None)
+    def fewest(self, values: torch.Tensor, chosen: torch.Tensor) -> Rule:
+        """The rule with as few groups kept as these choices need: those that count more than the least one
+        chosen from, and it.
+
+        Where choices follow the rule with more, they follow it with these too, for all of them lie in these.
+        """
+        counts = self._counts(values.double())
+        size = values.shape[-1]
+        least = counts.gather(-1, chosen.clamp(0, size - 1) // (size // self.groups)).amin(-1, keepdim=True)
+        return replace(self, kept=int((counts > least).sum(-1).max()) + 1)
 
 
-def _rules(size: int) -> Iterator[Rule]:
-    for ordered in (True, False):
-        yield from (Rule(largest, ordered) for largest in (True, False))
+def rule_of(values: torch.Tensor, chosen: torch.Tensor, *, of_experts: bool = True) -> Rule | None:
+    """The first rule that all rows of golden's choices follow; `None` without any.
+
+    Only experts have groups: n of them can be grouped in as many ways as n has divisors, each with four
+    rules. How many groups are kept is what these choices need, and all rows are looked at where the first one
+    agrees.
+    """
+    plain = (Rule(largest, ordered) for ordered in (True, False) for largest in (True, False))
+    rules = chain(plain, _of_groups(values, chosen) if of_experts else ())
+    return next((rule for rule in rules if bool(rule.holds(values, chosen).all())), None)
+
+
+def _of_groups(values: torch.Tensor, chosen: torch.Tensor) -> Iterator[Rule]:
+    """The rules of groups that the first row follows, each with as few groups kept as all rows need."""
+    size, first = values.shape[-1], (values[:1], chosen[:1])
     for groups in (count for count in range(2, size // 2 + 1) if size % count == 0):
-        for kept, by_two, ordered in product(range(1, groups), (False, True), (True, False)):
-            yield Rule(True, ordered, groups, kept, by_two)
+        ways = product((False, True), (True, False))
+        rules = (Rule(True, ordered, groups, by_two=by_two) for by_two, ordered in ways)
+        agreeing = (rule for rule in rules if bool(rule.fewest(*first).holds(*first).all()))
+        yield from sorted((rule.fewest(values, chosen) for rule in agreeing), key=lambda rule: rule.kept)

@@ -73,7 +73,7 @@ def chosen_of(pair: Pair, golden: Source, mine: Source) -> Chosen | None:
         for axis in _axes(tuple(values.shape), tuple(golden.shape)):
             ours, theirs = (_along(axis, chosen, values) for chosen in (golden_chosen, mine_chosen))
             rows = _rows(values, axis)
-            if (rule := rule_of(rows, ours)) is not None:
+            if (rule := rule_of(rows, ours, of_experts=pair.fed != "token ids")) is not None:
                 return _held(pair, place, rows, (ours, theirs), axis, rule)
     return None
 

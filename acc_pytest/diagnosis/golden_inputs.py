@@ -14,7 +14,6 @@ left of quantisation is that of its weights: an error spread evenly over one ste
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,8 +45,8 @@ _HOW = "the operator on golden's inputs, with every value in the types of mine"
 _LINEAR = "LinearOperation"
 _DEPTH = 16
 """Operators that golden has no tensors of, one after another: a sum of experts has a few."""
-_REMEMBERED = 64
-"""Tensors of which it is remembered where golden's values belong."""
+_REMEMBERED = 1 << 26
+"""Bytes of golden's values, and of their places, that are kept for the next operator that reads them."""
 
 
 class Both(NamedTuple):
@@ -94,7 +93,8 @@ class GoldenInputs:
         self._parents = parents
         self._between = between
         self._case_of = case_of
-        self._placed = functools.lru_cache(maxsize=_REMEMBERED)(self._found)
+        self._placed: dict[int, tuple[GoldenValues, ...]] = {}
+        self._bytes = 0
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the operator of mine makes golden's tensor. Raises `AccError` where that cannot be said."""
@@ -116,14 +116,13 @@ class GoldenInputs:
 
     def _computed(self, asked: _Asked, index: int) -> Both:
         """Output `index` of an operator: fine, in float64, and as mine rounds."""
-        case = self._case_of(asked.directory, index)
-        fine, low = Golden(case), Golden(case)
+        fine = Golden(self._case_of(asked.directory, index))
         given = [
             [self._fed(asked.on(rank if fine.operator.collective else asked.rank), one) for one in row]
             for rank, row in enumerate(fine.inputs)
         ]
-        fine.inputs = [[both and both.fine for both in row] for row in given]
-        low.inputs = [[both and both.rounded for both in row] for row in given]
+        low = fine.of([[both and both.rounded for both in row] for row in given])
+        fine = fine.of([[both and both.fine for both in row] for row in given])
         shared = any(both is not None and both.shared for row in given for both in row)
         return _both(fine, low, index, shared)
 
@@ -139,7 +138,7 @@ class GoldenInputs:
             values.put(given, into)
             for pair in self._read(asked.number)
             if self._may_lie(pair, asked.number, given)
-            for values in self._placed(pair)
+            for values in self._values(pair)
         ]
         if any(put):
             both = Both(into, into)
@@ -153,14 +152,17 @@ class GoldenInputs:
         return Both(fine, rounded.to(given.dtype), both.shared)
 
     def _read(self, number: int) -> Iterator[int]:
-        """The pairs that a pair computes from. Attention of an earlier step left what it had read itself."""
-        above, seen = deque(self._parents[number]), set()
+        """The pairs that a pair computes from, and those that what an earlier step left (its attention, a
+        cache) was computed from. These show all that lies there, so that nothing above them is opened."""
+        above, seen = deque([number]), {number}
         while above:
-            if (parent := above.popleft()) not in seen:
-                seen.add(parent)
-                yield parent
-                if self._pairs[parent].step != self._pairs[number].step:
-                    above.extend(self._parents[parent])
+            reader = above.popleft()
+            for parent in self._parents[reader]:
+                if parent not in seen:
+                    seen.add(parent)
+                    yield parent
+                    if self._pairs[parent].step != self._pairs[reader].step:
+                        above.append(parent)
 
     def _may_lie(self, number: int, reader: int, given: torch.Tensor) -> bool:
         """Whether an input of a pair may be the tensor of mine in another one, by its size: the whole of it,
@@ -179,8 +181,10 @@ class GoldenInputs:
         that the pair computes from."""
         for writer, root in self._writers(asked):
             for index, output in tensors_in(os.path.join(writer.directory, "after"), root)[1].items():
-                wrote = output.open()
-                if wrote.dtype == given.dtype and torch.equal(wrote.reshape(-1), given.reshape(-1)):
+                header = output.header()
+                if (header.numel, header.dtype) != (given.numel(), by_torch(given.dtype)):
+                    continue
+                if torch.equal(output.open().reshape(-1), given.reshape(-1)):
                     return self._computed(writer, index)
         return None
 
@@ -208,12 +212,19 @@ class GoldenInputs:
             else:  # a graph, whose result is that of an operator in it
                 above.extend(self._parents[parent])
 
-    def _found(self, number: int) -> tuple[GoldenValues, ...]:
+    def _values(self, number: int) -> tuple[GoldenValues, ...]:
         """Where golden's values belong in the tensors of mine of a pair; nothing where they do not."""
-        try:
-            return tuple(golden_values(self._pairs[number]))
-        except AccError:
-            return ()
+        if (found := self._placed.pop(number, None)) is None:
+            try:
+                found = tuple(golden_values(self._pairs[number]))
+            except AccError:
+                found = ()
+            self._bytes += sum(values.nbytes for values in found)
+        self._placed[number] = found  # the last one used, and so the last one to go
+        while self._bytes > _REMEMBERED:
+            oldest = self._placed.pop(next(iter(self._placed)))
+            self._bytes -= sum(values.nbytes for values in oldest)
+        return found
 
 
 def _both(fine: Golden, low: Golden, index: int, shared: bool) -> Both:
@@ -264,9 +275,7 @@ def _of_weights(linear: Golden, index: int) -> torch.Tensor:
     ones = torch.ones_like(weight, dtype=torch.float64)
     spread = torch.zeros(())
     for sign, one in ((1, rows), (-1, torch.zeros_like(rows))):
-        scaled = Golden(linear.case)
-        scaled.inputs = [[one, ones, *others]]
-        made = scaled.unrounded(index)
+        made = linear.of([[one, ones, *others]]).unrounded(index)
         assert made is not None
         spread = spread + sign * made
     drawn = torch.randint(2, spread.shape, generator=torch.Generator().manual_seed(0))

@@ -32,6 +32,11 @@ class GoldenValues:
     places: torch.Tensor
     values: torch.Tensor
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+        return self.mine.nbytes + self.places.nbytes + self.values.nbytes
+
     def put(self, given: torch.Tensor, into: torch.Tensor) -> bool:
         """Put the values into the flat tensor that `given` becomes, if it holds those of mine; whether it
         does."""

@@ -33,14 +33,15 @@ from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, operator_directory
 from .parameters import unlike_others
-from .recomputation import DOUBTS, LOOKING, Recomputation, Recomputations, RecomputeBudget, worst
+from .recomputation import DOUBTS, LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
 
 
 class AtbRecomputer:
     """Computes operators of the pairs of a plan again, each output once. See `Recomputer`.
 
     `between` are operators that are not compared, by the number of the pair that they lead to
-    (`Plan.between`): one of them that is wrong is found with it.
+    (`Plan.between`): one of them that is wrong is found with it. `small` has computed small operators of this
+    plan from golden's inputs already.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class AtbRecomputer:
         budget: RecomputeBudget = LOOKING,
         between: Mapping[int, Sequence[str]] = MappingProxyType({}),
         parents: Sequence[Sequence[int]] = (),
+        small: Recomputer | None = None,
     ) -> None:
         self._pairs = pairs
         self._between = between
         self._parents = parents
         self._budget = budget
+        self._small = small
         self._known = Recomputations()
         self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
@@ -131,6 +134,8 @@ class AtbRecomputer:
         own from its own but for a few times its rounding."""
         if number >= len(self._parents):
             return Recomputation(why="what it computes from is not known")
+        if self._small is not None and (found := self._small.of_golden(number)).outcome:
+            return found
         doing = f"computing {self._pairs[number].id} from golden's inputs"
         return self._by_golden.of(number, lambda: self._of_golden(number), doing)
 
@@ -138,10 +143,12 @@ class AtbRecomputer:
         """Raises `AccError` for everything that keeps it from being computed."""
         found = self._golden_inputs.of_pair(number)
         operand, budget = self._pairs[number].mine, replace(self._budget, measured=True)
+        same = budget == self._budget
         index = int(operand.slot.rstrip("]").partition("[")[2])
         for ref in operand.refs:
-            own = _judged(self._case_of(operator_directory(ref), index), index, budget)
-            if own.is_beyond(DOUBTS):
+            place = operator_directory(ref)
+            own = self._of(place, index) if same else _judged(self._case_of(place, index), index, budget)
+            if own.is_beyond(DOUBTS) or not own.outcome:
                 return own
         if found.outcome != "wrong" or not found.measured:
             return found
@@ -210,8 +217,8 @@ def case_at(directory: str) -> Case:
 
 
 _NO_OUTPUT = "it has no such output"
-_CASES = 16
-"""Operators that are remembered: the outputs of one are asked for one after another."""
+_CASES = 4096
+"""Operators whose parameters and files are remembered: each pair that is computed from one asks for it."""
 _HOW = "the reference with every intermediate value in the type of the output, against float64"
 _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 """Operators whose whole numbers say which elements were chosen."""

@@ -38,7 +38,7 @@ from .one_operator import check_size
 from .operator_directories import operator_directory
 from .projected import ProjectedLinear
 from .projected_pairs import held_to_golden, is_plain, layers_of, whole
-from .recomputation import Recomputation, Recomputations, RecomputeBudget
+from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer
 from .recompute_atb import AtbRecomputer
 from .recompute_torch import TorchRecomputer
 
@@ -57,8 +57,10 @@ class OutlinedAtbRecomputer(AtbRecomputer):
     Linear layers of which more than `sampled` elements would be looked at are sampled.
     """
 
-    def __init__(self, plan: Plan, outline: Outline, budget: RecomputeBudget, sampled: int) -> None:
-        super().__init__(plan.pairs, budget, plan.between, plan.parents)
+    def __init__(
+        self, plan: Plan, outline: Outline, budget: RecomputeBudget, sampled: int, small: Recomputer | None
+    ) -> None:
+        super().__init__(plan.pairs, budget, plan.between, plan.parents, small)
         self._plan = plan
         self._outline = outline
         self._sampled = sampled

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
+from ..dumps.base import StepLabel
 from ..dumps.msprobe_files import TENSORS
 from ..dumps.msprobe_names import CallName, call_name
 from ..errors import AccError, OperatorError
@@ -65,11 +66,16 @@ class MsprobeRecomputer(Recomputer):
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The same of the call at `path`, which is known where one of its tensors is compared."""
         pair = self._pairs[number]
-        for other in self._pairs:
-            same = (other.step, other.rank, other.mine.node) == (pair.step, pair.rank, path)
-            if same and other.mine.slot.startswith("output"):
-                return self._of_operand(other.mine)
-        return Recomputation(why=f"no result of {path} is compared")
+        result = self._results.get((pair.step, pair.rank, path))
+        if result is None:
+            return Recomputation(why=f"no result of {path} is compared")
+        return self._of_operand(result)
+
+    @cached_property
+    def _results(self) -> Mapping[tuple[StepLabel, int | None, str], Operand]:
+        """The first result of each call that is compared, by its step, rank and path."""
+        results = (pair for pair in reversed(self._pairs) if pair.mine.slot.startswith("output"))
+        return {(pair.step, pair.rank, pair.mine.node): pair.mine for pair in results}
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""

@@ -163,7 +163,7 @@ class ComparisonMode(PairMode):
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
-        return recomputer_for(self.settings, self.plan, self._outlines)
+        return recomputer_for(self.settings, self.plan, self._outlines, self._of_atb)
 
 
 def comparison_of(config: pytest.Config) -> ComparisonMode | None:

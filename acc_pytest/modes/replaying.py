@@ -85,8 +85,11 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         )
 
 
-def recomputer_for(settings: Settings, plan: Plan, outlines: Sequence[Outline] = ()) -> Recomputer:
-    """Who computes operators of mine again, by golden's `outlines` where those are given.
+def recomputer_for(
+    settings: Settings, plan: Plan, outlines: Sequence[Outline] = (), small: Recomputer | None = None
+) -> Recomputer:
+    """Who computes operators of mine again, by golden's `outlines` where those are given; `small` is who has
+    computed small ones of ATB unasked.
 
     Raises `AccError` where the golden model cannot be made.
     """
@@ -96,7 +99,7 @@ def recomputer_for(settings: Settings, plan: Plan, outlines: Sequence[Outline] =
 
     asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
-        return _of_atb(plan, outlines, asked)
+        return _of_atb(plan, outlines, asked, small)
     if outlines:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
         from ..dumps import open_dump
@@ -107,13 +110,18 @@ def recomputer_for(settings: Settings, plan: Plan, outlines: Sequence[Outline] =
     return recomputer_of(plan, asked, settings.model if settings.replay else "")
 
 
-def _of_atb(plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget) -> Recomputer:
+def _of_atb(
+    plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget, small: Recomputer | None = None
+) -> Recomputer:
     """Who computes operators of ATB again, and holds them against golden's outlines where there are any."""
-    from ..diagnosis.recomputers import by_outlines, recomputer_of
+    from ..diagnosis.recompute_atb import AtbRecomputer
+    from ..diagnosis.recomputers import by_outlines
 
-    alone = recomputer_of(plan, budget)
+    alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
     if not outlines:
         return alone
     from ..diagnosis.recompute_atb_outlined import OutlinedAtbRecomputer
 
-    return by_outlines(plan, outlines, lambda one: OutlinedAtbRecomputer(plan, one, budget, UNASKED), alone)
+    return by_outlines(
+        plan, outlines, lambda one: OutlinedAtbRecomputer(plan, one, budget, UNASKED, small), alone
+    )

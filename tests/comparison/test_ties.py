@@ -39,10 +39,11 @@ def compare(tmp_path: Path) -> Compare:
         mine: torch.Tensor,
         of: torch.Tensor | None = VALUES,
         mine_of: torch.Tensor | None = None,
+        fed: str = "",
     ) -> Row:
         other = (None if of is None else of.half()) if mine_of is None else mine_of
         ends = operand("golden", golden, of), operand("mine", mine, other)
-        pair = Pair("TopK_0", 0, None, "op", "model", 0, 0, "name", "same name", *ends)
+        pair = Pair("TopK_0", 0, None, "op", "model", 0, 0, "name", "same name", *ends, fed=fed)
         return compare_pair(pair, Judge, "t", 0)
 
     return row
@@ -89,6 +90,14 @@ def test_a_choice_among_values_that_differ_fails_and_says_by_how_much(compare: C
     row = compare(best(), torch.tensor([[0, 3], [2, 1]]))
     assert row.verdict == "fail"
     assert row.notes[-1] == "1 of 4 choices differ, among values up to 1 apart (of a tie at most 0.0111)"
+
+
+def test_only_experts_have_groups(compare: Compare) -> None:
+    """The third value is the best of the group whose two best are more, and no argmax: it was sampled."""
+    values = torch.tensor([[3.0, -5.0, 2.5, 2.499]])
+    chosen = torch.tensor([[2]]), torch.tensor([[3]])
+    assert compare(*chosen, values).verdict == "tie"
+    assert compare(*chosen, values, fed="token ids").verdict == "fail"
 
 
 def test_one_far_choice_among_many_ties_fails(compare: Compare) -> None:

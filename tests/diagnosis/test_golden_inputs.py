@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 from acc_pytest.atb_cpu import Fault
 from acc_pytest.config_file import find_config, read_config
-from acc_pytest.diagnosis.golden_places import GoldenValues
+from acc_pytest.demo import DemoSpec, make_demo
+from acc_pytest.diagnosis import golden_inputs
+from acc_pytest.diagnosis.golden_places import GoldenValues, golden_values
 from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
 from acc_pytest.diagnosis.run import run
 from acc_pytest.diagnosis.suspects import may_be_other
@@ -150,6 +153,41 @@ def test_they_do_not_hide_another_scale(bench: Bench) -> None:
     rows, diagnosis = run(planned, lambda _: Judge(rules))
     assert any(row.red for row in rows)
     assert diagnosis.roots[0].name in faulty
+
+
+def test_golden_values_of_earlier_steps_are_looked_for_in_its_own_layer_once(tmp_path: Path) -> None:
+    """Keys and values of all steps are put into the caches; nothing else of an earlier step is opened. Each
+    pair of all layers and steps, for each pair, made a run quadratic."""
+    paths = make_demo(tmp_path, DemoSpec("llama-int8", layers=2, decode_steps=3, prompt_length=3))
+    golden = open_dump(str(paths.golden))
+    planned = plan(golden, open_dump(str(paths.mine), other=golden))
+    attention = [n for n, pair in enumerate(planned.pairs) if pair.mine.op_type == "PagedAttentionOperation"]
+    computing = recomputer(planned)
+    with mock.patch.object(golden_inputs, "golden_values", side_effect=golden_values) as looked:
+        assert computing.of_golden(attention[-1]).outcome == "right"
+        opened = [call.args[0] for call in looked.call_args_list]
+        assert {pair.layer for pair in opened} == {planned.pairs[attention[-1]].layer}
+        assert {pair.step for pair in opened} == {0, 1, 2, 3}
+        assert len({(pair.id, pair.step) for pair in opened}) == len(opened) <= 12 * 4
+        computing.of_golden(attention[-3])  # that layer, a step before
+        assert looked.call_count <= len(opened) + 2
+
+
+def test_little_of_golden_is_remembered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned, _ = bench.plan("llama", 1)
+    monkeypatch.setattr(golden_inputs, "_REMEMBERED", 0)
+    assert {outcome for each in outcomes(planned).values() for outcome in each} == {"right"}
+
+
+def test_what_was_computed_unasked_is_not_computed_again_for_a_cause(bench: Bench) -> None:
+    planned, _ = bench.plan("llama", 1)
+    number = max(n for n, pair in enumerate(planned.pairs) if pair.mine.op_type == "LinearOperation")
+    unasked = recomputer(planned)
+    found = unasked.of_golden(number)
+    causes = AtbRecomputer(planned.pairs, between=planned.between, parents=planned.parents, small=unasked)
+    with mock.patch.object(golden_inputs.GoldenInputs, "of_pair") as again:
+        assert causes.of_golden(number) is found
+    again.assert_not_called()
 
 
 def rows_of(bench: Bench, fault: Fault | None, replay: str) -> tuple[list[Row], tuple[str, ...]]:

@@ -56,7 +56,7 @@ class Bench:
         mapped = plan(golden, open_dump(str(path), other=golden))
         outline = golden.outline(golden.ranks[0])  # type: ignore[attr-defined]
         assert isinstance(outline, Outline)
-        recomputer = OutlinedAtbRecomputer(mapped, outline, BUDGET, sampled=1 << 24)
+        recomputer = OutlinedAtbRecomputer(mapped, outline, BUDGET, sampled=1 << 24, small=None)
         return Run(mapped, [recomputer.of_pair(number) for number in range(len(mapped.pairs))])
 
 
