@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -24,6 +24,11 @@ def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: f
     return x * torch.rsqrt(x.square().mean(over, keepdim=True) + eps) * weight
 
 
+def tree_leaves(tree: object) -> list[Any]:
+    """What lies in nested lists, tuples and dictionaries: `torch.utils._pytree.tree_leaves` of torch 2.2."""
+    return tree_flatten(tree)[0]
+
+
 def half_on_cpu() -> AbstractContextManager[object]:
     """Inside, what this torch cannot compute in float16 on the CPU is computed in float32 and rounded once.
 
@@ -36,8 +41,35 @@ def half_on_cpu() -> AbstractContextManager[object]:
     return mode
 
 
+def hidden_operators(seen: Callable[[object], None]) -> AbstractContextManager[object]:
+    """Inside, `seen` gets each operator of functions that torch hides from the function mode which is on.
+
+    Before torch 2.4 they are `x[i]`, read or written, where `i` is a number, a slice or a tensor, no tuple.
+    """
+    if _release() >= (2, 4):
+        return nullcontext()
+    mode: AbstractContextManager[object] = _HiddenOperators(seen)
+    return mode
+
+
 def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
+class _HiddenOperators(DispatchMode):
+    """While a function runs that the function mode was passed, torch has taken that mode off."""
+
+    def __init__(self, seen: Callable[[object], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seen = seen
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if torch._C._is_torch_function_mode_enabled():
+            self._seen(func)
+        with torch._C.DisableTorchFunction():  # newly called, it would be passed to the function mode
+            return func(*args, **(kwargs or {}))
 
 
 class _HalfByFloat(DispatchMode):
@@ -59,8 +91,7 @@ def rounded_once(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     wide_args, wide_kwargs = tree_map(_widened, (args, dict(kwargs)))
     result = func(*wide_args, **wide_kwargs)
     if func._schema.is_mutable:
-        before, after = tree_flatten((args, dict(kwargs)))[0], tree_flatten((wide_args, wide_kwargs))[0]
-        for given, computed in zip(before, after):
+        for given, computed in zip(tree_leaves((args, dict(kwargs))), tree_leaves((wide_args, wide_kwargs))):
             if given is not computed:
                 given.copy_(computed)
     return result if kwargs.get("dtype") is not None else tree_map(_narrowed, result)

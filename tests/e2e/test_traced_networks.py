@@ -15,6 +15,7 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.demo import DemoPaths
+from tests.newer import computes_half
 
 from .conftest import Run, read_rows
 
@@ -76,6 +77,8 @@ def network(fused: bool = False) -> Decoder:
 
 
 def dump(model: Decoder, path: Path, *, outline: bool = True) -> Path:
+    if model.head.weight.dtype == torch.float16:
+        computes_half()
     ids = torch.randint(0, 100, (40,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad(), register_hook(model, DumpConfig(path, outline=outline)):
         model(ids)
