@@ -12,6 +12,9 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from .dispatch_mode import DispatchMode
 
+Call = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
+"""Calls an operator of aten."""
+
 
 def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: float) -> torch.Tensor:
     """The norm over the last dimensions, which are `shape`, times `weight`.
@@ -35,10 +38,7 @@ def half_on_cpu() -> AbstractContextManager[object]:
     That is what newer releases do themselves, whose float16 kernels add up in float32. torch 2.1 has no
     product of float16 matrices and no softmax; from 2.3 on this does nothing.
     """
-    if _release() >= (2, 3):
-        return nullcontext()
-    mode: AbstractContextManager[object] = _HalfByFloat()  # type: ignore[no-untyped-call]
-    return mode
+    return _before((2, 3), rounded_once)
 
 
 def hidden_operators(seen: Callable[[object], None]) -> AbstractContextManager[object]:
@@ -46,9 +46,19 @@ def hidden_operators(seen: Callable[[object], None]) -> AbstractContextManager[o
 
     Before torch 2.4 they are `x[i]`, read or written, where `i` is a number, a slice or a tensor, no tuple.
     """
-    if _release() >= (2, 4):
-        return nullcontext()
-    mode: AbstractContextManager[object] = _HiddenOperators(seen)
+
+    def call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if torch._C._is_torch_function_mode_enabled():  # torch takes it off while a function runs that it got
+            seen(func)
+        with torch._C.DisableTorchFunction():  # newly called, it would be passed to the function mode
+            return func(*args, **kwargs)
+
+    return _before((2, 4), call)
+
+
+def _before(release: tuple[int, int], call: Call) -> AbstractContextManager[object]:
+    """Inside, `call` calls the operators of releases before this one."""
+    mode: AbstractContextManager[object] = _CalledBy(call) if _release() < release else nullcontext()
     return mode
 
 
@@ -56,29 +66,15 @@ def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
-class _HiddenOperators(DispatchMode):
-    """While a function runs that the function mode was passed, torch has taken that mode off."""
-
-    def __init__(self, seen: Callable[[object], None]) -> None:
+class _CalledBy(DispatchMode):
+    def __init__(self, call: Call) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._seen = seen
+        self._call = call
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if torch._C._is_torch_function_mode_enabled():
-            self._seen(func)
-        with torch._C.DisableTorchFunction():  # newly called, it would be passed to the function mode
-            return func(*args, **(kwargs or {}))
-
-
-class _HalfByFloat(DispatchMode):
-    """Calls every operator by `rounded_once`."""
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        return rounded_once(func, args, kwargs or {})
+        return self._call(func, args, kwargs or {})
 
 
 def rounded_once(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -82,8 +82,7 @@ class ApiMode(TorchFunctionMode):
 
     def _miss(self, operator: object) -> None:
         """An operator runs that belongs to no function which this mode has seen."""
-        trace = self._trace()
-        if trace is not None:
+        if (trace := self._trace()) is not None:
             trace.fail(f"torch {torch.__version__} does not show what calls {operator}; from 2.4 on it does")
 
     def _recorded(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
