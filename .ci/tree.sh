@@ -1,4 +1,4 @@
-# For the scripts of this directory: a copy of the tree as a clone would have it, and the commands of README.
+# For the scripts of this directory: a copy of the tree as a clone would have it, the commands of README, and Pythons.
 
 # copy_tree ROOT TARGET: tracked and new files, nothing that .gitignore hides, into TARGET/tree; an environment of an
 # earlier copy stays. Beside it the real dumps that some tests read through ../shared; without them those tests skip.
@@ -17,4 +17,14 @@ readme_command() {
         echo "README.md has no line 'python3 -m venv ... $1 ...'" >&2
         return 1
     }
+}
+
+# find_python VERSION: the path of one that starts (a shim of pyenv need not).
+find_python() {
+    local candidate
+    for candidate in "python$1" "$HOME/.pyenv/versions/$1".*/bin/python; do
+        "$candidate" -c 'import sys; print(sys.executable)' 2>/dev/null && return
+    done
+    echo "python$1 is neither in PATH nor in pyenv" >&2
+    return 1
 }

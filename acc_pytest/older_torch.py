@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch.utils._pytree import tree_flatten, tree_map
 
 from .dispatch_mode import DispatchMode
+
+Call = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
+"""Calls an operator of aten."""
 
 
 def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -24,15 +27,38 @@ def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: f
     return x * torch.rsqrt(x.square().mean(over, keepdim=True) + eps) * weight
 
 
+def tree_leaves(tree: object) -> list[Any]:
+    """What lies in nested lists, tuples and dictionaries: `torch.utils._pytree.tree_leaves` of torch 2.2."""
+    return tree_flatten(tree)[0]
+
+
 def half_on_cpu() -> AbstractContextManager[object]:
     """Inside, what this torch cannot compute in float16 on the CPU is computed in float32 and rounded once.
 
     That is what newer releases do themselves, whose float16 kernels add up in float32. torch 2.1 has no
     product of float16 matrices and no softmax; from 2.3 on this does nothing.
     """
-    if _release() >= (2, 3):
-        return nullcontext()
-    mode: AbstractContextManager[object] = _HalfByFloat()  # type: ignore[no-untyped-call]
+    return _before((2, 3), rounded_once)
+
+
+def hidden_operators(seen: Callable[[object], None]) -> AbstractContextManager[object]:
+    """Inside, `seen` gets each operator of functions that torch hides from the function mode which is on.
+
+    Before torch 2.4 they are `x[i]`, read or written, where `i` is a number, a slice or a tensor, no tuple.
+    """
+
+    def call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if torch._C._is_torch_function_mode_enabled():  # torch takes it off while a function runs that it got
+            seen(func)
+        with torch._C.DisableTorchFunction():  # newly called, it would be passed to the function mode
+            return func(*args, **kwargs)
+
+    return _before((2, 4), call)
+
+
+def _before(release: tuple[int, int], call: Call) -> AbstractContextManager[object]:
+    """Inside, `call` calls the operators of releases before this one."""
+    mode: AbstractContextManager[object] = _CalledBy(call) if _release() < release else nullcontext()
     return mode
 
 
@@ -40,13 +66,15 @@ def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
-class _HalfByFloat(DispatchMode):
-    """Calls every operator by `rounded_once`."""
+class _CalledBy(DispatchMode):
+    def __init__(self, call: Call) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._call = call
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return rounded_once(func, args, kwargs or {})
+        return self._call(func, args, kwargs or {})
 
 
 def rounded_once(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -59,8 +87,7 @@ def rounded_once(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     wide_args, wide_kwargs = tree_map(_widened, (args, dict(kwargs)))
     result = func(*wide_args, **wide_kwargs)
     if func._schema.is_mutable:
-        before, after = tree_flatten((args, dict(kwargs)))[0], tree_flatten((wide_args, wide_kwargs))[0]
-        for given, computed in zip(before, after):
+        for given, computed in zip(tree_leaves((args, dict(kwargs))), tree_leaves((wide_args, wide_kwargs))):
             if given is not computed:
                 given.copy_(computed)
     return result if kwargs.get("dtype") is not None else tree_map(_narrowed, result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -45,6 +47,29 @@ def computes_half() -> None:
         torch.nn.functional.layer_norm(torch.ones(2, 2).half(), (2,))
     except RuntimeError:
         pytest.skip(f"torch {torch.__version__} has no layer norm of float16 on the CPU; torch 2.2 has")
+
+
+def rope_base(config: Any, layer_type: str = "") -> float:
+    """The base of rotary positions in layers of this type. transformers before 5 have a name for each."""
+    known = getattr(config, "rope_parameters", None)
+    if known is not None:
+        return float(known.get(layer_type, known)["rope_theta"])
+    local = getattr(config, "rope_local_base_freq", config.rope_theta)
+    return float(local if layer_type == "sliding_attention" else config.rope_theta)
+
+
+def scaled_attention() -> None:
+    """Skip the test where transformers refuse to use the attention of torch."""
+    if torch.__version__.startswith("2.1.0"):
+        pytest.skip("transformers want torch 2.1.1 for their attention sdpa")
+
+
+def indexing_is_shown() -> None:
+    """Skip the test where torch does not show a function mode that `x[i]` is called."""
+    if torch.__version__.startswith(("2.1.", "2.2.", "2.3.")):
+        pytest.skip(
+            f"traces of torch {torch.__version__} do not see x[i] where i is no tuple; those of 2.4 do"
+        )
 
 
 def caches_have_layers() -> None:

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from acc_pytest.older_torch import rms_norm, rounded_once
+import acc_pytest
+from acc_pytest.older_torch import rms_norm, rounded_once, tree_leaves
+
+PACKAGE = Path(acc_pytest.__file__).parent
+NEWER = {
+    "torch.nn.functional.rms_norm": "2.4",
+    "torch._utils._rebuild_tensor_v3": "2.2",
+    "torch.compiler.set_stance": "2.6",
+}
+"""Names that the package asks for before it uses them, with the release that has them."""
+PRIVATE = {
+    "older_torch.py",
+    "dispatch_mode.py",
+    "capture/torch_hooks/steps.py",
+    "capture/fx_backend/backend.py",
+}
+"""Modules that import private names of torch. All but the first take only such as every release has."""
 
 
 @pytest.mark.skipif(not hasattr(F, "rms_norm"), reason="torch 2.4 is the first with rms_norm")
@@ -53,3 +74,65 @@ def test_what_is_written_in_place_is_written_there() -> None:
 def test_other_complaints_stay() -> None:
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         rounded_once(torch.ops.aten.mm.default, (torch.ones(2, 3), torch.ones(2, 3)), {})
+
+
+def test_leaves_are_those_of_torch() -> None:
+    tree = {"a": [1, (2, None)], "b": {"c": [[], torch.ones(1)]}}
+    assert tree_leaves(tree)[:3] == [1, 2, None]
+    assert len(tree_leaves(tree)) == 4
+
+
+def test_this_torch_has_every_name_that_the_package_uses() -> None:
+    missing = {name for path in modules() for name in names_of_torch(path) if not exists(name)}
+    release = tuple(map(int, torch.__version__.split(".")[:2]))
+    assert missing == {name for name, since in NEWER.items() if release < tuple(map(int, since.split(".")))}
+
+
+def test_private_names_are_imported_where_old_releases_are_known() -> None:
+    private = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        for line in re.findall(
+            r"^ *(?:from|import) (torch\b.*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        if re.search(r"[. ]_", line)
+    }
+    assert private == PRIVATE
+
+
+def modules() -> Iterator[Path]:
+    yield from PACKAGE.rglob("*.py")
+
+
+def names_of_torch(path: Path) -> Iterator[str]:
+    """Full names of what a module imports from torch, and of the attributes of torch that it uses."""
+    tree, names = ast.parse(path.read_text(encoding="utf-8")), {"torch": "torch"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and f"{node.module}.".startswith("torch."):
+            names |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {one.asname: one.name for one in node.names if one.asname and one.name[:6] == "torch."}
+    yield from names.values()
+    for node in ast.walk(tree):
+        parts, inner = [], node
+        while isinstance(inner, ast.Attribute):
+            parts.append(inner.attr)
+            inner = inner.value
+        if parts and isinstance(inner, ast.Name) and inner.id in names:
+            yield ".".join([names[inner.id], *reversed(parts)])
+
+
+def exists(name: str) -> bool:
+    """Whether this torch has it. Classes of extensions have no names before the extension is loaded."""
+    found: Any = torch
+    parts = name.split(".")
+    for place, part in enumerate(parts[1:], 2):
+        if found is torch.classes:
+            return True
+        if not hasattr(found, part):
+            try:
+                importlib.import_module(".".join(parts[:place]))
+            except ImportError:
+                return False
+        found = getattr(found, part)
+    return True

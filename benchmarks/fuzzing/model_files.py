@@ -142,6 +142,6 @@ def _computed(home: Path, _file: str) -> None:
     settings, plan = _planned(home)
     outline = outline_of(next((home / "golden").rglob("model_outline.json")).parent)
     if outline is not None:
-        again = recomputer_for(settings, plan, outline)
+        again = recomputer_for(settings, plan, [outline])
         for number in range(len(plan.pairs)):
             again.of_pair(number)

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from acc_pytest import DumpConfig, register_hook
+from acc_pytest import DumpConfig, older_torch, register_hook
 from acc_pytest.capture.torch_hooks import trace
 from acc_pytest.dumps.torch_traces import StepTraces, traces_of
-from tests.newer import caches_have_layers
+from tests.newer import caches_have_layers, indexing_is_shown
 
 
 class Gated(nn.Module):
@@ -182,7 +182,23 @@ class Stepping(nn.Module):
         return F.softmax(x @ self.keys.T, -1)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_trace_is_void_where_old_torch_hides_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before torch 2.4 that is `x[i]`; scripted code, which every release hides, stands for it here."""
+    monkeypatch.setattr(older_torch, "_release", lambda: (2, 3))
+    model = Network()
+    hidden: Any = torch.jit.trace(lambda x: -x, torch.ones(1))
+    monkeypatch.setattr(model.parts[1], "forward", lambda x, *_, **__: hidden(x))
+    found = traces(run(tmp_path, model))
+    void = {name: found.traces[numbers[0]].get("void", "") for name, numbers in found.modules.items()}
+    assert {name for name, reason in void.items() if reason} == {"root.parts.1"}
+    assert "does not show what calls aten.neg.default; from 2.4 on it does" in void["root.parts.1"]
+
+
 def test_a_cache_in_a_buffer_is_no_constant(tmp_path: Path) -> None:
+    indexing_is_shown()
     home = run(tmp_path, Stepping(), calls=2)
     for step in ("0", "1"):
         (root,) = traces(home, step).traces

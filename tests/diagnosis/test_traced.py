@@ -19,6 +19,7 @@ from acc_pytest.diagnosis.golden_model.traced import TracedModule, traced_model
 from acc_pytest.diagnosis.golden_model.traced_functions import attention, call_function
 from acc_pytest.dumps.torch_outline import outline_of
 from acc_pytest.errors import OperatorError
+from tests.newer import indexing_is_shown
 
 Code = Callable[..., Any]
 
@@ -42,6 +43,8 @@ class Coded(nn.Module):
 
 def dumped(path: Path, code: Code, x: torch.Tensor, calls: int = 1) -> Path:
     """The process folder of a run of the module."""
+    if code in (in_place, routed, looked_up, growing):
+        indexing_is_shown()
     config = DumpConfig(path, range(calls))
     with torch.no_grad(), register_hook(Coded(code).eval(), config) as handle:
         for _ in range(calls):

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.newer import rope_base
+
 
 class FusedNorm(nn.Module):
     def __init__(self, weight: Tensor, eps: float) -> None:
@@ -135,7 +137,7 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, theirs: Any, config: Any) -> None:
         super().__init__()
-        size, theta = config.head_dim, config.rope_parameters["rope_theta"]
+        size, theta = config.head_dim, rope_base(config)
         self.embed_tokens = nn.Embedding.from_pretrained(theirs.embed_tokens.weight.detach().clone())
         self.layers = nn.ModuleList(Layer(layer, size, theta, config.rms_norm_eps) for layer in theirs.layers)
         self.norm = FusedNorm(theirs.norm.weight.detach().clone(), config.rms_norm_eps)

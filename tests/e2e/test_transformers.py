@@ -11,7 +11,7 @@ import torch
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.mapping.planner import plan
-from tests.newer import experts_are_one_module
+from tests.newer import experts_are_one_module, scaled_attention
 
 transformers = pytest.importorskip("transformers")
 
@@ -160,8 +160,8 @@ def test_two_dumps_of_one_model_map_onto_each_other_completely(dumped: Any) -> N
 def test_functions_are_recorded_inside_of_transformers_too(
     tmp_path: Path, family: str, implementation: str
 ) -> None:
-    if implementation == "sdpa" and torch.__version__.startswith("2.1.0"):
-        pytest.skip("transformers wants torch 2.1.1 for it")
+    if implementation == "sdpa":
+        scaled_attention()
     name, options = MODELS[family]
     torch.manual_seed(11)
     config = getattr(transformers, f"{name}Config")(**options | {"attn_implementation": implementation})

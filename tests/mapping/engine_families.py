@@ -11,6 +11,7 @@ import torch
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Dump
+from tests.newer import experts_are_one_module, rope_base
 
 from .engine_parts import Prompts, Ranks, Served
 
@@ -47,7 +48,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4": ("Glm4", {"head_dim": 8}),
     "phi": ("Phi", {}),
     "phi3": ("Phi3", {}),
-    "mixtral": ("Mixtral", {"num_local_experts": 4}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3_moe": ("Qwen3Moe", {"head_dim": 8, "num_experts": 4, "norm_topk_prob": True, **EXPERTS}),
     "deepseek_v2": ("DeepseekV2", {"q_lora_rank": None, "topk_method": "greedy", **LATENT}),
     "deepseek_v3": ("DeepseekV3", {"q_lora_rank": 10, **LATENT}),
@@ -57,6 +58,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 def model_of(family: str) -> Any:
     """The model with weights that keep the size of what passes through; norms and biases are spread out."""
     name, own = FAMILIES[family]
+    if "num_experts_per_tok" in own and not experts_are_one_module():
+        pytest.skip("these transformers have a module for each expert")
     text = f"{name}TextConfig" if family == "gemma3" else f"{name}Config"
     config = getattr(transformers, text)(**{**SIZES, **own})
     config._attn_implementation = "eager"
@@ -158,7 +161,7 @@ class Decoder(Served):
         return [each.reshape(other.shape) for each, other in zip(made, x)]
 
     def theta(self, number: int) -> float:
-        return float(self.config.rope_parameters["rope_theta"])
+        return rope_base(self.config)
 
     def window(self, number: int) -> int:
         return 0
@@ -191,10 +194,7 @@ class Gemma(Decoder):
         self.head_norms = self.config.model_type.startswith("gemma3")
 
     def theta(self, number: int) -> float:
-        known = self.config.rope_parameters
-        if "rope_theta" in known:
-            return float(known["rope_theta"])
-        return float(known[self.config.layer_types[number]]["rope_theta"])
+        return rope_base(self.config, self.config.layer_types[number])
 
     def window(self, number: int) -> int:
         sliding = self.config.layer_types[number] == "sliding_attention"

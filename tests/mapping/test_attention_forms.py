@@ -11,6 +11,7 @@ import torch
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
+from tests.newer import scaled_attention
 
 
 def dumped(path: Path, implementation: str) -> str:
@@ -31,6 +32,7 @@ def dumped(path: Path, implementation: str) -> str:
 
 @pytest.mark.parametrize("sides", [("eager", "sdpa"), ("sdpa", "eager")])
 def test_modules_of_one_model_meet_by_name(tmp_path: Path, sides: tuple[str, str]) -> None:
+    scaled_attention()
     golden, mine = (dumped(tmp_path / side, side) for side in sides)
     plan = make_plan(Settings.from_values({"golden": golden, "mine": mine}))
     others = {(pair.golden.node, pair.mine.node) for pair in plan.pairs if pair.golden.node != pair.mine.node}

@@ -15,7 +15,7 @@ from acc_pytest.mapping.planner import plan
 from .engine_families import ENGINES, FAMILIES, Absorbed, golden, model_of
 from .engine_parts import Prompts
 
-ALONE = {"rotary_emb", "act_fn", "activation_fn", "resid_dropout", "embed_dropout"}
+ALONE = {"rotary_emb", "rotary_emb_local", "act_fn", "activation_fn", "resid_dropout", "embed_dropout"}
 ALONE |= {"resid_attn_dropout", "resid_mlp_dropout"}
 """Tables, halves of what the engine multiplies at once, and copies: there is no tensor of their own."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...older_torch import hidden_operators
 from .api_names import api_name
 from .step import Frame, StepRecord, versions
 from .values import Contents, Key, in_arguments, in_result
@@ -17,6 +18,7 @@ from .values import Contents, Key, in_arguments, in_result
 if TYPE_CHECKING:
     from .memory import Memory
     from .recorder import ModuleRecorder
+    from .trace import Trace
 
 _QUESTIONS = """
     get size dim ndimension stride numel nelement element_size storage_offset is_contiguous is_floating_point
@@ -44,6 +46,16 @@ class ApiMode(TorchFunctionMode):
     def __init__(self, recorder: ModuleRecorder) -> None:
         super().__init__()
         self._recorder = recorder
+        self._hidden = hidden_operators(self._miss)
+
+    def __enter__(self) -> ApiMode:
+        self._hidden.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._hidden.__exit__(*error)
 
     def __torch_function__(
         self,
@@ -53,8 +65,7 @@ class ApiMode(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        step = self._recorder.step
-        trace = step.stack[-1].trace if step is not None and step.stack else None
+        trace = self._trace()
         if trace is None:
             return self._recorded(func, args, kwargs)
         with torch._C.DisableTorchFunction():
@@ -63,6 +74,16 @@ class ApiMode(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             trace.gave(call, args, kwargs, result)
         return result
+
+    def _trace(self) -> Trace | None:
+        """That of the module which runs."""
+        step = self._recorder.step
+        return step.stack[-1].trace if step is not None and step.stack else None
+
+    def _miss(self, operator: object) -> None:
+        """An operator runs that belongs to no function which this mode has seen."""
+        if (trace := self._trace()) is not None:
+            trace.fail(f"torch {torch.__version__} does not show what calls {operator}; from 2.4 on it does")
 
     def _recorded(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call, which is dumped if it is to be."""

@@ -132,7 +132,7 @@ class Steps(ABC):
             if running.mode is None:
                 running.mode = self._api_mode()
             if not running.mode_entered:  # an interrupted call leaves it entered
-                running.mode.__enter__()  # type: ignore[no-untyped-call]
+                running.mode.__enter__()
                 running.mode_entered = True
 
     def _of_the_model(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Steps(ABC):
         if running.mode_entered:
             current = _current_mode()
             if current is running.mode and current is not None:
-                current.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                current.__exit__(None, None, None)
                 running.mode_entered = False
         if running.eager is not None:
             running.eager.__exit__(None, None, None)

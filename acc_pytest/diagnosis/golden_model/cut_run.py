@@ -17,6 +17,7 @@ from ...capture.torch_hooks.values import Key, in_arguments
 from ...dumps.base import Slot
 from ...dumps.calls import NodeSlot
 from ...errors import OperatorError
+from ...older_torch import half_on_cpu
 from ...tensors.ref import TensorRef
 from ...topology.function_names import function_name
 from ...vocabulary import CHOOSING
@@ -78,7 +79,7 @@ class CutRun:
         for one in inner:
             one.__dict__["forward"] = self._instead(one, one.forward)
         try:
-            with _Choosing(self):
+            with half_on_cpu(), _Choosing(self):
                 yield
         finally:
             for one, forward in before.items():

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from ...dispatch_mode import DispatchMode
 from ...errors import OperatorError
+from ...older_torch import tree_leaves
 
 
 class _Refusal(DispatchMode):
