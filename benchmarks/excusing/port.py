@@ -1,4 +1,4 @@
-"""A port of a llama of transformers by another hand, with golden's weights and names of its own as far as asked.
+"""A port of a llama of transformers by another hand: golden's weights, and names of its own as far as asked.
 
 Queries, keys and values come from one linear, gate and activation too; the rotation is computed in float32.
 """

@@ -43,7 +43,7 @@ class Kind:
 
     name: str
     networks: tuple[str, ...] = ("llama", "qwen2", "mixtral")
-    styles: tuple[str, ...] = ("even", "wide", "gains")
+    styles: tuple[str, ...] = ("even", "wide", "gains", "peaked", "sharp")
     layers: tuple[int, ...] = (2, 3)
     fed: Callable[[int, random.Random], list[Fed]] = lambda tokens, draw: _prompt(tokens, draw)
     mapped: float | None = None
@@ -111,7 +111,7 @@ KINDS = {
         Kind("sampled tokens", fed=_sampled),
         Kind("partial dumps", config=_partial),
         Kind("statistics", config=_statistics),
-        Kind("rounding grows", ("llama", "qwen2"), ("peaked", "sharp"), (3, 4, 6)),
+        Kind("rounding grows", ("llama", "qwen2"), ("sharp",), (3, 4, 6)),
     )
 }
 
