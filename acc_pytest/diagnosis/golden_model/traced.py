@@ -77,8 +77,9 @@ class TracedModule(nn.Module):
         """Whether golden's calls were given tensors by these keys, but for masks."""
         traces = self.traced_run.traces
         known = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
-        wanted = {key for key in keys if not _is_extra(key, known)}
-        return all(_given(trace).keys() == wanted for trace in known)
+        with calling(f"reading what golden's dump traced of {self.traced_name:.80}"):
+            wanted = {key for key in keys if not _is_extra(key, known)}
+            return all(_given(trace).keys() == wanted for trace in known)
 
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
