@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from . import __version__
 from .commands import (
-    calibrate,
     compare,
     convert,
     demo,
@@ -36,7 +35,7 @@ from .reporting.printable import told
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
-    *(compare, opcheck, dump, dump_info, convert, index, map, onnx, noise_profile, calibrate, report),
+    *(compare, opcheck, dump, dump_info, convert, index, map, onnx, noise_profile, report),
     *(demo, demo_torchair, generate),
 )
 VERBOSE = "--verbose"
