@@ -18,7 +18,6 @@ from .base import Slot
 from .msprobe_functions import FunctionPaths, Functions
 from .msprobe_in_place import Print, TimedCall, fingerprint, overwritten_inputs, print_of
 from .msprobe_names import CallName
-from .msprobe_times import began
 from .recorded import ROOT, Record
 
 
@@ -193,3 +192,43 @@ def _of_value(entry: CallTensor, wrapped: bool) -> Slot:
 
 
 _SLOT_OF = {"parameters_grad": _of_parameter, "debug": _of_value}
+
+
+_TICKS = 256
+"""Times between two places in a list: what begins together begins from the outside to the inside."""
+
+
+def began(calls: Sequence[tuple[str, CallName]], parents: Mapping[str, str | None]) -> list[int]:
+    """A time for each call, given by name in the order in which they ended; `parents` is `construct.json`."""
+    return _listed(calls, parents) if parents else _by_names(calls)
+
+
+def _listed(calls: Sequence[tuple[str, CallName]], parents: Mapping[str, str | None]) -> list[int]:
+    places = {name: number * _TICKS for number, name in enumerate(parents)}
+    latest = 0
+    times = []
+    for name, call in calls:
+        place = places.get(name)
+        if place is not None and not call.is_module:
+            # A function that ended before its module called another may be listed before its module.
+            place = max(place, places.get(parents[name] or "", 0)) + 1
+        elif call.direction == "parameters_grad":
+            place = places.get(name.replace(".parameters_grad.", ".backward."), latest) + 2
+        elif place is None:
+            place = latest + 1
+        latest = max(latest, place)
+        times.append(place)
+    return times
+
+
+def _by_names(calls: Sequence[tuple[str, CallName]]) -> list[int]:
+    first_inside: dict[str, int] = {}
+    times = []
+    for number, (_, call) in enumerate(calls):
+        inner = call.is_module and call.direction == "forward"
+        first = first_inside.pop(call.path, number) if inner else number
+        names = call.path.split(".") if inner else []
+        for depth in range(1, len(names)):
+            first_inside.setdefault(".".join(names[:depth]), number)
+        times.append(first * _TICKS + (min(len(names), _TICKS - 2) if inner else _TICKS - 1))
+    return times

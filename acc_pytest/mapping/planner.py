@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from ..dumps.base import Dump, Rank, StepLabel
+from ..dumps.manual import ManualDump
 from ..dumps.modules import ModuleDump
+from ..errors import MappingError
 from ..guard import guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
 from ..topology.tree import Node
+from ..vocabulary import selectable
 from .absence import absences, ends_alone, ends_of
 from .before_reduction import placed
 from .captured import captured_plan, is_captured
@@ -24,13 +29,12 @@ from .fed import ORDER
 from .implied_choices import with_implied_choices
 from .leftover import Leftover, leftovers
 from .lineage import trace
-from .manual import manual_plan
 from .match import Match
 from .module_inputs import module_inputs, unlike_inputs
 from .naming import Names
 from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
-from .pair import Pair, Plan, Unmapped
+from .pair import Operand, Pair, Plan, Unmapped
 from .routers import with_module_choices
 from .splits import Splits
 from .steps import batches, common_steps, table_start, token_steps
@@ -290,3 +294,52 @@ def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
         return [f"ranks: {counts[0]} on both sides, compared rank by rank{others}"] if counts[0] > 1 else []
     merged = "shards are merged as the shapes of each pair ask for"
     return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]
+
+
+_UNFIT = re.compile(r"[^\w+\-.]", re.ASCII)
+
+
+def manual_plan(golden: Dump, mine: Dump) -> Plan:
+    """One pair per entry of the metadata, in the order of step and data id.
+
+    Raises `MappingError` when `golden` is no manual dump or declares nothing.
+    """
+    if not isinstance(golden, ManualDump) or not golden.entries:
+        raise MappingError(f"{golden.root}: the manual mapping has no pair; call dump_data with my_path")
+    pairs = []
+    for order, entry in enumerate(sorted(golden.entries, key=lambda entry: entry.step)):
+        operator = _operator(entry.mine.path)
+        pairs.append(
+            Pair(
+                id=f"data_{_fit(entry.data_id)}",
+                step=entry.step,
+                rank=None,
+                level="op",
+                layer="model",
+                depth=0,
+                order=order,
+                policy="manual",
+                reason="declared in metadata.json",
+                golden=Operand(entry.data_id, entry.data_id, "", "output[0]", (entry.golden,)),
+                mine=Operand(operator, operator, operator.partition("_")[2], "output[0]", (entry.mine,)),
+            )
+        )
+    count = len(pairs)
+    return Plan(
+        str(golden.root), str(mine.root), golden.kind, mine.kind, mine.name, tuple(pairs), (), golden.notes,
+        count, count, count, count,
+    )  # fmt: skip
+
+
+def _fit(data_id: str) -> str:
+    """A data id as part of a test id; the old tool allowed characters that `-k` cannot select."""
+    return selectable(data_id, _UNFIT)
+
+
+def _operator(path: str) -> str:
+    """The operator directory of an ATB tensor file (`3_SelfAttentionOperation`), else the file's stem."""
+    file = PurePath(path)
+    parts = file.parts
+    if len(parts) > 2 and parts[-2] in ("after", "before"):
+        return parts[-3]
+    return file.stem

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from .block_result import BlockResult
 from .double_block import double_sums, scaled_sum
 from .element_tolerance import ElementTolerance
-from .nonfinite import nonfinite_counts
 from .sides import SideSums
 from .slices import SliceSums
 from .values import Values, Wide, difference, widen
@@ -75,3 +74,29 @@ def _side(values: Wide, finite: NDArray[np.bool_]) -> SideSums | None:
         return None
     total, exponent = scaled_sum(values)
     return SideSums(values.size, float(values.max()), float(values.min()), total, exponent)
+
+
+def nonfinite_counts(golden: Wide, mine: Wide) -> tuple[dict[str, int], int]:
+    """The fields of `NonFinite` of values of which at least one side is not finite.
+
+    And the place of the first that the other side does not have, -1 without one.
+    """
+    g_finite, m_finite = np.isfinite(golden), np.isfinite(mine)
+    g_nan, m_nan = np.isnan(golden), np.isnan(mine)
+    common_nan, common_inf = g_nan & m_nan, ~g_finite & (golden == mine)
+    new, lost = g_finite & ~m_finite, ~g_finite & m_finite
+    changed = ~g_finite & ~m_finite & ~common_nan & ~common_inf
+    flags = {
+        "golden_nan": g_nan,
+        "golden_inf": ~g_finite & ~g_nan,
+        "mine_nan": m_nan,
+        "mine_inf": ~m_finite & ~m_nan,
+        "common_nan": common_nan,
+        "common_inf": common_inf,
+        "new": new,
+        "lost": lost,
+        "changed": changed,
+    }
+    disagreeing = new | lost | changed
+    first = int(disagreeing.argmax()) if disagreeing.any() else -1
+    return {name: int(np.count_nonzero(flagged)) for name, flagged in flags.items()}, first

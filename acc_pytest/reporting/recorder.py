@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +13,6 @@ from ..guard import guarded
 from ..vocabulary import INCOMPLETE
 from .row import Row, RowSide, place
 from .summary import Tally
-from .verdict_hash import VerdictHash
 
 if TYPE_CHECKING:
     from ..mapping.pair import Unmapped
@@ -137,3 +137,36 @@ def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool
         mine=side if node.side == "mine" else RowSide(),
         reasons=(reason,),
     )
+
+
+LENGTH = 16
+
+
+class VerdictHash:
+    """A hash of all rows that does not depend on their order: the sum of each row's own.
+
+    A row counts by its test, its place, its verdict and where its error starts. Measured values are left
+    out: sums over several threads may differ in their last bits.
+    """
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def add(self, row: Row) -> None:
+        """Take one row into account."""
+        root = row.cause.root_name if row.cause is not None else ""
+        place = (
+            row.golden.node,
+            row.golden.slot,
+            row.mine.node,
+            row.mine.slot,
+            str(row.step),
+            row.rank,
+            row.graph,
+        )
+        text = "\0".join((row.test_id, *place, row.verdict, root))
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        self._sum = (self._sum + int.from_bytes(digest, "big")) % 2**256
+
+    def __str__(self) -> str:
+        return hashlib.sha256(self._sum.to_bytes(32, "big")).hexdigest()[:LENGTH]

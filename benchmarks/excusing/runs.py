@@ -18,7 +18,8 @@ from realistic.ports import PORTS
 
 from acc_pytest.capture.golden import dump_golden
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.replayed import ACCUMULATED, TIMES
+from acc_pytest.diagnosis.replayed import ACCUMULATED
+from acc_pytest.reporting.row import TIMES_LIFTED
 from acc_pytest.threads import one_thread
 
 from .faults import Placed, place
@@ -211,7 +212,7 @@ class Verdict:
     def of(cls, golden: Path, mine: Path, **words: str) -> Verdict:
         rows, diagnosis = judged({"golden": str(golden), "mine": str(mine), **words})
         lifted = [row for row in rows if ACCUMULATED in row.context]
-        times = [value for row in lifted if isinstance(value := row.context.get(TIMES), float)]
+        times = [value for row in lifted if isinstance(value := row.context.get(TIMES_LIFTED), float)]
         lines = [
             f"root {root.name} (step {root.row.step}): {root.row.sentence}" for root in diagnosis.roots[:2]
         ]

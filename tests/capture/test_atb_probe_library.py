@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.elf import dynamic_symbols
-from acc_pytest.capture.atb.probe_library import find_probe
+from acc_pytest.capture.atb.probe_library import dynamic_symbols, find_probe
 from acc_pytest.errors import FormatError, LaunchError
 
 from . import fake_cann

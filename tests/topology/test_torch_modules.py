@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from acc_pytest.errors import FormatError
-from acc_pytest.topology.torch_modules import MAX_DEPTH, read_tree, tree_of_folders
-from acc_pytest.topology.torch_order import execution_order
+from acc_pytest.topology.torch_modules import MAX_DEPTH, execution_order, read_tree, tree_of_folders
 
 
 def module(name: str, kind: str, *children: dict[str, Any]) -> dict[str, Any]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
 
+from ...errors import DumpError
 from ...tensors import atb_bin
 from ...tensors.atb_statistics import text_of
+from ...tensors.whole_file import make_directory
 from .files import check_path
 from .selection import Place
-from .symlinks import FirstFiles, hash_of
 
 Content = Literal["values", "statistics", "description"]
 Tensors = Mapping[int, torch.Tensor]
@@ -94,3 +98,48 @@ class TensorFiles:
             return hash_of(header, None)
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         return hash_of(header, flat.numpy().tobytes())
+
+
+_BASIS = 14695981039346656037
+_PRIME = 1099511628211
+_MASK = (1 << 64) - 1
+
+
+def hash_of(attributes: Mapping[str, str], payload: bytes | None) -> int:
+    """The probe's key of a file: header attributes (`format`, `dtype`, `dims`, ...) and payload if any."""
+    state = _mixed(_BASIS, "".join(name + value for name, value in attributes.items()).encode("ascii"))
+    if payload is None:
+        return state
+    return _mixed(_mixed(state, struct.pack("<QQ", 0, len(payload))), payload)
+
+
+def _mixed(state: int, data: bytes) -> int:
+    padded = data + bytes(-len(data) % 8)
+    for word in struct.unpack(f"<{len(padded) // 8}Q", padded):
+        state = ((state ^ word) * _PRIME) & _MASK
+    return state
+
+
+class FirstFiles:
+    """The first file of every hash in this process."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str] = {}
+
+    def link(self, path: str, key: int) -> bool:
+        """Make `path` a link to the first file with this key; `False` when it is that file itself.
+
+        The target is the first path as the probe built it, so with a relative output directory the
+        link leads nowhere, as the real one does. Raises `DumpError` where the system refuses.
+        """
+        first = self._paths.setdefault(key, path)
+        if first == path:
+            return False
+        try:
+            make_directory(Path(path).parent)
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.symlink(first, path)
+        except OSError as error:
+            raise DumpError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return True

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import IO
 
 from ...errors import LaunchError
-from ...tensors.whole_file import DIRECTORY_MODE, whole_file
+from ...tensors.whole_file import DIRECTORY_MODE, make_directory, whole_file
 from . import child
-from .directory import clock, output_directory, reserve_timestamp
 from .environment import BACKEND, GRAPH_LIST, environment, msprobe_config, scratch
 from .options import LaunchOptions, remarks
 from .post import convert_graphs, convert_profiles
@@ -210,3 +212,57 @@ def _reasons(finished: Finished) -> list[str]:
         if "0" not in options.ranges.split(",")[::2] and options.ranges != "all":
             reasons.append(f"no operation was executed often enough for -er {options.ranges}")
     return reasons
+
+
+LEAST_FREE = 2 * 2**30
+"""Bytes; the probe itself stops writing below this."""
+_PROBE_PATH = re.compile(r"[a-zA-Z0-9_./-]{1,4096}")
+"""Directories that the probe of msit (2024-08 and later) and `atb_cpu` take; elsewhere they write nothing."""
+
+
+def output_directory(given: Path) -> Path:
+    """The output directory as a real path, made where it is missing, with room in it."""
+    path = given.expanduser().resolve()
+    if not _PROBE_PATH.fullmatch(str(path)):
+        raise LaunchError(
+            f"-o {path}: the probe writes only below directories named by letters, digits and _./-; "
+            f"give another directory with -o"
+        )
+    try:
+        make_directory(path)
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        raise LaunchError(f"-o {path}: {error.strerror}") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise LaunchError(f"-o {path}: you may not write there; give a directory of your own with -o")
+    if free < LEAST_FREE:
+        raise LaunchError(
+            f"-o {path}: {free / 2**30:.2f} GiB free, and the probe stops writing below 2 GiB; make room, or "
+            f"give another directory with -o"
+        )
+    return path
+
+
+def reserve_timestamp(output: Path, era: str) -> str:
+    """A timestamp (UTC, as the old tool's) that no other run in this directory has."""
+    moment = datetime.now(timezone.utc)
+    while True:
+        timestamp = moment.strftime("%Y%m%d_%H%M%S")
+        if era == "msprobe" and not (output / f"atb_dump_config_{timestamp}.json").exists():
+            return timestamp
+        if era == "msit" and not (output / f"ait_dump_{timestamp}").exists():
+            try:
+                (output / f"msit_dump_{timestamp}").mkdir(mode=DIRECTORY_MODE)
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise LaunchError(f"-o {output}: {error.strerror}") from error
+            else:
+                return timestamp
+        moment += timedelta(seconds=1)
+
+
+def clock(output: Path) -> int:
+    """The time as the file system of `output` tells it, in nanoseconds."""
+    with tempfile.NamedTemporaryFile(dir=output, prefix=".acc_") as file:
+        return os.fstat(file.fileno()).st_mtime_ns

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.fx.node import Node
 
 from ...errors import AccError, CaptureError
 from ...tensors.whole_file import whole_file
-from .values import Array, as_array, as_plain_array
 
 _ARITHMETIC = (
     *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.pow),
@@ -95,3 +96,46 @@ def _items(place: int | str, arg: Any) -> Iterator[tuple[str, Any]]:
             yield f"{place}.{index}", item
     else:
         yield str(place), arg
+
+
+Array = npt.NDArray[Any]
+
+
+def as_array(value: Any, *, bfloat16: bool = False) -> Array:
+    """The array that stands for a value of a graph.
+
+    With `bfloat16`, such tensors keep their two bytes, which numpy calls `V2` and our readers bfloat16.
+    """
+    if isinstance(value, torch.Tensor):
+        return _tensor(value, bfloat16)
+    try:
+        with warnings.catch_warnings():
+            # numpy before 1.24 makes objects of unequal things
+            warnings.filterwarnings("error", "Creating an ndarray from ragged")
+            return np.array(value)
+    except Exception:  # noqa: BLE001 - lists of unequal things raise whatever their items raise
+        return np.array(str(value))
+
+
+def as_plain_array(value: Any, *, bfloat16: bool = False) -> Array:
+    """As `as_array`, but nothing is pickled: what is neither tensor nor number becomes its text."""
+    array = as_array(value, bfloat16=bfloat16)
+    return np.array(str(value)) if array.dtype.hasobject else array
+
+
+def _tensor(value: torch.Tensor, bfloat16: bool) -> Array:
+    plain = value.detach()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    if plain.layout != torch.strided:
+        plain = plain.to_dense()
+    plain = plain.cpu()
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
+    if bfloat16 and plain.dtype == torch.bfloat16:
+        bits: Array = plain.view(torch.int16).numpy().view("V2")
+        return bits
+    if plain.dtype == torch.bfloat16 or (plain.is_floating_point() and plain.element_size() == 1):
+        plain = plain.to(torch.float32)
+    array: Array = plain.numpy()
+    return array

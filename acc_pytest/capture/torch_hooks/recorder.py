@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from .api_mode import ApiMode
-from .caches import own_parts
-from .fed import fed, may_be_fed
 from .memory import Memory
 from .names import nearest
 from .step import Frame, Hooked, StepRecord, versions
 from .steps import Steps
 from .store import CallFolder
-from .traced_frames import enter_traced, leave_traced
-from .values import Contents, Key, in_arguments, in_result
+from .trace import Trace
+from .values import Contents, Key, in_arguments, in_cache, in_result
 
 
 class ModuleRecorder(Steps):
@@ -157,3 +156,119 @@ class ModuleRecorder(Steps):
         for key, kind in contents.others:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})
+
+
+def own_parts(
+    step: StepRecord, frame: Frame, module: nn.Module, result: Contents
+) -> list[tuple[Key, torch.Tensor]]:
+    """The tensors of caches that a module which returned `result` saves, as outputs of its own."""
+    own = getattr(module, "layer_idx", None)
+    tensors: list[tuple[Key, torch.Tensor]] = []
+    for key, cache in (*frame.caches, *result.caches):
+        step.caches.setdefault(id(cache), (key, cache))
+        if not frame.hooked.is_root and not isinstance(own, int):
+            continue
+        given = step.caches[id(cache)][0]
+        name = given if given and isinstance(given[0], str) else ("cache",)  # a number would be an output's
+        for layer, part, tensor in in_cache(cache):
+            if (id(cache), layer, part) in step.cached or not (frame.hooked.is_root or layer == own):
+                continue
+            step.cached.add((id(cache), layer, part))
+            tensors.append(((*name, layer, *part) if frame.hooked.is_root else (*name, *part), tensor))
+    return tensors
+
+
+_UNTRACED = (nn.Linear, nn.Embedding)
+"""Modules of which an outline has no weights, or has a projection."""
+
+
+def enter_traced(
+    step: StepRecord, frame: Frame, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """A module is called, in the one on top of the stack."""
+    if step.traces is None:
+        return
+    around = step.stack[-1].trace if step.stack else None
+    if around is not None:
+        frame.entered = around.enter(frame.name, args, kwargs)
+    if not isinstance(module, _UNTRACED):
+        frame.trace = Trace(step.traces, module, frame.name)
+        frame.trace.begin(args, kwargs)
+
+
+def leave_traced(
+    step: StepRecord,
+    frame: Frame,
+    result: Any,
+    parts: Sequence[tuple[Key, torch.Tensor]],
+    *,
+    failed: bool,
+) -> None:
+    """The call has returned, or raised; the stack is that of the modules around it. `parts` are what the
+    module left in caches."""
+    around = step.stack[-1].trace if step.stack else None
+    for trace in (frame.trace, around):
+        if trace is not None and failed:
+            trace.fail()
+    if frame.trace is not None:
+        frame.trace.end(result, parts)
+    if around is not None:
+        around.returned(frame.entered, result)
+
+
+_LARGEST_MASK = 1_000_000
+"""Elements of a mask of floats up to which it is fed; one of integers or truth values always is."""
+
+
+def may_be_fed(step: StepRecord, hooked: Hooked, module: nn.Module) -> bool:
+    """Whether a call may show what the run was fed: that of the root, or of an embedding if that did not."""
+    if not step.stack:
+        return hooked.is_root
+    return not step.is_fed and (isinstance(module, nn.Embedding) or "Embedding" in type(module).__name__)
+
+
+def fed(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
+    """Which inputs of such a call are what the run was fed.
+
+    Of the root these are tensors of integers and truth values, and masks of floats. If it has none of
+    integers (it is called with embeddings, or with an object that nobody looks into) they are those of the
+    first embedding that has.
+    """
+    whole = _whole(inputs)
+    step.is_fed = bool(whole)
+    return whole if step.stack else whole | _masks(module, inputs)
+
+
+def _whole(inputs: Contents) -> frozenset[Key]:
+    return frozenset(
+        key
+        for key, tensor in inputs.tensors
+        if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
+    )
+
+
+def _masks(module: nn.Module, inputs: Contents) -> frozenset[Key]:
+    """Tensors of floats that are called a mask by the caller or by `forward`."""
+    floats = [
+        (key, tensor)
+        for key, tensor in inputs.tensors
+        if tensor.dtype.is_floating_point and tensor.numel() <= _LARGEST_MASK
+    ]
+    names = _arguments(module) if any(isinstance(key[0], int) for key, _ in floats) else []
+    return frozenset(key for key, _ in floats if any("mask" in name for name in _named(key, names)))
+
+
+def _arguments(module: nn.Module) -> list[str]:
+    try:
+        parameters: Any = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # what is called has no signature in Python
+        return []
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+
+
+def _named(key: Key, arguments: list[str]) -> list[str]:
+    first = key[0]
+    names = [part for part in key if isinstance(part, str)]
+    if isinstance(first, int) and first < len(arguments):
+        names.append(arguments[first])
+    return names

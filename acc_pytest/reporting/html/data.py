@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from ...judging.verdict import Check
 from ..printable import printable
 from ..row import VERDICTS, Row, Scalar
 from .columns import STEPS_PER_DECADE, Numbers, Place, Texts, differences, place_of
-from .kept import KeptRows
 from .row_details import row_details
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -225,3 +226,60 @@ def _spread(values: Sequence[int], count: int) -> Sequence[int]:
     if len(values) <= count:
         return values
     return [values[place * len(values) // count] for place in range(count)]
+
+
+_SHARES = {
+    "fail": 0.5,
+    "incomparable": 0.15,
+    "incomplete": 0.15,
+    "known": 0.1,
+    "inherited": 0.15,
+    "unmapped": 0.04,
+    "tie": 0.03,
+    "pass": 0.03,
+}
+"""What share of the room each verdict may take before the others had theirs, most urgent first."""
+
+_Entry = tuple[float, float, int, Row]
+
+
+class KeptRows:
+    """At most `room` rows of each verdict, the worst ones."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._best: dict[str, list[_Entry]] = {verdict: [] for verdict in _SHARES}
+
+    def add(self, index: int, row: Row, excess: float) -> None:
+        """Take a row into account, which arrived as number `index`. Of equally bad ones the earlier in
+        execution order is kept."""
+        heap = self._best[row.verdict]
+        entry = (excess, -float("inf") if row.number is None else -row.number, -index, row)
+        if len(heap) < self._room:
+            heapq.heappush(heap, entry)
+        elif entry[:3] > heap[0][:3]:
+            heapq.heapreplace(heap, entry)
+
+    def chosen(self, room: int, always: Mapping[int, Row]) -> dict[int, Row]:
+        """At most `room` rows by index: those in `always`, then each verdict's share, then what fits."""
+        chosen = dict(always)
+        ranked = {
+            verdict: sorted(heap, key=itemgetter(0, 1, 2), reverse=True)
+            for verdict, heap in self._best.items()
+        }
+        shares = [entries[: round(_SHARES[verdict] * room)] for verdict, entries in ranked.items()]
+        for entries in (*shares, *ranked.values()):
+            for _, _, index, row in entries:
+                if len(chosen) >= room:
+                    return chosen
+                chosen.setdefault(-index, row)
+        return chosen
+
+    def worst(self, verdicts: Iterable[str], count: int) -> list[Row]:
+        """The `count` rows of these verdicts farthest beyond their bounds, among those of one verdict the
+        worst first; verdicts in the order given."""
+        rows: list[Row] = []
+        for verdict in verdicts:
+            heap = sorted(self._best[verdict], key=itemgetter(0, 1, 2), reverse=True)
+            rows += [row for *_, row in heap]
+        return rows[:count]
