@@ -31,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from detecting.report import Report
 from detecting.runs import each
 from detecting.tables import Cells
-from excusing.runs import KINDS, Case, Outcome, examine, make
+from excusing.kinds import KINDS, Case
+from excusing.runs import Outcome, examine, make
 
 from acc_pytest.threads import one_thread
 

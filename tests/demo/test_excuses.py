@@ -24,16 +24,16 @@ def excusing() -> Iterator[SimpleNamespace]:
     """The modules of the benchmark, which is no part of the package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
-        from excusing import faults, port, runs
+        from excusing import faults, kinds, runs
 
-        yield SimpleNamespace(faults=faults, port=port, runs=runs)
+        yield SimpleNamespace(faults=faults, kinds=kinds, runs=runs)
         rooms = ("detecting", "realistic", "excusing")
         for name in [name for name in sys.modules if name.partition(".")[0] in rooms]:
             del sys.modules[name]
 
 
 def _examination(excusing: SimpleNamespace, kind: str, seed: int, directory: Path) -> Any:
-    case = excusing.runs.Case(kind, seed, 1)
+    case = excusing.kinds.Case(kind, seed, 1)
     golden = excusing.runs.make(case, directory / "golden")
     return excusing.runs.Examination(case, golden, directory / "mine")
 
