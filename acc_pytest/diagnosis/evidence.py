@@ -79,10 +79,14 @@ _NONE = _Error(0.0, 0.0)
 class PairEvidence:
     """What the pairs of a plan prove for each other.
 
-    `state` judges a pair, and is `None` for one that does not run; `local` computes operators again.
+    `state` judges a pair, and is `None` for one that does not run; `local` computes operators again. Without
+    `lifts` nothing passes as rounding.
     """
 
-    def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
+    def __init__(
+        self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer, lifts: bool = True
+    ) -> None:
+        self._lifts = lifts and plan.mine_kind in ("torch", "atb")
         self._plan = plan
         self._judged = state
         self._local = local
@@ -123,7 +127,7 @@ class PairEvidence:
 
         It is 0 for a pair whose shapes, rows or whole numbers are those of another choice that rounding made.
         """
-        if self._plan.mine_kind not in ("torch", "atb") or state.replayed == "wrong":
+        if not self._lifts or state.replayed == "wrong":
             return None
         if state.accumulated is not None:
             return state.accumulated
@@ -208,7 +212,7 @@ class PairEvidence:
         """The error of a pair and what rounding made of it; `verified` is that of `_computed`."""
         measured = state.error or 0.0
         given = _joined(inputs)
-        noise = math.hypot(_rounding_of(own, state.roundoff), state.quantised)
+        noise = math.hypot(_rounding_of(own, state), state.quantised)
         carried = math.sqrt(max(0.0, measured**2 - (own.error or 0.0) ** 2)) if verified else measured
         if not verified:
             carried = min(carried, max((error.measured for error in inputs), default=0.0))
@@ -245,10 +249,13 @@ def _joined(errors: Sequence[_Error]) -> _Error:
     )
 
 
-def _rounding_of(own: Recomputation, roundoff: float) -> float:
-    """The relative rounding of one operator: as it was measured, else as its bound or its type says."""
+def _rounding_of(own: Recomputation, state: PairState) -> float:
+    """The relative rounding of one operator: as it was measured, else as its bound or its type says.
+
+    One that was not computed again rounds no more than its own T allows, which a noise profile may have measured.
+    """
     if own.outcome == "right" and own.noise is not None:
         return own.noise
     if own.outcome == "right" and own.allowed is not None:
         return own.allowed / PER_LAYER
-    return _MODULE_ROUNDINGS * roundoff
+    return min(_MODULE_ROUNDINGS * state.roundoff, state.allowed / SAFETY)

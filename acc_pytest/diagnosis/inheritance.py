@@ -62,9 +62,11 @@ class Inheritance:
     `state` judges a pair of this session (and remembers it), and is `None` for one that does not run.
     """
 
-    def __init__(self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer) -> None:
+    def __init__(
+        self, plan: Plan, state: Callable[[int], PairState | None], local: Recomputer, lifts: bool = True
+    ) -> None:
         self._plan = plan
-        self._evidence = PairEvidence(plan, state, local)
+        self._evidence = PairEvidence(plan, state, local, lifts)
         self._state_of = self._evidence.state
         self._local = local
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)

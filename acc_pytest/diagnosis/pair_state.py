@@ -25,7 +25,8 @@ class PairState:
     """Whether a pair was compared, is beyond its thresholds, and by how much.
 
     `level` is the largest share of an allowed error that was measured, also where it is within its bound:
-    infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value.
+    infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value,
+    and `allowed` its bound, infinite without one.
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
     tells little of the others. `stated` says that only statistics were compared, which other tensors may have
     too. `shapes_differ` is that of the row. `said` is the sentence of a row about what
@@ -55,6 +56,7 @@ class PairState:
     roundoff: float = 0.0
     quantised: float = 0.0
     needed: float = math.inf
+    allowed: float = math.inf
 
     @property
     def replayed(self) -> str:
@@ -100,6 +102,7 @@ class PairState:
             roundoff,
             _quantised(row),
             needed_tolerance(row) if row.verdict in FAILING else math.inf,
+            next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
         )
 
 

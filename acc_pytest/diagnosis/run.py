@@ -38,14 +38,15 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
 
 
 def diagnose(
-    plan: Plan, rows: Sequence[Row], recomputer: Recomputer | None = None
+    plan: Plan, rows: Sequence[Row], recomputer: Recomputer | None = None, lifts: bool = True
 ) -> tuple[list[Row], Diagnosis]:
     """The same of rows that were compared already, one for each pair in the plan's order.
 
-    `recomputer` computes operators of mine again, by default whoever can without a golden model.
+    `recomputer` computes operators of mine again, by default whoever can without a golden model. Without
+    `lifts` no error passes as rounding.
     """
     states = [PairState.of(row, number) for number, row in enumerate(rows)]
-    inheritance = Inheritance(plan, states.__getitem__, recomputer or recomputer_of(plan))
+    inheritance = Inheritance(plan, states.__getitem__, recomputer or recomputer_of(plan), lifts)
     ledger = Ledger()
     with_causes = []
     for state, row in zip(states, rows):

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..guard import guarded
-from ..vocabulary import OF_OTHERS
 from .generated import GeneratedItem, collectors_of, items_below
 from .left_out import PLUGINS
+from .replaying import lifts
 
 if TYPE_CHECKING:
     from ..diagnosis.inheritance import Inheritance
@@ -61,9 +61,7 @@ class Causes:
 
         cause: Cause | None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
-            settings = self._mode.settings
-            explains = settings.replay or (settings.replay is None and settings.standard not in OF_OTHERS)
-            if explains and may_accumulate(row) and (lift := self._inheritance.lift(state)) is not None:
+            if may_accumulate(row) and (lift := self._inheritance.lift(state)) is not None:
                 return as_accumulated(row, lift)
             if state.failing:
                 stored = self._stored.get(state.number)
@@ -158,4 +156,4 @@ class Causes:
 
         nodes = self._mode.nodes
         local = self._mode.recomputer if nodes is None else nodes.recomputer
-        return Inheritance(self._mode.plan, self._state_of, local)
+        return Inheritance(self._mode.plan, self._state_of, local, lifts(self._mode.settings))

@@ -27,6 +27,12 @@ UNASKED_OF_ATB = 1 << 18
 (`benchmarks/replay.py`)."""
 
 
+def lifts(settings: Settings) -> bool:
+    """Whether pairs may pass as accumulated rounding: not where nothing is computed again, nor by the standards
+    of others, unless that was asked for."""
+    return bool(settings.replay) or (settings.replay is None and settings.standard not in OF_OTHERS)
+
+
 def asks_for_replay(given: Mapping[str, Any]) -> bool:
     """Whether these option values ask for replay by themselves."""
     return given.get("replay") not in (None, *REPLAY_WORDS)

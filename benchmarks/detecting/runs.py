@@ -21,14 +21,11 @@ import torch
 from acc_pytest.atb_cpu import NoProbe, Runtime
 from acc_pytest.demo import DemoSpec
 from acc_pytest.demo.probes import probes_of
-from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.pair_state import PairState
-from acc_pytest.diagnosis.recomputation import Recomputer
-from acc_pytest.diagnosis.run import diagnose, with_cause
-from acc_pytest.diagnosis.summary import Ledger, root_lines
+from acc_pytest.diagnosis.run import diagnose
+from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.pair import Plan
 from acc_pytest.modes.comparison import ComparisonMode
+from acc_pytest.modes.replaying import lifts
 from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
 from acc_pytest.vocabulary import NO_NOISE
@@ -146,22 +143,7 @@ def judged(options: Mapping[str, Any]) -> tuple[list[Row], Diagnosis]:
         mode.compared(pair, number, pair.id, lambda: judge) for number, pair in enumerate(mode.plan.pairs)
     ]
     recomputer = mode.recomputer
-    if mode.settings.replay == 0:
-        return _without_excuses(mode.plan, rows, recomputer)
-    return diagnose(mode.plan, rows, recomputer)
-
-
-def _without_excuses(plan: Plan, rows: Sequence[Row], recomputer: Recomputer) -> tuple[list[Row], Diagnosis]:
-    """As `diagnose`, but no pair passes as rounding that has accumulated: so does a session (`modes.causes`)
-    with `--acc-replay=off`."""
-    states = [PairState.of(row, number) for number, row in enumerate(rows)]
-    inheritance = Inheritance(plan, states.__getitem__, recomputer)
-    ledger, with_causes = Ledger(), []
-    for state, row in zip(states, rows):
-        cause = inheritance.cause(state) if state.failing else inheritance.cause_of_shapes(state)
-        with_causes.append(row if cause is None else with_cause(row, cause))
-        ledger.add(with_causes[-1])
-    return with_causes, ledger.diagnosis(plan)
+    return diagnose(mode.plan, rows, recomputer, lifts(mode.settings))
 
 
 def _changes_nothing(case: Case, goldens: Goldens) -> bool:

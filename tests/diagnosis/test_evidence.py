@@ -262,3 +262,25 @@ def test_in_whatever_order_pairs_are_asked_for_all_above_has_to_be_right(seed: i
         )
         asked = rng.sample(range(count), count)
         assert {n: found.lift(states[n]) is not None for n in asked} == dict(enumerate(expected))
+
+
+def test_an_operator_that_was_not_computed_again_rounds_no_more_than_its_own_bound_allows() -> None:
+    """A profile may have measured less than a layer of its type can round: then no more of it is rounding."""
+    state = replace(
+        PairState.of(row_of(1, 2.0, error=0.022), 1),
+        roundoff=2.0**-8,
+        needed=0.022,
+        recomputed=recomputed("?"),
+    )
+    for allowed, lifted in ((math.inf, True), (0.0107, False)):
+        states = {1: replace(state, allowed=allowed)}
+        found, _ = evidence(CHAIN, (0.001, 0.022), "r?", states=states)
+        assert (found.lift(states[1]) is not None) is lifted
+
+
+def test_without_lifts_nothing_passes_as_rounding() -> None:
+    _, states = evidence(CHAIN, GROWING)
+    answers = Answers(lambda _: recomputed("r"), lambda _: recomputed("r"))
+    found = PairEvidence(replace(CHAIN, mine_kind="torch"), states.__getitem__, answers, lifts=False)
+    assert found.lift(states[3]) is None
+    assert found.standing(2) is Standing.DIFFERS
