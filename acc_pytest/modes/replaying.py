@@ -28,8 +28,8 @@ UNASKED_OF_ATB = 1 << 18
 
 
 def lifts(settings: Settings) -> bool:
-    """Whether pairs may pass as accumulated rounding: not where nothing is computed again, nor by the standards
-    of others, unless that was asked for."""
+    """Whether pairs may pass as accumulated rounding: not where nothing is computed again, nor, unless it was
+    asked for, by the standards of others."""
     return bool(settings.replay) or (settings.replay is None and settings.standard not in OF_OTHERS)
 
 
