@@ -252,7 +252,7 @@ def _joined(errors: Sequence[_Error]) -> _Error:
 def _rounding_of(own: Recomputation, state: PairState) -> float:
     """The relative rounding of one operator: as it was measured, else as its bound or its type says.
 
-    One that was not computed again rounds no more than its own T allows: a noise profile may have measured it.
+    One that was not computed again rounds no more than its own T allows, which a noise profile may have set.
     """
     if own.outcome == "right" and own.noise is not None:
         return own.noise
