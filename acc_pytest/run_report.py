@@ -210,7 +210,7 @@ class RunReport:
         lacks = [sentence for mode in self._modes for sentence in mode.lacks]
         collected = self._collected or [item.nodeid for item in session.items]
         stopped = "the run was stopped" if session.exitstatus not in ENDED else ""
-        if self._collected is None and self._config.pluginmanager.hasplugin("dsession"):
+        if not self._collected and not self._reported and self._config.pluginmanager.hasplugin("dsession"):
             stopped = "no worker collected the tests"
         if absent := [node_id for node_id in collected if node_id not in self._reported]:
             lacks.append(

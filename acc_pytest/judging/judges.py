@@ -44,7 +44,9 @@ class Judge:
         """
         measurement, judgement = self._judged(context, golden, mine, further)
         if judgement.verdict == "fail" and not context.written and _hide(measurement):
-            return self._judged(context, Hidden(golden), Hidden(mine), further)
+            hidden, judgement = self._judged(context, Hidden(golden), Hidden(mine), further)
+            counted = measurement.nonfinite.new == measurement.nonfinite.lost == 0
+            return replace(hidden, nonfinite=measurement.nonfinite) if counted else hidden, judgement
         return measurement, judgement
 
     def _judged(

@@ -56,7 +56,9 @@ def test_a_right_port_passes_by_a_few_times_the_noise_runs_own_error(acc: Run, n
     assert measured
     for row in measured:
         assert float(row["noise_error"]) == pytest.approx(noise_of(row, noisy), rel=1e-5)
-    assert all(float(row["noise_error"]) >= 0 for row in rows), "every pair has a counterpart"
+    assert all(float(row["noise_error"]) >= 0 for row in rows if not row["fed"]), (
+        "every result has a counterpart"
+    )
     document = Path("j.xml").read_text(encoding="utf-8")
     assert 'name="noise_error"' in document
     assert "three-way: T = 3*" in document

@@ -152,9 +152,11 @@ def test_torch_against_torch_follows_what_was_handed_on(
 ) -> None:
     other = pytester.path / "other"
     shutil.copytree(early.golden, other)
-    names = ["mlp.down_proj", "mlp", ""]
-    for name in names:
-        for path in other.rglob(f"root.model.layers.0{'.' + name if name else ''}/output.pth"):
+    for layer in other.rglob("root.model.layers.0/output_0.pth"):
+        product = torch.load(layer.parents[1] / "root.model.layers.0.mlp/output.pth", weights_only=True)
+        torch.save(torch.load(layer, weights_only=True) + 0.5 * product, layer)
+    for name in ("mlp.down_proj", "mlp"):
+        for path in other.rglob(f"root.model.layers.0.{name}/output.pth"):
             torch.save(torch.load(path, weights_only=True) * 1.5, path)
     result = acc(SimpleNamespace(golden=early.golden, mine=other), "-q")
     assert roots(result) == ["root.model.layers.0.mlp.down_proj"]

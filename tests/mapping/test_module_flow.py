@@ -107,7 +107,7 @@ def test_with_outputs_alone_nobody_says_that_inputs_agree(tmp_path: Path) -> Non
     fault("layers.1.attention", "rotation")(mine)
     found = compared(dump(model(), tmp_path / "golden", outputs), dump(mine, tmp_path / "mine", outputs))
     assert found.roots == ["root.layers.1.attention.o"]
-    assert found.texts[0].startswith("all that was compared above it agrees; not compared: inputs, which")
+    assert found.texts[0].startswith("all that was compared above it agrees (not compared: inputs, which")
 
 
 def test_an_input_that_only_golden_was_given_is_told(golden: Path, tmp_path: Path) -> None:
