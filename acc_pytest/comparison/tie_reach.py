@@ -21,6 +21,7 @@ from ..mapping.pair import Plan
 from ..mapping.reconcile import Comparison, open_pair
 from .after_ties import Left
 from .expert_calls import ExpertCalls
+from .padding import Padding
 from .tied_choices import TiedChoices
 from .token_rows import Sequences, TokenRows, levels, routed_rows, strangers, token_rows
 
@@ -70,6 +71,7 @@ class AfterTies:
         self._above = ChoicesAbove(plan)
         self._tied = TiedChoices(plan, self._above)
         self._experts = ExpertCalls(plan)
+        self._padding = Padding(plan.pairs)
         self._moved = functools.lru_cache(REMEMBERED)(self._moved_of)
 
     def reached(self, number: int) -> torch.Tensor | None:
@@ -79,8 +81,15 @@ class AfterTies:
     def left(self, number: int, comparison: Comparison | None) -> Left | None:
         """What is left of a failing pair, whose sides are of other shapes where `comparison` is `None`.
 
-        `None` where no tie excuses it.
+        `None` where no tie excuses it, and no token of it is padding.
         """
+        pair = self._plan.pairs[number]
+        left = self._left_by_ties(number, comparison)
+        if left is not None or comparison is None or self._experts.holds(pair):
+            return left
+        return self._padding.left(pair, comparison.golden.shape)
+
+    def _left_by_ties(self, number: int, comparison: Comparison | None) -> Left | None:
         above = self._above.of(number)
         if not above or is_choice(self._plan.pairs[number]):
             return None
@@ -93,13 +102,16 @@ class AfterTies:
             # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
             whole = bool((explained.most > 0).any())
             return Left(layout.sequences.tokens, layout.sequences.tokens) if whole else None
-        out = _out(layout.level, reached, explained)
+        padding = self._padding.of(self._plan.pairs[number], layout.sequences)
+        out = _out(layout.level, reached, explained) & ~padding
         present = torch.zeros_like(out).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
         after = int((out & present).sum())
         if not after or bool((layout.unlike & ~out).any()):
             return None
-        rows = layout.rows.without(out)
-        return Left(after, int(present.sum()), rows if len(rows.tokens) else None)
+        rows = layout.rows.without(out | padding)
+        if not len(rows.tokens):
+            return Left(after, after)
+        return Left(after, int(present.sum()), rows, int((padding & present).sum()))
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
         """How the tensors of a pair hold the tokens of its step."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
 from torch import nn
 
-from ..dumps.base import Dump
+from ..comparison.padding import Padding
+from ..dumps.base import Dump, StepLabel
 from ..dumps.calls import NodeSlot
 from ..dumps.modules import ModuleDump
 from ..errors import AccError, OperatorError
@@ -55,6 +57,7 @@ class TorchRecomputer(Recomputer):
         assert isinstance(dump, ModuleDump)
         self._dump = dump
         self._pairs = pairs
+        self._padding = Padding(pairs)
         self._model = model
         self._budget = budget
         self._projected = projected
@@ -178,12 +181,38 @@ class TorchRecomputer(Recomputer):
             mine = replay.opened(ref)
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
             other = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
-            twice = Twice(exact, other, how, terms, in_two=in_two)
+            read = self._without_padding(ref, mine.shape)
+            halves = None if in_two is None else read(in_two)
+            twice, mine = Twice(read(exact), read(other), how, terms, in_two=halves), read(mine)
             found = outcomes[place] = held(twice, mine)
             if asks_for_draws(found):
                 made = [one for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
-                outcomes[place] = with_draws(noisier(twice, flat().get(place)), mine, made)
+                level = [read(one) for one in (flat().get(place),) if one is not None]
+                outcomes[place] = with_draws(noisier(twice, *(level or [None])), mine, [*map(read, made)])
         return outcomes
+
+    def _without_padding(
+        self, ref: TensorRef, shape: tuple[int, ...]
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What picks of tensors of this shape, like that of mine at `ref`, the rows of tokens that somebody
+        reads."""
+        step = self._labels.get(self._place(ref).step)
+        kept = None if step is None else self._padding.left_of("", step, shape)
+        if kept is None or kept.rows is None:
+            return lambda tensor: tensor
+        rows, size = kept.rows, math.prod(shape)
+        return lambda tensor: (
+            tensor.reshape(-1, *rows.shape)[rows.golden] if tensor.numel() == size else tensor
+        )
+
+    @functools.cached_property
+    def _labels(self) -> dict[str, StepLabel]:
+        """What pairs call the steps of mine."""
+        places = (
+            (pair, self._places.get((pair.mine.refs[0].path, pair.mine.refs[0].member)))
+            for pair in self._pairs
+        )
+        return {place.step: pair.step for pair, place in places if place is not None}
 
     def _is_asked_for(self, place: NodeSlot, ref: TensorRef) -> bool:
         """Whether somebody may ask for a tensor: results of modules, and what is handed to one if a pair has
