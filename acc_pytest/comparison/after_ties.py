@@ -1,4 +1,4 @@
-"""Rows of pairs some of whose tokens are not judged, as they come after a tie or are padding; they say so."""
+"""Rows of pairs some of whose tokens come after a tie or are padding: the row of the others says so."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from .token_rows import TokenRows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Left:
-    """What is to be judged of a pair: the `rows` of all tokens but those that come after a tie or are padding;
-    `None` without any.
+    """What ties and padding leave of a pair: the `rows` of all other tokens, `None` without any.
 
-    `after` of its `tokens` come after a tie, and `padding` of them are padding.
+    `after` of its `tokens` come after a tie; so many more are `padding`.
     """
 
     after: int
@@ -33,9 +32,9 @@ def after_ties(row: Row, left: Left) -> Row:
 
 def with_left(row: Row, left: Left) -> Row:
     """The row of those that are left, with what was left out."""
-    causes = ((left.after, "come after a tie and are"), (left.padding, "are padding and"))
-    notes = [f"{count} of {left.tokens} tokens {why} not judged" for count, why in causes if count]
-    return _kept(replace(row, notes=(*row.notes, *notes)), left)
+    notes = [f"{left.after} of {left.tokens} tokens come after a tie and are not judged"] * bool(left.after)
+    padding = f"{left.padding} of {left.tokens + left.padding} tokens are padding and not judged"
+    return _kept(replace(row, notes=(*row.notes, *notes, *[padding] * bool(left.padding))), left)
 
 
 def _kept(row: Row, left: Left) -> Row:

@@ -1,102 +1,81 @@
 """Tokens of padding: what nobody reads is not judged.
 
-A query that sees nothing gets a mean, zeros or anything else; and no other token reads what comes of it. Only
-a mask that both sides were fed alike hides a token, and only if nothing that the run was fed says otherwise.
+A query that sees nothing gets a mean, zeros or anything else, and nobody reads what comes of it. Only a mask
+that both sides were fed alike hides a token, and only if no other mask of the step shows it.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-
-import torch
+from collections.abc import Mapping, Sequence
 
 from ..dumps.base import StepLabel
 from ..errors import AccError
-from ..mapping.fed import BLOCKED, EXACT
+from ..lazy_torch import torch
+from ..mapping.fed import BLOCKED
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
 from ..tensors.ref import readable
 from .after_ties import Left
 from .token_rows import Sequences, token_rows
 
-_Hidden = Mapping[Sequences, torch.Tensor]
-
 
 class Padding:
-    """The tokens that the masks among `pairs` hide, by graph and step; masks are read when first asked for."""
+    """The tokens that the masks among `pairs` hide. Masks are read when they are first asked for."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
-        self._of_step = functools.cache(self._read)
+        self._hidden = functools.cache(self._read)
 
-    def of(self, pair: Pair, sequences: Sequences) -> torch.Tensor:
+    def of(self, graph: str, step: StepLabel, sequences: Sequences) -> torch.Tensor:
         """Whether each token of these sequences is padding."""
-        none = torch.zeros(sequences.tokens, dtype=torch.bool)
-        return self._of_step(pair.graph, pair.step).get(sequences, none)
+        return self._hidden(graph, step).get(sequences, torch.zeros(sequences.tokens, dtype=torch.bool))
 
-    def left(self, pair: Pair, shape: tuple[int, ...]) -> Left | None:
-        """What padding leaves of a pair of results; `None` where it has no rows of padding."""
-        if pair.fed in EXACT or pair.golden.tokens or pair.golden.experts:
-            return None
-        return self.left_of(pair.graph, pair.step, shape)
-
-    def left_of(self, graph: str, step: StepLabel, shape: tuple[int, ...]) -> Left | None:
-        """The same of a tensor of a step that has a row for each token, in one way only."""
-        for sequences, hidden in self._of_step(graph, step).items():
+    def left(self, graph: str, step: StepLabel, shape: tuple[int, ...]) -> Left | None:
+        """What is left of a result of a step; `None` where nobody can tell which rows of it are padding."""
+        for sequences, hidden in self._hidden(graph, step).items():
             rows = token_rows(shape, sequences) if shape[1:3].count(sequences.length) < 2 else None
-            if (
-                rows is not None
-                and rows.shape
-                and len(rows.tokens) >= sequences.tokens
-                and bool(hidden.any())
-            ):
-                return Left(0, sequences.tokens, rows.without(hidden), int(hidden.sum()))
+            if rows is not None and rows.shape and len(rows.tokens) >= sequences.tokens:
+                padded = int(hidden.sum())
+                return Left(0, sequences.tokens - padded, rows.without(hidden), padded)
         return None
 
-    def _read(self, graph: str, step: StepLabel) -> _Hidden:
+    def _read(self, graph: str, step: StepLabel) -> Mapping[Sequences, torch.Tensor]:
+        """The tokens of a step that are padding, by what its sequences may be."""
         fed = [pair for pair in self._pairs if pair.fed and (pair.graph, pair.step) == (graph, step)]
         ids = [readable(pair.golden.refs[0]) for pair in fed if pair.fed == "token ids"]
         batches = {(1, *header.shape)[-2] for header in ids if header is not None and header.shape}
         # The mask of an encoder says nothing of the tokens of its decoder.
         if len(batches) != 1 or any("coder_" in pair.golden.slot for pair in fed):
             return {}
-        hidden: dict[Sequences, torch.Tensor] = {}
-        for pair in fed:
-            if pair.fed != "mask" or "attention_mask" not in pair.golden.slot:
-                continue
+        found: dict[Sequences, torch.Tensor] = {}
+        for pair in (pair for pair in fed if pair.fed == "mask" and "attention_mask" in pair.golden.slot):
             try:
-                comparisons = open_pair(pair).comparisons
+                compared = open_pair(pair).comparisons
             except (AccError, OSError):
                 continue  # masks of two forms say nothing; others may
-            for each in comparisons:
-                golden, mine = (
-                    side.read(0, math.prod(side.shape)).reshape(side.shape)
-                    for side in (each.golden, each.mine)
-                )
-                if not torch.equal(golden, mine):
-                    return {}
-                for sequences, tokens in _hidden(golden, *batches):
-                    hidden[sequences] = tokens & hidden.get(sequences, tokens)
-        return hidden
+            sides = [side for each in compared for side in (each.golden, each.mine)]
+            masks = [side.read(0, math.prod(side.shape)).reshape(side.shape) for side in sides]
+            if not all(torch.equal(masks[0], mask) for mask in masks):
+                return {}
+            if (tokens := _padding(masks[0], *batches)) is not None:
+                sequences, tokens = Sequences(*tokens.shape), tokens.reshape(-1)
+                found[sequences] = tokens & found.get(sequences, tokens)
+        return {sequences: tokens for sequences, tokens in found.items() if bool(tokens.any())}
 
 
-def _hidden(mask: torch.Tensor, batch: int) -> Iterator[tuple[Sequences, torch.Tensor]]:
+def _padding(mask: torch.Tensor, batch: int) -> torch.Tensor | None:
     """The tokens that a mask hides: of a mask `[batch, tokens]` where it is 0, of one `[batch, heads, tokens,
     tokens]` those that see nothing and that nobody sees.
 
-    None of a mask that hides a whole sequence, or a token from itself that others see: it says something else.
+    `None` for one of another meaning: it hides a whole sequence, or from itself a token that others see.
     """
     if mask.dim() == 4 and mask.shape[-1] == mask.shape[-2] and mask.shape[0] in (1, batch):
-        floats = mask.is_floating_point()
-        seen = (mask > BLOCKED / 2 if floats else mask != 0).any(1).expand(batch, -1, -1)
+        seen = (mask > BLOCKED / 2 if mask.is_floating_point() else mask != 0).any(1).expand(batch, -1, -1)
         hidden = ~(seen.any(1) | seen.any(2))
-        if not bool((hidden | seen.diagonal(dim1=1, dim2=2)).all()):
-            return
-    elif mask.dim() == 2 and mask.shape[0] == batch and not mask.is_floating_point():
-        hidden = mask == 0
+        known = bool((hidden | seen.diagonal(dim1=1, dim2=2)).all())
     else:
-        return
-    if not bool(hidden.all(1).any()):
-        yield Sequences(*hidden.shape), hidden.reshape(-1)
+        hidden = mask == 0
+        known = mask.dim() == 2 and len(mask) == batch and not mask.is_floating_point()
+    return hidden if known and not bool(hidden.all(-1).any()) else None

@@ -17,6 +17,7 @@ import torch
 
 from ..errors import AccError
 from ..mapping.choices_above import ChoicesAbove, is_choice
+from ..mapping.fed import EXACT
 from ..mapping.pair import Plan
 from ..mapping.reconcile import Comparison, open_pair
 from .after_ties import Left
@@ -83,11 +84,11 @@ class AfterTies:
 
         `None` where no tie excuses it, and no token of it is padding.
         """
-        pair = self._plan.pairs[number]
-        left = self._left_by_ties(number, comparison)
-        if left is not None or comparison is None or self._experts.holds(pair):
+        left, pair = self._left_by_ties(number, comparison), self._plan.pairs[number]
+        picked = pair.fed in EXACT or pair.golden.tokens or self._experts.holds(pair)
+        if left is not None or comparison is None or picked:
             return left
-        return self._padding.left(pair, comparison.golden.shape)
+        return self._padding.left(pair.graph, pair.step, comparison.golden.shape)
 
     def _left_by_ties(self, number: int, comparison: Comparison | None) -> Left | None:
         above = self._above.of(number)
@@ -102,16 +103,15 @@ class AfterTies:
             # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
             whole = bool((explained.most > 0).any())
             return Left(layout.sequences.tokens, layout.sequences.tokens) if whole else None
-        padding = self._padding.of(self._plan.pairs[number], layout.sequences)
-        out = _out(layout.level, reached, explained) & ~padding
+        pair = self._plan.pairs[number]
+        padding = self._padding.of(pair.graph, pair.step, layout.sequences)
+        out = _out(layout.level, reached, explained) | padding
         present = torch.zeros_like(out).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
-        after = int((out & present).sum())
+        padded, after = (int((which & present).sum()) for which in (padding, out & ~padding))
         if not after or bool((layout.unlike & ~out).any()):
             return None
-        rows = layout.rows.without(out | padding)
-        if not len(rows.tokens):
-            return Left(after, after)
-        return Left(after, int(present.sum()), rows, int((padding & present).sum()))
+        rows = layout.rows.without(out)
+        return Left(after, int(present.sum()) - padded, rows if len(rows.tokens) else None, padded)
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
         """How the tensors of a pair hold the tokens of its step."""

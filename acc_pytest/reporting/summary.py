@@ -27,12 +27,12 @@ class Tally:
     """Counts rows as they arrive and keeps the first failing one and the worst few.
 
     `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
-    counts the tensors of which all tokens, or some, come after a tie, `padded` those that are judged without
-    tokens of padding, `replayed` those whose operator was
-    computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
-    outline is not known whole. `lifted` counts those that pass as accumulated rounding, `most_lifted` is the
-    most that one of them has of its bound. `narrowed` counts tensors of mine in a coarser type than its
-    weights, by both. `complete`: no row is missing of the tests that were asked for.
+    counts the tensors of which all tokens, or some, come after a tie, `padded` those judged without tokens of
+    padding, `replayed` those whose operator was computed again or was not (`--acc-replay`), `unreplayed` why
+    one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
+    accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
+    tensors of mine in a coarser type than its weights, by both. `complete`: no row is missing of the tests
+    that were asked for.
     """
 
     def __init__(self) -> None:
@@ -155,9 +155,7 @@ def summary_lines(
     if tally.after_tie:
         lines.append(after_tie_line(tally))
     if tally.padded:
-        lines.append(
-            f"padding: {tally.padded} judged without the tokens that the mask hides: nobody reads them"
-        )
+        lines.append(f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads")
     if tally.lifted:
         lines.append(lifted_line(tally))
     lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
