@@ -91,24 +91,24 @@ class AfterTies:
         return self._padding.left(pair.graph, pair.step, comparison.golden.shape)
 
     def _left_by_ties(self, number: int, comparison: Comparison | None) -> Left | None:
-        above = self._above.of(number)
-        if not above or is_choice(self._plan.pairs[number]):
+        above, pair = self._above.of(number), self._plan.pairs[number]
+        if not above or is_choice(pair):
             return None
         layout = self._layout(number, comparison)
         reached = self._tied.reached(number, above, layout.sequences)
-        if not bool(reached.any()):
+        padding = self._padding.of(pair.graph, pair.step, layout.sequences)
+        if not bool((reached | padding).any()):
             return None
         explained = self._explained(number, layout)
         if layout.rows is None:
             # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
-            whole = bool((explained.most > 0).any())
+            whole = bool(reached.any() and (explained.most > 0).any())
             return Left(layout.sequences.tokens, layout.sequences.tokens) if whole else None
-        pair = self._plan.pairs[number]
-        padding = self._padding.of(pair.graph, pair.step, layout.sequences)
+        present = torch.zeros_like(reached).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
+        padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
         out = _out(layout.level, reached, explained) | padding
-        present = torch.zeros_like(out).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
         padded, after = (int((which & present).sum()) for which in (padding, out & ~padding))
-        if not after or bool((layout.unlike & ~out).any()):
+        if not (after or padded) or bool((layout.unlike & ~out).any()):
             return None
         rows = layout.rows.without(out)
         return Left(after, int(present.sum()) - padded, rows if len(rows.tokens) else None, padded)
