@@ -1,23 +1,24 @@
-"""Rows of pairs some of whose tokens come after a tie: the others are judged, and the row says so."""
+"""Rows of pairs some of whose tokens come after a tie or are padding: the row of the others says so."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..reporting.row import AFTER_TIE, TOKENS, Row
+from ..reporting.row import AFTER_TIE, PADDING, TOKENS, Row
 from .token_rows import TokenRows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Left:
-    """What ties leave of a pair: the rows of tokens that come after none. `rows` is `None` without any.
+    """What ties and padding leave of a pair: the `rows` of all other tokens, `None` without any.
 
-    `after` of its `tokens` come after a tie.
+    `after` of its `tokens` come after a tie; so many more are `padding`.
     """
 
     after: int
     tokens: int
     rows: TokenRows | None = None
+    padding: int = 0
 
 
 def after_ties(row: Row, left: Left) -> Row:
@@ -31,9 +32,11 @@ def after_ties(row: Row, left: Left) -> Row:
 
 def with_left(row: Row, left: Left) -> Row:
     """The row of those that are left, with what was left out."""
-    note = f"{left.after} of {left.tokens} tokens come after a tie and are not judged"
-    return _kept(replace(row, notes=(*row.notes, note)), left)
+    notes = [f"{left.after} of {left.tokens} tokens come after a tie and are not judged"] * bool(left.after)
+    padding = f"{left.padding} of {left.tokens + left.padding} tokens are padding and not judged"
+    return _kept(replace(row, notes=(*row.notes, *notes, *[padding] * bool(left.padding))), left)
 
 
 def _kept(row: Row, left: Left) -> Row:
-    return replace(row, context={**row.context, AFTER_TIE: left.after, TOKENS: left.tokens})
+    counts = {AFTER_TIE: left.after, PADDING: left.padding, TOKENS: left.tokens}
+    return replace(row, context={**row.context, **{name: count for name, count in counts.items() if count}})

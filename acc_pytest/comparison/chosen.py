@@ -52,6 +52,12 @@ class Chosen:
         """The tokens whose choices differ, each among values that are close enough."""
         return self.differing.any(-1) & (self.gaps <= self.allowed)
 
+    def of(self, rows: torch.Tensor) -> Chosen:
+        """The same of some tokens."""
+        return Chosen(
+            *(values[rows] for values in (self.golden, self.mine, self.gaps, self.allowed, self.follows))
+        )
+
     def excused(self, reached: torch.Tensor) -> torch.Tensor:
         """The tokens whose choices may differ: ties, and those that a tie above `reached` where mine chose by
         its own values."""

@@ -117,7 +117,8 @@ def _with_ties(
     if make_ties is None or number is None:
         return with_choices(row, pair, comparison.golden, comparison.mine)
     ties = make_ties()
-    row = with_choices(row, pair, comparison.golden, comparison.mine, ties.reached(number))
+    reached = ties.reached(number)
+    row = with_choices(row, pair, comparison.golden, comparison.mine, reached)
     left = ties.left(number, comparison) if row.verdict == "fail" else None
     if left is None:
         return row
@@ -125,7 +126,8 @@ def _with_ties(
         return after_ties(row, left)
     sources = left.rows.of(comparison.golden, comparison.mine)
     measurement, judgement = judge.tensors(context, *sources)
-    return with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
+    row = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
+    return with_choices(row, pair, comparison.golden, comparison.mine, reached, left.rows)
 
 
 def compare_tensors(

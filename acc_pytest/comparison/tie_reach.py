@@ -17,10 +17,12 @@ import torch
 
 from ..errors import AccError
 from ..mapping.choices_above import ChoicesAbove, is_choice
+from ..mapping.fed import EXACT
 from ..mapping.pair import Plan
 from ..mapping.reconcile import Comparison, open_pair
 from .after_ties import Left
 from .expert_calls import ExpertCalls
+from .padding import Padding
 from .tied_choices import TiedChoices
 from .token_rows import Sequences, TokenRows, levels, routed_rows, strangers, token_rows
 
@@ -70,6 +72,7 @@ class AfterTies:
         self._above = ChoicesAbove(plan)
         self._tied = TiedChoices(plan, self._above)
         self._experts = ExpertCalls(plan)
+        self._padding = Padding(plan.pairs)
         self._moved = functools.lru_cache(REMEMBERED)(self._moved_of)
 
     def reached(self, number: int) -> torch.Tensor | None:
@@ -79,27 +82,36 @@ class AfterTies:
     def left(self, number: int, comparison: Comparison | None) -> Left | None:
         """What is left of a failing pair, whose sides are of other shapes where `comparison` is `None`.
 
-        `None` where no tie excuses it.
+        `None` where no tie excuses it, and no token of it is padding.
         """
-        above = self._above.of(number)
-        if not above or is_choice(self._plan.pairs[number]):
+        left, pair = self._left_by_ties(number, comparison), self._plan.pairs[number]
+        picked = pair.fed in EXACT or pair.golden.tokens or self._experts.holds(pair)
+        if left is not None or comparison is None or picked:
+            return left
+        return self._padding.left(pair.graph, pair.step, comparison.golden.shape)
+
+    def _left_by_ties(self, number: int, comparison: Comparison | None) -> Left | None:
+        above, pair = self._above.of(number), self._plan.pairs[number]
+        if not above or is_choice(pair):
             return None
         layout = self._layout(number, comparison)
         reached = self._tied.reached(number, above, layout.sequences)
-        if not bool(reached.any()):
+        padding = self._padding.of(pair.graph, pair.step, layout.sequences)
+        if not bool((reached | padding).any()):
             return None
         explained = self._explained(number, layout)
         if layout.rows is None:
             # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
-            whole = bool((explained.most > 0).any())
+            whole = bool(reached.any() and (explained.most > 0).any())
             return Left(layout.sequences.tokens, layout.sequences.tokens) if whole else None
-        out = _out(layout.level, reached, explained)
-        present = torch.zeros_like(out).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
-        after = int((out & present).sum())
-        if not after or bool((layout.unlike & ~out).any()):
+        present = torch.zeros_like(reached).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
+        padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
+        out = _out(layout.level, reached, explained) | padding
+        padded, after = (int((which & present).sum()) for which in (padding, out & ~padding))
+        if not (after or padded) or bool((layout.unlike & ~out).any()):
             return None
         rows = layout.rows.without(out)
-        return Left(after, int(present.sum()), rows if len(rows.tokens) else None)
+        return Left(after, int(present.sum()) - padded, rows if len(rows.tokens) else None, padded)
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
         """How the tensors of a pair hold the tokens of its step."""

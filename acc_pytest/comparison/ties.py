@@ -12,6 +12,7 @@ from ..mapping.pair import Pair
 from ..reporting.row import Row
 from ..tensors.source import Source
 from .chosen import Chosen, chosen_of
+from .token_rows import TokenRows
 
 COUNT = "mismatches"
 GAP = "choice_gap"
@@ -34,11 +35,17 @@ class _Kept:
 
 
 def with_choices(
-    row: Row, pair: Pair, golden: Source, mine: Source, reached: torch.Tensor | None = None
+    row: Row,
+    pair: Pair,
+    golden: Source,
+    mine: Source,
+    reached: torch.Tensor | None = None,
+    rows: TokenRows | None = None,
 ) -> Row:
     """The row of a choice that fails with what is known of the values chosen from; a tie where it is one.
 
-    `reached` are the tokens that another tie reaches, by the rows of the choices. Other rows as they are.
+    `reached` are the tokens that another tie reaches, by the rows of the choices, of which only `rows` are
+    judged. Other rows as they are.
     """
     if not _only_choices_differ(row) or not (pair.golden.chosen_from and pair.mine.chosen_from):
         return row
@@ -48,6 +55,8 @@ def with_choices(
         return row  # of tensors that cannot be read nothing is known, and the pair fails
     if chosen is None:
         return row
+    if rows is not None and math.prod(rows.leading) == len(chosen.golden):
+        chosen, reached = chosen.of(rows.golden), None if reached is None else reached[rows.golden]
     kept = _kept(chosen, reached)
     values = (kept.count, kept.gap, kept.allowed)
     context = {**row.context, **dict(zip(_CONTEXT, values)), **({AFTER: kept.after} if kept.after else {})}

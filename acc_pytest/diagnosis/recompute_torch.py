@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
 from torch import nn
 
+from ..comparison.padding import Padding
 from ..dumps.base import Dump
 from ..dumps.calls import NodeSlot
 from ..dumps.modules import ModuleDump
@@ -178,12 +180,30 @@ class TorchRecomputer(Recomputer):
             mine = replay.opened(ref)
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
             other = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
-            twice = Twice(exact, other, how, terms, in_two=in_two)
+            read = self._read_rows(ref, mine.shape)
+            halves = None if in_two is None else read(in_two)
+            twice, mine = Twice(read(exact), read(other), how, terms, in_two=halves), read(mine)
             found = outcomes[place] = held(twice, mine)
             if asks_for_draws(found):
-                made = [one for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
-                outcomes[place] = with_draws(noisier(twice, flat().get(place)), mine, made)
+                made = [read(one) for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
+                if (level := flat().get(place)) is not None:
+                    twice = noisier(twice, read(level))
+                outcomes[place] = with_draws(twice, mine, made)
         return outcomes
+
+    def _read_rows(self, ref: TensorRef, shape: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What drops rows of padding of a tensor of mine, and of what it is held against."""
+        left, size = self._padding.left("", self._place(ref).step, shape), math.prod(shape)
+        if left is None or (rows := left.rows) is None:
+            return lambda tensor: tensor
+        return lambda made: made.reshape(-1, *rows.shape)[rows.golden] if made.numel() == size else made
+
+    @functools.cached_property
+    def _padding(self) -> Padding:
+        """What the masks of mine hide, by the directories of its steps."""
+        fed = [(pair, pair.mine.refs[0]) for pair in self._pairs if pair.fed]
+        known = [(pair, self._places.get((ref.path, ref.member))) for pair, ref in fed]
+        return Padding([replace(pair, golden=pair.mine, step=place.step) for pair, place in known if place])
 
     def _is_asked_for(self, place: NodeSlot, ref: TensorRef) -> bool:
         """Whether somebody may ask for a tensor: results of modules, and what is handed to one if a pair has

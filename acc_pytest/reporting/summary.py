@@ -12,7 +12,7 @@ from ..tensors.dtypes import by_name
 from .caveats import Caveats
 from .numbers import in_numbers
 from .printable import printable
-from .row import REPLAY, VERDICTS, Row
+from .row import PADDING, REPLAY, VERDICTS, Row
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
@@ -27,11 +27,12 @@ class Tally:
     """Counts rows as they arrive and keeps the first failing one and the worst few.
 
     `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
-    counts the tensors of which all tokens, or some, come after a tie, `replayed` those whose operator was
-    computed again or was not (`--acc-replay`), `unreplayed` why one was not, and `lacking` why golden's
-    outline is not known whole. `lifted` counts those that pass as accumulated rounding, `most_lifted` is the
-    most that one of them has of its bound. `narrowed` counts tensors of mine in a coarser type than its
-    weights, by both. `complete`: no row is missing of the tests that were asked for.
+    counts the tensors of which all tokens, or some, come after a tie, `padded` those judged without tokens of
+    padding, `replayed` those whose operator was computed again or was not (`--acc-replay`), `unreplayed` why
+    one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
+    accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
+    tensors of mine in a coarser type than its weights, by both. `complete`: no row is missing of the tests
+    that were asked for.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class Tally:
         self.tests: set[str] = set()
         self.red_tests: set[str] = set()
         self.after_tie: Counter[str] = Counter()
+        self.padded = 0
         self.lifted, self.most_lifted = 0, 0.0
         self.narrowed: Counter[tuple[str, str]] = Counter()
         self.replayed: Counter[bool] = Counter()
@@ -54,6 +56,7 @@ class Tally:
         self.counts[row.verdict] += 1
         self.tests.add(row.test_id)
         self.caveats.add(row)
+        self.padded += PADDING in row.context
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
             self.narrowed[row.mine.dtype, declared] += 1
@@ -151,6 +154,8 @@ def summary_lines(
     lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
+    if tally.padded:
+        lines.append(f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads")
     if tally.lifted:
         lines.append(lifted_line(tally))
     lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
