@@ -349,3 +349,13 @@ def test_what_a_trace_takes_is_bounded_by_the_tensors_of_the_dump(
     """Before it is taken: none of these allocates what it asks for."""
     with pytest.raises(OperatorError, match=said):
         run_with(tmp_path, lambda calls: calls.extend(many))
+
+
+@pytest.mark.parametrize("word", ["cuda", "cuda:1", "npu:0", "xpu"])
+def test_a_trace_moves_nothing_to_a_device(tmp_path: Path, word: str) -> None:
+    """The words of golden's code mean the CPU, on which the trace runs."""
+    moved = call("torch.Tensor.to", {"given": [0]}, word)
+    assert run_with(tmp_path / "to", lambda calls: calls.append(moved)).is_cpu
+    other = call("torch.Tensor.type", {"given": [0]}, f"torch.{word}.FloatTensor")
+    with pytest.raises(OperatorError, match="invalid type: 'cpu'"):
+        run_with(tmp_path / "type", lambda calls: calls.append(other))
