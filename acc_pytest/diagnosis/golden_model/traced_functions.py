@@ -117,7 +117,7 @@ def attention(
 
 
 def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
-    """A value as a sound trace has it; every device is the CPU. `of_tensor` gives what stands for a tensor, or
+    """A value as a sound trace has it; devices are the CPU. `of_tensor` gives what stands for a tensor, or
     depends on the copy that is computed: of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and
     `fixed_dtype`."""
     if isinstance(said, list):
