@@ -35,7 +35,6 @@ CALLS = 256
 PER_CALL = 1024
 _FEATURES = 16
 """Of a head of attention, at least."""
-_DEVICES = ("cpu", "meta", "None")
 _READ, _ADDED = 8, 16
 """Elements that are read, or added up, in the time that one is made in, at least."""
 
@@ -73,7 +72,7 @@ class Room(DispatchMode):
         kwargs = kwargs or {}
         if draws(func, args, kwargs):
             raise OperatorError(f"{self._name}: {func} draws numbers at random")
-        if str(kwargs.get("device", "cpu")).partition(":")[0] not in _DEVICES:
+        if str(kwargs.get("device")).partition(":")[0] not in ("None", "cpu", "meta"):
             raise OperatorError(f"{self._name}: {func} would move a tensor to {kwargs['device']}")
         elements = 0 if _is_alias(func) else _made(func, args, kwargs)
         if elements > self._most:

@@ -254,6 +254,28 @@ def test_layers_over_ranks_are_held_to_golden_whole(
     assert "by a projection of golden's weight" in found["mlp.down_proj.2"].reason
 
 
+class Choosing(nn.Module):
+    """A module of the test's own that chooses what it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(1.0, 9.0))
+        self.chooses = True
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        made = ids[..., None] * self.weight
+        if self.chooses:
+            made.argmax(-1)
+        return made
+
+
+def test_a_choice_of_goldens_code_alone_keeps_nothing_from_being_judged(tmp_path: Path) -> None:
+    dumps = Dumps(tmp_path, Choosing)
+    golden = dumps.dump("golden", dtype=torch.float32)
+    found = dumps.found(golden, dumps.dump("mine", lambda module: setattr(module, "chooses", False)))
+    assert [one.outcome for one in found.values()] == ["right"], found
+
+
 def experts(way: str) -> Any:
     """A Mixtral whose experts are one module."""
     if not experts_are_one_module():

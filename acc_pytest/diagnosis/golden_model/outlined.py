@@ -30,8 +30,6 @@ _LOADING = re.compile(
     "|use_pretrained_backbone|checkpoint_path)$"
 )
 """Keys that make transformers load code, kernels or weights."""
-_PLACE = re.compile("[/:@]")
-"""Stands in the name of every repository, file and address."""
 
 
 def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
@@ -71,7 +69,7 @@ def _inert(said: Any, key: str = "") -> Any:
         return [_inert(value) for value in said]
     if isinstance(said, int) and said > _MOST and any(word in key for word in _COUNTED):
         raise OperatorError(f"its configuration has {key} {said}, and more than {_MOST} are not made")
-    return _PLACE.sub(" ", said) if isinstance(said, str) else said
+    return re.sub("[/:@]", " ", said) if isinstance(said, str) else said
 
 
 def _fill(model: nn.Module, outline: Outline) -> None:

@@ -117,9 +117,8 @@ def attention(
 
 
 def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
-    """A value as a sound trace has it; devices are the CPU. `of_tensor` gives what stands for a tensor, or
-    depends on the copy that is computed: of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and
-    `fixed_dtype`."""
+    """A value as a sound trace has it; devices are the CPU. `of_tensor` gives tensors and what depends on the
+    copy that is computed, of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`."""
     if isinstance(said, list):
         return tuple(read_value(one, of_tensor) for one in said)
     if not isinstance(said, dict):
