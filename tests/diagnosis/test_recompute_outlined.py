@@ -196,9 +196,9 @@ def test_a_configuration_loads_no_kernels_and_no_code(monkeypatch: pytest.Monkey
 
 
 def test_texts_of_a_configuration_name_no_place() -> None:
-    config = {"num_hidden_layers": 1, "name_or_path": "a/b@c", "id2label": {"0": "x/y"}}
+    config = {"num_hidden_layers": 1, "name_or_path": "a/b@c\x1b", "id2label": {"0": "x/y"}}
     model: Any = outlined_model(Outline("LlamaForCausalLM", config), ["0"])
-    assert (model.config.name_or_path, model.config.id2label) == ("a b c", {0: "x y"})
+    assert (model.config.name_or_path, model.config.id2label) == ("a b c ", {0: "x y"})
 
 
 def is_linear(name: str) -> bool:

@@ -61,15 +61,15 @@ def _made(outline: Outline) -> nn.Module:
 
 
 def _inert(said: Any, key: str = "") -> Any:
-    """A configuration, or a value in it, that loads nothing: no key that does, no text that names a place.
-    Raises `OperatorError` for more modules than are made."""
+    """A configuration, or a value in it, that loads nothing: no key that does, no text that names a place, or
+    controls a terminal (it is logged). Raises `OperatorError` for more modules than are made."""
     if isinstance(said, dict):
         return {name: _inert(value, name) for name, value in said.items() if not _LOADING.search(name)}
     if isinstance(said, list):
         return [_inert(value) for value in said]
     if isinstance(said, int) and said > _MOST and any(word in key for word in _COUNTED):
         raise OperatorError(f"its configuration has {key} {said}, and more than {_MOST} are not made")
-    return re.sub("[/:@]", " ", said) if isinstance(said, str) else said
+    return re.sub("[/:@]|[^ -~]", " ", said) if isinstance(said, str) else said
 
 
 def _fill(model: nn.Module, outline: Outline) -> None:
