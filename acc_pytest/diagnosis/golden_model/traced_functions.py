@@ -35,8 +35,8 @@ _SPACES = {
     "torch.fft": "fft_", "torch.linalg": "linalg_", "torch.special": "special_",
 }  # fmt: skip
 """Where functions lie, and what the names of their operators begin with."""
-_DEVICE = re.compile("cuda|npu|xpu|mps|hpu|mtia|privateuse")
-"""In texts that name one."""
+_DEVICE = re.compile(r"(torch\.)?(cuda|npu|xpu|mps|hpu|mtia|privateuseone)([.:]\w+)*")
+"""Texts that name one, as `cuda:0` or `torch.cuda.FloatTensor`."""
 
 
 def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -122,7 +122,7 @@ def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
     if isinstance(said, list):
         return tuple(read_value(one, of_tensor) for one in said)
     if not isinstance(said, dict):
-        return "cpu" if isinstance(said, str) and _DEVICE.search(said) else said
+        return "cpu" if isinstance(said, str) and _DEVICE.fullmatch(said) else said
     ((kind, inner),) = said.items()
     if kind in _VALUES:
         return _VALUES[kind](inner, lambda one: read_value(one, of_tensor))
