@@ -95,6 +95,10 @@ class OperatorError(AccError):
     """An operator is unknown, or it does not accept its parameters or inputs."""
 
 
+class RefusedCall(OperatorError):
+    """A file names a call that is not made: it does more than compute, or takes too much."""
+
+
 class LaunchError(AccError):
     """A program cannot be started for dumping: no probe, no such command, no space, or no permission."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import AccError
+from ..errors import AccError, RefusedCall
 from ..guard import guarded
 from .names import shown
 
@@ -180,12 +180,12 @@ class Recomputations:
 
 
 def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation:
-    """The outcome of `compute`; where that raises, nothing is known, and the error is the reason."""
+    """The outcome of `compute`; where that raises, the error is the reason; a call refused is a note."""
     try:
         with guarded(doing, (OSError,)):
             return compute()
     except (AccError, OSError) as error:
-        return Recomputation(why=str(error))
+        return Recomputation(why=str(error), note=str(error) if isinstance(error, RefusedCall) else "")
 
 
 def worst(outcomes: Sequence[Recomputation]) -> Recomputation:

@@ -171,8 +171,8 @@ class TorchRecomputer(Recomputer):
 
         flat = functools.cache(lambda: replay.flat(call))
         for place, exact in fine.items():
-            own = calls[place.path]
-            refs = own.inputs if place.slot.kind == "input" else own.outputs
+            own = calls.get(place.path)
+            refs = {} if own is None else own.inputs if place.slot.kind == "input" else own.outputs
             ref = refs.get(place.slot.index)
             if ref is None or place not in rounded or not self._is_asked_for(place, ref):
                 continue

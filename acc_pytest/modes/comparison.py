@@ -130,8 +130,8 @@ class ComparisonMode(PairMode):
     def _replayed(self, row: Row, number: int) -> Row:
         """The row of an operator with what replay found of it.
 
-        Where that was not asked for, it says only what it knows, and of operators of ATB only which are wrong
-        beyond doubt, of those that pass.
+        Where that was not asked for, it says only what it knows or refuses, and of operators of ATB only
+        which are wrong beyond doubt, of those that pass.
         """
         from ..diagnosis.recomputation import DOUBTS
         from ..diagnosis.replayed import with_replay
@@ -139,7 +139,7 @@ class ComparisonMode(PairMode):
 
         if self.settings.replay or self._all_outlined:
             found = self.recomputer.of_pair(number)
-            return with_replay(row, found) if found.outcome or self.settings.replay else row
+            return with_replay(row, found) if found.outcome or found.note or self.settings.replay else row
         if self._of_atb is None or row.verdict != "pass":
             return row
         found = self._of_atb.of_pair(number)

@@ -72,6 +72,8 @@ class Room(DispatchMode):
         kwargs = kwargs or {}
         if draws(func, args, kwargs):
             raise OperatorError(f"{self._name}: {func} draws numbers at random")
+        if str(kwargs.get("device")).partition(":")[0] not in ("None", "cpu", "meta"):
+            raise OperatorError(f"{self._name}: {func} would move a tensor to {kwargs['device']}")
         elements = 0 if _is_alias(func) else _made(func, args, kwargs)
         if elements > self._most:
             self._refuse(f"a tensor of {elements} elements")

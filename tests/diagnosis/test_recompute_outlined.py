@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import shutil
 from collections.abc import Callable
@@ -14,9 +16,10 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
+from acc_pytest.diagnosis.golden_model.outlined import outlined_model
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.diagnosis.recompute_outlined import OutlinedRecomputer
-from acc_pytest.dumps.torch_outline import outline_of
+from acc_pytest.dumps.torch_outline import Outline, outline_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
@@ -166,6 +169,38 @@ def test_linear_layers_are_judged_where_the_model_cannot_be_made(
     assert why.startswith(("transformers 4", "transformers 5", "its configuration has", "making "))
 
 
+def test_a_configuration_loads_no_kernels_and_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words for attention, at any depth, and for experts name kernels; the class in `auto_map` is code."""
+    experts("eager")
+    kernels = pytest.importorskip("transformers.integrations.deepgemm")
+    making = importlib.import_module("transformers.modeling_utils")
+    asked: list[Any] = []
+    monkeypatch.setattr(kernels, "is_deepgemm_loadable", lambda **_: True, raising=False)
+    monkeypatch.setattr(kernels, "lazy_load_kernel", asked.append)
+    monkeypatch.setattr(making, "lazy_import_flash_attention", lambda name, **_: asked.append(name))
+    kernel = "kernels-community/flash-attn"
+    words = {"attn_implementation": kernel, "_attn_implementation_internal": kernel}
+    loading = {"auto_map": {"AutoModel": "a/b--c.D"}, "quantization_config": {}, "use_kernels": True}
+    config = {
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "vocab_size": 8, "num_local_experts": 2,
+        "experts_implementation": "deepgemm", "further": [{"config": words}], **words, **loading,
+    }  # fmt: skip
+    model: Any = outlined_model(Outline("MixtralForCausalLM", config), ["0"]).bfloat16()
+    rows, places = torch.zeros(3, 64, dtype=torch.bfloat16), torch.zeros(3, 1, dtype=torch.long)
+    with contextlib.suppress(RuntimeError, ImportError):  # experts without values compute nothing
+        model.model.layers[0].mlp.experts(rows.to("meta"), places.to("meta"), rows[:, :1].to("meta"))
+    assert not asked
+    assert not loading.keys() & vars(model.config).keys()
+    assert model.config.further == [{"config": {}}]
+
+
+def test_texts_of_a_configuration_name_no_place() -> None:
+    config = {"num_hidden_layers": 1, "name_or_path": "a/b@c\x1b", "id2label": {"0": "x/y"}}
+    model: Any = outlined_model(Outline("LlamaForCausalLM", config), ["0"])
+    assert (model.config.name_or_path, model.config.id2label) == ("a b c ", {0: "x y"})
+
+
 def is_linear(name: str) -> bool:
     return name.removesuffix(".2").endswith(("_proj", "lm_head"))
 
@@ -217,6 +252,28 @@ def test_layers_over_ranks_are_held_to_golden_whole(
     assert found["mlp.down_proj"].outcome == "right"
     assert found["mlp.down_proj.2"].outcome == ("right" if factor == 1.0 else "wrong")
     assert "by a projection of golden's weight" in found["mlp.down_proj.2"].reason
+
+
+class Choosing(nn.Module):
+    """A module of the test's own that chooses what it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(1.0, 9.0))
+        self.chooses = True
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        made = ids[..., None] * self.weight
+        if self.chooses:
+            made.argmax(-1)
+        return made
+
+
+def test_a_choice_of_goldens_code_alone_keeps_nothing_from_being_judged(tmp_path: Path) -> None:
+    dumps = Dumps(tmp_path, Choosing)
+    golden = dumps.dump("golden", dtype=torch.float32)
+    found = dumps.found(golden, dumps.dump("mine", lambda module: setattr(module, "chooses", False)))
+    assert [one.outcome for one in found.values()] == ["right"], found
 
 
 def experts(way: str) -> Any:

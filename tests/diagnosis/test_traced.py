@@ -16,7 +16,7 @@ from torch import nn
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.golden_model.copies import copies
 from acc_pytest.diagnosis.golden_model.traced import TracedModule, traced_model
-from acc_pytest.diagnosis.golden_model.traced_functions import attention, call_function
+from acc_pytest.diagnosis.golden_model.traced_functions import attention, call_function, read_value
 from acc_pytest.dumps.torch_outline import outline_of
 from acc_pytest.errors import OperatorError
 from tests.newer import indexing_is_shown
@@ -349,3 +349,17 @@ def test_what_a_trace_takes_is_bounded_by_the_tensors_of_the_dump(
     """Before it is taken: none of these allocates what it asks for."""
     with pytest.raises(OperatorError, match=said):
         run_with(tmp_path, lambda calls: calls.extend(many))
+
+
+def test_an_equation_is_no_device() -> None:
+    assert read_value("xpu,xpu->pu", lambda kind, inner: None) == "xpu,xpu->pu"
+
+
+@pytest.mark.parametrize("word", ["cuda", "cuda:1", "npu:0", "xpu"])
+def test_a_trace_moves_nothing_to_a_device(tmp_path: Path, word: str) -> None:
+    """The words of golden's code mean the CPU, on which the trace runs."""
+    moved = call("torch.Tensor.to", {"given": [0]}, word)
+    assert run_with(tmp_path / "to", lambda calls: calls.append(moved)).is_cpu
+    other = call("torch.Tensor.type", {"given": [0]}, f"torch.{word.partition(':')[0]}.FloatTensor")
+    with pytest.raises(OperatorError, match="invalid type: 'cpu'"):
+        run_with(tmp_path / "type", lambda calls: calls.append(other))

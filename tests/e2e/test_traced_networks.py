@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +23,7 @@ from tests.newer import computes_half
 
 from .conftest import Run, read_rows
 
+ASKED = "a trace in golden's dump asks for what is refused: "
 WIDTH = 64
 HEADS = 4
 
@@ -119,18 +123,55 @@ def test_a_scale_that_is_three_percent_off_is_named(acc: Run, golden: Path, tmp_
     result.stdout.fnmatch_lines(["root cause: root.attention.2 *wrong on its own inputs*"])
 
 
-def test_damaged_traces_say_nothing(acc: Run, golden: Path, right: Path, tmp_path: Path) -> None:
+Call = dict[str, Any]
+
+
+def call(name: str, *args: Any) -> Call:
+    return {"name": name, "args": list(args), "kwargs": {}, "made": []}
+
+
+def code(at: int) -> list[Call]:
+    """Three calls that once gave Python's own `eval`; they are calls number `at` and after."""
+    way = ["__class__", "__init__", "__globals__", "__builtins__", "eval"]
+    return [
+        call("aten.__getattribute__", "add"),
+        call("aten.__setattr__", "zzz", {"of": [at, way]}),
+        call("aten.zzz", "open('ran', 'w')"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hostile", "said"),
+    [
+        (code, "__getattribute__ is no operator of aten"),
+        (lambda at: [call("torch.ones", [500_000_000])], "would take a tensor of 500000000 elements"),
+        (lambda at: [call("torch.ones", [20_000_000])] * 300, "would take a tensor of 20000000 elements"),
+        (lambda at: [call("os.system", "touch ran")], "os.system is no function of torch"),
+    ],
+    ids=["code", "large", "many", "command"],
+)
+def test_hostile_traces_run_nothing_and_are_named(
+    acc: Run, golden: Path, right: Path, tmp_path: Path, hostile: Callable[[int], list[Call]], said: str
+) -> None:
+    """Each of the three traces has these calls appended. What needs no trace is computed again."""
     copied = tmp_path / "copied"
     shutil.copytree(golden, copied)
     (file,) = copied.rglob("module_traces.json")
     content = json.loads(file.read_text())
     for trace in content["traces"]:
-        for call in trace.get("calls", ()):
-            call["name"] = call["name"].replace("torch.Tensor.softmax", "os.system")
+        if "calls" in trace:
+            trace["calls"] += hostile(len(trace["calls"]))
     file.write_text(json.dumps(content))
-    result = acc(DemoPaths(copied, right, ()))
-    result.stdout.fnmatch_lines(["replay: 31 of 31 tensors of operators were computed again"])
-    assert "wrong on its own inputs" not in result.stdout.str()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    output = acc(DemoPaths(copied, right, ())).stdout.str()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB, of 2 GB or more
+    words = " ".join(output.split())
+    assert f"replay: 13 of 39 tensors of operators were computed again; one was not because {ASKED}" in words
+    assert said in words
+    assert "wrong on its own inputs" not in words
+    assert sum(f"not computed again: {ASKED}" in row["notes"] for row in read_rows()) == 26
+    assert not Path("ran").exists()
+    assert not hasattr(torch.ops.aten, "zzz")
 
 
 def test_a_comparison_leaves_torchs_compiler_alone(golden: Path, right: Path, tmp_path: Path) -> None:

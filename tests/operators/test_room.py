@@ -130,6 +130,13 @@ def test_no_numbers_are_drawn() -> None:
         torch.nn.functional.dropout(X, 0.5)
 
 
+def test_nothing_is_moved_to_a_device() -> None:
+    with pytest.raises(OperatorError, match="would move a tensor to vulkan"), Room("it", [X]):
+        torch.empty_like(X, device="vulkan")
+    with Room("it", [X]):
+        assert torch.empty_like(X, device="meta").is_meta
+
+
 def test_no_compiler_is_imported_for_it() -> None:
     """Torch wraps the method to keep its compiler out of it, and would import the compiler for that."""
     assert not hasattr(Room.__torch_dispatch__, "__wrapped__")

@@ -81,6 +81,13 @@ def test_a_golden_that_is_not_finite_fails_the_run(
     assert said(None, *bad) == found
 
 
+def test_a_module_may_be_handed_a_mask_with_infinite_places() -> None:
+    row = replace(ROW, level="layer", counts={"elements": 6, "golden_inf": 3})
+    handed = replace(row, golden=replace(SIDE, slot="input[1]"))
+    assert said(None, handed) == []
+    assert said(None, replace(row, golden=replace(SIDE, slot="output[0]"))) != []
+
+
 def test_what_is_absent_is_said_where_its_test_has_failed() -> None:
     absent = Row("id", "incomplete", "incomplete mine: x", 3, strict=True)
     end = replace(absent, sentence=f"incomplete golden: {LAST_OUTPUT}: x")

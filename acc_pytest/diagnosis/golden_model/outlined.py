@@ -7,8 +7,9 @@ place. So a module whose own code reads no large weight can be computed, and one
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -24,6 +25,11 @@ from .traced import traced_model
 _COUNTED = ("layer", "depth", "expert", "block", "stage")
 _MOST = 4096
 """Of what a configuration counts in modules."""
+_LOADING = re.compile(
+    "implementation|^(auto_map|trust_remote_code|quantization_config|kernel_config|use_kernels|pretrained"
+    "|use_pretrained_backbone|checkpoint_path)$"
+)
+"""Keys that make transformers load code, kernels or weights."""
 
 
 def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
@@ -46,22 +52,24 @@ def _made(outline: Outline) -> nn.Module:
     kind = getattr(transformers, outline.model, None) if outline.model in dir(transformers) else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
         raise OperatorError(f"transformers {transformers.__version__} have no model {outline.model}")
-    _check_counts(outline.config)
     make: Any = kind
-    config = make.config_class.from_dict(dict(outline.config))
+    config = make.config_class.from_dict(_inert(outline.config))
     config._attn_implementation = EAGER
     with torch.device("meta"):
         model: nn.Module = make(config)
     return model
 
 
-def _check_counts(config: Mapping[str, Any]) -> None:
-    """A damaged configuration must not make modules without end. Raises `OperatorError`."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            _check_counts(value)
-        elif isinstance(value, int) and value > _MOST and any(word in name for word in _COUNTED):
-            raise OperatorError(f"its configuration has {name} {value}, and more than {_MOST} are not made")
+def _inert(said: Any, key: str = "") -> Any:
+    """A configuration, or a value in it, that loads nothing: no key that does, no text that names a place, or
+    controls a terminal (it is logged). Raises `OperatorError` for more modules than are made."""
+    if isinstance(said, dict):
+        return {name: _inert(value, name) for name, value in said.items() if not _LOADING.search(name)}
+    if isinstance(said, list):
+        return [_inert(value) for value in said]
+    if isinstance(said, int) and said > _MOST and any(word in key for word in _COUNTED):
+        raise OperatorError(f"its configuration has {key} {said}, and more than {_MOST} are not made")
+    return re.sub("[/:@]|[^ -~]", " ", said) if isinstance(said, str) else said
 
 
 def _fill(model: nn.Module, outline: Outline) -> None:

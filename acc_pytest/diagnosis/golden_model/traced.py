@@ -17,7 +17,7 @@ from ...capture.torch_hooks.names import ROOT
 from ...capture.torch_hooks.values import Key, in_arguments
 from ...dumps.torch_outline import Outline
 from ...dumps.torch_traces import MODULE, traced_modules
-from ...errors import OperatorError
+from ...errors import OperatorError, RefusedCall
 from ...guard import calling
 from .traced_dtypes import CallDtypes, TraceRun
 from .traced_functions import call_function, read_value
@@ -134,8 +134,12 @@ class _RunOfTrace:
         if cast is not None:
             return cast
         args, kwargs = dtypes.agreed(args, kwargs)
-        with self._run.room, calling(f"calling {name:.80}"):
-            return call_function(name, args, kwargs)
+        with calling(f"calling {name:.80}"):
+            try:
+                with self._run.room:
+                    return call_function(name, args, kwargs)
+            except OperatorError as error:
+                raise RefusedCall(f"a trace in golden's dump asks for what is refused: {error}") from error
 
     def _read(self, said: Any, dtypes: CallDtypes | None = None) -> Any:
         return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
@@ -34,6 +35,8 @@ _SPACES = {
     "torch.fft": "fft_", "torch.linalg": "linalg_", "torch.special": "special_",
 }  # fmt: skip
 """Where functions lie, and what the names of their operators begin with."""
+_DEVICE = re.compile(r"(torch\.)?(cuda|npu|xpu|mps|hpu|mtia|privateuseone)([.:]\w+)*")
+"""Texts that name one, as `cuda:0` or `torch.cuda.FloatTensor`."""
 
 
 def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -114,12 +117,12 @@ def attention(
 
 
 def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
-    """A value as a sound trace has it. `of_tensor` gives what stands for a tensor, or depends on the copy
-    that is computed: of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`."""
+    """A value as a sound trace has it; devices are the CPU. `of_tensor` gives tensors and what depends on the
+    copy that is computed, of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`."""
     if isinstance(said, list):
         return tuple(read_value(one, of_tensor) for one in said)
     if not isinstance(said, dict):
-        return said
+        return "cpu" if isinstance(said, str) and _DEVICE.fullmatch(said) else said
     ((kind, inner),) = said.items()
     if kind in _VALUES:
         return _VALUES[kind](inner, lambda one: read_value(one, of_tensor))
