@@ -22,6 +22,12 @@ from .splits import Splits
 from .token_picks import of_tokens
 from .views import CacheTail, RankSum, Repeated, TableRows, View, Whole
 
+IN_SEQUENCE = "sequence"
+"""The policy that knows nothing of a pair but its place among others of its kind, and its shape."""
+_UNRELATED = 0.7
+"""The relative distance of weights from which on they are not the same ones, however wrong: half of that of
+unrelated ones, sqrt(2)."""
+
 
 class Evidence:
     """Both sides at one step, able to turn a match into operands and to check their shapes."""
@@ -150,6 +156,18 @@ class Evidence:
         times = self._batches[0 if own[0] is self.golden else 1]
         return BY_ITSELF.get(rule.kind, Repeated(times) if times > 1 else Whole())
 
+    def _have_other_weights(self, match: Match) -> bool:
+        """Whether both dumps describe the weights of the modules, and these are unrelated."""
+        digests = []
+        for side, end in ((self.golden, match.golden), (self.mine, match.mine)):
+            weights = side.dump.weights(side.dump.ranks[0]) if isinstance(side.dump, ModuleDump) else {}
+            saved = weights.get(f"{end.node.path}.weight")
+            digests.append(None if saved is None else saved.digest)
+        golden, mine = digests
+        if golden is None or mine is None or golden.shape != mine.shape:
+            return False
+        return golden.distance(mine) > _UNRELATED
+
     def refusal(self, match: Match) -> str:
         """Why a match cannot be compared judging by headers; empty when it can.
 
@@ -167,6 +185,8 @@ class Evidence:
             return ""
         if operands is None:
             return "one of the tensors was not dumped"
+        if match.policy == IN_SEQUENCE and self._have_other_weights(match):
+            return "their weights have nothing to do with each other"
         from .reconcile import agree
 
         try:

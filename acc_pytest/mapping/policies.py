@@ -14,6 +14,7 @@ from typing import Any
 from ..dumps.base import Slot
 from ..topology.tree import Node
 from .alignment import align
+from .evidence import IN_SEQUENCE
 from .match import End, Match
 from .op_mapping_file import Endpoint, TypeRule
 from .roles.export import Export
@@ -185,12 +186,12 @@ def sequence(scope: Scope) -> Iterator[Match]:
 
     def same(golden_node: Node, mine_node: Node) -> bool:
         kinds = {scope.tables.kind_of(node.op_type, node.param) for node in (golden_node, mine_node)}
-        return len(kinds) == 1 and scope.fits(_first_outputs(golden_node, mine_node, "sequence", ""))
+        return len(kinds) == 1 and scope.fits(_first_outputs(golden_node, mine_node, IN_SEQUENCE, ""))
 
     for golden_node, mine_node in align(golden, mine, same):
         kind = scope.tables.kind_of(golden_node.op_type, golden_node.param)
         yield _first_outputs(
-            golden_node, mine_node, "sequence", f"same place in the order of {kind} operators, same shape"
+            golden_node, mine_node, IN_SEQUENCE, f"same place in the order of {kind} operators, same shape"
         )
 
 

@@ -9,6 +9,7 @@ from ..dumps.modules import ModuleDump
 from ..topology.tree import Node
 from . import policies, same_names
 from .before_reduction import before_reduction
+from .containers import containers
 from .dumped_roles import (
     largest,
     layer_exports,
@@ -92,6 +93,7 @@ class TreeMatcher:
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
         made = self._matches()
+        made += filter(self._fits, containers(made, self._evidence.golden, self._evidence.mine))
         if self._meanings is None:
             return made
         made = [self._meanings.completed(match) for match in made]

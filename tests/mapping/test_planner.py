@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from acc_pytest import DumpConfig, register_hook
+from acc_pytest.dumps import open_dump
 from acc_pytest.errors import MappingError
 from acc_pytest.mapping.explain import explain
 from acc_pytest.mapping.planner import plan
@@ -228,3 +233,36 @@ def test_the_plan_explains_itself(tmp_path: Path) -> None:
     assert "[role: both are `q`]" in text
     assert "unmapped of golden:" in text
     assert "unmapped of mine:" in text
+
+
+class _Pair(nn.Module):
+    """Two products of one shape, under these names."""
+
+    def __init__(self, names: Sequence[str], weights: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        for name, weight in zip(names, weights):
+            product = nn.Linear(8, 8, bias=False)
+            product.weight.data = weight.clone()
+            self.add_module(name, product)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for product in self.children():
+            x = product(x)
+        return x
+
+
+def test_the_place_in_the_order_pairs_no_modules_whose_weights_are_unrelated(tmp_path: Path) -> None:
+    """A packed product may have the shape of another one. Weights that were rounded, or are off, are related."""
+    draw = torch.Generator().manual_seed(3)
+    first, second, strange = (torch.randn(8, 8, generator=draw) for _ in range(3))
+    golden = _dumped(_Pair(("one", "two"), (first, second)), tmp_path / "golden")
+    for other, mapped in ((second * 1.1, {"one", "two"}), (strange, {"one"})):
+        mine = _dumped(_Pair(("x", "y"), (first.bfloat16().float(), other)), tmp_path / f"mine{len(mapped)}")
+        pairs = plan(open_dump(golden), open_dump(mine)).pairs
+        assert {pair.golden.node.rpartition(".")[2] for pair in pairs if pair.policy == "sequence"} == mapped
+
+
+def _dumped(model: nn.Module, directory: Path) -> Path:
+    with torch.no_grad(), register_hook(model, DumpConfig(str(directory))):
+        model(torch.randn(2, 8, generator=torch.Generator().manual_seed(4)))
+    return directory
