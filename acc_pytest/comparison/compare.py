@@ -126,8 +126,11 @@ def _with_ties(
         return after_ties(row, left)
     sources = left.rows.of(comparison.golden, comparison.mine)
     measurement, judgement = judge.tensors(context, *sources)
-    row = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
-    return with_choices(row, pair, comparison.golden, comparison.mine, reached, left.rows)
+    rest = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
+    new, others = ([c.measured for c in each.checks if c.metric == "new_nonfinite"] for each in (row, rest))
+    if left.padding and new != others:
+        return row  # attention multiplies what it does not see by 0, which NaN and infinity survive
+    return with_choices(rest, pair, comparison.golden, comparison.mine, reached, left.rows)
 
 
 def compare_tensors(

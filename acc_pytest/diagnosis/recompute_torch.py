@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -180,7 +179,7 @@ class TorchRecomputer(Recomputer):
             mine = replay.opened(ref)
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
             other = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
-            read = self._read_rows(ref, mine.shape)
+            read = self._read_rows(ref, mine)
             halves = None if in_two is None else read(in_two)
             twice, mine = Twice(read(exact), read(other), how, terms, in_two=halves), read(mine)
             found = outcomes[place] = held(twice, mine)
@@ -191,10 +190,10 @@ class TorchRecomputer(Recomputer):
                 outcomes[place] = with_draws(twice, mine, made)
         return outcomes
 
-    def _read_rows(self, ref: TensorRef, shape: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What drops rows of padding of a tensor of mine, and of what it is held against."""
-        left, size = self._padding.left("", self._place(ref).step, shape), math.prod(shape)
-        if left is None or (rows := left.rows) is None:
+    def _read_rows(self, ref: TensorRef, mine: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What drops rows of padding of a finite tensor of mine, and of what it is held against."""
+        left, size = self._padding.left("", self._place(ref).step, tuple(mine.shape)), mine.numel()
+        if left is None or (rows := left.rows) is None or not bool(mine.isfinite().all()):
             return lambda tensor: tensor
         return lambda made: made.reshape(-1, *rows.shape)[rows.golden] if made.numel() == size else made
 

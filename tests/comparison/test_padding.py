@@ -127,6 +127,16 @@ def test_a_fault_at_a_real_token_is_the_root(
     assert MLP in diagnosis.roots[0].name
 
 
+def test_nan_in_a_row_of_padding_is_the_root_of_what_it_spoils(tmp_path: Path) -> None:
+    nan = torch.full((), torch.nan)
+    rows, diagnosis, _ = compared(
+        tmp_path,
+        fault=lambda made: torch.cat([made[:, :1] * nan, made[:, 1:]], 1) if made.shape[1] > 1 else made,
+    )
+    assert MLP in next(row for row in rows if row.verdict == "fail").mine.name
+    assert MLP in diagnosis.roots[0].name
+
+
 def test_a_mask_that_differs_excuses_nothing(tmp_path: Path) -> None:
     mask = mask_of_batch()
     mask[0, HIDDEN] = 0
