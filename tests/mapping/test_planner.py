@@ -252,7 +252,7 @@ class _Pair(nn.Module):
 
 
 def test_the_place_in_the_order_pairs_no_modules_whose_weights_are_unrelated(tmp_path: Path) -> None:
-    """A packed product may have the shape of another one. Weights that were rounded, or are off, are related."""
+    """A packed product may have the shape of another. Weights that were rounded, or are off, are related."""
     draw = torch.Generator().manual_seed(3)
     first, second, strange = (torch.randn(8, 8, generator=draw) for _ in range(3))
     golden = _dumped(_Pair(("one", "two"), (first, second)), tmp_path / "golden")
@@ -262,7 +262,29 @@ def test_the_place_in_the_order_pairs_no_modules_whose_weights_are_unrelated(tmp
         assert {pair.golden.node.rpartition(".")[2] for pair in pairs if pair.policy == "sequence"} == mapped
 
 
-def _dumped(model: nn.Module, directory: Path) -> Path:
+class _Around(nn.Module):
+    """A module around others, under a name of its own."""
+
+    def __init__(self, name: str, inner: nn.Module) -> None:
+        super().__init__()
+        self.add_module(name, inner)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (inner,) = self.children()
+        return torch.tanh(inner(x))
+
+
+def test_modules_that_hand_out_a_paired_tensor_are_paired_whatever_their_names(tmp_path: Path) -> None:
+    weights = [torch.randn(8, 8, generator=torch.Generator().manual_seed(seed)) for seed in (5, 6)]
+    golden = _dumped(_Around("attention", _Pair(("q", "out"), weights)), tmp_path / "golden")
+    mine = _dumped(_Around("mixer", _Pair(("a", "b"), weights)), tmp_path / "mine")
+    pairs = {pair.mine.node: pair for pair in plan(open_dump(golden), open_dump(mine)).pairs if not pair.fed}
+    mixer = pairs["root.mixer"]
+    assert (mixer.golden.node, mixer.policy) == ("root.attention", "module")
+    assert mixer.reason == "hands out the tensor of root.mixer.b"
+
+
+def _dumped(model: nn.Module, directory: Path) -> str:
     with torch.no_grad(), register_hook(model, DumpConfig(str(directory))):
         model(torch.randn(2, 8, generator=torch.Generator().manual_seed(4)))
-    return directory
+    return str(directory)
