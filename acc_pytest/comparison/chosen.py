@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, product
 
 from ..judging.tolerance import tolerance
 from ..lazy_torch import torch
@@ -20,7 +21,6 @@ from ..mapping.token_order import pick_tokens
 from ..tensors.dtypes import by_name, by_torch
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source, TensorSource
-from .choice_rules import Rule, rule_of
 from .token_rows import Sequences, levels, token_rows
 
 MOST = 1 << 26
@@ -192,3 +192,74 @@ def _own_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int
         if len(rows) == len(mine) and rows.shape[-1] >= mine.shape[-1]:
             return rows
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The `largest` values, or the smallest, the best first where they are `ordered`; of the best `kept` of
+    so many `groups`, which count by the sum of their two largest values (`by_two`) or by their largest."""
+
+    largest: bool = True
+    ordered: bool = True
+    groups: int = 1
+    kept: int = 1
+    by_two: bool = False
+
+    def holds(self, values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Of which rows these choices are those of the rule."""
+        inside = ((chosen >= 0) & (chosen < values.shape[-1])).all(-1)
+        wide = self._limited(values.double())
+        picked = wide.gather(-1, chosen.clamp(0, values.shape[-1] - 1))
+        if not self.ordered:
+            picked = picked.sort(-1, descending=self.largest).values
+        return inside & (picked == wide.topk(chosen.shape[-1], -1, self.largest).values).all(-1)
+
+    def _limited(self, values: torch.Tensor) -> torch.Tensor:
+        """The values with those of groups that are not kept out of reach."""
+        if self.groups == 1:
+            return values
+        counts = self._counts(values)
+        best = counts.topk(self.kept, -1).indices
+        kept = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
+        grouped = values.reshape(*counts.shape, -1)
+        return grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).reshape(values.shape)
+
+    def _counts(self, values: torch.Tensor) -> torch.Tensor:
+        """By what the groups count, `[rows, groups]`."""
+        grouped = values.reshape(len(values), self.groups, -1)
+        if self.by_two:
+            return grouped.float().sigmoid().topk(2, -1).values.sum(-1)
+        return grouped.amax(-1)
+
+    def fewest(self, values: torch.Tensor, chosen: torch.Tensor) -> Rule:
+        """The rule with as few groups kept as these choices need: those that count more than the least one
+        chosen from, and it.
+
+        Where choices follow the rule with more, they follow it with these too, for all of them lie in these.
+        """
+        counts = self._counts(values.double())
+        size = values.shape[-1]
+        least = counts.gather(-1, chosen.clamp(0, size - 1) // (size // self.groups)).amin(-1, keepdim=True)
+        return replace(self, kept=int((counts > least).sum(-1).max()) + 1)
+
+
+def rule_of(values: torch.Tensor, chosen: torch.Tensor, *, of_experts: bool = True) -> Rule | None:
+    """The first rule that all rows of golden's choices follow; `None` without any.
+
+    Only experts have groups: n of them can be grouped in as many ways as n has divisors, each with four
+    rules. How many groups are kept is what these choices need, and all rows are looked at where the first one
+    agrees.
+    """
+    plain = (Rule(largest, ordered) for ordered in (True, False) for largest in (True, False))
+    rules = chain(plain, _of_groups(values, chosen) if of_experts else ())
+    return next((rule for rule in rules if bool(rule.holds(values, chosen).all())), None)
+
+
+def _of_groups(values: torch.Tensor, chosen: torch.Tensor) -> Iterator[Rule]:
+    """The rules of groups that the first row follows, each with as few groups kept as all rows need."""
+    size, first = values.shape[-1], (values[:1], chosen[:1])
+    for groups in (count for count in range(2, size // 2 + 1) if size % count == 0):
+        ways = product((False, True), (True, False))
+        rules = (Rule(True, ordered, groups, by_two=by_two) for by_two, ordered in ways)
+        agreeing = (rule for rule in rules if bool(rule.fewest(*first).holds(*first).all()))
+        yield from sorted((rule.fewest(values, chosen) for rule in agreeing), key=lambda rule: rule.kept)

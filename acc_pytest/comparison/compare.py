@@ -10,19 +10,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..dumps.msprobe_stacks import source_line_of
 from ..errors import AccError, NoPayload, ShapesDiffer
 from ..guard import guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext
 from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, Opened, open_pair
+from ..mapping.weights import POLICY
 from ..reporting.row import Row, RowSide
 from ..tensors.header import looking_once
 from .after_ties import after_ties, with_left
 from .fed import said_of_fed
 from .noise import with_noise
 from .rows import incomparable, measured_row, pair_row, worst_replica
-from .source_line import with_source_line
 from .statistics import compare_statistics
 from .ties import with_choices
 from .weights import compare_weights, has_digest
@@ -179,3 +180,11 @@ def _incomparable_on_error(row: Row, compared: Callable[[], Row]) -> Row:
         return replace(incomparable(row, str(error)), shapes_differ=True)
     except (AccError, OSError) as error:
         return incomparable(row, str(error))
+
+
+def with_source_line(row: Row, pair: Pair) -> Row:
+    """The row of a pair that fails with the line of the program of mine that called its operation."""
+    if row.verdict != "fail" or pair.policy == POLICY:
+        return row
+    line = source_line_of(pair.mine.refs[0].path, pair.mine.refs[0].member)
+    return replace(row, notes=(*row.notes, f"mine called this at {line}")) if line else row

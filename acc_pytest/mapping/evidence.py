@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..dumps.base import Rank, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
 from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
 from .dump_step import DumpStep, OnRanks
-from .engine_views import TokenLayout
-from .expert_operands import of_experts
-from .match import Match, ViewRule
+from .engine_views import ExpertPick, Selected, TokenLayout, TokenPick
+from .match import ExpertRule, Match, ViewRule
 from .pair import Operand
 from .quantised import scale_and_offset
 from .roles.export import Export
 from .router_choice import with_router_choices
 from .rule_views import BY_ITSELF, BY_TENSORS, columns, of_summands
+from .shapes import Shape, has_token_rows
 from .splits import Splits
-from .token_picks import of_tokens
-from .views import CacheTail, RankSum, Repeated, TableRows, View, Whole
+from .token_forms import forms_of
+from .views import CacheTail, LastToken, RankSum, Repeated, TableRows, View, Whole
 
 IN_SEQUENCE = "sequence"
 """The policy that knows nothing of a pair but its place among others of its kind, and its shape."""
@@ -222,3 +224,119 @@ def _operand(
         onward=onward if all(onward) else (),
         slots_by=slots_by,
     )
+
+
+_ALIKE = 0.98
+"""Share of tokens whose choice must be the largest of their logits; equal ones may swap."""
+
+
+def of_experts(
+    golden: Operand,
+    mine: Operand,
+    rule: ExpertRule,
+    sides: tuple[DumpStep, DumpStep],
+    tokens: tuple[TokenLayout | None, TokenLayout | None],
+) -> tuple[Operand, Operand] | None:
+    """The operands with the rows that they hold; `None` where the routers do not tell."""
+    chosen = [_first(side, export) for side, export in zip(sides, rule.choices)]
+    if chosen[0] is None or chosen[1] is None:
+        return None
+    logits = [export.form == "largest" for export in rule.choices]
+    count = _count((golden, mine), (chosen[0], chosen[1]), rule, logits)
+    if not count or not _may_be_largest(rule, sides, chosen, logits):
+        return None
+    selected = [Selected(ref, flag) for ref, flag in zip(chosen, logits) if ref is not None]
+    made = []
+    for number, (side, operand) in enumerate(zip(sides, (golden, mine))):
+        indices = tuple(ref for export in rule.indices[number] if (ref := _first(side, export)) is not None)
+        experts = rule.experts[number], rule.experts[1 - number]
+        own = ("golden", "mine")[number]
+        pick = ExpertPick(*tokens, own, selected[0], selected[1], count, *experts, indices)
+        made.append(replace(operand, experts=pick))
+    return made[0], made[1]
+
+
+def _first(side: DumpStep, export: Export) -> TensorRef | None:
+    refs = side.refs(export, side.dump.ranks[:1])
+    return refs[0] if refs else None
+
+
+def _count(
+    operands: tuple[Operand, Operand],
+    chosen: tuple[TensorRef, TensorRef],
+    rule: ExpertRule,
+    logits: Sequence[bool],
+) -> int:
+    """How many experts a token has, by the choices or by the rows of all experts; 0 where neither tells."""
+    shapes = [ref.header().shape for ref in chosen]
+    told = [shape[-1] for shape, flag in zip(shapes, logits) if not flag and shape]
+    for shape, operand, expert in zip(shapes, operands, rule.experts):
+        rows = operand.refs[0].header().shape[:1]
+        tokens = math.prod(shape[:-1])
+        if expert is None and rows and shape and tokens:
+            told.append(rows[0] // tokens)
+    return told[0] if told else 0
+
+
+def _may_be_largest(
+    rule: ExpertRule,
+    sides: tuple[DumpStep, DumpStep],
+    chosen: Sequence[TensorRef | None],
+    logits: Sequence[bool],
+) -> bool:
+    """Whether the largest logits are the choice, by the side that has both; with nothing else it is so."""
+    for number, router in enumerate(rule.routers):
+        ids, values = chosen[number], None if router is None else _first(sides[number], router)
+        if logits[1 - number] and not logits[number]:
+            return ids is not None and values is not None and _chooses_largest(ids, values)
+    return True
+
+
+def _chooses_largest(chosen: TensorRef, logits: TensorRef) -> bool:
+    ids, values = chosen.open().long(), logits.open().float()
+    ids, values = ids.reshape(-1, ids.shape[-1]), values.reshape(-1, values.shape[-1])
+    if len(ids) != len(values) or ids.shape[1] > values.shape[1]:
+        return False
+    largest = values.topk(ids.shape[1], -1).indices.sort(-1).values
+    return float((largest == ids.sort(-1).values).all(-1).float().mean()) >= _ALIKE
+
+
+Known = tuple[TokenLayout, TokenLayout]
+"""How golden and mine lay out the tokens of a step, both of them known."""
+
+
+def of_tokens(golden: Operand, mine: Operand, layouts: Known) -> tuple[Operand, Operand]:
+    """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
+    holds no more.
+
+    Raises `Incomparable` where the steps hold other tokens, and a tensor has no row for each.
+    """
+    one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
+    if layouts[0].contexts is not None and layouts[1].contexts is not None:
+        return _of_contexts(golden, mine, layouts, one_row)
+    last = one_row and not all(
+        has_token_rows(_joined_shape(operand, operand.refs[0].header().shape), layout.shape)
+        for operand, layout in zip((golden, mine), layouts)
+    )
+    return (
+        replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
+        replace(mine, tokens=TokenPick(layouts[0], layouts[1], "mine", last)),
+    )
+
+
+def _of_contexts(golden: Operand, mine: Operand, layouts: Known, logits: bool) -> tuple[Operand, Operand]:
+    """The same where the steps hold other tokens, so that both must have a row for each."""
+    headers = readable(golden.refs[0]), readable(mine.refs[0])
+    if headers[0] is None or headers[1] is None:
+        return golden, mine  # its test says what is wrong with the file
+    shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
+    forms = forms_of(shapes, layouts, logits=logits)
+    picks = (TokenPick(layouts[0], layouts[1], own, forms=forms) for own in ("golden", "mine"))
+    first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
+    return first, second
+
+
+def _joined_shape(operand: Operand, shape: Shape) -> Shape:
+    """The shape of what the ranks have of a tensor when it is joined."""
+    split = operand.split
+    return shape if split is None else (*shape[: split.axis], split.rows, *shape[split.axis + 1 :])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import PurePath
 from typing import Any
 
-from ..dumps.base import Dump, Rank, StepLabel
+from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.manual import ManualDump
-from ..dumps.modules import ModuleDump
-from ..errors import MappingError
+from ..dumps.modules import ModuleDump, is_of_a_model
+from ..errors import AccError, MappingError
 from ..guard import guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
@@ -25,9 +27,9 @@ from .carried import with_carried
 from .choices import with_choices, with_logits
 from .dump_step import DumpStep
 from .evidence import Evidence
-from .fed import ORDER
+from .fed import ORDER, fed_kind
 from .implied_choices import with_implied_choices
-from .leftover import Leftover, leftovers
+from .layered_tree import LayeredTree
 from .lineage import trace
 from .match import Match
 from .module_inputs import module_inputs, unlike_inputs
@@ -35,12 +37,12 @@ from .naming import Names
 from .one_file import is_lone_file, kept_for, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Operand, Pair, Plan, Unmapped
+from .roles.export import Export
 from .routers import with_module_choices
 from .splits import Splits
 from .steps import batches, common_steps, table_start, token_steps
 from .steps_by_token import StepPair
 from .tables import Tables, load_tables
-from .token_ids import token_ids
 from .token_layout import Layouts
 from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
@@ -343,3 +345,130 @@ def _operator(path: str) -> str:
     if len(parts) > 2 and parts[-2] in ("after", "before"):
         return parts[-3]
     return file.stem
+
+
+_WHY_ALONE = {
+    "passing": "only moves data; its neighbours are compared",
+    "cache": "writes a cache, of which the other side has no tensor",
+    "quant": "quantised values have no floating counterpart",
+    "reduce": "a collective; its result is compared through the operator it belongs to",
+}
+_NEARER = 0.35
+"""Least similarity of names (difflib ratio) for a candidate worth naming."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leftover:
+    """A node without a partner: the side, the reason, the nearest candidate (empty if none is near).
+
+    `why` is that of `pair.Unmapped`.
+    """
+
+    side: str
+    node: Node
+    reason: str
+    nearest: str
+    why: str = "alone"
+
+
+def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence) -> list[Leftover]:
+    """Every dumped node of both trees that no match uses, golden's first, in execution order."""
+    used_golden = {m.golden.node for m in matches} | {p.node for m in matches for p in m.mine_view.parts}
+    used_golden |= set(_handed_on(matcher, used_golden))
+    used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_view.parts}
+    alone_golden = _alone(matcher.golden, used_golden)
+    alone_mine = _alone(matcher.mine, used_mine)
+    places = matcher.places()
+    left = []
+    for side, tree, alone, others in (
+        ("golden", matcher.golden, alone_golden, alone_mine),
+        ("mine", matcher.mine, alone_mine, alone_golden),
+    ):
+        for node in alone:
+            near = [other for other in others if places.get(other) == places.get(node)]
+            left.append(_leftover(side, tree, node, near, evidence))
+    return left
+
+
+def _handed_on(matcher: TreeMatcher, used: set[Node]) -> Iterator[Node]:
+    """Golden containers whose result is that of a module inside them, which is compared."""
+    layers = (matcher.golden.layer_exports(layer) for layer, _ in matcher.layer_pairs)
+    for exports in (matcher.golden.model_exports(), *layers):
+        compared = {export.role for export in exports if export.node in used}
+        yield from (outer.node for outer in exports if outer.form == "repeated" and outer.role in compared)
+
+
+def _alone(tree: LayeredTree, used: set[Node]) -> list[Node]:
+    nodes = [
+        n for n in tree.side.tree.walk() if n not in used and any(s.kind == "output" for s in tree.slots(n))
+    ]
+    return sorted(nodes, key=lambda node: node.order)
+
+
+def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], evidence: Evidence) -> Leftover:
+    kind = tree.tables.kind_of(node.op_type, node.param)
+    reason = _WHY_ALONE.get(kind, "no tensor of the other side has its name, role or place")
+    ranked = [(_similarity(tree, kind, node, other), -number, other) for number, other in enumerate(near)]
+    best = max(ranked, default=None, key=lambda entry: entry[:2])
+    if best is None or best[0] < _NEARER:
+        return Leftover(side, node, reason, "")
+    other = best[2]
+    golden, mine = (node, other) if side == "golden" else (other, node)
+    slot = Slot("output", (0,))
+    refusal = evidence.refusal(Match(Export(golden, slot, ""), Export(mine, slot, ""), "", ""))
+    near_by = f"{other.path} ({refusal or 'same size, but nothing else says so'})"
+    return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
+
+
+def _similarity(tree: LayeredTree, kind: str, node: Node, other: Node) -> float:
+    same_kind = kind != "other" and tree.tables.kind_of(other.op_type, other.param) == kind
+    last, other_last = node.path.split("/")[-1], other.path.split("/")[-1]
+    ratio = difflib.SequenceMatcher(None, last.lower(), other_last.lower()).ratio()
+    return ratio + (0.5 if same_kind else 0.0)
+
+
+def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
+    """The match of the ids, where both dumps hold them; nothing where mine is no dump of ATB.
+
+    Ids of another shape are a match too, as long as each side holds one sequence: then the prompts differ in
+    length. Batches may be padded on one side and packed on the other, which tells nothing.
+    """
+    if evidence.mine.dump.kind != "atb" or not is_of_a_model(evidence.golden.dump):
+        return
+    golden, mine = (_ids(side, tables) for side in (evidence.golden, evidence.mine))
+    if golden is None or mine is None:
+        return
+    match = Match(golden, mine, "roles", "the ids that the first embedding looks up", fed="token ids")
+    if not evidence.refusal(match) or _one_sequence(golden, evidence.golden):
+        yield match
+
+
+def _ids(side: DumpStep, tables: Tables) -> Export | None:
+    for node in sorted(side.tree.walk(), key=attrgetter("order")):
+        if tables.kind_of(node.op_type, node.param) != "embedding" or not node.is_leaf:
+            continue
+        for slot in side.slots(node):
+            if slot.kind == "input" and _kind(side, node, slot) == "token ids":
+                return Export(node, slot, "ids")
+    return None
+
+
+def _kind(side: DumpStep, node: Node, slot: Slot) -> str:
+    dtype = _header(side, node, slot)[0]
+    if isinstance(side.dump, ModuleDump):
+        return fed_kind(node, slot, dtype)
+    return "token ids" if dtype.startswith("int") else ""
+
+
+def _one_sequence(export: Export, side: DumpStep) -> bool:
+    shape = _header(side, export.node, export.slot)[1]
+    return all(size == 1 for size in shape[:-1])
+
+
+def _header(side: DumpStep, node: Node, slot: Slot) -> tuple[str, tuple[int, ...]]:
+    try:
+        header = side.slots(node)[slot].header()
+    except (AccError, OSError):
+        return "", ()
+    # Statistics of ids say nothing of them, and are rounded.
+    return (header.dtype.name if header.payload == "data" else ""), header.shape

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from acc_pytest.diagnosis.draws import DRAWS, asks_for_draws, stored_as, with_draws
 from acc_pytest.diagnosis.measured_bound import Twice, held
+from acc_pytest.diagnosis.recompute_torch import DRAWS, asks_for_draws, stored_as, with_draws
 
 
 def noisy(exact: torch.Tensor, size: float, seed: int) -> torch.Tensor:

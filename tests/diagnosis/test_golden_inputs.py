@@ -14,7 +14,7 @@ from acc_pytest.atb_cpu import Fault
 from acc_pytest.config_file import find_config, read_config
 from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.diagnosis import golden_inputs
-from acc_pytest.diagnosis.golden_places import GoldenValues, golden_values
+from acc_pytest.diagnosis.golden_inputs import GoldenValues, golden_values
 from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
 from acc_pytest.diagnosis.run import run
 from acc_pytest.diagnosis.suspects import may_be_other

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.diagnosis.parameters import unlike_others
+from acc_pytest.diagnosis.recompute_atb import unlike_others
 
 LAYERS = ("2_Prefill_layer", "3_Prefill_layer", "4_Prefill_layer")
 PATH = "1_Norm/0_RmsNormOperation"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from acc_pytest.diagnosis.pair_state import PairState
-from acc_pytest.diagnosis.shares import shares
+from acc_pytest.diagnosis.summary import shares
 from acc_pytest.reporting.row import Cause
 
 from .plans import inheritance_of

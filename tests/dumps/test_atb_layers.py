@@ -11,7 +11,7 @@ from acc_pytest.demo.make import make_demo
 from acc_pytest.demo.spec import DemoSpec
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.atb import AtbDump
-from acc_pytest.dumps.atb_layers import models_of
+from acc_pytest.dumps.atb_reports import models_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.topology.atb_json import ReportedOperation

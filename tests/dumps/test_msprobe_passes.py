@@ -11,7 +11,7 @@ import torch
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.msprobe import MsprobeDump
 from acc_pytest.dumps.msprobe_names import call_name
-from acc_pytest.dumps.msprobe_passes import Call, passes
+from acc_pytest.dumps.msprobe_steps import Call, passes
 
 from .msprobe_writer import RankWriter, record
 from .test_msprobe import Model

@@ -11,7 +11,7 @@ import torch
 
 from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.opcheck.case import Case
-from acc_pytest.opcheck.draws import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, nearest_valid_draws, p_value
+from acc_pytest.opcheck.output import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, nearest_valid_draws, p_value
 from acc_pytest.opcheck.run import run_case
 from acc_pytest.operators import compute
 from acc_pytest.operators.sampling import running_sums

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.opcheck.optimizations import OFF_VALUES, without_optimizations
+from acc_pytest.opcheck.on_device import OFF_VALUES, without_optimizations
 from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings

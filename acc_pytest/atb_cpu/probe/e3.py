@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ..execution import Execution
 from ..kernels import Kernel, kernels_of
-from .config_file import WatchedConfig
+from . import selection
+from .config_file import WatchedConfig, json_object
 from .csv_files import CsvFiles, Slots, compact
-from .dynamic_config import DynamicSettings, parse
 from .files import append_text, check_name, check_path, replace_text
-from .selection import device_selected, in_ranges
+from .selection import Ranges, device_selected, in_ranges
 from .settings import ProbeSettings
 from .tensors import Content, ProbedTensors, TensorFiles
-from .tiling import placeholder
 
 
 class E3Probe:
@@ -144,3 +144,65 @@ def _profile(name: str, values: Mapping[str, int]) -> str:
 
 def _probed(kernel: Kernel) -> ProbedTensors:
     return ProbedTensors(kernel.before, kernel.after, kernel.stale, kernel.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSettings:
+    """The file's content; the defaults are those of a file without a key."""
+
+    enabled: bool = False
+    ranges: Ranges = ((0, 0),)
+    ids: tuple[str, ...] = ()
+    child: bool = True
+    devices: tuple[str, ...] = ()
+
+    def chosen(self, ids: str, name: str, names: tuple[str, ...]) -> bool:
+        """Whether the directory with these leading numbers is saved; `names` come from the environment.
+
+        Without any selection, `child` off means the top-level operations.
+        """
+        if not self.ids and not names:
+            return self.child or "_" not in ids
+        by_id = selection.id_selected(self.ids, ids, child=self.child)
+        return by_id or selection.name_selected(names, name)
+
+
+def parse(text: str) -> DynamicSettings:
+    """The settings in a file's text; a key that is missing, empty or no text takes its default."""
+    values = json_object(text)
+
+    def get(key: str, default: str) -> str:
+        value = values.get(key)
+        return value if isinstance(value, str) and value else default
+
+    return DynamicSettings(
+        enabled=get("dump_enable", "false") == "true",
+        ranges=selection.parse_ranges("er", get("er", "0,0")),
+        ids=selection.items(get("ids", "")),
+        child=get("child", "true") == "true",
+        devices=selection.items(get("device", "")),
+    )
+
+
+_LENGTHS = {
+    "AtbRope": 68,
+    "Gather": 28,
+    "PagedAttention": 72,
+    "ReshapeAndCache": 100,
+    "RmsNorm": 28,
+    "Swish": 24,
+    "UnpadFlashAttention": 64,
+}
+_SPLIT = {2: 32, 3: 52}
+_LENGTH = 32
+
+
+def placeholder(kernel: str) -> str:
+    """As many zero bytes as the kernel's tiling data takes where that is known, else 32."""
+    for stem, length in _LENGTHS.items():
+        if kernel.startswith(stem):
+            return "\0" * length
+    if kernel.startswith("Split"):
+        outputs = kernel.removesuffix("Kernel").rpartition("Output")[2]
+        return "\0" * _SPLIT.get(int(outputs) if outputs.isdecimal() else 0, _LENGTH)
+    return "\0" * _LENGTH

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acc_pytest.atb_cpu.probe import EVERY
-from acc_pytest.atb_cpu.probe.dynamic_config import DynamicSettings, parse
+from acc_pytest.atb_cpu.probe.e3 import DynamicSettings, parse
 
 
 def test_all_values_are_texts() -> None:

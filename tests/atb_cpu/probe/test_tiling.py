@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.atb_cpu.probe.tiling import placeholder
+from acc_pytest.atb_cpu.probe.e3 import placeholder
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from acc_pytest.dumps.base import Slot
 from acc_pytest.mapping.roles.export import Export
-from acc_pytest.mapping.roles.fused import Fused
+from acc_pytest.mapping.roles.torch import Fused
 from acc_pytest.mapping.tables import ModuleRole
 from acc_pytest.topology.tree import Node
 

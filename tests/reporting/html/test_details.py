@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.html.details import details, row_label
+from acc_pytest.reporting.html.view import details, row_label
 from acc_pytest.tensors.ref import TensorRef
 
 from .made import made_row
