@@ -25,7 +25,6 @@ PATTERNS = [
 SOURCES = (
     "reporting/run_verdict.py",
     "diagnosis/inheritance.py",
-    "diagnosis/known_inputs.py",
     "judging/verdict.py",
     "judging/derive.py",
     "judging/slices.py",
