@@ -19,8 +19,10 @@ from ..judging.statistics import judge_statistics, measure_statistics, threshold
 from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
 from ..mapping.engine_views import RowParallel
+from ..mapping.fed import BLOCKED
 from ..mapping.pair import Operand, Pair
 from ..mapping.views import LastToken, Permuted, RankSum, Whole
+from ..metrics.catalogue import STATISTICS
 from ..noise.stated import statistics_of
 from ..reporting.row import Row
 from ..tensors.header import Statistics, TensorHeader
@@ -71,6 +73,8 @@ def _compared(
 ) -> Row:
     """The row of two shards; `said` is what digests say of them."""
     g, m = golden.statistics, mine.statistics
+    if pair.fed == "mask":
+        g, m = _as_seen(g), _as_seen(m)
     count = mine.count if golden.count is None else golden.count
     measurement = measure_statistics(
         g,
@@ -93,6 +97,19 @@ def _compared(
         statistics=stated_scalars(measurement),
         context=context_scalars(context),
     )
+
+
+def _as_seen(mask: Statistics) -> Statistics:
+    """The statistics of a mask by what it lets be seen: -1 where it hides, whatever number it has there."""
+    if mask.min is None or not BLOCKED >= mask.min > -math.inf:
+        return mask
+    least = abs(mask.min)
+    shares = {
+        name: value / least
+        for name in STATISTICS
+        if (value := getattr(mask, name)) is not None and math.isfinite(value)
+    }
+    return replace(mask, **{**dict.fromkeys(STATISTICS), **shares})
 
 
 @dataclass(frozen=True, slots=True)
