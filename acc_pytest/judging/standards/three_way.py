@@ -29,8 +29,8 @@ The largest error may also be 16 times that of its neighbours. Rows, channels an
 
 A noise run in a finer dtype than mine does not show the rounding of mine, so the derived T stands where it is
 larger. It stands, too, where the noise run has no counterpart of the tensor, or k times the error of what is
-around it where that is known and larger. T ends at the cap of `tolerance.py`, and a noise run that is further
-off itself measures nothing: the derived T stands. docs/noise.md has the rest.
+around it where that is known and larger. T ends at the cap of `tolerance.py`, times the factor of a rule, and a
+noise run that is further off itself measures nothing: the derived T stands. docs/noise.md has the rest.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ def _measured(
         t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
     if t < least.value:
         t, reason = least.value, f"{least.reason}, which is more than {reason}"
-    if t > CAP:
-        t, reason = CAP, f"{reason}, capped at {CAP:g}"
+    if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
+        t, reason = limit, f"{reason}, capped at {limit:g}"
     return Tolerance(t, fmt, reason, least.rounding)
 
 
