@@ -130,7 +130,8 @@ class PairEvidence:
         if not self._lifts or state.replayed == "wrong":
             return None
         if state.accumulated is not None:
-            return state.accumulated
+            stored = min(CAP, state.accumulated)
+            return stored if not stored or state.needed <= stored else None
         error = self._error(state.number)
         if state.number not in self._lifted or error is None:
             return None

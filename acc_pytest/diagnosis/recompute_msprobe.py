@@ -19,6 +19,7 @@ from ..dumps.msprobe_names import CallName, call_name
 from ..errors import AccError, OperatorError
 from ..guard import guarded
 from ..mapping.pair import Operand, Pair
+from ..tensors.dtypes import by_name
 from ..tensors.header import version_of
 from ..tensors.msprobe_records import CallTensor, Records, json_of, records_in
 from ..tensors.ref import TensorRef
@@ -217,7 +218,7 @@ def _plain(stated: Mapping[str, Any]) -> Any:
     if kind == "torch.Size" and isinstance(value, list) and all(isinstance(size, int) for size in value):
         return value
     if kind == "torch.dtype" and isinstance(value, str):
-        dtype = getattr(torch, value.removeprefix("torch."), None)
-        if isinstance(dtype, torch.dtype):
-            return dtype
+        dtype = by_name(value)
+        if dtype.torch_name is not None:
+            return dtype.torch_dtype()
     raise OperatorError("an argument of it is not known")

@@ -217,6 +217,8 @@ def test_another_choice_that_rounding_made_explains_other_shapes_and_is_a_tie(ch
 def test_what_an_earlier_run_lifted_stands() -> None:
     found, states = evidence(CHAIN, GROWING, "????")
     assert found.lift(replace(states[3], accumulated=0.2)) == 0.2
+    assert found.lift(replace(states[3], accumulated=math.inf)) == CAP, "whatever the file of rows says"
+    assert found.lift(replace(states[3], accumulated=0.1)) is None, "its bounds ask for more now"
 
 
 @pytest.mark.parametrize(("error", "near"), [(8 * 2**-8, True), (8.1 * 2**-8, False)])
