@@ -82,8 +82,10 @@ def measured(case: Case, home: Path) -> bool:
     for place, wrong in ((green, False), (red, True)):
         if not place.exists():
             case.write(place, wrong)
-    plain, pairs = cpu_of(green, 0, *case.options, OFF)
-    default, red_default = cpu_of(green, 0, *case.options)[0], cpu_of(red, 1, *case.options)[0]
+    # Rounding alone may take a deep int8 network beyond its bounds.
+    right = (0, 1) if case.kind == "int8" else (0,)
+    plain, pairs = cpu_of(green, right, *case.options, OFF)
+    default, red_default = cpu_of(green, right, *case.options)[0], cpu_of(red, (1,), *case.options)[0]
     more = rooms(green if default > red_default else red, *case.options)
     more.subtract(rooms(green, *case.options, OFF))
     rest = sum((+more).values())
@@ -178,8 +180,8 @@ def command(place: Path, *options: str) -> list[str]:
     return [*PYTEST, f"--acc-golden={place / 'golden'}", f"--acc-mine={place / 'mine'}", *options]
 
 
-def cpu_of(place: Path, code: int, *options: str) -> tuple[float, int]:
-    """CPU seconds of a run, which ends with `code`, and how many tests it has."""
+def cpu_of(place: Path, codes: tuple[int, ...], *options: str) -> tuple[float, int]:
+    """CPU seconds of a run, which ends with one of `codes`, and how many tests it has."""
     with tempfile.TemporaryFile("w+") as output:
         call = [sys.executable, *command(place, *options)]
         run = subprocess.Popen(call, stdout=output, stderr=subprocess.STDOUT, cwd=place)
@@ -187,8 +189,8 @@ def cpu_of(place: Path, code: int, *options: str) -> tuple[float, int]:
         run.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         text = output.read()
-    if run.returncode != code:
-        raise SystemExit(f"{place}: exit code {run.returncode} where {code} is due\n{text[-3000:]}")
+    if run.returncode not in codes:
+        raise SystemExit(f"{place}: exit code {run.returncode} where {codes} is due\n{text[-3000:]}")
     counts = [int(word) for word in text.splitlines()[-1].split() if word.isdecimal()]
     return usage.ru_utime + usage.ru_stime, sum(counts)
 

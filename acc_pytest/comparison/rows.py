@@ -13,7 +13,7 @@ from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
 from ..metrics.catalogue import COLUMN_METRICS, SLICE_METRICS
 from ..metrics.measurement import Measurement
-from ..reporting.row import Row, RowSide, Scalar, WorstElement, native, place
+from ..reporting.row import FACTOR, Row, RowSide, Scalar, WorstElement, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
@@ -95,7 +95,7 @@ def measured_row(
         },
         notes=notes,
         statistics=statistics_scalars(m),
-        context=context_scalars(context),
+        context=context_scalars(context) | ({} if judgement.factor == 1.0 else {FACTOR: judgement.factor}),
         **measured_fields(row, m),
     )
 

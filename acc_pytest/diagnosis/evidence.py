@@ -16,7 +16,7 @@ amplifies. An operator that is wrong, and one below a pair that fails, has no E.
 makes share small in all that follows from it, and its error is not excused.
 
 The bounds of the pair may then follow from `T = min(1/4, 2 E)` (`judging.derive`); 2 is the safety factor of
-T. Such a pair is `LIFTED`: its row says so, the summary counts it, and those below it are held against their
+T, and up to as much more is allowed where a rule's factor scales the bounds of the pair. Such a pair is `LIFTED`: its row says so, the summary counts it, and those below it are held against their
 own E again, not against inputs that agree.
 """
 
@@ -29,7 +29,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ..comparison.expert_calls import ExpertCalls
-from ..judging.tolerance import CAP, PER_LAYER, SAFETY
+from ..judging.tolerance import PER_LAYER, SAFETY
 from ..mapping.choices_above import is_choice
 from ..mapping.fed import EXACT
 from .names import full_name
@@ -130,12 +130,12 @@ class PairEvidence:
         if not self._lifts or state.replayed == "wrong":
             return None
         if state.accumulated is not None:
-            stored = min(CAP, state.accumulated)
+            stored = min(state.cap, state.accumulated)
             return stored if not stored or state.needed <= stored else None
         error = self._error(state.number)
         if state.number not in self._lifted or error is None:
             return None
-        return min(CAP, SAFETY * error.rounding)
+        return min(state.cap, SAFETY * error.rounding)
 
     def _error(self, number: int) -> _Error | None:
         """The error of a pair and what rounding made of it; `None` where nothing shows that."""
@@ -183,7 +183,7 @@ class PairEvidence:
         if state.error is None or state.shapes_differ:
             return self._chosen(state, verified)
         error = self._explained(state, own, inputs, verified)
-        if state.failing and state.needed > min(CAP, SAFETY * error.rounding):
+        if state.failing and state.needed > min(state.cap, SAFETY * error.rounding):
             return self._chosen(state, verified=False)
         if state.failing:
             self._lifted.add(state.number)

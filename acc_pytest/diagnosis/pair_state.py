@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..judging.replay import is_stated
 from ..judging.threshold import is_narrowed
-from ..judging.tolerance import PER_LAYER
+from ..judging.tolerance import CAP, PER_LAYER, cap_of
 from ..mapping.fed import BLOCKED
-from ..reporting.row import REPLAY, Row
+from ..reporting.row import FACTOR, REPLAY, Row
 from ..tensors.dtypes import by_name
 from .recomputation import NOT_COMPUTED, Recomputation
 from .replayed import ACCUMULATED, needed_tolerance, replay_of
@@ -36,7 +36,7 @@ class PairState:
     `excused` that the pair passes as a tie or as accumulated rounding. `roundoff` is that of the coarser of
     the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
     of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
-    a failing pair hold, infinite where no T decides.
+    a failing pair hold, infinite where no T decides; `cap` the largest T that may excuse it.
     """
 
     number: int
@@ -57,6 +57,7 @@ class PairState:
     quantised: float = 0.0
     needed: float = math.inf
     allowed: float = math.inf
+    cap: float = CAP
 
     @property
     def replayed(self) -> str:
@@ -103,6 +104,7 @@ class PairState:
             _quantised(row),
             needed_tolerance(row) if row.verdict in FAILING else math.inf,
             next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
+            cap_of(factor if isinstance(factor := row.context.get(FACTOR), float) else 1.0),
         )
 
 

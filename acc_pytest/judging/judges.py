@@ -16,7 +16,7 @@ from ..tensors.source import Source
 from ..tensors.views import NEARLY, Hidden
 from .standards import DEFAULT, Standard
 from .threshold import JudgeContext, ThresholdRule
-from .thresholds import element_tolerance, thresholds_for
+from .thresholds import element_tolerance, factor_of, matching_rules, thresholds_for
 from .verdict import Check, Judgement, judge
 
 
@@ -64,7 +64,8 @@ class Judge:
             judgement = judge(measurement, thresholds)
             if not is_close(measurement, judgement.checks):
                 break
-        return measurement, judgement
+        factor, _ = factor_of(matching_rules(context, dtypes, self.rules))
+        return measurement, judgement if factor == 1.0 else replace(judgement, factor=factor)
 
 
 def _hide(measurement: Measurement) -> bool:

@@ -128,6 +128,11 @@ def _rounding(
     return fmt, u, [f"u = {u:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
 
 
+def cap_of(factor: float) -> float:
+    """The largest T under a rule's factor: whoever set that meant it, but half of golden is no rounding."""
+    return CAP * min(SAFETY, max(1.0, factor))
+
+
 def scatter_of(elements: int) -> float:
     """What the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
     return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))

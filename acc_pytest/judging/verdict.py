@@ -82,11 +82,15 @@ def bound_of(metric: str, allowed: float, at_least: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The verdict of one pair, every check behind it, and the verdict in one sentence."""
+    """The verdict of one pair, every check behind it, and the verdict in one sentence.
+
+    `factor` is that of the rule that scaled its bounds.
+    """
 
     verdict: Literal["pass", "fail"]
     checks: tuple[Check, ...]
     sentence: str
+    factor: float = 1.0
 
 
 def judge(measurement: Measurement, thresholds: Sequence[Threshold]) -> Judgement:

@@ -33,6 +33,8 @@ REPLAY = "replay_"
 operator was not computed again, and then `why`."""
 TIMES_LIFTED = f"{REPLAY}accumulated_times"
 """How many times its bound a row has that passes as accumulated rounding; not in the context of others."""
+FACTOR = "factor"
+"""The factor of the rule that scaled the bounds of a row; not in the context of others."""
 AFTER_TIE, PADDING, TOKENS = "tokens_after_tie", "tokens_of_padding", "tokens"
 """What the context of a row keeps where some of its tokens come after a tie or are padding and are not
 judged: how many, and of how many."""

@@ -13,7 +13,7 @@ import pytest
 from acc_pytest.diagnosis.evidence import PairEvidence, Standing
 from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.judging.tolerance import CAP, SAFETY
+from acc_pytest.judging.tolerance import CAP, SAFETY, cap_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.tensors.ref import TensorRef
 
@@ -93,6 +93,16 @@ def test_rounding_explains_what_right_operators_make_of_it(kind: str) -> None:
 def test_the_bound_never_goes_beyond_the_cap() -> None:
     assert lift(CHAIN, (0.001, 0.05, 0.1, 0.2)) == CAP
     assert lift(CHAIN, (0.001, 0.05, 0.1, 0.26)) is None
+
+
+@pytest.mark.parametrize(("factor", "most"), [(0.5, CAP), (1.5, 1.5 * CAP), (43.0, 2 * CAP)])
+def test_the_factor_of_a_rule_raises_the_cap_to_half_of_golden(factor: float, most: float) -> None:
+    row = row_of(3, 2.0, error=0.26)
+    state = PairState.of(replace(row, context={**row.context, "factor": factor}), 3)
+    assert state.cap == most
+    state = replace(state, recomputed=recomputed("r"), needed=0.26)
+    found, _ = evidence(CHAIN, (0.001, 0.05, 0.1, 0.26), states={3: state})
+    assert found.lift(state) == (None if most == CAP else most)
 
 
 def test_rounding_that_was_measured_is_all_that_is_excused() -> None:
