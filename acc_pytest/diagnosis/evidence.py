@@ -16,8 +16,8 @@ amplifies. An operator that is wrong, and one below a pair that fails, has no E.
 makes share small in all that follows from it, and its error is not excused.
 
 The bounds of the pair may then follow from `T = min(1/4, 2 E)` (`judging.derive`); 2 is the safety factor of
-T, and up to as much more is allowed where a rule's factor scales the bounds of the pair. Such a pair is `LIFTED`: its row says so, the summary counts it, and those below it are held against their
-own E again, not against inputs that agree.
+T. A rule's factor raises the 1/4, up to 1/2 (`PairState.cap`). Such a pair is `LIFTED`: its row says so, the
+summary counts it, and those below it are held against their own E again, not against inputs that agree.
 """
 
 from __future__ import annotations

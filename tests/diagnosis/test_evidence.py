@@ -13,7 +13,7 @@ import pytest
 from acc_pytest.diagnosis.evidence import PairEvidence, Standing
 from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.judging.tolerance import CAP, SAFETY, cap_of
+from acc_pytest.judging.tolerance import CAP, SAFETY
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.tensors.ref import TensorRef
 
