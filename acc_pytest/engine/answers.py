@@ -47,18 +47,18 @@ class Measured:
         return _rows(self.pack)[self.place]
 
 
-def packed(found: Sequence[PairAnswer]) -> bytes:
+def packed(answers: Sequence[PairAnswer]) -> bytes:
     """The answer of a batch as bytes."""
-    rows = zlib.compress(pickle.dumps([one.row for one in found], pickle.HIGHEST_PROTOCOL), 1)
-    return pickle.dumps(([(one.number, one.incomplete, one.error) for one in found], rows))
+    rows = zlib.compress(pickle.dumps([answer.row for answer in answers], pickle.HIGHEST_PROTOCOL), 1)
+    return pickle.dumps(([(answer.number, answer.incomplete, answer.error) for answer in answers], rows))
 
 
 def unpacked(answer: bytes) -> list[Measured]:
     """The answer of a batch, rows still packed."""
-    told, rows = pickle.loads(answer)  # noqa: S301 - our own bytes from our own node, never a file
+    entries, rows = pickle.loads(answer)  # noqa: S301 - our own bytes from our own node, never a file
     return [
         Measured(number, rows, place, incomplete, error)
-        for place, (number, incomplete, error) in enumerate(told)
+        for place, (number, incomplete, error) in enumerate(entries)
     ]
 
 

@@ -44,7 +44,7 @@ class NodeCluster(Protocol):
     def nodes(self) -> Sequence[ClusterNode]:
         """The nodes that are alive."""
 
-    def asked(self, asked: Sequence[Asked], seconds: float) -> Sequence[ProbeAnswer]:
+    def asked(self, questions: Sequence[Asked], seconds: float) -> Sequence[ProbeAnswer]:
         """What each node answers (`probing.portable_probe`) to its question."""
 
 
@@ -95,8 +95,8 @@ def _read(stretch: HostSpan) -> bytes | OSError:
     try:
         with open(stretch.path, "rb", buffering=0) as file:
             file.seek(stretch.start)
-            found = bytearray(stretch.stop - stretch.start)
-            return bytes(found[: file.readinto(found)])
+            buffer = bytearray(stretch.stop - stretch.start)
+            return bytes(buffer[: file.readinto(buffer)])
     except OSError as error:
         return error
 
@@ -127,29 +127,29 @@ class ClusterHosts:
         """See `Hosts.survey`."""
         for host, path in places:
             if not self.knows(host):
-                known = ", ".join(sorted({name for node in self._alive[1] for name in node.called}))
-                raise DumpError(f"{host}: no node of the cluster has that name (of {path}); known: {known}")
+                names = ", ".join(sorted({name for node in self._alive[1] for name in node.called}))
+                raise DumpError(f"{host}: no node of the cluster has that name (of {path}); known: {names}")
         nodes = [self._node(host) for host, _ in places]
         self._check(nodes)
-        asked = [(node, SurveyQuestion(path)) for node, (_, path) in zip(nodes, places)]
-        found = []
-        for (host, _), answer in zip(places, self._answers(asked, _SURVEY_SECONDS)):
+        questions = [(node, SurveyQuestion(path)) for node, (_, path) in zip(nodes, places)]
+        surveys = []
+        for (host, _), answer in zip(places, self._answers(questions, _SURVEY_SECONDS)):
             if isinstance(answer, LostTask):
                 raise DumpError(f"{host}: its dump could not be listed there: {answer.reason}; run again")
             if isinstance(answer, AccError):
                 raise type(answer)(f"{host}: {answer.args[0]}", *answer.args[1:])
-            found.append(answer)
-        return found
+            surveys.append(answer)
+        return surveys
 
     def looked_at(self, host: str, path: str) -> tuple[int, int] | None:
         """See `Hosts.looked_at`."""
-        found: tuple[int, int] | None = self._answer(host, StatusQuestion(path))
-        return found
+        status: tuple[int, int] | None = self._answer(host, StatusQuestion(path))
+        return status
 
     def read(self, host: str, stretches: Sequence[HostSpan]) -> Sequence[bytes | Exception]:
         """See `Hosts.read`."""
-        found: Sequence[bytes | Exception] = self._answer(host, ReadQuestion(tuple(stretches)))
-        return found
+        contents: Sequence[bytes | Exception] = self._answer(host, ReadQuestion(tuple(stretches)))
+        return contents
 
     def _named(self, host: str) -> list[ClusterNode]:
         """The nodes of that name: a machine may run several."""
@@ -170,9 +170,9 @@ class ClusterHosts:
         """Raise `SettingsError` for a node that has another acc_pytest, or none."""
         new = [*{node.id: node for node in nodes if node.id not in self._trusted}.values()]
         question = ProbeQuestion((), (), ())
-        own, packed = question.answer(), pickle.dumps(question)
+        sight, packed = question.answer(), pickle.dumps(question)
         for node, answer in zip(new, self._cluster.asked([(node, packed) for node in new], _SECONDS)):
-            if sentence := refusal(node, answer, question, own):
+            if sentence := refusal(node, answer, question, sight):
                 raise SettingsError(f"--acc-engine ray: {sentence}")
             self._trusted.add(node.id)
 
@@ -189,9 +189,9 @@ class ClusterHosts:
                 raise ConnectionError(f"{host}: {answer.reason}")
             self._gone.add(node.id)  # the cluster may learn of it later
 
-    def _answers(self, asked: Sequence[tuple[ClusterNode, Any]], seconds: float) -> list[Any]:
+    def _answers(self, questions: Sequence[tuple[ClusterNode, Any]], seconds: float) -> list[Any]:
         """What nodes answer, or why they do not."""
-        packed = [(node, pickle.dumps(question)) for node, question in asked]
+        packed = [(node, pickle.dumps(question)) for node, question in questions]
         return [
             answer if isinstance(answer, LostTask) else _unpacked(answer)
             for answer in self._cluster.asked(packed, seconds)

@@ -222,7 +222,7 @@ class Engine:
         """A task has ended after all: its answer counts where there was none, and its core is free."""
         if task.batch is not None and not isinstance(answer, LostTask):
             self._take(task.batch, task.node, answer)
-        if all(other.node != task.node for other in self._overdue.values()):
+        if all(overdue.node != task.node for overdue in self._overdue.values()):
             self._fleet.take_back(task.node)
 
     def _take(self, batch: Batch, node: str, answer: bytes | LostTask) -> None:
@@ -253,12 +253,12 @@ class Engine:
         rules: dict[int, tuple[ThresholdRule, ...]] = {}
         for number in batch.numbers:
             try:
-                own = self._rules(number)
+                pair_rules = self._rules(number)
             except AccError:
                 self._own.add(number)
                 continue
-            if own is not None:
-                rules[number] = own
+            if pair_rules is not None:
+                rules[number] = pair_rules
         numbers = tuple(number for number in batch.numbers if number not in self._own)
         return MeasureCall(numbers, rules) if numbers else None
 

@@ -42,8 +42,8 @@ class Fleet:
         """
         nodes = [node for node in self._pool.nodes() if node.tasks]
         if refusals := [sentence for _, sentence in self._ask(nodes)]:
-            more = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
-            raise SettingsError(f"--acc-engine ray: {refusals[0]}{more}")
+            suffix = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
+            raise SettingsError(f"--acc-engine ray: {refusals[0]}{suffix}")
         if not nodes:
             raise SettingsError(
                 "--acc-engine ray: no node of the cluster has a core (or as many as --acc-threads); add one"
@@ -106,8 +106,8 @@ class Fleet:
         """For each node that is alive, which of the samples it has; all have what lies in stores."""
         return {
             node.id: [
-                there or (is_address(sample) and host_of(sample) in ("", *node.called))
-                for sample, there in zip(self._question.samples, self._sights[node.id].present)
+                is_present or (is_address(sample) and host_of(sample) in ("", *node.called))
+                for sample, is_present in zip(self._question.samples, self._sights[node.id].present)
             ]
             for node in self.alive.values()
         }

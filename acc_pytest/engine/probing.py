@@ -66,35 +66,37 @@ def portable_probe() -> Callable[[bytes], tuple[str, bytes]]:
         import pickle
 
         try:
-            asked = pickle.loads(question)  # noqa: S301 - the question of our own controller
+            request = pickle.loads(question)  # noqa: S301 - the question of our own controller
         except ImportError as error:
             return str(error), b""
         except Exception as error:  # noqa: BLE001 - another version may fail in any way
             return f"{type(error).__name__}: {error}", b""
-        return "", pickle.dumps(asked.answer())
+        return "", pickle.dumps(request.answer())
 
     return probe
 
 
-def refusal(node: ClusterNode, answer: ProbeAnswer, question: ProbeQuestion, own: Sight) -> str:
+def refusal(node: ClusterNode, answer: ProbeAnswer, question: ProbeQuestion, local_sight: Sight) -> str:
     """Why a node cannot take part, in one sentence with the remedy; empty where it can."""
     if isinstance(answer, LostTask):
         return f"node {node.name} does not answer: {answer.reason}"
     if answer[0]:
         return (
             f"node {node.name} cannot import acc_pytest ({answer[0]:.200}); install there what is here, "
-            f"acc-pytest {own.version}"
+            f"acc-pytest {local_sight.version}"
         )
     sight = sight_of(answer)
-    if (sight.version, sight.sources) != (own.version, own.sources):
-        other = "other sources of it" if sight.version == own.version else f"acc-pytest {sight.version}"
+    if (sight.version, sight.sources) != (local_sight.version, local_sight.sources):
+        difference = (
+            "other sources of it" if sight.version == local_sight.version else f"acc-pytest {sight.version}"
+        )
         return (
-            f"node {node.name} has {other}, and here is acc-pytest {own.version}, so that verdicts may "
+            f"node {node.name} has {difference}, and here is acc-pytest {local_sight.version}, so that verdicts may "
             "differ; install one version on all nodes"
         )
-    for path, there, here in zip(question.user_files, sight.digests, own.digests):
-        if there != here:
-            how = "has another" if there else "has no"
+    for path, digest, local_digest in zip(question.user_files, sight.digests, local_sight.digests):
+        if digest != local_digest:
+            how = "has another" if digest else "has no"
             return f"node {node.name} {how} {path}; put the file of this machine there, under the same path"
     return ""
 

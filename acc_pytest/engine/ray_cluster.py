@@ -59,11 +59,11 @@ class RayCluster:
             return ""
         return str(self.ray.get_runtime_context().get_node_id())
 
-    def asked(self, asked: Sequence[Asked], seconds: float) -> list[ProbeAnswer]:
+    def asked(self, questions: Sequence[Asked], seconds: float) -> list[ProbeAnswer]:
         """What each node answers to its question (`probing.portable_probe`) within so many seconds."""
         waiting = [
             self._probe.options(scheduling_strategy=on_node(node)).remote(question)
-            for node, question in asked
+            for node, question in questions
         ]
         ended = [] if not waiting else self.ray.wait(waiting, num_returns=len(waiting), timeout=seconds)[0]
         answers: list[ProbeAnswer] = []
@@ -148,9 +148,9 @@ def _join(ray: Any, address: str) -> None:
     try:
         ray.init(address=where, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         remedy = f"{_REMEDY}; {_TOKEN}" if where.startswith("ray://") else _REMEDY
-        raise SettingsError(f"{name} {where}: no Ray cluster answers ({said:.300}); {remedy}") from None
+        raise SettingsError(f"{name} {where}: no Ray cluster answers ({message:.300}); {remedy}") from None
 
 
 def _check_reachable(name: str, where: str) -> None:

@@ -38,7 +38,7 @@ class RemoteRecomputer:
 
     def _ask(self, method: str, number: int, *more: str) -> Recomputation:
         try:
-            found: Recomputation = self._engine.ask(number, RecomputeCall(method, (number, *more)))
+            outcome: Recomputation = self._engine.ask(number, RecomputeCall(method, (number, *more)))
         except NotMeasured as error:
             return Recomputation(why=str(error))
-        return found
+        return outcome

@@ -71,8 +71,8 @@ def shipped(subject: object, debug: bool) -> Shipment:
     """The shipment of this process."""
     from ..tensors.stores.mirror import known_mirrors
 
-    own = {name: value for name, value in os.environ.items() if name.startswith(OWN_VARIABLES)}
-    return Shipment(subject, os.getcwd(), own, debug, known_mirrors())
+    variables = {name: value for name, value in os.environ.items() if name.startswith(OWN_VARIABLES)}
+    return Shipment(subject, os.getcwd(), variables, debug, known_mirrors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class MeasureCall:
 
     def _found(self, subject: Subject, number: int) -> PairAnswer:
         make_judge = functools.partial(subject.judge_by, self.rules.get(number))
-        with looking_once() as looked_at:
+        with looking_once() as versions:
             try:
                 with guarded("comparing golden and mine on a node"):
                     row = subject.compared(subject.plan.pairs[number], number, "", make_judge)
             except AccError as error:
-                return PairAnswer(number, None, _is_incomplete(looked_at), str(error))
-            return PairAnswer(number, row, row.verdict != "pass" and _is_incomplete(looked_at))
+                return PairAnswer(number, None, _is_incomplete(versions), str(error))
+            return PairAnswer(number, row, row.verdict != "pass" and _is_incomplete(versions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +111,19 @@ class RecomputeCall:
 
     def answer(self, subject: Subject) -> bytes:
         """Whether a file was missing on this node, and the outcome."""
-        with looking_once() as looked_at:
+        with looking_once() as versions:
             outcome = getattr(subject.recomputer, self.method)(*self.arguments)
-        return pickle.dumps((_is_incomplete(looked_at), outcome))
+        return pickle.dumps((_is_incomplete(versions), outcome))
 
 
-def _is_incomplete(looked_at: Mapping[str, tuple[int, ...]]) -> bool:
-    return not all(looked_at.values())
+def _is_incomplete(versions: Mapping[str, tuple[int, ...]]) -> bool:
+    return not all(versions.values())
 
 
 def perform(shipment: Callable[[], bytes], key: str, call: bytes) -> bytes:
     """Answer a call. `shipment` fetches the run `key`, which this process may have already."""
-    asked: MeasureCall | RecomputeCall = pickle.loads(call)  # noqa: S301 - see above
-    return asked.answer(_subject(key, shipment))
+    request: MeasureCall | RecomputeCall = pickle.loads(call)  # noqa: S301 - see above
+    return request.answer(_subject(key, shipment))
 
 
 _subjects: dict[str, Subject] = {}

@@ -40,11 +40,11 @@ def derived(
     measurement: Measurement,
     factor: float = 1.0,
     factor_origin: str = "",
-    given: Tolerance | None = None,
+    rule_tolerance: Tolerance | None = None,
 ) -> tuple[Threshold, ...]:
     """The default thresholds of tensors that are not empty.
 
-    `factor` scales T and `factor_origin` says which rule asked for it; `given` is a T that a rule set.
+    `factor` scales T and `factor_origin` says which rule asked for it; `rule_tolerance` is a T that a rule set.
     """
     if is_exact(measurement):
         dtype = measurement.golden_dtype
@@ -53,7 +53,7 @@ def derived(
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
         return counts
-    allowed = given or tolerance_of(context, measurement, factor, factor_origin)
+    allowed = rule_tolerance or tolerance_of(context, measurement, factor, factor_origin)
     if peak == 0:
         return (_zero(allowed), *counts)
     sized = _sized(measurement, allowed, rms, peak)
@@ -124,7 +124,9 @@ def by_tolerance(
 ) -> tuple[Threshold, ...]:
     """The default thresholds of floats that follow from this T; `reason` says where it comes from."""
     fmt = coarser(*context.computed_types(measurement))
-    return derived(context, measurement, given=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER)))
+    return derived(
+        context, measurement, rule_tolerance=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER))
+    )
 
 
 def _rows(measurement: Measurement) -> int | None:
@@ -142,8 +144,8 @@ def _sized(measurement: Measurement, allowed: Tolerance, rms: float, peak: float
     t = allowed.value
     scale = element_scale(rms, peak)
     what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
-    by_whole = f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}"
-    element, why = beside_neighbours(measurement, t * scale, by_whole)
+    reason = f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}"
+    element, why = beside_neighbours(measurement, t * scale, reason)
     return (
         Threshold(
             "cosine_similarity",

@@ -134,8 +134,8 @@ def _rule(
     """Where a bound comes from, without the arithmetic."""
     if threshold.reason.startswith((SET, SWITCHED_OFF)):
         return threshold.reason
-    given = given_tolerance(rules, dtypes)
-    if given is not None:
-        return f"{standard.name}, {given.reason}"
+    rule_tolerance = given_tolerance(rules, dtypes)
+    if rule_tolerance is not None:
+        return f"{standard.name}, {rule_tolerance.reason}"
     factor, origin = factor_of(rules)
     return f"{standard.name}, factor {factor:g} from {origin}" if factor != 1.0 else standard.name

@@ -49,8 +49,8 @@ def context_scalars(context: JudgeContext) -> dict[str, Scalar]:
 
 def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
     """The context that `context_scalars` was given."""
-    known: Any = {name: scalars[name] for name in _CONTEXT if name in scalars}
-    return JudgeContext(**known)
+    fields: Any = {name: scalars[name] for name in _CONTEXT if name in scalars}
+    return JudgeContext(**fields)
 
 
 def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
@@ -58,9 +58,9 @@ def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
     scalars: dict[str, Scalar] = {"shape": "x".join(map(str, measurement.shape))}
     scalars.update(zip(_ALWAYS, _ALWAYS_VALUES(measurement)))
     for name, values in _SOMETIMES_VALUES.items():
-        part = getattr(measurement, name)
-        if part != _LEFT_OUT_IF[name]:
-            scalars.update(zip(_PART_NAMES[name], values(part)))
+        record = getattr(measurement, name)
+        if record != _LEFT_OUT_IF[name]:
+            scalars.update(zip(_PART_NAMES[name], values(record)))
     return scalars
 
 
@@ -72,23 +72,25 @@ def measurement_of(
     `custom` are the user's own metrics, which a row keeps apart. Raises `KeyError` or `TypeError` for
     scalars that lack a field.
     """
-    known: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in _STORED:
         if name == "shape":
-            known["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
+            fields["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
         elif name in _NESTED:
             if name not in _LEFT_OUT_IF or f"{name}.{_PARTS[name][0]}" in scalars:
-                known[name] = _NESTED[name](**{part: scalars[f"{name}.{part}"] for part in _PARTS[name]})
+                fields[name] = _NESTED[name](**{field: scalars[f"{name}.{field}"] for field in _PARTS[name]})
         else:
-            known[name] = scalars[name]
-    return Measurement(worst=None, custom=custom or {}, **known)
+            fields[name] = scalars[name]
+    return Measurement(worst=None, custom=custom or {}, **fields)
 
 
-def with_replicas(scalars: Mapping[str, Scalar], others: Iterable[Mapping[str, Scalar]]) -> dict[str, Scalar]:
+def with_replicas(
+    scalars: Mapping[str, Scalar], replicas: Iterable[Mapping[str, Scalar]]
+) -> dict[str, Scalar]:
     """The scalars of one replica, and those of the others as `replica1.numel` and so on."""
     merged = dict(scalars)
-    for number, other in enumerate(others, start=1):
-        merged |= {f"{_REPLICA}{number}.{name}": value for name, value in other.items()}
+    for number, replica in enumerate(replicas, start=1):
+        merged |= {f"{_REPLICA}{number}.{name}": value for name, value in replica.items()}
     return merged
 
 
@@ -128,13 +130,13 @@ def is_stated(scalars: Mapping[str, Scalar]) -> bool:
 
 def stated_of(scalars: Mapping[str, Scalar]) -> StatisticsMeasurement:
     """The measurement that `stated_scalars` was given. Raises `KeyError` for scalars that lack a field."""
-    known: Any = scalars
+    values: Any = scalars
     return StatisticsMeasurement(
-        known["numel"],
-        known["golden_dtype"],
-        known["mine_dtype"],
-        Statistics(**{name: known.get(f"stated.{name}") for name in STATISTICS}),
-        {name: known[name] for name in STATISTICS_METRICS if name in known},
-        known.get(_ROUNDING, 0.0),
-        known.get(_DIGITS, 0.0),
+        values["numel"],
+        values["golden_dtype"],
+        values["mine_dtype"],
+        Statistics(**{name: values.get(f"stated.{name}") for name in STATISTICS}),
+        {name: values[name] for name in STATISTICS_METRICS if name in values},
+        values.get(_ROUNDING, 0.0),
+        values.get(_DIGITS, 0.0),
     )

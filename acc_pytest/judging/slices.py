@@ -93,22 +93,22 @@ def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tu
     neighbours = measurement.slices.neighbour_error or 0.0
     if BESIDE_OTHERS * neighbours <= bound:
         return bound, reason
-    said = f"{BESIDE_OTHERS:g} times the error {neighbours:.3g} of the rest of its row or channel"
-    return BESIDE_OTHERS * neighbours, f"{said}; by itself {reason}"
+    neighbour_reason = f"{BESIDE_OTHERS:g} times the error {neighbours:.3g} of the rest of its row or channel"
+    return BESIDE_OTHERS * neighbours, f"{neighbour_reason}; by itself {reason}"
 
 
 def _worst(what: str, ninth_decile: float | None, elements: int, t: float) -> Threshold:
     """The bound of the worst row or channel, which has that many elements."""
     by_t, of_t = _worst_by_t(what, elements, t)
-    by_others = BESIDE_OTHERS * (ninth_decile or 0.0)
-    if by_others <= by_t:
+    by_decile = BESIDE_OTHERS * (ninth_decile or 0.0)
+    if by_decile <= by_t:
         return of_t
     scatter = scatter_of(elements)
     reason = (
         f"{BESIDE_OTHERS:g} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
         f"times {scatter:.3g} for the scatter of {elements} elements"
     )
-    return Threshold(f"worst_{what}_error", by_others * scatter, False, reason)
+    return Threshold(f"worst_{what}_error", by_decile * scatter, False, reason)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -28,7 +28,7 @@ def is_narrowed(stored: str, declared: str) -> bool:
     if not declared or (fmt := by_name(stored).format) is None:
         return False
     formats = (by_name(declared).format, by_name(_COARSEST).format)
-    return fmt.roundoff > max(one.roundoff for one in formats if one is not None)
+    return fmt.roundoff > max(float_format.roundoff for float_format in formats if float_format is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ def thresholds_for(
     adjustment = adjustment_of(matching, dtypes)
     named = f"{standard.name}: "
     chosen = {
-        metric: Threshold(metric, bound, at_least, named + reason, strict)
-        for metric, bound, at_least, reason, strict in standard.thresholds(context, measurement, adjustment)
+        metric: Threshold(metric, bound, is_floor, named + reason, strict)
+        for metric, bound, is_floor, reason, strict in standard.thresholds(context, measurement, adjustment)
     }
     if context.written:
         further: dict[str, Threshold] = {}
@@ -110,14 +110,14 @@ def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
 
 def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> Tolerance | None:
     """T where a rule bounds the relative distance: that *is* T, and the bounds derived from T follow it."""
-    given = None
+    setting = None
     for rule in rules:
         for bound in rule.bounds:
             if bound.metric == "relative_euclidean_distance":
-                given = None if bound.value is None else (bound.value, rule.origin)
-    if given is None or all(by_name(dtype).format is None for dtype in dtypes):
+                setting = None if bound.value is None else (bound.value, rule.origin)
+    if setting is None or all(by_name(dtype).format is None for dtype in dtypes):
         return None
-    value, origin = given
+    value, origin = setting
     fmt = coarser(*dtypes)
     # T of one layer is that many times u.
     rounding = max(fmt.roundoff, value / PER_LAYER)

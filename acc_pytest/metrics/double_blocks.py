@@ -56,8 +56,8 @@ class WholeNumbers:
         g, m = widen(golden, to_complex=False), widen(mine, to_complex=False)
         with np.errstate(all="ignore"):  # what overflows is looked at where it can
             result = self._blocks.result(g, m, start)
-        same = golden.dtype == mine.dtype
-        result.identical = same and not np.count_nonzero(golden.view(np.uint8) != mine.view(np.uint8))
+        is_same_type = golden.dtype == mine.dtype
+        result.identical = is_same_type and not np.count_nonzero(golden.view(np.uint8) != mine.view(np.uint8))
         return result
 
 

@@ -199,13 +199,13 @@ def _allowed(tolerance: ElementTolerance, size: torch.Tensor, dtype: str) -> tor
     return tolerance.atol * unit + tolerance.rtol * size
 
 
-def _box(kept: list[torch.Tensor], shape: tuple[int, ...]) -> str:
+def _box(positions: list[torch.Tensor], shape: tuple[int, ...]) -> str:
     """The ranges of indices in which elements lie: `[0:2, 17, :]`."""
-    if not kept or not shape:
+    if not positions or not shape:
         return ""
     ranges = []
-    for places, size in zip(np.unravel_index(torch.cat(kept).numpy(), shape), shape):
+    for places, size in zip(np.unravel_index(torch.cat(positions).numpy(), shape), shape):
         low, high = int(places.min()), int(places.max())
-        whole = low == 0 and high == size - 1
-        ranges.append(":" if whole and size > 1 else f"{low}" if low == high else f"{low}:{high + 1}")
+        is_full = low == 0 and high == size - 1
+        ranges.append(":" if is_full and size > 1 else f"{low}" if low == high else f"{low}:{high + 1}")
     return f"[{', '.join(ranges)}]"

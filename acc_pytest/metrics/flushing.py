@@ -21,8 +21,8 @@ class Flushed:
 
     __slots__ = ("_changed", "_wanted")
 
-    def __init__(self, wanted: bool = True) -> None:
-        self._wanted = wanted
+    def __init__(self, enabled: bool = True) -> None:
+        self._wanted = enabled
 
     def __enter__(self) -> None:
         self._changed = self._wanted and bool(_SUBNORMAL * _ONE > 0) and torch.set_flush_denormal(True)

@@ -190,8 +190,8 @@ class Measurement:
         elif metric in self.further:
             value = self.further[metric]
         else:
-            parts = (self.elements, self, self.slices)
-            value = next((getattr(part, metric) for part in parts if hasattr(part, metric)), None)
+            records = (self.elements, self, self.slices)
+            value = next((getattr(record, metric) for record in records if hasattr(record, metric)), None)
         return float(value) if isinstance(value, (int, float)) else None
 
     @property

@@ -67,8 +67,8 @@ class PairBlocks:
         torch_on_one_thread()
         from .python_blocks import PythonBlocks
 
-        given = self._golden, self._mine, self._tolerance, self._elements, self.slices
-        return PythonBlocks(*given, double=self._double)
+        arguments = self._golden, self._mine, self._tolerance, self._elements, self.slices
+        return PythonBlocks(*arguments, double=self._double)
 
     def stretches(self) -> list[tuple[int, int]]:
         """What to sum, range by range of elements."""
@@ -83,16 +83,20 @@ class PairBlocks:
                 return [self._of_whole_numbers(first, last, room) for first, last in pieces]
         pieces = ranges(start, stop, self._channels, BLOCK)
         if self._native is None:
-            return [one for first, last in pieces for one in self._in_python.read(first, last)]
+            return [result for first, last in pieces for result in self._in_python.read(first, last)]
         with _room() as room:
             golden = _in_memory(self._golden, start, stop, room, 0)
             mine = _in_memory(self._mine, start, stop, room, 1)
-            whole = self._native.result(golden, mine, start)
-            if whole is not None:
-                return [whole]
+            block_result = self._native.result(golden, mine, start)
+            if block_result is not None:
+                return [block_result]
             g, m = golden.tensor(), mine.tensor()
             cuts = [slice(first - start, last - start) for first, last in pieces]
-            return [one for cut in cuts for one in self._in_python.results(g[cut], m[cut], start + cut.start)]
+            return [
+                result
+                for cut in cuts
+                for result in self._in_python.results(g[cut], m[cut], start + cut.start)
+            ]
 
     def _of_whole_numbers(self, start: int, stop: int, room: _Room) -> BlockResult:
         golden = _in_memory(self._golden, start, stop, room, 0).array()

@@ -108,8 +108,8 @@ class SingleBlock:
             values[at] = values[first]  # a value that is kept: extrema stay what they are
         self._golden, mine = _side_sums(g), _side_sums(m)
         g[at] = m[at] = 0
-        kept = self._size - at.size
-        return _beside(self._golden, kept, self.excluded.golden), _beside(mine, kept, self.excluded.mine)
+        count = self._size - at.size
+        return _beside(self._golden, count, self.excluded.golden), _beside(mine, count, self.excluded.mine)
 
     def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
@@ -216,7 +216,7 @@ class SingleBlock:
             d_far = np.multiply(d, np.float32(by_error), out=self._views[3].array)
             pairs.append(self._product(d_far, d_far).sums(channels))
         else:
-            pairs = [self._product(*both).sums(channels) for both in ((g, g), (g, d), (d, d))]
+            pairs = [self._product(*factors).sums(channels) for factors in ((g, g), (g, d), (d, d))]
         by_row, by_channel = (np.array(sums) for sums in zip(*pairs))
         if self._far:
             by_row, by_channel = by_row * levers[:, None], by_channel * levers[:, None]
@@ -237,13 +237,13 @@ def _side_sums(values: Floats) -> SideSums:
     return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
 
 
-def _beside(kept: SideSums, count: int, excluded: Floats) -> SideSums:
+def _beside(side: SideSums, count: int, excluded: Floats) -> SideSums:
     """A side of which so many are kept, and what is finite of the others, which alone is in its sum."""
     alone = excluded[np.isfinite(excluded)]
     if not alone.size:
-        return SideSums(count, kept.max, kept.min)
-    largest, least = max(kept.max, float(alone.max())), min(kept.min, float(alone.min()))
-    return SideSums(count + alone.size, largest, least, float(alone.sum(dtype=np.float64)))
+        return SideSums(count, side.max, side.min)
+    largest, smallest = max(side.max, float(alone.max())), min(side.min, float(alone.min()))
+    return SideSums(count + alone.size, largest, smallest, float(alone.sum(dtype=np.float64)))
 
 
 def _ordinary(peak: float) -> bool:

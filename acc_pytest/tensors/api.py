@@ -79,13 +79,13 @@ def get_bin_data_from_dir(directory: FilePath, max_depth: int = _DEEPEST) -> lis
     top = os.path.realpath(directory)
     if not os.path.isdir(top):
         raise AccError(f"{os.fspath(directory)}: is not a directory")
-    found: list[str] = []
+    paths: list[str] = []
     for home, names, files in os.walk(top, onerror=_refuse):
         depth = home[len(top) :].count(os.sep)
         if names and depth + 1 >= max_depth:
             raise AccError(f"{home}: is {max_depth} directories deep or deeper; give a larger max_depth")
-        found += [os.path.join(home, name) for name in files if name.endswith(_SUFFIX)]
-    return sorted(found)
+        paths += [os.path.join(home, name) for name in files if name.endswith(_SUFFIX)]
+    return sorted(paths)
 
 
 def read_bin_data(path: FilePath) -> BinData:

@@ -97,9 +97,9 @@ def _signed_twins() -> dict[torch.dtype, torch.dtype]:
 
 
 def _complex_text(flat: torch.Tensor, wide_squares: bool) -> dict[str, str]:
-    parts = torch.view_as_real(flat)
-    moduli = parts.square().sum(-1)
-    squares = parts.to(torch.float64).square() if wide_squares else moduli.to(torch.float64)
+    components = torch.view_as_real(flat)
+    moduli = components.square().sum(-1)
+    squares = components.to(torch.float64).square() if wide_squares else moduli.to(torch.float64)
     largest, smallest = flat[moduli.argmax()], flat[moduli.argmin()]
     mean = flat.to(torch.complex128).sum() / flat.numel()
     pairs = [complex(value.item()) for value in (largest, smallest, mean)]

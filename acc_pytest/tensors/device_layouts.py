@@ -74,12 +74,12 @@ class Conversion:
     def to_stored(self, tensor: torch.Tensor) -> torch.Tensor:
         """The stored tensor of a logical one, padded with zeros, row-major."""
         logical = _bits(tensor).reshape(self.crop)
-        whole = logical
+        padded = logical
         if self.padded != self.crop:
-            whole = logical.new_zeros(self.padded)
-            whole[tuple(slice(0, size) for size in self.crop)] = logical
+            padded = logical.new_zeros(self.padded)
+            padded[tuple(slice(0, size) for size in self.crop)] = logical
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        tiles = whole.reshape([self.split[place] for place in self.order]).permute(back)
+        tiles = padded.reshape([self.split[place] for place in self.order]).permute(back)
         return tiles.reshape(self.stored).contiguous().view(tensor.dtype)
 
 
@@ -93,14 +93,14 @@ def conversion(
     decides where the sizes allow more than one reading, channels first does where there is none.
     """
     if layout.startswith("fractal_nz"):
-        wanted = _NZ_COLUMNS.get(layout)
-        return _nz(stored, shape) if wanted in (None, *stored[-1:]) else None
+        columns = _NZ_COLUMNS.get(layout)
+        return _nz(stored, shape) if columns in (None, *stored[-1:]) else None
     if layout in ("fractal_z", "fractal_z_3d") and groups > 1:
         return None
     if layout in _TILED:
-        found = list(_TILED[layout](stored, shape))
-        hinted = [one for name, one in found if name == hint]
-        return next(iter(hinted or [one for _, one in found]), None)
+        readings = list(_TILED[layout](stored, shape))
+        hinted = [reading for name, reading in readings if name == hint]
+        return next(iter(hinted or [reading for _, reading in readings]), None)
     return _plain(layout, stored, shape, hint)
 
 
@@ -116,8 +116,8 @@ def nz(stored: Shape, rows: int, columns: int, shape: Shape | None = None) -> Co
     """
     *lead, n1, m, n0 = stored
     count = math.prod(lead)
-    whole = (*lead, rows, columns) if shape is None else shape
-    return Conversion(stored, (count, n1, m, n0), (0, 2, 1, 3), (1, 1, 2), (count, rows, columns), whole)
+    logical = (*lead, rows, columns) if shape is None else shape
+    return Conversion(stored, (count, n1, m, n0), (0, 2, 1, 3), (1, 1, 2), (count, rows, columns), logical)
 
 
 def _nz(stored: Shape, shape: Shape) -> Conversion | None:

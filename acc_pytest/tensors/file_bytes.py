@@ -37,9 +37,9 @@ def opened(path: str, *, values: bool = False) -> Iterator[tuple[BinaryIO, int]]
     its values are asked for one after the other. A file of a kept dump is read from where its bytes lie; what
     is read of one in a store is fetched first, with the heads of its neighbours unless `values` are read.
     """
-    kept = stretches(path)
-    if kept is not None:
-        with KeptFile(path, kept) as stored:
+    byte_ranges = stretches(path)
+    if byte_ranges is not None:
+        with KeptFile(path, byte_ranges) as stored:
             yield cast(BinaryIO, stored), stored.size
         return
     placed = placed_at(path)
@@ -86,11 +86,11 @@ def opened_plainly(path: str) -> tuple[int, int]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FormatError(f"{path}: cannot be opened: {reason}") from error
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise FormatError(f"{path}: must be a file, but it is a directory, pipe or device")
-    return descriptor, found.st_size
+    return descriptor, status.st_size
 
 
 def became_shorter(path: str) -> FormatError:
@@ -131,12 +131,12 @@ def opened_at(path: str, offset: int, nbytes: int) -> tuple[int, int] | None:
 
     `None` where they do not, or are on no disk. Raises `FormatError` where the file ends before them.
     """
-    kept = stretches(path)
-    if kept is not None:
-        found = whereabouts(kept, offset, nbytes)
-        if found is None:
+    byte_ranges = stretches(path)
+    if byte_ranges is not None:
+        location = whereabouts(byte_ranges, offset, nbytes)
+        if location is None:
             return None
-        path, offset = found
+        path, offset = location
     placed = placed_at(path)
     if placed is not None and not placed.path:
         return None

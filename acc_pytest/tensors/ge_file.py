@@ -74,11 +74,11 @@ class GeFile:
         into = header.dtype.torch_dtype(place)
         if is_packed(dtype):
             values = mapped(place.path, torch.uint8, (header.nbytes,), header.offset)
-            found = unpack(values, dtype, math.prod(stored)).reshape(stored)
+            stored_values = unpack(values, dtype, math.prod(stored)).reshape(stored)
         else:
-            found = mapped(place.path, into, stored, header.offset)
+            stored_values = mapped(place.path, into, stored, header.offset)
         rule = rule_of(tensor)
-        return found if rule is None else rule.to_logical(found)
+        return stored_values if rule is None else rule.to_logical(stored_values)
 
 
 FORMAT = GeFile()

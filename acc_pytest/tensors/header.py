@@ -93,10 +93,10 @@ def member_of(place: Location, members: Mapping[str, _Member], kind: str) -> _Me
     if place.member in members:
         return members[place.member]
     listed = ", ".join([*members][:_LISTED]) + (", ..." if len(members) > _LISTED else "")
-    wanted = (
+    problem = (
         f"has no {kind} {place.member!r:.100}" if place.member else f"holds {len(members)} {kind}s, name one"
     )
-    raise FormatError(f"{place.path}: {wanted}; its {kind}s: {listed or '(none)'}")
+    raise FormatError(f"{place.path}: {problem}; its {kind}s: {listed or '(none)'}")
 
 
 def version_of(path: str) -> tuple[int, ...]:

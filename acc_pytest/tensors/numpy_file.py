@@ -86,7 +86,7 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
         ) from error
     if dtype.hasobject:
         raise FormatError(f"{path}: holds Python objects, which are never unpickled; save plain arrays")
-    known, shape = by_numpy(dtype), tuple(map(int, shape))
+    element_type, shape = by_numpy(dtype), tuple(map(int, shape))
     nbytes = byte_count(path, shape, 8 * dtype.itemsize)
     if nbytes != size - offset:
         raise FormatError(
@@ -95,7 +95,7 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
         )
     transposed, swapped = fortran and len(shape) > 1, not dtype.isnative
     plain = not transposed and not swapped
-    return TensorHeader(known, shape, offset=offset, nbytes=nbytes, plain=plain), transposed, swapped
+    return TensorHeader(element_type, shape, offset=offset, nbytes=nbytes, plain=plain), transposed, swapped
 
 
 def stored_dtype(path: str) -> np.dtype[Any] | None:
@@ -127,8 +127,8 @@ def _read(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     with warnings.catch_warnings():
         # numpy and the parser of Python literals warn about odd headers; odd is not yet wrong.
         warnings.simplefilter("ignore")
-        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
-    return (*found, stream.tell())
+        declaration: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
+    return (*declaration, stream.tell())
 
 
 # Tensors of one dtype and shape have the same header, which numpy reads as a Python literal.

@@ -32,19 +32,23 @@ def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) 
     `entries` are stored, not compressed, and none is larger than the file.
     """
     by_name = {entry.name.partition("/")[2]: entry for entry in entries}
-    wanted = by_name.get("data.pkl")
-    if len(by_name) != len(entries) or wanted is None or wanted.nbytes > LONGEST:
+    pickle_entry = by_name.get("data.pkl")
+    if len(by_name) != len(entries) or pickle_entry is None or pickle_entry.nbytes > LONGEST:
         return None
     if is_foreign(file, by_name):
         return None
-    tensor = declared(bytes_of(file, wanted))
-    held = by_name.get(f"data/{tensor.key}") if tensor is not None else None
-    if tensor is None or held is None:
+    tensor = declared(bytes_of(file, pickle_entry))
+    storage_entry = by_name.get(f"data/{tensor.key}") if tensor is not None else None
+    if tensor is None or storage_entry is None:
         return None
     itemsize = tensor.itemsize
     nbytes = math.prod(tensor.shape) * itemsize
     before = tensor.first * itemsize
-    start = start_of(file, held)
-    if before + nbytes > held.nbytes or held.nbytes != tensor.stored or start + held.nbytes > size:
+    start = start_of(file, storage_entry)
+    if (
+        before + nbytes > storage_entry.nbytes
+        or storage_entry.nbytes != tensor.stored
+        or start + storage_entry.nbytes > size
+    ):
         return None
     return PlainTensor(tensor.dtype, tensor.shape, start + before, nbytes)

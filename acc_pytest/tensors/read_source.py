@@ -152,8 +152,8 @@ def _content(path: str, header: TensorHeader) -> bytearray | _File | None:
     nbytes = header.nbytes
     if nbytes < READ_BELOW:
         return bytes_at(path, header.offset, nbytes) if nbytes else bytearray()
-    found = opened_at(path, header.offset, nbytes) if _HAS_PREADV else None
-    return None if found is None else _File(path, *found, header.dtype.bits // 8)
+    location = opened_at(path, header.offset, nbytes) if _HAS_PREADV else None
+    return None if location is None else _File(path, *location, header.dtype.bits // 8)
 
 
 def source_of(tensor: torch.Tensor) -> TensorSource:

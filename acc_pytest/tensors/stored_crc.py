@@ -52,11 +52,11 @@ def _of_file(path: str) -> tuple[int, int] | None:
                 return None
             if pickles[0].nbytes > LONGEST:
                 return None
-            whole = _is_whole_storage(bytes_of(file, pickles[0]))
+            is_whole = _is_whole_storage(bytes_of(file, pickles[0]))
     except (FormatError, OSError):
         return None
     # torch can be told to leave the sums out, and then writes 0.
-    return (data[0].crc32, data[0].nbytes) if whole and data[0].crc32 else None
+    return (data[0].crc32, data[0].nbytes) if is_whole and data[0].crc32 else None
 
 
 def _is_whole_storage(pickled: bytes) -> bool:

@@ -72,13 +72,13 @@ def _listed(file: BinaryIO, size: int) -> list[ArchiveEntry] | None:
     for _ in range(count):
         if place + _LISTED.size > len(listed):
             return None
-        mark, _, _, flags, method, _, _, crc32, held, nbytes, name, extra, comment, _, _, _, offset = (
+        mark, _, _, flags, method, _, _, crc32, packed_size, nbytes, name, extra, comment, _, _, _, offset = (
             _LISTED.unpack_from(listed, place)
         )
         first = place + _LISTED.size
         place = first + name + extra + comment
         called = listed[first : first + name]
-        usual = mark == b"PK\x01\x02" and held == nbytes and _ELSEWHERE not in (nbytes, offset)
+        usual = mark == b"PK\x01\x02" and packed_size == nbytes and _ELSEWHERE not in (nbytes, offset)
         if not usual or flags & _ENCRYPTED or not called.isascii() or b"\0" in called:
             return None
         entries.append(
@@ -92,9 +92,9 @@ def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
     tail = _bytes_at(file, max(0, size - _END.size - _LOCATOR.size - _END_64.size), 1 << 10)
     if len(tail) < _END.size:
         return None
-    mark, disk, first_disk, here, count, nbytes, offset, comment = _END.unpack(tail[-_END.size :])
+    mark, disk, first_disk, count_on_disk, count, nbytes, offset, comment = _END.unpack(tail[-_END.size :])
     end = size - _END.size
-    if mark != b"PK\x05\x06" or disk or first_disk or here != count or comment:
+    if mark != b"PK\x05\x06" or disk or first_disk or count_on_disk != count or comment:
         return None
     if tail[-_END.size - _LOCATOR.size :].startswith(b"PK\x06\x07"):
         wide = _END_64.unpack_from(tail) if len(tail) == _END.size + _LOCATOR.size + _END_64.size else ()

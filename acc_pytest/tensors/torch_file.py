@@ -135,10 +135,10 @@ def _check_spread(path: str, tensor: torch.Tensor) -> None:
     Strides of 0 (`expand`) make any number of elements of one. Masks and positions are saved so; a mask of
     one sequence may stand for each head of each sequence of a batch.
     """
-    held = tensor.untyped_storage().nbytes() // tensor.element_size()
-    if tensor.numel() > max(_SPREAD_FREELY, _MOST_SPREAD * held):
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if tensor.numel() > max(_SPREAD_FREELY, _MOST_SPREAD * elements):
         raise FormatError(
-            f"{path}: is a view of {tensor.numel()} elements over {held}; save tensor.contiguous()"
+            f"{path}: is a view of {tensor.numel()} elements over {elements}; save tensor.contiguous()"
         )
 
 
@@ -152,7 +152,7 @@ def _check_legacy(path: str) -> None:
     with opened(path) as (file, size):
         start = io.BytesIO(file.read(LARGEST_PICKLE))
     pickles = []
-    most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
+    limit = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
         with warnings.catch_warnings():
             # Of odd texts in the pickles.
@@ -160,7 +160,7 @@ def _check_legacy(path: str) -> None:
             for number in range(5):
                 begin = start.tell()
                 for _, argument, _ in pickletools.genops(start):
-                    if number == 3 and type(argument) is int and abs(argument) > most:
+                    if number == 3 and type(argument) is int and abs(argument) > limit:
                         raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
                 pickles.append(start.getbuffer()[begin : start.tell()].tobytes())
         storages, keys = storages_in(pickles[3]), content(pickles[4]).value
@@ -179,8 +179,8 @@ def pickle_advice(version: str = "") -> str:
     Empty from torch 2.10 on.
     """
     version = version or installed_version("torch") or torch.__version__
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is not None and (int(found[1]), int(found[2])) >= _SAFE_SINCE:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is not None and (int(match[1]), int(match[2])) >= _SAFE_SINCE:
         return ""
     return (
         f"torch {version} loads .pth files unsafely even with weights_only (CVE-2025-32434, CVE-2026-24747): "

@@ -146,28 +146,30 @@ def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
         for member, tensor in _tensors(path, value):
             entry = by_name.get(f"data/{tensor.key}")
             start = start_of(file, entry) if entry is not None else size
-            held = entry is not None and entry.nbytes == tensor.stored and start + tensor.stored <= size
+            is_complete = (
+                entry is not None and entry.nbytes == tensor.stored and start + tensor.stored <= size
+            )
             crc = entry.crc32 if entry is not None else 0
-            tensors.setdefault(member, StoredTensor(tensor, start if held else -1, crc))
+            tensors.setdefault(member, StoredTensor(tensor, start if is_complete else -1, crc))
     return TorchContent(value, MappingProxyType(tensors))
 
 
 def _tensors(path: str, value: object) -> Iterator[tuple[str, DeclaredTensor]]:
     """Each tensor below a value with its member, in the order in which it stands there."""
     waiting: list[tuple[str, object, int]] = [("", value, 0)]
-    seen = 0
+    count = 0
     while waiting:
-        member, found, depth = waiting.pop()
-        seen += 1
-        if seen > _MOST or depth > _DEEPEST:
+        member, node, depth = waiting.pop()
+        count += 1
+        if count > _MOST or depth > _DEEPEST:
             raise FormatError(f"{path}: holds more than {_MOST} values, or values {_DEEPEST} deep")
-        if isinstance(found, DeclaredTensor):
-            yield member, found
+        if isinstance(node, DeclaredTensor):
+            yield member, node
         inside: list[tuple[object, object]] = []
-        if isinstance(found, dict):
-            inside = [(key, entry) for key, entry in found.items() if isinstance(key, (str, int))]
-        elif isinstance(found, (list, tuple)):
-            inside = list(enumerate(found))
+        if isinstance(node, dict):
+            inside = [(key, entry) for key, entry in node.items() if isinstance(key, (str, int))]
+        elif isinstance(node, (list, tuple)):
+            inside = list(enumerate(node))
         if len(inside) > _MOST:
             raise FormatError(f"{path}: holds more than {_MOST} values")
         for key, entry in reversed(inside):

@@ -103,7 +103,7 @@ def storages_in(pickled: bytes) -> dict[str, int | None]:
 
     Raises `ValueError` as `content`, and for a storage that has no key or two sizes.
     """
-    found: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
     for identity in content(pickled).storages:
         if type(identity) is not tuple or len(identity) < 5 or type(identity[1]) is not _Global:
             raise ValueError("a storage without a key")
@@ -111,9 +111,9 @@ def storages_in(pickled: bytes) -> dict[str, int | None]:
         kind = storage.name.rpartition(" ")[2]
         itemsize = 1 if kind == _UNTYPED else by_name(LEGACY_STORAGES.get(kind, "")).itemsize
         nbytes = None if itemsize is None or type(count) is not int else count * itemsize
-        if type(key) is not str or found.setdefault(key, nbytes) != nbytes:
+        if type(key) is not str or sizes.setdefault(key, nbytes) != nbytes:
             raise ValueError("a storage with two sizes")
-    return found
+    return sizes
 
 
 def _quietly(pickled: bytes) -> PickledValue:
@@ -141,13 +141,13 @@ def _evaluated(pickled: bytes) -> PickledValue:
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name](argument))
         elif name in _TAKEN:
-            count, made = _TAKEN[name]
+            count, build = _TAKEN[name]
             first = marks.pop() if count is None else len(stack) - count
-            taken = stack[first:] if first >= 0 else []
+            operands = stack[first:] if first >= 0 else []
             del stack[first:]
             if name == "BINPERSID":
-                storages += taken
-            made(stack, taken)
+                storages += operands
+            build(stack, operands)
         elif name not in ("PROTO", "STOP"):
             raise ValueError(f"opcode {name}")
     return PickledValue(stack.pop(), tuple(storages))
@@ -157,20 +157,20 @@ def _pushed(make: Callable[[list[Any]], Any]) -> Callable[[list[Any], list[Any]]
     return lambda stack, taken: stack.append(make(taken))
 
 
-def _set_items(stack: list[Any], taken: list[Any]) -> None:
+def _set_items(stack: list[Any], operands: list[Any]) -> None:
     if isinstance(stack[-1], dict):
-        stack[-1].update(zip(taken[::2], taken[1::2], strict=True))
+        stack[-1].update(zip(operands[::2], operands[1::2], strict=True))
 
 
-def _append(stack: list[Any], taken: list[Any]) -> None:
+def _append(stack: list[Any], operands: list[Any]) -> None:
     if isinstance(stack[-1], list):
-        stack[-1].extend(taken)
+        stack[-1].extend(operands)
 
 
-def _made(make: Callable[..., Any], taken: list[Any]) -> Any:
+def _made(make: Callable[..., Any], operands: list[Any]) -> Any:
     """What a call makes of its arguments, `OTHER` where nobody knows."""
     try:
-        return make(*taken)
+        return make(*operands)
     except (_Unusual, ValueError, LookupError, TypeError, AttributeError):
         return OTHER
 
@@ -242,10 +242,10 @@ def _tensor(
 ) -> DeclaredTensor:
     """A dense tensor; `hooks` are those of its gradient, of which a file has none."""
     key, name, count = storage
-    known = by_name(dtype or LEGACY_STORAGES.get(name, ""))
-    if known.itemsize is None or hooks != {} or len(shape) != len(strides):
+    element_type = by_name(dtype or LEGACY_STORAGES.get(name, ""))
+    if element_type.itemsize is None or hooks != {} or len(shape) != len(strides):
         raise _Unusual
     if any(type(number) is not int or number < 0 for number in (first, count, *shape, *strides)):
         raise _Unusual
-    stored = count * (1 if name == _UNTYPED else known.itemsize)
-    return DeclaredTensor(key, stored, known, shape, first, strides)
+    stored = count * (1 if name == _UNTYPED else element_type.itemsize)
+    return DeclaredTensor(key, stored, element_type, shape, first, strides)

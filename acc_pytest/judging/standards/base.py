@@ -43,7 +43,7 @@ class Second(enum.Enum):
     COMPUTED = enum.auto()
 
 
-def _no_second(context: JudgeContext, has_other: bool) -> Second:
+def _no_second(context: JudgeContext, has_second: bool) -> Second:
     return Second.NONE
 
 

@@ -34,11 +34,11 @@ RATIO_WORDS = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATI
 """The rule in the words of the old result sheet."""
 
 
-def error_ratios(mine: ElementErrors, other: ElementErrors, dtype: str) -> dict[str, float]:
+def error_ratios(mine: ElementErrors, second: ElementErrors, dtype: str) -> dict[str, float]:
     """The ratios by name, and what they are of; both errors are those against t."""
     numbers: dict[str, float] = {}
     for name in RATIOS:
-        ours, theirs = getattr(mine, name), getattr(other, name)
+        ours, theirs = getattr(mine, name), getattr(second, name)
         numbers |= {
             f"{name}_ratio": ours / max(theirs, FLOOR[dtype]), f"{name}_of_mine": ours,
             f"{name}_of_second": theirs,
@@ -61,10 +61,10 @@ def ratio_thresholds(measurement: Measurement, adjustment: Adjustment, whose: st
     )
 
 
-def _second(context: JudgeContext, has_other: bool) -> Second:
+def _second(context: JudgeContext, has_second: bool) -> Second:
     if not context.two_goldens or context.written not in FLOOR:
         return Second.NONE
-    return Second.DEVICE if has_other else Second.COMPUTED
+    return Second.DEVICE if has_second else Second.COMPUTED
 
 
 def _thresholds(
@@ -75,8 +75,8 @@ def _thresholds(
 
 
 def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    own = requirement(context, measurement, adjustment)
-    return f"{own}, {RATIO_WORDS}" if "mare_ratio" in measurement.further else own
+    sentence = requirement(context, measurement, adjustment)
+    return f"{sentence}, {RATIO_WORDS}" if "mare_ratio" in measurement.further else sentence
 
 
 TWO_GOLDEN = replace(

@@ -98,19 +98,25 @@ def _by_what_is_nearby(context: JudgeContext, measurement: Measurement, adjustme
 
 def stand_in(context: JudgeContext, derived: Tolerance, adjustment: Adjustment) -> Tolerance:
     """T of a tensor that the noise run lacks: `derived`, or what the noise around it asks for, if larger."""
-    asked = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
-    if asked <= derived.value:
+    nearby = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
+    if nearby <= derived.value:
         return derived
-    said = f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.words}"
-    return replace(derived, value=asked, reason=f"{said} = {asked:.3g}, which is more than {derived.reason}")
+    reason = (
+        f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.words}"
+    )
+    return replace(
+        derived, value=nearby, reason=f"{reason} = {nearby:.3g}, which is more than {derived.reason}"
+    )
 
 
 def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
     new, lost = context.noise_new_nonfinite, context.noise_lost_nonfinite
-    said = "as many NaN or Inf {} as the noise run has: {}"
+    template = "as many NaN or Inf {} as the noise run has: {}"
     return (
-        Threshold("new_nonfinite", float(new), False, said.format("where golden has none", new)),
-        Threshold("lost_nonfinite", float(lost), False, said.format("missing where golden has them", lost)),
+        Threshold("new_nonfinite", float(new), False, template.format("where golden has none", new)),
+        Threshold(
+            "lost_nonfinite", float(lost), False, template.format("missing where golden has them", lost)
+        ),
     )
 
 
@@ -119,20 +125,20 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
     fmt = coarser(*context.computed_types(measurement))
     rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
     sample = NoiseSample.of(context, measurement.compared, rms, peak)
-    element, said = _element(context, fmt, sample.elements, adjustment)
+    element, reason = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
-        said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
-        return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
+        reason = f"golden is all zero; {reason}, at least the smallest normal {fmt.name}"
+        return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, reason),)
     derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
-    least = _least(context, fmt, rms, derived, sample)
-    t = _measured(context, fmt, sample, adjustment, least, derived)
-    few, few_said = _element(context, fmt, sample.holding, adjustment)
+    floor = _least(context, fmt, rms, derived, sample)
+    t = _measured(context, fmt, sample, adjustment, floor, derived)
+    few, few_reason = _element(context, fmt, sample.holding, adjustment)
     if element < (few := min(few, derived.value * element_scale(rms, peak))):
-        element, said = few, f"{few_said}, at most what T = {derived.value:.3g} allows"
-    element_floor = least.value * (element_scale(rms, peak) if least.derived else peak)
+        element, reason = few, f"{few_reason}, at most what T = {derived.value:.3g} allows"
+    element_floor = floor.value * (element_scale(rms, peak) if floor.derived else peak)
     if element < element_floor:
-        element, said = element_floor, f"{least.reason}, which allows an element more than {said}"
-    element, said = beside_neighbours(measurement, element, said)
+        element, reason = element_floor, f"{floor.reason}, which allows an element more than {reason}"
+    element, reason = beside_neighbours(measurement, element, reason)
     return (
         Threshold(
             "cosine_similarity",
@@ -140,13 +146,13 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
             True,
             f"1 - T^2/2: what noise of relative size T leaves of the angle; {t.reason}",
         ),
-        Threshold("max_absolute_error", element, False, said),
+        Threshold("max_absolute_error", element, False, reason),
         Threshold("relative_euclidean_distance", t.value, False, t.reason),
         *slices_by_noise(
             context,
             measurement,
             max(t, derived, key=lambda tolerance: tolerance.value),
-            least.value,
+            floor.value,
             adjustment.factor,
         ),
     )
@@ -169,9 +175,9 @@ def by_noise(
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
     sample = NoiseSample.of(context, elements, *size)
-    least = _least(context, fmt, size[0], derived, sample)
+    floor = _least(context, fmt, size[0], derived, sample)
     element, _ = _element(context, fmt, sample.holding, adjustment)
-    return _measured(context, fmt, sample, adjustment, least, derived), element
+    return _measured(context, fmt, sample, adjustment, floor, derived), element
 
 
 def _measured(
@@ -179,7 +185,7 @@ def _measured(
     fmt: FloatFormat,
     sample: NoiseSample,
     adjustment: Adjustment,
-    least: _Least,
+    floor: _Least,
     derived: Tolerance,
 ) -> Tolerance:
     """T from the error of the noise run; by fewer elements not more than the derived one."""
@@ -189,11 +195,11 @@ def _measured(
         t, reason = few, few_reason
     elif t < derived.value < few:
         t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
-    if t < least.value:
-        t, reason = least.value, f"{least.reason}, which is more than {reason}"
+    if t < floor.value:
+        t, reason = floor.value, f"{floor.reason}, which is more than {reason}"
     if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
         t, reason = limit, f"{reason}, capped at {limit:g}"
-    return Tolerance(t, fmt, reason, least.rounding)
+    return Tolerance(t, fmt, reason, floor.rounding)
 
 
 def _times_noise(
@@ -201,10 +207,10 @@ def _times_noise(
 ) -> tuple[float, str]:
     """So many times the error of the noise run as its scatter over these elements asks for."""
     scatter, times = scatter_of(elements), scatter_words(elements)
-    own, ratio = context.noise_error or 0.0, ratio_of(context)
-    t = min(ratio * scatter * adjustment.factor * own, sys.float_info.max)
+    error, ratio = context.noise_error or 0.0, ratio_of(context)
+    t = min(ratio * scatter * adjustment.factor * error, sys.float_info.max)
     run = _run(context, fmt)
-    return t, f"T = {ratio:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
+    return t, f"T = {ratio:g}{times} times {run}'s own error {error:.3g}{adjustment.words} = {t:.3g}"
 
 
 def _element(
@@ -221,9 +227,9 @@ def _element(
 
 def _run(context: JudgeContext, fmt: FloatFormat) -> str:
     """The noise run, its type, and the rounding of mine where it has another."""
-    other = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
+    rounding = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
     runs = "the noise run" if context.noise_runs == 1 else f"the {context.noise_runs} noise runs"
-    return f"{runs} ({context.noise_dtype or 'whole numbers'}{other})"
+    return f"{runs} ({context.noise_dtype or 'whole numbers'}{rounding})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,17 +251,20 @@ def _least(
         run = context.noise_dtype or "whole numbers"
         why = f"a noise run in {run} does not show the rounding of {fmt.name}"
         return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
-    origin, own = by_name(context.computed_in).format, context.noise_error or 0.0
-    if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * own):
-        why = f"a noise run that is off by {own:.3g} does not show the rounding of {origin.name}"
+    origin, error = by_name(context.computed_in).format, context.noise_error or 0.0
+    if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * error):
+        why = f"a noise run that is off by {error:.3g} does not show the rounding of {origin.name}"
         return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
-    u, said = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
+    u, reason = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
-        said = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
+        reason = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
     if sample.is_few and TWICE * u < derived.value:
-        u, said = TWICE * u, f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice"
-    return _Least(u, said, False, derived.rounding)
+        u, reason = (
+            TWICE * u,
+            f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice",
+        )
+    return _Least(u, reason, False, derived.rounding)
 
 
 def _elements(
@@ -274,7 +283,7 @@ def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Ad
     return RATIO_WORDS if kind_of(context) == "float" else f"100%({EXACT})"
 
 
-def _second(context: JudgeContext, has_other: bool) -> Second:
+def _second(context: JudgeContext, has_second: bool) -> Second:
     return Second.DEVICE if kind_of(context) == "float" else Second.NONE
 
 
@@ -309,7 +318,7 @@ class NoiseSample:
         """Of golden's tensor with this root mean square and largest magnitude."""
         norm = rms * math.sqrt(elements)
         ends = (norm, peak), (norm * (context.noise_error or 0.0), context.noise_max_absolute_error or 0.0)
-        counts = [_holding(elements, *each) for each in ends]
+        counts = [_holding(elements, *end) for end in ends]
         return cls(elements, min((count for count in counts if count < FEW * elements), default=elements))
 
     @property

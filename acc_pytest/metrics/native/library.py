@@ -91,10 +91,10 @@ def chosen() -> Kernel | None:
         raise SettingsError(f"{VARIABLE}={word}: it must be one of {', '.join(CHOICES)}")
     if word == "python":
         return None
-    found = library()
-    if not found.kernels and word == "native":
-        raise SettingsError(f"{VARIABLE}=native, but there is no native kernel: {found.reason}")
-    return found.kernels[max(found.kernels, key=ISAS.index)] if found.kernels else None
+    native = library()
+    if not native.kernels and word == "native":
+        raise SettingsError(f"{VARIABLE}=native, but there is no native kernel: {native.reason}")
+    return native.kernels[max(native.kernels, key=ISAS.index)] if native.kernels else None
 
 
 def described() -> str:
@@ -104,5 +104,5 @@ def described() -> str:
             return f"native ({max(library().kernels, key=ISAS.index)})"
     except SettingsError as error:
         return f"none ({error})"
-    asked = os.environ.get(VARIABLE) == "python"
-    return f"python ({VARIABLE}=python)" if asked else f"python ({library().reason})"
+    is_python = os.environ.get(VARIABLE) == "python"
+    return f"python ({VARIABLE}=python)" if is_python else f"python ({library().reason})"

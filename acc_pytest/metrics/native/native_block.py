@@ -51,47 +51,61 @@ class NativeBlock:
             slices = self._slices.zeros(start, elements)
             request.rows, request.columns = slices.rows.ctypes.data, slices.channels.ctypes.data
             request.channels = slices.channels.shape[1]
-        found = KernelResult()
-        if not self._kernel(ctypes.addressof(request), ctypes.addressof(found)):
+        kernel_result = KernelResult()
+        if not self._kernel(ctypes.addressof(request), ctypes.addressof(kernel_result)):
             return None
-        return _block_result(start, elements, found, slices)
+        return _block_result(start, elements, kernel_result, slices)
 
 
-def _block_result(start: int, elements: int, found: KernelResult, slices: BlockSlices | None) -> BlockResult:
-    golden = SideSums(found.golden_count, found.golden_max, found.golden_min, found.golden_total)
-    mine = SideSums(found.mine_count, found.mine_max, found.mine_min, found.mine_total)
+def _block_result(
+    start: int, elements: int, kernel_result: KernelResult, slices: BlockSlices | None
+) -> BlockResult:
+    golden = SideSums(
+        kernel_result.golden_count,
+        kernel_result.golden_max,
+        kernel_result.golden_min,
+        kernel_result.golden_total,
+    )
+    mine = SideSums(
+        kernel_result.mine_count, kernel_result.mine_max, kernel_result.mine_min, kernel_result.mine_total
+    )
     return BlockResult(
         start,
         (golden if golden.count else None, mine if mine.count else None),
-        _block_sums(found) if found.compared else None,
-        bool(found.identical),
-        {} if found.compared == elements else {name: getattr(found, name) for name in COUNTS},
-        found.first_disagreeing,
+        _block_sums(kernel_result) if kernel_result.compared else None,
+        bool(kernel_result.identical),
+        {} if kernel_result.compared == elements else {name: getattr(kernel_result, name) for name in COUNTS},
+        kernel_result.first_disagreeing,
         slices,
     )
 
 
-def _block_sums(found: KernelResult) -> BlockSums:
+def _block_sums(kernel_result: KernelResult) -> BlockSums:
     return BlockSums(
-        compared=found.compared,
-        golden=found.golden,
-        mine=found.mine,
-        difference=found.difference,
-        golden_squared=found.golden_squared,
-        mine_squared=found.mine_squared,
-        golden_mine=found.golden_mine,
-        golden_difference=found.golden_difference,
-        difference_squared=found.difference_squared,
-        absolute=found.absolute,
-        golden_peak=found.golden_peak,
-        peak=found.peak,
-        peak_at=found.peak_at,
-        relative=found.relative,
-        relative_peak=found.relative_peak,
-        scaled_peak=found.scaled_peak,
-        near_zero=found.near_zero,
-        beyond=found.beyond,
+        compared=kernel_result.compared,
+        golden=kernel_result.golden,
+        mine=kernel_result.mine,
+        difference=kernel_result.difference,
+        golden_squared=kernel_result.golden_squared,
+        mine_squared=kernel_result.mine_squared,
+        golden_mine=kernel_result.golden_mine,
+        golden_difference=kernel_result.golden_difference,
+        difference_squared=kernel_result.difference_squared,
+        absolute=kernel_result.absolute,
+        golden_peak=kernel_result.golden_peak,
+        peak=kernel_result.peak,
+        peak_at=kernel_result.peak_at,
+        relative=kernel_result.relative,
+        relative_peak=kernel_result.relative_peak,
+        scaled_peak=kernel_result.scaled_peak,
+        near_zero=kernel_result.near_zero,
+        beyond=kernel_result.beyond,
         divergence=BlockDivergence(
-            found.weight, found.first, found.curved, found.scale, found.curved_scale, found.center
+            kernel_result.weight,
+            kernel_result.first,
+            kernel_result.curved,
+            kernel_result.scale,
+            kernel_result.curved_scale,
+            kernel_result.center,
         ),
     )

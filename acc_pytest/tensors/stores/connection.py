@@ -42,10 +42,10 @@ def connected(address: Address) -> tuple[Any, str]:
     try:
         return url_to_fs(str(address), use_listings_cache=False)  # type: ignore[no-any-return]
     except ImportError as error:
-        package, wanted = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
+        package, requirement = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
         raise DumpError(
-            f"{address}: {address.protocol}:// needs the package {package}: pip install '{wanted}'"
+            f"{address}: {address.protocol}:// needs the package {package}: pip install '{requirement}'"
         ) from None
     except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-        way_out = "correct the protocol" if _UNKNOWN in str(error) else "see the configuration of the store"
-        raise DumpError(f"{address}: cannot be opened: {said(error)}; {way_out}") from None
+        remedy = "correct the protocol" if _UNKNOWN in str(error) else "see the configuration of the store"
+        raise DumpError(f"{address}: cannot be opened: {said(error)}; {remedy}") from None

@@ -135,10 +135,10 @@ class HostFiles:
 
     def info(self, path: str) -> dict[str, Any]:
         """Size and time. Raises `FileNotFoundError`."""
-        found = self._reached().looked_at(self._host, path)
-        if found is None:
+        status = self._reached().looked_at(self._host, path)
+        if status is None:
             raise FileNotFoundError(path)
-        size, modified = found
+        size, modified = status
         return {"name": path, "type": "file", "size": size, "modified": modified / 1e9}
 
     def cat_ranges(
@@ -146,13 +146,13 @@ class HostFiles:
     ) -> list[bytes | Exception]:
         """The bytes of each stretch, or why they cannot be read, some megabytes in one answer."""
         answers: list[bytes | Exception] = []
-        asked: list[HostSpan] = []
+        batch: list[HostSpan] = []
         for stretch in map(HostSpan, paths, starts, stops):
-            if asked and sum(one.stop - one.start for one in [*asked, stretch]) > _AT_ONCE:
-                answers += self._reached().read(self._host, asked)
-                asked = []
-            asked.append(stretch)
-        return [*answers, *self._reached().read(self._host, asked)]
+            if batch and sum(span.stop - span.start for span in [*batch, stretch]) > _AT_ONCE:
+                answers += self._reached().read(self._host, batch)
+                batch = []
+            batch.append(stretch)
+        return [*answers, *self._reached().read(self._host, batch)]
 
     def put_file(self, source: str, path: str) -> None:
         """Nothing is written on other machines. Raises `PermissionError`."""

@@ -68,9 +68,9 @@ class Mirror:
     def placed(self, row: int) -> Placed:
         """The file in a row of the table."""
         name = self.table.name(row)
-        found = self.table.row(name)
-        assert found is not None
-        return Placed(self, name, found)
+        file_row = self.table.row(name)
+        assert file_row is not None
+        return Placed(self, name, file_row)
 
 
 class Placed(NamedTuple):
@@ -94,8 +94,8 @@ class Placed(NamedTuple):
     def path(self) -> str:
         """Its path, where it lies on this machine; empty where it lies in a store or on another one."""
         root = self.row.source.root
-        here = path_here(root) if is_address(root) else root
-        return f"{here}/{self.there}" if here else ""
+        local_root = path_here(root) if is_address(root) else root
+        return f"{local_root}/{self.there}" if local_root else ""
 
     @property
     def store(self) -> FileStore:
@@ -202,16 +202,16 @@ def placed(path: str) -> Placed | None:
 def shown(path: str) -> str:
     """A path as the user may read it: one below a mirror as what it stands for."""
     try:
-        found = placed(path)
+        file = placed(path)
         mirror = mirror_at(path)
     except AccError:
         return path
-    if found is not None:
-        return found.shown
+    if file is not None:
+        return file.shown
     name = mirror.name_of(path) if mirror is not None else None
     if mirror is None or name is None:
         return path
     if len(mirror.table.sources) != 1:
         return ", ".join(source.root for source in mirror.table.sources) if not name else path
     source = mirror.table.sources[0]
-    return "/".join(part for part in (source.root, source.name_there(name)) if part)
+    return "/".join(segment for segment in (source.root, source.name_there(name)) if segment)

@@ -64,14 +64,14 @@ class Patience:
         """Whether nothing is asked for at the moment."""
         return self.failed >= _DOWN and time.monotonic() < self._until
 
-    def attempts(self, most: float, of_bytes: float, pauses: Sequence[float]) -> Iterator[float]:
-        """The seconds that each attempt of a call may take, at most `most` and those `of_bytes`."""
+    def attempts(self, limit: float, of_bytes: float, pauses: Sequence[float]) -> Iterator[float]:
+        """The seconds that each attempt of a call may take, at most `limit` and those `of_bytes`."""
         end = time.monotonic() + _RETRIED
-        yield most + of_bytes
+        yield limit + of_bytes
         for pause in () if self.failed >= _DOWN else pauses:
             time.sleep(pause)
             if time.monotonic() < end:
-                yield min(most, end - time.monotonic()) + of_bytes
+                yield min(limit, end - time.monotonic()) + of_bytes
 
     def count(self, failed: int, answered: bool) -> None:
         """Take note of a call in which so many files could not be read after all attempts."""

@@ -40,8 +40,8 @@ def entries_at(path: str) -> tuple[list[str], list[str]] | None:
 
 def names_at(path: str) -> list[str]:
     """All names in a directory, on the disk or below a mirror. Raises `OSError`."""
-    found = entries_at(path)
-    return os.listdir(path) if found is None else [*found[0], *found[1]]
+    entries = entries_at(path)
+    return os.listdir(path) if entries is None else [*entries[0], *entries[1]]
 
 
 def walked_at(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -89,14 +89,14 @@ def on_disk(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if _noted is not None:
         _noted.add(text)
-    found = placed_at(text)
-    if found is None:
+    file = placed_at(text)
+    if file is None:
         return text
-    if found.path:
-        return found.path
+    if file.path:
+        return file.path
     from .fetching import opened_with
 
-    block = opened_with(found, 0, found.row.size)
+    block = opened_with(file, 0, file.row.size)
     try:
         return block.path
     finally:

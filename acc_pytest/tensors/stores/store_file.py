@@ -18,9 +18,9 @@ class StoreFile(SizedFile):
     `alone`: what is read of it is asked of no other file, as the heads of its neighbours are.
     """
 
-    def __init__(self, found: Placed, *, alone: bool = False) -> None:
-        super().__init__(found.row.size)
-        self._found = found
+    def __init__(self, file: Placed, *, alone: bool = False) -> None:
+        super().__init__(file.row.size)
+        self._found = file
         self._alone = alone
         self._blocks: list[StoredBlock] = []
 
