@@ -1,4 +1,4 @@
-"""What a node answers of the pairs of a batch, as bytes, and how it is read on the controller.
+"""Answer of a node for the pairs of a batch, as bytes, and its reading on the controller.
 
 Rows stay packed until a test asks for one: those of 100,000 pairs are some 40 MB so, and a gigabyte as
 objects.
@@ -20,7 +20,7 @@ _UNPACKED = 16
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
-    """What a node found of one pair: its row, or the `error` that nobody foresaw.
+    """Answer of a node for one pair: its row, or the `error` that nobody foresaw.
 
     `incomplete`: a file that was asked for is not on that node.
     """
@@ -33,7 +33,7 @@ class PairAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The same on the controller: the row is at `place` in `pack`."""
+    """Answer for one pair on the controller: the row is at `place` in `pack`."""
 
     number: int
     pack: bytes

@@ -23,19 +23,19 @@ from typing import Any, Protocol
 from ..errors import AccError, DumpError, SettingsError
 from ..guard import guarded
 from ..tensors.stores.hosts import HostIsGone, HostSpan, Survey, use_hosts
-from .pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from .pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
 from .probing import ProbeQuestion, refusal
 
 _SECONDS = 60.0
 """Seconds that a node may take for an answer; it may have to start a process first."""
 _SURVEY_SECONDS = 3600.0
-"""The same for what it must read a whole dump's headers for."""
-_NODES_KEPT = 2.0
+"""Seconds for an answer that takes the headers of a whole dump."""
+_NODES_SECONDS = 2.0
 """Seconds for which it is remembered which nodes are alive."""
 
 
 class NodeCluster(Protocol):
-    """What is needed of a cluster."""
+    """Methods that are needed of a cluster."""
 
     @property
     def here(self) -> str:
@@ -44,13 +44,13 @@ class NodeCluster(Protocol):
     def nodes(self) -> Sequence[ClusterNode]:
         """The nodes that are alive."""
 
-    def asked(self, questions: Sequence[Asked], seconds: float) -> Sequence[ProbeAnswer]:
-        """What each node answers (`probing.portable_probe`) to its question."""
+    def answers_to(self, questions: Sequence[NodeQuestion], seconds: float) -> Sequence[ProbeAnswer]:
+        """The answer of each node (`probing.portable_probe`) to its question."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyQuestion:
-    """What the dump at a path holds."""
+    """Question for the survey of the dump at a path."""
 
     path: str
 
@@ -141,8 +141,8 @@ class ClusterHosts:
             surveys.append(answer)
         return surveys
 
-    def looked_at(self, host: str, path: str) -> tuple[int, int] | None:
-        """See `Hosts.looked_at`."""
+    def status(self, host: str, path: str) -> tuple[int, int] | None:
+        """See `Hosts.status`."""
         status: tuple[int, int] | None = self._answer(host, StatusQuestion(path))
         return status
 
@@ -155,7 +155,7 @@ class ClusterHosts:
         """The nodes of that name: a machine may run several."""
         now = time.monotonic()
         if now > self._alive[0]:
-            self._alive = now + _NODES_KEPT, self._cluster.nodes()
+            self._alive = now + _NODES_SECONDS, self._cluster.nodes()
         return [node for node in self._alive[1] if host in node.called and node.id not in self._gone]
 
     def _node(self, host: str) -> ClusterNode:
@@ -171,13 +171,13 @@ class ClusterHosts:
         new = [*{node.id: node for node in nodes if node.id not in self._trusted}.values()]
         question = ProbeQuestion((), (), ())
         sight, packed = question.answer(), pickle.dumps(question)
-        for node, answer in zip(new, self._cluster.asked([(node, packed) for node in new], _SECONDS)):
+        for node, answer in zip(new, self._cluster.answers_to([(node, packed) for node in new], _SECONDS)):
             if sentence := refusal(node, answer, question, sight):
                 raise SettingsError(f"--acc-engine ray: {sentence}")
             self._trusted.add(node.id)
 
     def _answer(self, host: str, question: Any) -> Any:
-        """What a machine answers. Raises `HostIsGone`, and `ConnectionError` for a lost process."""
+        """The answer of a machine. Raises `HostIsGone`, and `ConnectionError` for a lost process."""
         while True:
             node = self._node(host)
             (answer,) = self._answers([(node, question)], _SECONDS)
@@ -190,11 +190,11 @@ class ClusterHosts:
             self._gone.add(node.id)  # the cluster may learn of it later
 
     def _answers(self, questions: Sequence[tuple[ClusterNode, Any]], seconds: float) -> list[Any]:
-        """What nodes answer, or why they do not."""
+        """The answers of nodes, or why there are none."""
         packed = [(node, pickle.dumps(question)) for node, question in questions]
         return [
             answer if isinstance(answer, LostTask) else _unpacked(answer)
-            for answer in self._cluster.asked(packed, seconds)
+            for answer in self._cluster.answers_to(packed, seconds)
         ]
 
 

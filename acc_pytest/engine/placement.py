@@ -1,4 +1,4 @@
-"""Which nodes hold the tensors of a pair, and how many bytes they are, without reading any.
+"""Nodes that hold the tensors of a pair, and the bytes of these, without reading any.
 
 A dump lies on the host that wrote it, rank by rank. So nodes are asked for one file of each rank and side,
 and what holds for that one is taken to hold for all of them. It is a hint: a node that lacks a file says so.
@@ -48,7 +48,7 @@ class Placement:
     def sizes(
         self, numbers: Sequence[int], present: Mapping[str, Sequence[bool]], side: str = ""
     ) -> Iterator[PairSize]:
-        """Those pairs with their bytes and places, for one `side` those of its bytes. `present`: for each
+        """Pairs with their bytes and places, for one `side` the bytes of that. `present`: for each
         node, which samples it has.
 
         What lies on a disk can be read only there; all else from everywhere, but best where it lies.
@@ -85,7 +85,7 @@ def _sample(path: str) -> str:
     file = placed(path)
     if file is None:  # of a kept dump, all of which lies together
         return mirror.table.sources[0].root
-    return file.shown if not is_address(file.row.source.root) else file.row.source.root
+    return file.source_path if not is_address(file.row.source.root) else file.row.source.root
 
 
 def _refs(pair: Pair) -> Iterator[tuple[Group, TensorRef]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..reporting import pace
 
 PER_PAIR = 2**20
-"""What a pair costs beyond its bytes, as bytes."""
+"""Cost of a pair beyond its bytes, as bytes."""
 SLOW = 0.1
 """GB/s below which a speed is told in MB/s."""
 
@@ -16,7 +16,7 @@ def counted(number: int, noun: str) -> str:
 
 
 class EnginePace:
-    """When a line is due, and what it says. Times are seconds of any clock."""
+    """Pace of a run: when a line is due, and what it says. Times are seconds of any clock."""
 
     def __init__(self) -> None:
         self._began = self._next = 0.0

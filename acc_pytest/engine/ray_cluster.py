@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import SettingsError
 from ..guard import guarded
 from ..tensors.stores.hosts import use_hosts
-from .pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from .pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
 from .probing import portable_probe
 
 LOCAL = "local"
@@ -59,8 +59,8 @@ class RayCluster:
             return ""
         return str(self.ray.get_runtime_context().get_node_id())
 
-    def asked(self, questions: Sequence[Asked], seconds: float) -> list[ProbeAnswer]:
-        """What each node answers to its question (`probing.portable_probe`) within so many seconds."""
+    def answers_to(self, questions: Sequence[NodeQuestion], seconds: float) -> list[ProbeAnswer]:
+        """The answer of each node to its question (`probing.portable_probe`) within so many seconds."""
         waiting = [
             self._probe.options(scheduling_strategy=on_node(node)).remote(question)
             for node, question in questions
@@ -76,7 +76,7 @@ class RayCluster:
         return answers
 
     def answer(self, reference: Any) -> Any:
-        """What a task has answered, or why it is lost."""
+        """The answer of a task, or why it is lost."""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
@@ -172,7 +172,7 @@ def on_node(node: ClusterNode) -> Any:
 
 
 def _names(hostname: str, address: str) -> frozenset[str]:
-    """What users call a machine."""
+    """The names of a machine among users."""
     return frozenset((hostname, hostname.partition(".")[0], address))
 
 

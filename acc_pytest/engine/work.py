@@ -1,4 +1,4 @@
-"""What runs on a node: a call comes in as bytes, an answer goes out as bytes.
+"""Work on a node: a call comes in as bytes, an answer goes out as bytes.
 
 The run itself (the plan, the rules, how pairs are compared) arrives once for each process, as xdist sends it
 to its workers. It is our own pickle from our own controller; a cluster runs whatever its drivers send it.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ..reporting.row import Row
 
 OWN_VARIABLES = "ACC_"
-"""How the environment variables begin that change what we do; nodes get those of the controller."""
+"""Prefixes of the environment variables that change what we do; nodes get those of the controller."""
 
 
 class Subject(Protocol):
-    """What is compared, as nodes need it: the mode of the run."""
+    """Subject of the comparison, as nodes need it: the mode of the run."""
 
     @property
     def plan(self) -> Plan:
@@ -40,7 +40,7 @@ class Subject(Protocol):
 
     @property
     def recomputer(self) -> Recomputer:
-        """What computes operators of mine again."""
+        """The recomputer of operators of mine."""
 
     def judge_by(self, rules: Sequence[ThresholdRule] | None) -> Judge:
         """The judge of pairs with these rules, weakest first; `None`: those of the config files alone."""
@@ -51,7 +51,7 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What a process of a node gets once: the mode, and what else the controller's process has of its own.
+    """Shipment to a process of a node, once: the mode, and what else the controller's process has of its own.
 
     `mirrors` are the tables of dumps in stores: a node reads from the store what its pairs need.
     """
@@ -63,7 +63,7 @@ class Shipment:
     mirrors: Mapping[str, bytes]
 
     def packed(self) -> bytes:
-        """As bytes; plans repeat themselves, so they are compressed."""
+        """The bytes of the shipment; plans repeat themselves, so they are compressed."""
         return zlib.compress(pickle.dumps(self, pickle.HIGHEST_PROTOCOL), 1)
 
 
@@ -84,9 +84,9 @@ class MeasureCall:
 
     def answer(self, subject: Subject) -> bytes:
         """The rows."""
-        return packed([self._found(subject, number) for number in self.numbers])
+        return packed([self._answer_of(subject, number) for number in self.numbers])
 
-    def _found(self, subject: Subject, number: int) -> PairAnswer:
+    def _answer_of(self, subject: Subject, number: int) -> PairAnswer:
         make_judge = functools.partial(subject.judge_by, self.rules.get(number))
         with looking_once() as versions:
             try:

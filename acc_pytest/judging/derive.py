@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
 
 COSINE_RESOLUTION = 1e-12
-"""What float64 sums of a billion products leave of a cosine; matters for float64 pairs only."""
+"""Error of a cosine in float64 sums of a billion products; matters for float64 pairs only."""
 
 
 def derived(
@@ -44,7 +44,7 @@ def derived(
 ) -> tuple[Threshold, ...]:
     """The default thresholds of tensors that are not empty.
 
-    `factor` scales T and `factor_origin` says which rule asked for it; `rule_tolerance` is a T that a rule set.
+    `factor` scales T and `factor_origin` says which rule asked for it; `rule_tolerance` is a rule's own T.
     """
     if is_exact(measurement):
         dtype = measurement.golden_dtype
@@ -135,7 +135,7 @@ def _rows(measurement: Measurement) -> int | None:
 
 
 def element_scale(rms: float, peak: float) -> float:
-    """What T is multiplied by to bound one element: max(8 * rms, max|golden|)."""
+    """The factor of T in the bound of one element: max(8 * rms, max|golden|)."""
     # Near the largest float64 the product overflows, and an infinite bound would mean none.
     return min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
 

@@ -22,7 +22,7 @@ from .verdict import Check, Judgement, judge
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What is needed to judge tensors: rules (weakest first), the custom metrics in use, the standard."""
+    """Judge of tensors: rules (weakest first), the custom metrics in use, the standard."""
 
     rules: tuple[ThresholdRule, ...] = ()
     custom: tuple[CustomMetric, ...] = ()
@@ -89,7 +89,7 @@ def _hide(measurement: Measurement) -> bool:
 _ROOM = 1e-5
 """Ten times what a metric may be off by."""
 _ROUNDED = TENSOR_METRICS.keys() - {"mismatches", "new_nonfinite", "lost_nonfinite"}
-"""Those that are sums; counts are exact."""
+"""Metrics that are sums; counts are exact."""
 
 
 def is_close(measurement: Measurement, checks: Sequence[Check]) -> bool:

@@ -1,4 +1,4 @@
-"""What judging sees of a pair, as flat scalars and back: enough to judge it again without its tensors."""
+"""Measurement and context of a pair, as flat scalars and back: enough to judge it again without tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .threshold import JudgeContext
 Scalar = Union[None, bool, int, float, str]
 
 _NESTED = {"nonfinite": NonFinite, "moments": Moments, "slices": SliceErrors}
-_PARTS = {name: tuple(field.name for field in fields(part)) for name, part in _NESTED.items()}
+_FIELDS = {name: tuple(field.name for field in fields(kind)) for name, kind in _NESTED.items()}
 _LEFT_OUT_IF = {"slices": SliceErrors()}
 """Parts that many tensors do not have, as they are there."""
 _REPLICA = "replica"
@@ -29,13 +29,13 @@ _ALWAYS_STATED = ("max", "min", "mean", "l2norm")
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
 _PLAIN = tuple(name for name in _STORED if name not in (*_NESTED, "shape"))
-_PART_NAMES = {name: [f"{name}.{part}" for part in parts] for name, parts in _PARTS.items()}
+_NESTED_FIELDS = {name: [f"{name}.{field}" for field in names] for name, names in _FIELDS.items()}
 _ALWAYS = (
     *_PLAIN,
-    *(one for name, names in _PART_NAMES.items() if name not in _LEFT_OUT_IF for one in names),
+    *(field for name, names in _NESTED_FIELDS.items() if name not in _LEFT_OUT_IF for field in names),
 )
 _ALWAYS_VALUES = attrgetter(*_ALWAYS)
-_SOMETIMES_VALUES = {name: attrgetter(*_PARTS[name]) for name in _LEFT_OUT_IF}
+_SOMETIMES_VALUES = {name: attrgetter(*_FIELDS[name]) for name in _LEFT_OUT_IF}
 
 _CONTEXT = {field.name: field.default for field in fields(JudgeContext)}
 _CONTEXT_VALUES = attrgetter(*_CONTEXT)
@@ -60,7 +60,7 @@ def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
     for name, values in _SOMETIMES_VALUES.items():
         record = getattr(measurement, name)
         if record != _LEFT_OUT_IF[name]:
-            scalars.update(zip(_PART_NAMES[name], values(record)))
+            scalars.update(zip(_NESTED_FIELDS[name], values(record)))
     return scalars
 
 
@@ -77,8 +77,8 @@ def measurement_of(
         if name == "shape":
             fields["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
         elif name in _NESTED:
-            if name not in _LEFT_OUT_IF or f"{name}.{_PARTS[name][0]}" in scalars:
-                fields[name] = _NESTED[name](**{field: scalars[f"{name}.{field}"] for field in _PARTS[name]})
+            if name not in _LEFT_OUT_IF or f"{name}.{_FIELDS[name][0]}" in scalars:
+                fields[name] = _NESTED[name](**{field: scalars[f"{name}.{field}"] for field in _FIELDS[name]})
         else:
             fields[name] = scalars[name]
     return Measurement(worst=None, custom=custom or {}, **fields)
@@ -107,7 +107,7 @@ def replicas_of(scalars: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
 
 
 def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:
-    """What is known of a pair of which only statistics were dumped, those of golden as `stated.max`."""
+    """The measurement of a pair of which only statistics were dumped, golden's as `stated.max`."""
     return {
         "numel": measurement.numel,
         "golden_dtype": measurement.golden_dtype,

@@ -31,7 +31,7 @@ LARGEST = SAFETY * CAP
 """The bound of a row that follows from a derived T ends here: a zeroed row has an error of 1."""
 ELEMENT_SIGMAS = 8
 BESIDE_OTHERS = SAFETY * ELEMENT_SIGMAS
-"""How many times the error of the others an element, or a row, may be off."""
+"""Factor of the error of its neighbours by which an element, or a row, may be off."""
 DEVIATIONS = 4
 
 
@@ -113,7 +113,7 @@ def _worst(what: str, ninth_decile: float | None, elements: int, t: float) -> Th
 
 @functools.lru_cache(maxsize=4096)
 def _worst_by_t(what: str, elements: int, t: float) -> tuple[float, Threshold]:
-    """What T allows the worst row or channel, without and with its scatter."""
+    """The bound of the worst row or channel by T, without and with its scatter."""
     scatter = scatter_of(elements)
     by_t = min(SAFETY**2 * t, max(LARGEST, SAFETY * t))
     reason = (

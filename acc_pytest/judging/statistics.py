@@ -166,7 +166,7 @@ def _sizes(golden: Statistics, numel: int) -> tuple[float | None, float, float]:
 
 
 def _writing(measurement: StatisticsMeasurement) -> tuple[str, str]:
-    """What writing adds to the bounds, in words: to extrema, and to what was computed as well."""
+    """The addends of the bounds for writing, in words: of extrema, and of computed statistics as well."""
     printed = f"plus {PRINTED:g} for printing six decimals"
     if measurement.digits:
         printed = f"plus {measurement.digits:.2g} because few digits were printed, {printed}"

@@ -1,4 +1,4 @@
-"""How far two right computations of one float tensor may lie apart: the tolerance T and its reason.
+"""The tolerance T between two right computations of one float tensor, and its reason.
 
     T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth) * exp(3.72 / sqrt(n)) * 2^(1 / sqrt(rows)))
 
@@ -134,12 +134,12 @@ def cap_of(factor: float) -> float:
 
 
 def scatter_of(elements: int) -> float:
-    """What the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
+    """The bound that the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
     return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
 
 
 def scatter_words(elements: int) -> str:
-    """The same as a factor in a reason; empty where it is not worth saying."""
+    """The scatter as a factor in a reason; empty where it is not worth a mention."""
     scatter = scatter_of(elements)
     return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
 

@@ -59,7 +59,7 @@ class Check(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How many times the allowed error was measured; infinite where none is allowed, or for NaN.
+        """The ratio of the measured error to the allowed one; infinite where none is allowed, or for NaN.
 
         For a metric that is best at 1 (cosine) the error is the root of the distance from 1, which grows
         like the relative distance does: 1 - cos(x) is x^2/2 for a small angle x.
@@ -169,7 +169,7 @@ def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
 
 def _passed(checks: tuple[Check, ...]) -> str:
     bounded = sum(not isinf(c.allowed) for c in checks)
-    excess, closest = most_excess(checks)
+    excess, closest = largest_excess(checks)
     count = "the bound holds" if bounded == 1 else f"all {bounded} bounds hold"
     if closest is None or excess == 0:
         return count
@@ -177,7 +177,7 @@ def _passed(checks: tuple[Check, ...]) -> str:
     return f"{count}; closest is {closest.metric} at {100 * excess:.3g} % of the allowed {bound}"
 
 
-def most_excess(checks: tuple[Check, ...]) -> tuple[float, Check | None]:
+def largest_excess(checks: tuple[Check, ...]) -> tuple[float, Check | None]:
     """The largest excess of checks that are not off, and the first that has it; (0, `None`) of none."""
     largest, first = 0.0, None
     for check in checks:

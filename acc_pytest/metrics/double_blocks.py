@@ -16,7 +16,7 @@ from .values import Values, Wide, difference, widen
 
 
 class DoubleBlocks:
-    """What sums blocks in float64; `exact` values are compared for equality."""
+    """Kernel that sums blocks in float64; `exact` values are compared for equality."""
 
     def __init__(self, tolerance: ElementTolerance, slices: SliceSums | None, *, exact: bool) -> None:
         self._tolerance, self._slices, self._exact = tolerance, slices, exact
@@ -46,7 +46,7 @@ class DoubleBlocks:
 
 
 class WholeNumbers:
-    """What sums blocks of whole numbers and truth values."""
+    """Kernel that sums blocks of whole numbers and truth values."""
 
     def __init__(self, tolerance: ElementTolerance) -> None:
         self._blocks = DoubleBlocks(tolerance, None, exact=True)

@@ -32,7 +32,7 @@ def measure(
 ) -> Measurement:
     """Measure `mine` against `golden`, two sources of one shape; see `docs/metrics.md` for definitions.
 
-    `tolerance` bounds a single element; `None` takes the default of the looser dtype. `output_dtype` names the
+    `tolerance` bounds a single element; `None` takes the default of the looser dtype. `output_dtype` is the
     type that an operator writes: with it, single elements are measured as standards of operators ask
     (`Measurement.elements`), and the tolerance may have any scale. With `double` every block is summed in
     float64, which takes ten times as long. As many threads as torch has sum stretches of a large pair, and
@@ -56,7 +56,7 @@ def measure(
     with one_thread() as threads:
         stretches = blocks.stretches()
         threads = 1 if elements is not None else min(threads, len(stretches))
-        for results in in_order(blocks.summed, _looked_at(stretches), threads):
+        for results in in_order(blocks.summed, _checked(stretches), threads):
             for result in results:
                 sums.add(result)
     element_errors = None if elements is None else elements.result(tuple(golden.shape))
@@ -71,7 +71,7 @@ def _element_sums(tolerance: ElementTolerance, output_dtype: str) -> ElementSums
     return ElementSums(tolerance, output_dtype)
 
 
-def _looked_at(stretches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _checked(stretches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The stretches, with a look before each at whether mapped files are whole, which takes microseconds."""
     for stretch in stretches:
         check_mapped()

@@ -105,7 +105,7 @@ class SliceErrors:
 _FIELDS = frozenset((*COLUMN_METRICS, "max_scaled_error", "mean_error", "beyond_fraction"))
 """The fields of a `Measurement` that are metrics."""
 _OF_SLICES = frozenset(SLICE_METRICS) - {"bias"}
-"""Those of its `slices`, but the one whose sign is left out."""
+"""Metrics of its `slices`, but the one whose sign is left out."""
 
 
 @dataclass(frozen=True, slots=True)

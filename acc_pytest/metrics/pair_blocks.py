@@ -59,11 +59,11 @@ class PairBlocks:
         kernel = chosen() if fitting else None
         self._native = None if kernel is None else NativeBlock(kernel, tolerance, self.slices)
         few = elements is None and self._numel <= MOST_WHOLE
-        self._whole = _for_whole_numbers(golden, mine, tolerance) if few else None
+        self._whole_numbers = _for_whole_numbers(golden, mine, tolerance) if few else None
 
     @functools.cached_property
     def _in_python(self) -> PythonBlocks:
-        """What sums blocks that the native kernel does not take."""
+        """The kernel for blocks that the native one does not take."""
         torch_on_one_thread()
         from .python_blocks import PythonBlocks
 
@@ -71,13 +71,13 @@ class PairBlocks:
         return PythonBlocks(*arguments, double=self._double)
 
     def stretches(self) -> list[tuple[int, int]]:
-        """What to sum, range by range of elements."""
+        """The ranges of elements to sum."""
         return list(ranges(0, self._numel, self._channels, BLOCKS * BLOCK))
 
     def summed(self, stretch: tuple[int, int]) -> list[BlockResult]:
         """The results of the blocks of a stretch, in their order."""
         start, stop = stretch
-        if self._whole is not None:
+        if self._whole_numbers is not None:
             pieces = ranges(start, stop, self._channels, DOUBLE_BLOCK)
             with _room() as room:
                 return [self._of_whole_numbers(first, last, room) for first, last in pieces]
@@ -101,8 +101,8 @@ class PairBlocks:
     def _of_whole_numbers(self, start: int, stop: int, room: _Room) -> BlockResult:
         golden = _in_memory(self._golden, start, stop, room, 0).array()
         mine = _in_memory(self._mine, start, stop, room, 1).array()
-        assert self._whole is not None
-        return self._whole.result(golden, mine, start)
+        assert self._whole_numbers is not None
+        return self._whole_numbers.result(golden, mine, start)
 
 
 def _slices(types: tuple[DType, DType], shape: tuple[int, ...]) -> SliceSums | None:
@@ -113,7 +113,7 @@ def _slices(types: tuple[DType, DType], shape: tuple[int, ...]) -> SliceSums | N
 
 
 def _for_whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance) -> WholeNumbers | None:
-    """What sums whole numbers without torch, where both sides have such and lie in their files."""
+    """The kernel for whole numbers without torch, where both sides have such and lie in their files."""
     if not (isinstance(golden, StoredSource) and isinstance(mine, StoredSource)):
         return None
     if not (golden.element_type.is_exact and mine.element_type.is_exact):
@@ -124,7 +124,7 @@ def _for_whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance
 
 
 class _Room:
-    """Where a thread puts the stretches of both sides that it works on."""
+    """Memory of a thread for the stretches of both sides that it works on."""
 
     def __init__(self) -> None:
         self._sides = [bytearray(), bytearray()]

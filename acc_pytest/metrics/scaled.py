@@ -50,7 +50,7 @@ def mean(total: ScaledSum, count: int) -> float:
 
 
 def ratio(numerator: ScaledSum, denominator: ScaledSum) -> float:
-    """`above / below` of two binary sums; `denominator` is not zero."""
+    """The quotient of two binary sums; `denominator` is not zero."""
     return _ldexp(numerator.value / denominator.value, numerator.exponent - denominator.exponent)
 
 

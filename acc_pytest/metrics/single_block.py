@@ -109,7 +109,9 @@ class SingleBlock:
         self._golden, mine = _side_sums(g), _side_sums(m)
         g[at] = m[at] = 0
         count = self._size - at.size
-        return _beside(self._golden, count, self.excluded.golden), _beside(mine, count, self.excluded.mine)
+        return _with_excluded(self._golden, count, self.excluded.golden), _with_excluded(
+            mine, count, self.excluded.mine
+        )
 
     def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
@@ -168,13 +170,13 @@ class SingleBlock:
         """Absolute errors, and elements beyond tolerance. From here on buffers hold |golden| and errors."""
         size, error, allowed, _ = (view.array for view in self._views)
         flags = self._flags
-        # What was used last is used first: it is still near the core.
+        # The buffer used last is used first: it is still near the core.
         np.abs(error, out=error)
         block.absolute = self._views[1].total()
         if block.peak > self._furthest:
             self._furthest, block.peak_at = block.peak, int(error.argmax())
         np.abs(size, out=size)
-        self._least = float(np.minimum.reduce(size))
+        self._smallest = float(np.minimum.reduce(size))
         if block.peak > self._tolerance.atol:
             np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
@@ -191,7 +193,7 @@ class SingleBlock:
             np.divide(error.array, quotient.array, out=quotient.array)
             block.scaled_peak = float(np.maximum.reduce(quotient.array))
         floor = floor_of(block.golden_peak)
-        if self._least <= floor:
+        if self._smallest <= floor:
             near = np.less_equal(size.array, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
             torch.threshold_(size.tensor, floor, math.inf)
@@ -237,7 +239,7 @@ def _side_sums(values: Floats) -> SideSums:
     return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
 
 
-def _beside(side: SideSums, count: int, excluded: Floats) -> SideSums:
+def _with_excluded(side: SideSums, count: int, excluded: Floats) -> SideSums:
     """A side of which so many are kept, and what is finite of the others, which alone is in its sum."""
     alone = excluded[np.isfinite(excluded)]
     if not alone.size:

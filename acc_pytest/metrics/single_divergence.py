@@ -19,7 +19,7 @@ _SERIES = 0.25
 """Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
 
 _FAINT = 100.0
-"""What lies this far below the largest value, on either side, has no weight beside it: e^-100."""
+"""Distance below the largest value, on either side, at which a value has no weight beside it: e^-100."""
 
 _NARROW = 10.0
 """Weights e^golden need no shift while the largest golden value is within this of zero."""
@@ -30,7 +30,7 @@ _LOWEST = -87.0
 _STEEP = 30.0
 """Up to this d, e^d times a weight that float32 does not hold, below 1e-38, is nothing beside 1."""
 
-_SEEN = 1e-8
+_RESOLVED = 1e-8
 """From this mean of e^d - 1 - d on, the 1e-16 that float64 loses of each is nothing beside it."""
 
 
@@ -71,7 +71,7 @@ class SingleDivergence:
         if block.peak > _SERIES:
             np.multiply(weights.array, d.array, out=products.array)
             curved = self._by_powers(d, weights, center := products.total() / weight)
-            if curved > max(_SEEN, center * center) * weight:
+            if curved > max(_RESOLVED, center * center) * weight:
                 return BlockDivergence(weight, 0.0, curved, scale, scale, center)
         else:
             np.multiply(weights.array, d.array, out=weights.array)

@@ -1,4 +1,4 @@
-"""What the pass has summed so far, and how the metrics follow from it."""
+"""Sums of the pass so far, and the metrics that follow from them."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def convert_bin_data_to_pt(tensor_bin: BinData) -> torch.Tensor:
 
 
 def convert_bin_data_to_npy(tensor_bin: BinData) -> np.ndarray[Any, np.dtype[Any]]:
-    """The same as an array. Types numpy has not (bfloat16, fp8) become float32, which holds them exactly.
+    """The tensor as an array. Types numpy has not (bfloat16, fp8) become float32, which holds them exactly.
 
     The old function of this name took what `read_dump_data` gave, which was no ATB file.
     """

@@ -94,7 +94,7 @@ FORMAT = AtbBin()
 
 
 def resolve(place: Location, header: TensorHeader) -> tuple[Location, TensorHeader]:
-    """Where the values of `place` lie, and the header there: over any number of aliases.
+    """The location of the values of `place`, and the header there: over any number of aliases.
 
     Raises `NoPayload` for an alias of itself (the probe drops the values then) and for one whose
     target is not in the dump, `FormatError` for aliases that go in circles.

@@ -1,4 +1,4 @@
-"""Where the values of an ATB file really lie: aliases, and links that a move has broken.
+"""Location of the values of an ATB file: aliases, and links that a move has broken.
 
 Paths below an execution directory are `{id}_{name}/{id}_{name}/.../{before|after}/{tensor}.bin`. Nothing
 here joins a name found in a file to a path, except the name of a file in the same directory; all else

@@ -46,7 +46,7 @@ def from_attributes(attributes: Mapping[str, str]) -> Statistics | None:
 
 
 def text_of(tensor: torch.Tensor, *, wide_squares: bool = False) -> dict[str, str]:
-    """What the probe would write for a tensor: the four texts in header order.
+    """The statistics that the probe would write for a tensor: four texts in header order.
 
     Types the probe cannot sum (bool, fp8, complex128, ...) and empty tensors give `N/A` four times.
     NaN never becomes a maximum or minimum; a tensor of nothing else shows the type's own limits,

@@ -174,10 +174,10 @@ def _called(path: str, line: str, norms: dict[int, float | None]) -> LoggedCall 
     for tensor in outputs.values():
         if tensor.number is not None:
             norms[tensor.number] = tensor.l1norm
-    return LoggedCall(len(call[1]), call[2], False, _known(inputs), _known(outputs))
+    return LoggedCall(len(call[1]), call[2], False, _with_shapes(inputs), _with_shapes(outputs))
 
 
-def _known(tensors: Mapping[Index, LoggedTensor]) -> dict[Index, LoggedTensor]:
+def _with_shapes(tensors: Mapping[Index, LoggedTensor]) -> dict[Index, LoggedTensor]:
     return {index: tensor for index, tensor in tensors.items() if tensor.l1norm is not None}
 
 
@@ -218,7 +218,7 @@ def _norm(value: object) -> float | None:
 
 
 def _leaves(hashes: object) -> list[tuple[Index, object]]:
-    """What is not `None` among hashes of `(arguments, keyword arguments)`, by its place."""
+    """The hashes of `(arguments, keyword arguments)` that are not `None`, each with its place."""
     if not isinstance(hashes, tuple) or len(hashes) != 2:
         return []
     positional, named = hashes

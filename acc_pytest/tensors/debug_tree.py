@@ -33,7 +33,7 @@ _LARGEST = 1 << 28
 _HEAD = re.compile(rb'\s*\{\s*"module_path"\s*:')
 _SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,19}(?:, )?)*)\]\)", re.ASCII)
 _PRINTED = re.compile(r"tensor\(([^,()\[\]]{1,40})(?:, .*)?\)")
-_WHOLE = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
 
 
 class DebugTreeFile:
@@ -96,7 +96,7 @@ def is_tensor(value: object) -> bool:
 
 
 def _inside(value: Any, step: str) -> Any:
-    """What a list or an object has at a place, `None` where it has nothing there."""
+    """The entry of a list or an object at a place, `None` where it has none."""
     if isinstance(value, list):
         number = int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else len(value)
         return value[number] if number < len(value) else None
@@ -149,7 +149,7 @@ def _of_whole_numbers(lines: object, count: int) -> Statistics:
     text = "".join(lines).partition("dtype=")[0].removeprefix("tensor(")
     pieces = re.split(r"[\s,\[\])]+", text)
     texts = [word for word in pieces if word]
-    if len(texts) != count or not all(_WHOLE.fullmatch(word) for word in texts):
+    if len(texts) != count or not all(_INTEGER.fullmatch(word) for word in texts):
         return nothing
     numbers = [float(word == "True") if word.isalpha() else float(word) for word in texts]
     return Statistics(max(numbers), min(numbers), math.fsum(numbers) / count, math.hypot(*numbers))

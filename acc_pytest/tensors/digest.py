@@ -37,7 +37,7 @@ _STANDARD_ERRORS = 4
 
 @dataclass(frozen=True, slots=True)
 class WeightDigest:
-    """What is kept of a tensor. Moments and sketch are those of its finite values, in float64.
+    """Digest of a tensor. Moments and sketch are those of its finite values, in float64.
 
     `crc32` is that of the values in row-major order. `rounded` is that of the tensor as torch rounds it to
     other dtypes (narrower ones, and each of the two 16-bit ones to the other), by their names. `shape` is

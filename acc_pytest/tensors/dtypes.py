@@ -22,7 +22,7 @@ Kind = Literal["float", "int", "uint", "bool", "complex", "raw"]
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """How a float type rounds: its unit roundoff (half the spacing at 1) and its smallest normal number."""
+    """Rounding of a float type: its unit roundoff (half the spacing at 1) and its smallest normal number."""
 
     name: str
     roundoff: float
@@ -181,7 +181,7 @@ LAYOUTS: dict[int, str] = {
 _BY_CODE = {dtype.atb_code: dtype for dtype in DTYPES if dtype.atb_code is not None}
 _BY_NAME = {name: dtype for dtype in DTYPES for name in (dtype.name, dtype.atb_name, *dtype.aliases) if name}
 _LAYOUT_CODES = {name: code for code, name in LAYOUTS.items()}
-# What the library of 2024 printed into its CSV files for nhwc and nc1hwc0.
+# The library of 2024 printed these into its CSV files for nhwc and nc1hwc0.
 _LAYOUT_CODES |= {"nchc": 1, "nc1hc0": 3}
 
 

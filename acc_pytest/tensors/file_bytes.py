@@ -94,7 +94,7 @@ def opened_plainly(path: str) -> tuple[int, int]:
 
 
 def became_shorter(path: str) -> FormatError:
-    """What is wrong where a file ends before its tensor, as it did not when it was opened."""
+    """The sentence for a file that ends before its tensor, and did not when it was opened."""
     return FormatError(f"{path}: became shorter while it was read; is a dump still being written?")
 
 

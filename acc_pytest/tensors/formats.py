@@ -37,7 +37,7 @@ class TensorFormat(Protocol):
         """Whether a file whose first bytes are `head` is of this format."""
 
     def header(self, place: Location) -> TensorHeader:
-        """What the file says of the tensor, at the cost of one small read. Raises `FormatError`."""
+        """The header of the tensor, at the cost of one small read. Raises `FormatError`."""
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped. Raises `FormatError`, `CannotDecode` or `NoPayload`."""

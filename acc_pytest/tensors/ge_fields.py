@@ -29,11 +29,11 @@ from .wire import (
 _UNKNOWN_INDEX = (1 << 32) - 1
 _MOST_DIMS = 64
 _PACKED = 1 << 3 | BYTES
-"""How the packed dimensions of a shape begin."""
+"""The tag before the packed dimensions of a shape."""
 
 
 class _Kind(NamedTuple):
-    """How fields of one kind are written, and what one that is read makes of what was read before it.
+    """Coding of the fields of one kind: how one is written, and how one that is read changes the value.
 
     `encode` takes the number of the field and the value of the attribute; `decode` the message, the field's
     number (-1 for bytes) and span, and the value so far, at first `default`. Without it the number counts.
@@ -274,7 +274,7 @@ def _settle(described: dict[str, Any]) -> None:
 def _places(
     tensors: Sequence[Mapping[str, Any]], rest: int, start: int, size: int
 ) -> tuple[list[int | None], int]:
-    """Where the values of each tensor begin, and where all that is declared ends.
+    """The offset of the values of each tensor, and the end of all that is declared.
 
     Which of two rules the writer followed, values of null addresses there or not, shows in the file's
     size. Of a cut file it does not; then the rule of the device holds, unless no tensor has an address.

@@ -90,7 +90,7 @@ def members(path: str) -> tuple[str, ...]:
 
 
 def rule_of(tensor: GeTensor) -> Conversion | None:
-    """How a tensor comes out of the device's layout; `None` for one that stays in it.
+    """The conversion of a tensor out of the device's layout; `None` for one that stays in it.
 
     That is so for layouts nobody here can undo, FRACTAL_Z of several groups among them, and for records
     whose logical shape is missing or does not fit the stored one.

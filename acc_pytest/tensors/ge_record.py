@@ -49,7 +49,7 @@ def is_record(head: bytes) -> bool:
 
 
 def read_record(path: str | os.PathLike[str]) -> GeRecord:
-    """What a record says of its tensors, from its header alone; the values are not touched.
+    """The record, read from its header alone; the values are not touched.
 
     Remembered until the file changes. Raises `FormatError` for what is no record or ends inside its header,
     `CannotDecode` for a record of a nano device. A record whose values are cut can be read.

@@ -129,7 +129,7 @@ def columns_of(rows: Iterable[HeaderRow], listing: str) -> dict[str, Column]:
     """The columns of headers of the files whose table has the digest `listing`; those that cannot be kept are
     left out."""
     entries = sorted(
-        (entry for entry in rows if _can_be_kept(entry.header)), key=lambda one: (one.row, one.member)
+        (entry for entry in rows if _can_be_kept(entry.header)), key=lambda entry: (entry.row, entry.member)
     )
     members: dict[str, int] = {}
     texts: dict[str, int] = {}
@@ -165,11 +165,11 @@ def _can_be_kept(header: TensorHeader) -> bool:
 _read: dict[int, tuple[FileTable, HeaderRows | None]] = {}
 """By the identity of a table, which is kept alive beside it."""
 _remembered: dict[int, dict[tuple[int, str], TensorHeader]] = {}
-"""What was read of files of mirrors since, by the identity of their table."""
+"""Headers of files of mirrors that were read since, by the identity of their table."""
 
 
 def known_header(place: Location, version: tuple[int, ...]) -> TensorHeader | None:
-    """What an index says of a tensor, where its file is the one that was indexed; else `None`."""
+    """The header that an index has of a tensor, where its file is the one that was indexed; else `None`."""
     file = indexed_at(place.path, version)
     if file is None:
         return None
@@ -203,7 +203,7 @@ def is_of_index(place: Location, version: tuple[int, ...]) -> bool:
 
 
 def headers_refused(table: FileTable, where: str) -> str:
-    """Why the headers in a table are not used, in a sentence; empty where they are, or where it has none."""
+    """The reason why the headers in a table are not used; empty where they are, or where it has none."""
     if _SKIP not in table.more or _rows_of(table) is not None:
         return ""
     why = "they are not those that were written for these files"

@@ -38,7 +38,7 @@ _REFUSALS = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What an info file keeps of a tensor; `None` where its writer did not say."""
+    """Entry of an info file for a tensor; `None` where its writer did not say."""
 
     statistics: Statistics
     numel: int | None = None

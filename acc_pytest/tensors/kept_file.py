@@ -24,14 +24,14 @@ class KeptFile(SizedFile):
     def __init__(self, path: str, byte_ranges: Sequence[ByteRange]) -> None:
         super().__init__(sum(stretch.length for stretch in byte_ranges))
         self._path = path
-        self._parts = byte_ranges
+        self._byte_ranges = byte_ranges
         self._open: dict[str, int] = {}
         self._remote: dict[str, StoreFile] = {}
 
     def readinto(self, buffer: Any) -> int:
         into = memoryview(buffer).cast("B")
         done, begin = 0, 0
-        for stretch in self._parts:
+        for stretch in self._byte_ranges:
             inside = self._place - begin
             begin += stretch.length
             if done < len(into) and 0 <= inside < stretch.length:
@@ -98,7 +98,7 @@ def file_size(path: str) -> int:
 
 
 def modified(path: str) -> int:
-    """When a file was written, in nanoseconds: in a kept dump, the file that it was made of. 0 for none."""
+    """The time at which a file was written, in nanoseconds; in a kept dump, its source. 0 for none."""
     placed = placed_at(path)
     if placed is not None:
         return placed.row.modified

@@ -78,11 +78,11 @@ def read_index(home: str) -> KeptIndex:
 
 
 def stretches(path: str) -> tuple[ByteRange, ...] | None:
-    """What a file of a kept dump is made of; `None` for every file that is on the disk.
+    """The byte ranges that make up a file of a kept dump; `None` for every file that is on the disk.
 
     Raises `FormatError` for a broken index.
     """
-    index_entry = _found(path)
+    index_entry = _index_entry(path)
     if index_entry is None:
         return None
     index, name = index_entry
@@ -107,25 +107,25 @@ def names_in(directory: str) -> tuple[str, ...]:
 
 
 def kept_version(path: str) -> tuple[int, ...]:
-    """What changes when the index of a file changes; empty for a file that no index has."""
+    """The version of the index of a file, which changes with it; empty for a file that no index has."""
     try:
-        index_entry = _found(path)
+        index_entry = _index_entry(path)
     except AccError:
         return ()
     return _version(index_entry[0].home) if index_entry is not None else ()
 
 
 def kept_time(path: str) -> int:
-    """When the file was written that a file of a kept dump was made of; 0 for every other file."""
+    """The time at which the source of a file of a kept dump was written; 0 for every other file."""
     try:
-        index_entry = _found(path)
+        index_entry = _index_entry(path)
     except AccError:
         return 0
     listed = index_entry[0].files[index_entry[1]] if index_entry is not None else None
     return listed[0] if type(listed) is list and listed and _natural(listed[0]) else 0
 
 
-def _found(path: str) -> tuple[KeptIndex, str] | None:
+def _index_entry(path: str) -> tuple[KeptIndex, str] | None:
     if _INSIDE not in path:
         return None
     home, name = _split(path)
@@ -204,7 +204,7 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
 
 
 def _directories(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of each directory those in it."""
+    """The directories in each directory."""
     children: dict[str, set[str]] = {}
     for name in names:
         while name:

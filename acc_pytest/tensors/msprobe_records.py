@@ -30,16 +30,16 @@ Key = tuple[Union[int, str], ...]
 Stated = Union[None, bool, int, float]
 
 HEAD = re.compile(rb'\s*\{\s*"task"\s*:')
-"""How such a file starts."""
+"""The first bytes of such a file."""
 _LONGEST = 1 << 30
 _DEEPEST = 16
 _MOST_DIMENSIONS = 64
 _LARGEST_SIZE = 1 << 63
 _LONGEST_NAME = 255
-_PARTS = {"input_args": "input", "input_kwargs": "kwargs"}
+_SECTIONS = {"input_args": "input", "input_kwargs": "kwargs"}
 """Words of the file that are others in the names of tensor files."""
 _NESTED = frozenset({dict, list})
-_WHOLE = frozenset({int})
+_INTEGERS = frozenset({int})
 _NUMBERS = frozenset({type(None), bool, int, float})
 _UNFIT = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 _SUMMED = 2.0**-24
@@ -48,7 +48,7 @@ _NOT_COMPUTED = Statistics(None, None, None, None)
 
 
 class RecordedTensor(NamedTuple):
-    """What is said of one tensor. `stated` are Max, Min, Mean and Norm as they stand there; `digest` is the
+    """Record of one tensor. `stated` are Max, Min, Mean and Norm as they stand there; `digest` is the
     `md5` (a CRC-32 or an exclusive or), `file` the name of its file, each empty where there is none."""
 
     dtype: str
@@ -156,7 +156,7 @@ def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[Ca
         if not leaves:
             continue
         section = fit(section)
-        word = f"{name}.{_PARTS.get(section, section)}" if section else name
+        word = f"{name}.{_SECTIONS.get(section, section)}" if section else name
         for key, tensor in leaves:
             member = ".".join([word, *map(str, key)])
             if member in tensors:
@@ -194,7 +194,7 @@ def _is_tensor(value: Mapping[str, Any]) -> bool:
         return False
     if not shape:
         return True
-    if len(shape) > _MOST_DIMENSIONS or set(map(type, shape)) != _WHOLE:
+    if len(shape) > _MOST_DIMENSIONS or set(map(type, shape)) != _INTEGERS:
         return False
     return bool(min(shape) >= 0 and max(shape) < _LARGEST_SIZE)
 

@@ -26,7 +26,7 @@ _PREFIX = len(_MAGIC) + 4
 """Bytes before the text of a header of version 1: the magic ones, the version, the length of the text."""
 # numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
 _LONGEST_HEADER = 16 * 1024
-# What parsing a hostile header text (a Python literal) can raise.
+# Errors that parsing a hostile header text (a Python literal) can raise.
 _REFUSALS = (
     ValueError,
     TypeError,
@@ -99,7 +99,7 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
 
 
 def stored_dtype(path: str) -> np.dtype[Any] | None:
-    """What the header says that the array is made of, objects and text too; `None` for a bad file."""
+    """The dtype in the header, objects and text too; `None` for a bad file."""
     try:
         with opened(path) as (file, _):
             return _declared(file.read(_LONGEST_HEADER))[2]

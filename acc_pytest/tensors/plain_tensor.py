@@ -1,4 +1,4 @@
-"""Where the values of an ordinary `.pth` file lie.
+"""Location of the values of an ordinary `.pth` file.
 
 Dumps are thousands of small files, for each of which `torch.load` takes several times as long as the values
 themselves. Anything but one dense row-major tensor, as `torch.save` writes it, is left to `torch.load`.
@@ -27,7 +27,7 @@ class PlainTensor:
 
 
 def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) -> PlainTensor | None:
-    """Where the tensor of an archive of `size` bytes lies; `None` for what only `torch.load` understands.
+    """The tensor of an archive of `size` bytes; `None` for what only `torch.load` understands.
 
     `entries` are stored, not compressed, and none is larger than the file.
     """

@@ -47,11 +47,11 @@ class _File:
 
         Raises `FormatError` where the file has become shorter.
         """
-        left = memoryview(room)[: (stop - start) * self._itemsize]
+        room_left = memoryview(room)[: (stop - start) * self._itemsize]
         at = self._first + start * self._itemsize
-        while left and (count := os.preadv(self._descriptor, [left], at)):
-            left, at = left[count:], at + count
-        if left:
+        while room_left and (count := os.preadv(self._descriptor, [room_left], at)):
+            room_left, at = room_left[count:], at + count
+        if room_left:
             raise became_shorter(self._path)
 
 

@@ -66,7 +66,7 @@ def forget_headers() -> None:
 
 
 def readable(ref: TensorRef | None) -> TensorHeader | None:
-    """What a file says of its tensor; `None` where there is none, or it cannot be read."""
+    """The header of a tensor; `None` where there is no file, or it cannot be read."""
     try:
         return ref.header() if ref is not None else None
     except AccError:

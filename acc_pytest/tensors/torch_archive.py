@@ -106,7 +106,7 @@ def _saved_by_torch(tensor: torch.Tensor) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
-    """What all files of one dtype and shape share: the entries before the storage, their lines in the
+    """Bytes that all files of one dtype and shape share: the entries before the storage, their lines in the
     directory, and the extra field that puts the storage at a multiple of 64.
     """
     entries = (

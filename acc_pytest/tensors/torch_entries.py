@@ -16,7 +16,7 @@ ZIP = b"PK\x03\x04"
 LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of a zip entry: the lengths of its name and of its extra field, which stand before its bytes."""
+"""Lengths of the name and the extra field of a zip entry, which stand before its bytes."""
 _END = struct.Struct("<4sHHHHLLH")
 _END_64 = struct.Struct("<4sQHHLLQQQQ")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -88,7 +88,7 @@ def _listed(file: BinaryIO, size: int) -> list[ArchiveEntry] | None:
 
 
 def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
-    """How many entries the directory of an archive lists, and its bytes; `None` where anything is unusual."""
+    """The count of entries in an archive's directory, and its bytes; `None` where anything is unusual."""
     tail = _bytes_at(file, max(0, size - _END.size - _LOCATOR.size - _END_64.size), 1 << 10)
     if len(tail) < _END.size:
         return None
@@ -120,7 +120,7 @@ def _check(path: str, size: int, entries: list[ArchiveEntry]) -> None:
 
 
 def start_of(file: BinaryIO, entry: ArchiveEntry) -> int:
-    """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
+    """The offset of the bytes of an entry; behind the end of every file for one that is not there."""
     if not 0 <= entry.offset < 1 << 62:  # what is in front of an archive moves it
         return sys.maxsize
     head = _bytes_at(file, entry.offset, _LOCAL_HEADER.size)

@@ -37,7 +37,7 @@ _SPREAD_FREELY = 1 << 24
 """Elements that a tensor of any storage may have, such as one number spread to a mask."""
 _SAFE_SINCE = (2, 10)
 _NEWER_DTYPE = re.compile(r"Unsupported.*(?:_rebuild_tensor_v3|torch[ .](?:uint\d|float\d_))")
-"""How a torch refuses files of dtypes that it does not know yet."""
+"""Pattern of the error of torch for a dtype that it does not have yet."""
 # All that torch.load has been seen to raise for damaged files; it documents none.
 _REFUSALS = (
     pickle.UnpicklingError,
@@ -78,7 +78,7 @@ class TorchFile:
             return TensorHeader(
                 plain.dtype, plain.shape, offset=plain.offset, nbytes=plain.nbytes, plain=True
             )
-        if is_archive and _holds_one(place.path):
+        if is_archive and _is_archive_of_tensor(place.path):
             return torch_members.header(place)
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
@@ -92,7 +92,7 @@ class TorchFile:
         """
         if header.offset:
             return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
-        if place.member or _holds_one(place.path):
+        if place.member or _is_archive_of_tensor(place.path):
             tensor = torch_members.strided(place)
             _check_spread(place.path, tensor)
             return tensor
@@ -120,7 +120,7 @@ class TorchFile:
 FORMAT = TorchFile()
 
 
-def _holds_one(path: str) -> bool:
+def _is_archive_of_tensor(path: str) -> bool:
     """Whether a file is a dict or list with one tensor in it: what is beside that tensor is not loaded."""
     try:
         members = torch_members.content_of(path).tensors
@@ -155,7 +155,7 @@ def _check_legacy(path: str) -> None:
     limit = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
         with warnings.catch_warnings():
-            # Of odd texts in the pickles.
+            # The warnings are about odd texts in the pickles.
             warnings.simplefilter("ignore")
             for number in range(5):
                 begin = start.tell()
@@ -189,7 +189,7 @@ def pickle_advice(version: str = "") -> str:
 
 
 def _examined(path: str) -> tuple[PlainTensor | None, bool]:
-    """Where the values lie, if they are those of one plain tensor, and whether torch can map the file.
+    """The location of the values, if they are those of one plain tensor, and whether torch can map the file.
 
     It can map zip archives; older files are checked for what they ask for. Raises `FormatError` for a file
     that lies.

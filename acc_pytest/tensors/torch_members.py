@@ -40,7 +40,7 @@ class StoredTensor:
 
     @property
     def offset(self) -> int:
-        """Where the first element is."""
+        """The offset of the first element."""
         return self.start + self.declared.first * self.declared.itemsize
 
     @property
@@ -53,14 +53,14 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class TorchContent:
-    """What a file holds: its value, with a `DeclaredTensor` for each tensor, and the tensors by member."""
+    """Content of a file: its value, with a `DeclaredTensor` for each tensor, and the tensors by member."""
 
     value: object
     tensors: Mapping[str, StoredTensor]
 
 
 def content_of(path: str) -> TorchContent:
-    """What a file of `torch.save` holds. Raises `FormatError` for one that is damaged, or older than 1.6."""
+    """Content of a file of `torch.save`. Raises `FormatError` for one that is damaged, or older than 1.6."""
     return _content_as_of(path, version_of(path))
 
 
@@ -90,7 +90,7 @@ def _stored(place: Location) -> StoredTensor:
 
 
 def _last(declared: DeclaredTensor) -> int:
-    """How many elements the storage must have at least."""
+    """The number of elements that the storage must have at least."""
     if 0 in declared.shape:
         return declared.first
     return declared.first + 1 + sum((n - 1) * step for n, step in zip(declared.shape, declared.strides))

@@ -110,13 +110,13 @@ class Floored:
 
     def __init__(self, source: Source, floor: float) -> None:
         self._source = source
-        self._least = floor
+        self._floor = floor
         self.shape: tuple[int, ...] = tuple(source.shape)
         self.dtype = source.dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)`, none of them below `least`."""
-        return self._source.read(start, stop).clamp(min=self._least)
+        return self._source.read(start, stop).clamp(min=self._floor)
 
 
 class Hidden:
@@ -134,17 +134,17 @@ class Hidden:
 
 
 class Exceeding:
-    """Where the values of a source are more than `bound`, as truth values."""
+    """Truth values: whether each value of a source is more than `bound`."""
 
     def __init__(self, source: Source, bound: float) -> None:
         self._source = source
-        self._least = bound
+        self._bound = bound
         self.dtype = torch.bool
         self.shape: tuple[int, ...] = tuple(source.shape)
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)`."""
-        return self._source.read(start, stop) > self._least
+        return self._source.read(start, stop) > self._bound
 
 
 class Reshaped:
@@ -156,7 +156,7 @@ class Reshaped:
         self.dtype = source.dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
-        """The same elements: only the shape differs."""
+        """The elements of the source: only the shape differs."""
         return self._source.read(start, stop)
 
 

@@ -18,7 +18,7 @@ from acc_pytest.dumps.indexing import refs_of
 from acc_pytest.dumps.roots import Cache
 from acc_pytest.engine.cluster_hosts import ClusterHosts
 from acc_pytest.engine.placement import Placement
-from acc_pytest.engine.pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from acc_pytest.engine.pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
 from acc_pytest.engine.probing import portable_probe
 from acc_pytest.errors import DumpError, FormatError, SettingsError
 from acc_pytest.mapping.pair import Plan
@@ -46,7 +46,7 @@ class FakeCluster:
     def nodes(self) -> Sequence[ClusterNode]:
         return NODES
 
-    def asked(self, asked: Sequence[Asked], seconds: float) -> Sequence[ProbeAnswer]:
+    def answers_to(self, asked: Sequence[NodeQuestion], seconds: float) -> Sequence[ProbeAnswer]:
         hidden = self.root.with_name("hidden")
         hidden.rename(self.root)
         try:

@@ -37,7 +37,7 @@ from .open_standard import LARGEST, MEAN
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
-_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+_COMPONENTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 _SUMMING = {"LinearOperation": 1, "LinearParallelOperation": 2}
 """Operators whose sums ATB counts, and how many addends for each of the shared dimension."""
 _ONE_STEP = "one step of the quantised value"
@@ -97,7 +97,7 @@ def _thresholds(
     if measurement.golden_max_abs is None:
         return nonfinite_thresholds()
     dtype = coarser(measurement.golden_dtype, measurement.mine_dtype).name
-    dtype = _PARTS.get(dtype, dtype)
+    dtype = _COMPONENTS.get(dtype, dtype)
     silent = _silent(context, measurement, kind, dtype)
     if silent:
         derived = derived_thresholds(context, measurement, adjustment)
@@ -109,7 +109,7 @@ def _thresholds(
 
 
 def _silent(context: JudgeContext, measurement: Measurement, kind: str, dtype: str) -> str:
-    """Why the tables say nothing of a pair of float tensors; empty where they do."""
+    """The reason why the tables do not cover a pair of float tensors; empty where they do."""
     if is_zero(measurement):
         return "the tables bound no tensor of zeros"
     if kind in EXACT:

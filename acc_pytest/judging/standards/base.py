@@ -1,4 +1,4 @@
-"""What a standard is: a named way to the thresholds of a pair of dumps, or of an output of an operator."""
+"""`Standard`: a named way to the thresholds of a pair of dumps, or of an output of an operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What rules want of a standard before they are laid over it.
+    """Adjustment of a standard by rules before they are laid over it.
 
     `factor` multiplies its bounds and `origin` says which rule wants that. `tolerance` is a T that a rule
     set; a standard whose bounds follow from T derives them from this one.
@@ -36,7 +36,7 @@ class Adjustment:
 
 
 class Second(enum.Enum):
-    """Where the second golden of an output comes from: nowhere, another device, our own low-precision run."""
+    """Source of the second golden of an output: none, another device, our own low-precision run."""
 
     NONE = enum.auto()
     DEVICE = enum.auto()

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 RATIO, RATIO_OF_SEVERAL, WORST_RATIO = 3.0, 2.25, 5.0
-"""How many times the error of one noise run mine may have, of the largest of several, of the worst row."""
+"""Factors of the error that mine may have: of one noise run, of the largest of several, of the worst row."""
 
 
 def ratio_of(context: JudgeContext) -> float:
-    """How many times the noise mine may have."""
+    """The factor of the noise that mine may have."""
     return RATIO if context.noise_runs < 2 else RATIO_OF_SEVERAL
 
 
@@ -79,7 +79,7 @@ def _measured(
 
 
 def _bound(metric: str, ratio: float, noise: float | None, floor: float, by_decile: float) -> Threshold:
-    """What the noise run allows, not less than the least, nor than beside others of the tensor."""
+    """The bound by the noise run, not below the floor, nor below that by the ninth decile."""
     bound = min(ratio * (noise or 0.0), sys.float_info.max)  # an infinite bound would be none
     reason = f"{ratio:.3g} times the noise run's {noise or 0.0:.3g}"
     if by_decile > max(bound, floor):

@@ -25,7 +25,7 @@ MEAN = {
 """T by the output's type; a type that is not here has no bound."""
 
 LARGEST = 10
-"""How many T the largest relative error may reach."""
+"""The largest relative error, as a multiple of T."""
 
 
 def _t(context: JudgeContext, adjustment: Adjustment) -> float | None:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 FLOOR = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14}
-"""What counts as the error of g where it is smaller."""
+"""Floor of the error of g."""
 
 RATIOS = {"mare": 10.0, "mere": 2.0, "rmse": 2.0}
-"""How many times that of g the error of mine may be: largest and mean relative error, root mean square."""
+"""Factors of the error of g that mine may have: largest and mean relative error, root mean square."""
 
 RATIO_WORDS = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATIOS.items())
 """The rule in the words of the old result sheet."""

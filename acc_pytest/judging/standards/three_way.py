@@ -130,7 +130,7 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
         reason = f"golden is all zero; {reason}, at least the smallest normal {fmt.name}"
         return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, reason),)
     derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
-    floor = _least(context, fmt, rms, derived, sample)
+    floor = _floor(context, fmt, rms, derived, sample)
     t = _measured(context, fmt, sample, adjustment, floor, derived)
     few, few_reason = _element(context, fmt, sample.holding, adjustment)
     if element < (few := min(few, derived.value * element_scale(rms, peak))):
@@ -175,7 +175,7 @@ def by_noise(
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
     sample = NoiseSample.of(context, elements, *size)
-    floor = _least(context, fmt, size[0], derived, sample)
+    floor = _floor(context, fmt, size[0], derived, sample)
     element, _ = _element(context, fmt, sample.holding, adjustment)
     return _measured(context, fmt, sample, adjustment, floor, derived), element
 
@@ -185,7 +185,7 @@ def _measured(
     fmt: FloatFormat,
     sample: NoiseSample,
     adjustment: Adjustment,
-    floor: _Least,
+    floor: _Floor,
     derived: Tolerance,
 ) -> Tolerance:
     """T from the error of the noise run; by fewer elements not more than the derived one."""
@@ -216,7 +216,7 @@ def _times_noise(
 def _element(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
-    """What one element may be off by for the largest error of the noise run, and why."""
+    """The bound of one element by the largest error of the noise run, and why."""
     scatter, times = scatter_of(elements), scatter_words(elements)
     largest = context.noise_max_absolute_error or 0.0
     # An infinite bound would be none.
@@ -233,7 +233,7 @@ def _run(context: JudgeContext, fmt: FloatFormat) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Least:
+class _Floor:
     """The least T, why, whether it is the derived one, and what one operation adds."""
 
     value: float
@@ -242,19 +242,19 @@ class _Least:
     rounding: float
 
 
-def _least(
+def _floor(
     context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance, sample: NoiseSample
-) -> _Least:
+) -> _Floor:
     """The rounding of mine when it is stored, or the derived T where the noise run does not show it."""
     noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
         run = context.noise_dtype or "whole numbers"
         why = f"a noise run in {run} does not show the rounding of {fmt.name}"
-        return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
+        return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
     origin, error = by_name(context.computed_in).format, context.noise_error or 0.0
     if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * error):
         why = f"a noise run that is off by {error:.3g} does not show the rounding of {origin.name}"
-        return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
+        return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
     u, reason = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
@@ -264,7 +264,7 @@ def _least(
             TWICE * u,
             f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice",
         )
-    return _Least(u, reason, False, derived.rounding)
+    return _Floor(u, reason, False, derived.rounding)
 
 
 def _elements(
@@ -303,7 +303,7 @@ FEW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NoiseSample:
-    """How many elements were compared, and how many of them hold the noise.
+    """Number of elements that were compared, and of those that hold the noise.
 
     Where a few large values have nearly all of golden, or of the noise, they are what scatters. Their number
     is a norm over its largest element, squared, in units of what that is for evenly spread values: 1 / (2 ln
@@ -315,7 +315,7 @@ class NoiseSample:
 
     @classmethod
     def of(cls, context: JudgeContext, elements: int, rms: float, peak: float) -> NoiseSample:
-        """Of golden's tensor with this root mean square and largest magnitude."""
+        """The sample of golden's tensor with this root mean square and largest magnitude."""
         norm = rms * math.sqrt(elements)
         ends = (norm, peak), (norm * (context.noise_error or 0.0), context.noise_max_absolute_error or 0.0)
         counts = [_holding(elements, *end) for end in ends]

@@ -31,11 +31,11 @@ _X86 = (_BASELINE, ("avx2", 8, "-mavx2 -mfma -mf16c"), ("avx512", 16, _AVX512))
 
 
 class BuildError(Exception):
-    """Why there is no native kernel, in one sentence."""
+    """Reason why there is no native kernel, in one sentence."""
 
 
 def digest() -> str:
-    """What tells one version of the sources from another; empty where they are not there."""
+    """The digest of this version of the sources; empty where they are not there."""
     try:
         return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
     except OSError:

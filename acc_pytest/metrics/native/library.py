@@ -29,7 +29,7 @@ _NUMBERS = (
 
 
 class KernelRequest(ctypes.Structure):
-    """What the kernel is given."""
+    """Arguments of the kernel."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("golden", "mine", "rows", "columns")),
@@ -40,7 +40,7 @@ class KernelRequest(ctypes.Structure):
 
 
 class KernelResult(ctypes.Structure):
-    """What it gives back; `block.h` says what each is."""
+    """Result of the kernel; `block.h` describes the fields."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _COUNTS.split()),
@@ -98,7 +98,7 @@ def chosen() -> Kernel | None:
 
 
 def described() -> str:
-    """Which kernel measures, in a few words: `native (avx2)`, `python (why)`; or why none does."""
+    """The kernel that measures, in short: `native (avx2)`, `python (why)`; or why none does."""
     try:
         if chosen() is not None:
             return f"native ({max(library().kernels, key=ISAS.index)})"

@@ -10,7 +10,7 @@ from typing import Union
 from ...errors import DumpError, SettingsError
 
 Places = Union[str, tuple[str, ...]]
-"""Where a dump lies, as the user gives it: one path or address, or several that are one dump."""
+"""Location of a dump as the user gives it: one path or address, or several that are one dump."""
 DEFAULT_LIMIT = 10 << 30
 """Bytes of stores that are kept on the disk."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*)://(.*)", re.DOTALL)
@@ -64,7 +64,7 @@ def local_path(text: str) -> str:
 def path_on_disk(text: str) -> str:
     """The path that a text means. Raises `DumpError` for an address, where a store is of no use."""
     if is_address(text):
-        raise DumpError(f"{told(text)}: only what lies on the disk can be read here; copy it there")
+        raise DumpError(f"{text_of_places(text)}: only what lies on the disk can be read here; copy it there")
     return local_path(text)
 
 
@@ -99,8 +99,8 @@ def without_secrets(text: str) -> str:
     return f"{match[1]}://{pieces[0]}{'?***' if len(pieces) > 1 else ''}"
 
 
-def told(places: Places) -> str:
-    """What the user gave, fit for a message."""
+def text_of_places(places: Places) -> str:
+    """The paths or addresses of a dump as text for a message, without secrets."""
     return ", ".join(map(without_secrets, (places,) if isinstance(places, str) else places))
 
 

@@ -27,15 +27,15 @@ from .caches import BLOCKS, MIRRORS, check_cache
 from .mirror import Placed
 
 _LIMIT = "limit"
-_PART = struct.Struct("<QQQ")
-_PARTS = ".parts"
-_LEFT = 0.8
+_RECORD = struct.Struct("<QQQ")
+_RECORDS = ".parts"
+_AFTER_SWEEP = 0.8
 """Share of the limit down to which blocks are removed."""
 _SWEEP = 64 << 20
 """Bytes that a process writes, at most, between two looks at the limit."""
 _IN_USE = 10.0
 """Seconds that a block stays after it was opened: between its path being told and being opened."""
-_written = 0
+_written_bytes = 0
 
 
 class StoredBlock:
@@ -47,20 +47,20 @@ class StoredBlock:
         self.path = _path_of(file)
         try:
             self.descriptor = _descriptor(self.path, self.size)
-            content = _content(self.path + _PARTS)
-            if len(content) % _PART.size:  # somebody was killed, or the disk was full: begin anew
+            content = _content(self.path + _RECORDS)
+            if len(content) % _RECORD.size:  # somebody was killed, or the disk was full: begin anew
                 os.close(self.descriptor)
                 _remove(self.path)
                 self.descriptor, content = _descriptor(self.path, self.size), b""
         except OSError as error:
             raise _refused(self.path, error) from None
-        self._parts = [*_PART.iter_unpack(content)]
+        self._records = [*_RECORD.iter_unpack(content)]
         self._spans: list[tuple[int, int]] = []
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """What of these bytes was not fetched yet, or is no longer what was fetched."""
-        near = {record for record in self._parts if record[0] < stop and record[1] > start}
-        self._parts = [record for record in self._parts if record not in near]
+        """The spans of these bytes that were not fetched yet, or have changed since."""
+        near = {record for record in self._records if record[0] < stop and record[1] > start}
+        self._records = [record for record in self._records if record not in near]
         self._spans = _joined([*self._spans, *(record[:2] for record in near if self._is_sound(*record))])
         for begin, end in self._spans:
             if end > start and begin < stop:
@@ -86,8 +86,8 @@ class StoredBlock:
             while view:
                 done = os.pwrite(self.descriptor, view, at)
                 view, at = view[done:], at + done
-            with open(self.path + _PARTS, "ab", buffering=0) as records:
-                records.write(_PART.pack(start, at, self._check(start, content)))
+            with open(self.path + _RECORDS, "ab", buffering=0) as records:
+                records.write(_RECORD.pack(start, at, self._check(start, content)))
         except OSError as error:
             raise _refused(self.path, error) from None
         self._spans = _joined([*self._spans, (start, at)])
@@ -119,7 +119,7 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _path_of(file: Placed) -> str:
-    text = f"{file.shown}\0{file.row.version:016x}"
+    text = f"{file.source_path}\0{file.row.version:016x}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{file.mirror.cache}/{BLOCKS}/{digest[:2]}/{digest}"
 
@@ -147,7 +147,7 @@ def _descriptor(path: str, size: int) -> int:
 
 def _remove(path: str) -> None:
     """Remove a block, its bytes before what says that they are there."""
-    for name in (path, path + _PARTS):
+    for name in (path, path + _RECORDS):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
 
@@ -179,20 +179,20 @@ def _limit_of(cache: str) -> int:
         return DEFAULT_LIMIT
 
 
-def written(cache: str, nbytes: int) -> None:
+def count_written(cache: str, nbytes: int) -> None:
     """Count bytes that this process wrote; remove the oldest blocks where all take more than the limit."""
-    global _written
-    _written += nbytes
+    global _written_bytes
+    _written_bytes += nbytes
     limit = _limit_of(cache)
-    if _written < min(_SWEEP, limit // 16):
+    if _written_bytes < min(_SWEEP, limit // 16):
         return
-    _written = 0
+    _written_bytes = 0
     blocks = sorted(_blocks(f"{cache}/{BLOCKS}"))
     usage = sum(size for _, size, _ in blocks)
     if usage <= limit:
         return
     for used, size, path in blocks:
-        if usage <= _LEFT * limit or used > time.time() - _IN_USE:
+        if usage <= _AFTER_SWEEP * limit or used > time.time() - _IN_USE:
             break
         with contextlib.suppress(OSError):
             _remove(path)
@@ -206,7 +206,7 @@ def _blocks(home: str) -> Iterator[tuple[float, int, str]]:
             with contextlib.suppress(OSError), os.scandir(directory.path) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
-                        if entry.name.endswith(_PARTS):
+                        if entry.name.endswith(_RECORDS):
                             continue
                         status = entry.stat()
                         yield status.st_mtime, status.st_blocks * 512, entry.path

@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import DumpError
 from .address import Address
 from .hosts import NODE, HostFiles
-from .patience import said
+from .patience import error_text
 
 _PACKAGES = {
     "s3": ("s3fs", "acc-pytest[s3]"),
@@ -24,9 +24,9 @@ _PACKAGES = {
     "http": ("aiohttp", "aiohttp"),
     "https": ("aiohttp", "aiohttp"),
 }
-"""What fsspec needs for a protocol, and what to give to pip."""
+"""The package that fsspec needs for a protocol, and its name for pip."""
 _UNKNOWN = "Protocol not known"
-"""How fsspec begins to say that it has no such protocol."""
+"""Start of the message of fsspec for a protocol that it does not have."""
 
 
 def connected(address: Address) -> tuple[Any, str]:
@@ -48,4 +48,4 @@ def connected(address: Address) -> tuple[Any, str]:
         ) from None
     except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
         remedy = "correct the protocol" if _UNKNOWN in str(error) else "see the configuration of the store"
-        raise DumpError(f"{address}: cannot be opened: {said(error)}; {remedy}") from None
+        raise DumpError(f"{address}: cannot be opened: {error_text(error)}; {remedy}") from None

@@ -18,7 +18,7 @@ from ...errors import AccError, DumpError, FormatError
 from .address import Address
 from .connection import connected
 from .hosts import NODE
-from .patience import Answer, NoAnswer, Patience, is_final, said, within
+from .patience import Answer, NoAnswer, Patience, error_text, is_final, within
 
 PATIENCE = 60.0
 """Seconds that a store may take for one answer, beside those that the bytes take at `_SLOWEST`."""
@@ -58,14 +58,14 @@ class FileStore:
         self._system, self._root = connected(address)
         self._begin()
 
-    def whole(self) -> StoredFile | None:
+    def file_at_root(self) -> StoredFile | None:
         """The file at the address itself; `None` where it is a directory. Raises `DumpError` for nothing.
 
         This is how a dump begins to be opened: what could not be read before is asked for again.
         """
         self._begin()
         try:
-            entry = self._asked("looked at", lambda: self._system.info(self._root))
+            entry = self._answer("looked at", lambda: self._system.info(self._root))
         except FileNotFoundError:
             raise DumpError(f"{self.address}: no such file or directory; correct the address") from None
         return None if entry["type"] == "directory" else _stored("", entry)
@@ -80,7 +80,7 @@ class FileStore:
         if self.has_pages:
             yield from self._files(self._paged())
         else:
-            yield from self._below([self._root], _LEVELS)
+            yield from self._walked([self._root], _LEVELS)
 
     @property
     def has_pages(self) -> bool:
@@ -95,7 +95,7 @@ class FileStore:
             yield from page
             last = page[-1]["Key"] if page else ""
 
-    def _below(self, waiting: list[str], levels: int) -> Iterator[StoredFile]:
+    def _walked(self, waiting: list[str], levels: int) -> Iterator[StoredFile]:
         """Directories are listed one level after the other until they are many, then each with all below."""
         for _ in range(levels):
             further: list[str] = []
@@ -107,10 +107,10 @@ class FileStore:
             if len(waiting) > _FEW:
                 break
         for path in waiting:
-            yield from self._files(self._found_below(path))
+            yield from self._files(self._entries(path))
             self._system.invalidate_cache()
 
-    def _found_below(self, path: str) -> Any:
+    def _entries(self, path: str) -> Any:
         return self._listed(path, lambda: self._system.find(path, detail=True)).values()
 
     def level(self, path: str = "") -> tuple[list[StoredFile], list[str]]:
@@ -131,7 +131,7 @@ class FileStore:
 
     def _listed(self, path: str, call: Callable[[], Any]) -> Any:
         try:
-            return self._asked("listed", call)
+            return self._answer("listed", call)
         except FileNotFoundError:
             raise DumpError(f"{self.address}: {path!r:.200} was deleted while it was listed") from None
 
@@ -141,12 +141,12 @@ class FileStore:
                 yield _stored(self.name_of(entry["name"]), entry)
 
     def stat(self, name: str) -> StoredFile | None:
-        """What the store says of a file now; `None` where there is none. Raises `DumpError`."""
+        """The entry of a file in the store now; `None` where there is none. Raises `DumpError`."""
         if self._patience.is_out:
             raise DumpError(self._unasked(name))
         try:
             path = self.path_of(name)
-            return _stored(name, self._asked("looked at", lambda: self._system.info(path)))
+            return _stored(name, self._answer("looked at", lambda: self._system.info(path)))
         except FileNotFoundError:
             return None
 
@@ -208,7 +208,9 @@ class FileStore:
         )
 
     def _error(self, span: Span, error: Exception) -> FormatError:
-        why = f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {said(error)}"
+        why = (
+            f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {error_text(error)}"
+        )
         if isinstance(error, FileNotFoundError):
             why = "is no longer there; was the dump deleted while in use?"
         return FormatError(f"{self.address.joined(span.name)}: {why}")
@@ -243,13 +245,13 @@ class FileStore:
     def put(self, name: str, source: str) -> None:
         """Upload a file of the disk; it is in the store whole or not at all. Raises `AccError`."""
         path, seconds = self.path_of(name), os.path.getsize(source) / _SLOWEST
-        self._asked("written", lambda: self._system.put_file(source, path), seconds, name)
+        self._answer("written", lambda: self._system.put_file(source, path), seconds, name)
 
     def make_room(self) -> None:
         """Make the directory of the address, in stores that have directories."""
-        self._asked("written", lambda: self._system.makedirs(self._root, exist_ok=True))
+        self._answer("written", lambda: self._system.makedirs(self._root, exist_ok=True))
 
-    def _asked(self, done: str, call: Callable[[], Answer], seconds: float = 0.0, name: str = "") -> Answer:
+    def _answer(self, done: str, call: Callable[[], Answer], seconds: float = 0.0, name: str = "") -> Answer:
         """The answer to a call. Raises `FileNotFoundError` as it comes, `DumpError` for everything else."""
         for limit in self._patience.attempts(PATIENCE, seconds, PAUSES):
             try:
@@ -257,7 +259,7 @@ class FileStore:
             except FileNotFoundError:
                 raise
             except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-                refused = DumpError(f"{self.address.joined(name)}: cannot be {done}: {said(error)}")
+                refused = DumpError(f"{self.address.joined(name)}: cannot be {done}: {error_text(error)}")
                 if is_final(error):
                     raise refused from None
         self._patience.count(1, answered=False)

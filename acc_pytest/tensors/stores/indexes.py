@@ -123,7 +123,7 @@ def _used(root: str) -> tuple[FileTable | None, str]:
 
 
 def _stale(root: str, table: FileTable) -> str:
-    """What shows that directories are no longer those of the index; empty where nothing does."""
+    """The reason why an index is out of date for its directories; empty where it is not."""
     times, paths = table.more.get(_TIMES), table.notes.get(_PARTS)
     if times is None or len(times) != len(table.directories) or not isinstance(paths, list):
         return "it is not one of a dump on the disk"

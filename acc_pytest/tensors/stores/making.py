@@ -12,7 +12,7 @@ from .connection import connected
 from .filesystem import PATIENCE, FileStore, StoredFile, store_of
 from .hosts import NODE, host_of, surveyed
 from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_of
-from .patience import said, within
+from .patience import error_text, within
 from .table import FileSource, FileTable, TableMaker, read_table
 from .texts import take_texts
 
@@ -37,13 +37,13 @@ def mirrored(address: Address, cache: str) -> str:
     if address.protocol == NODE:
         return _of_host(address, cache)
     store = store_of(address)
-    alone = store.whole()
+    alone = store.file_at_root()
     if alone is not None:
         maker = TableMaker()
         maker.add(alone._replace(name=address.name))
         table = maker.table([FileSource(str(address.parent))])
         return f"{_installed(address.parent, cache, table, str(address)).path}/{address.name}"
-    mirror, refused = _known(store, cache)
+    mirror, refused = _believed_mirror(store, cache)
     if mirror is not None:
         return mirror.path
     return _in_indexed(address, cache) or listed_anew(store, cache, refused)
@@ -55,7 +55,7 @@ def matching(pattern: Address) -> list[str]:
     try:
         paths = within(PATIENCE, lambda: system.glob(path))
     except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-        raise DumpError(f"{pattern}: cannot be listed: {said(error)}") from None
+        raise DumpError(f"{pattern}: cannot be listed: {error_text(error)}") from None
     before = len(pattern.rest) - len(path.lstrip("/"))
     return [f"{pattern.protocol}://{pattern.rest[:before]}{name.lstrip('/')}" for name in paths]
 
@@ -69,7 +69,7 @@ def _in_indexed(address: Address, cache: str) -> str:
             break
         store = store_of(parent)
         try:
-            mirror = _known(store, cache)[0] if store.stat(INDEX) is not None else None
+            mirror = _believed_mirror(store, cache)[0] if store.stat(INDEX) is not None else None
         except DumpError:  # who may read a dump need not be allowed to read what is above it
             break
         if mirror is not None:
@@ -124,7 +124,7 @@ def table_of(store: FileStore) -> FileTable:
     return table
 
 
-def _known(store: FileStore, cache: str) -> tuple[Mirror | None, str]:
+def _believed_mirror(store: FileStore, cache: str) -> tuple[Mirror | None, str]:
     """The mirror made of the index in the store, or of a large listing of an earlier run, if still true; else
     why an index in the store was refused."""
     home = home_of(cache, str(store.address))
@@ -191,7 +191,7 @@ def index_of(table: FileTable, store: FileStore, columns: dict[str, Column]) -> 
 
 
 def stale(table: FileTable, store: FileStore) -> str | None:
-    """What shows that an index no longer says what is in the store; `None` where nothing does.
+    """The reason why an index is out of date for the store; `None` where it is not.
 
     The first directories are listed again, one level after the other. Files below the others are looked at
     when they are read.

@@ -19,8 +19,8 @@ _FINAL = (
 _FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
 """Errors of botocore, which need not be installed, that do not pass."""
 _QUERY = re.compile(r"\?\S+")
-"""What a message has of a signed request."""
-_SAID = 300
+"""Pattern of the query of a signed request in a message."""
+_LONGEST_TEXT = 300
 _RETRIED = 20.0
 """Seconds after the first attempt in which all others have to end, beside those that the bytes take."""
 _DOWN = 3
@@ -33,7 +33,7 @@ class NoAnswer(Exception):
 
 
 def within(seconds: float, call: Callable[[], Answer]) -> Answer:
-    """What a call returns or raises; `NoAnswer` when it does neither in time, and is left to itself."""
+    """The result of a call, or its error; `NoAnswer` where it has neither in time and goes on alone."""
     box: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
     def work() -> None:
@@ -84,7 +84,7 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, (*_FINAL, NoAnswer)) or type(error).__name__ in _FINAL_NAMES
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The message of an error, without what could be a secret in it."""
-    text = _QUERY.sub("?***", " ".join(str(error).split()))[:_SAID]
+    text = _QUERY.sub("?***", " ".join(str(error).split()))[:_LONGEST_TEXT]
     return text or type(error).__name__

@@ -1,4 +1,4 @@
-"""What lies at a path, on the disk or below a mirror: asked in place of the system by whoever reads dumps."""
+"""Status and entries of a path, on the disk or below a mirror: readers of dumps use it in place of `os`."""
 
 from __future__ import annotations
 
@@ -118,6 +118,6 @@ def shown_at(path: str) -> str:
     """A path as the user may read it: of one below a mirror, the address or path that it stands for."""
     if not is_mirrored(path):
         return path
-    from .mirror import shown
+    from .mirror import readable_path
 
-    return shown(path)
+    return readable_path(path)

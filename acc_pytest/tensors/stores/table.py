@@ -41,7 +41,7 @@ _COLUMNS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Where some of the files lie: an address or an absolute path, and which directory there is which here.
+    """Source of some of the files: an address or an absolute path, and the dump's names of its directories.
 
     `renamed` has pairs (a directory of the dump, the directory of the source that it is); a file that lies in
     none of them has the same name on both sides.
@@ -50,7 +50,7 @@ class FileSource:
     root: str
     renamed: tuple[tuple[str, str], ...] = ()
 
-    def name_there(self, name: str) -> str:
+    def name_in_source(self, name: str) -> str:
         """The name in the source of a file of the dump."""
         for directory, source_directory in self.renamed:
             if name.startswith(f"{directory}/"):
@@ -59,7 +59,7 @@ class FileSource:
 
 
 class FileRow(NamedTuple):
-    """What a table says of a file: its place in the table, size, version, time and source."""
+    """Row of a file in a table: its place there, size, version, time and source."""
 
     number: int
     size: int
@@ -87,8 +87,8 @@ class FileTable:
         return {name: number for number, name in enumerate(self.directories)}
 
     @cached_property
-    def _below(self) -> dict[str, list[str]]:
-        """Of each directory the names of its sub-directories."""
+    def _subdirectories(self) -> dict[str, list[str]]:
+        """The names of the sub-directories of each directory."""
         children: dict[str, list[str]] = {}
         for name in self.directories:
             if name:
@@ -107,10 +107,10 @@ class FileTable:
             return None
         begin = self.columns["begin"]
         rows = self.columns["base"][int(begin[number]) : int(begin[number + 1])]
-        return list(self._below.get(directory, ())), [self.bases[base] for base in rows.tolist()]
+        return list(self._subdirectories.get(directory, ())), [self.bases[base] for base in rows.tolist()]
 
     def row(self, name: str) -> FileRow | None:
-        """What is known of a file; `None` where there is none of that name."""
+        """The row of a file; `None` where there is none of that name."""
         directory, _, base = name.rpartition("/")
         number = self._number_of.get(directory)
         if number is None:

@@ -27,7 +27,7 @@ def texts_of_mirror(mirror: Mirror) -> dict[str, Column]:
 
 
 def texts_of_disk(table: FileTable, root: str, read: Iterable[str]) -> dict[str, Column]:
-    """Those texts of a dump on the disk, at `root`, that are among the files that were `read`, as columns."""
+    """The texts of a dump on the disk, at `root`, that are among the files that were `read`, as columns."""
     texts = (path for path in sorted(read) if path.startswith(f"{root}/") and path.endswith(_SUFFIXES))
     files = ((name, table.row(name)) for name in (path[len(root) + 1 :] for path in texts))
     return _columns(_on_disk(root, ((row.number, name, row.size) for name, row in files if row is not None)))
@@ -49,13 +49,13 @@ def _fetched(mirror: Mirror) -> Iterator[tuple[int, bytes]]:
 
 
 def _on_disk(root: str, files: Iterable[tuple[int, str, int]]) -> Iterator[tuple[int, bytes]]:
-    left = _LARGEST
+    budget = _LARGEST
     for row, name, size in files:
         with contextlib.suppress(OSError):
-            if size <= left:
+            if size <= budget:
                 with open(f"{root}/{name}", "rb") as file:
                     yield row, file.read()
-                left -= size
+                budget -= size
 
 
 def _columns(texts: Iterable[tuple[int, bytes]]) -> dict[str, Column]:
