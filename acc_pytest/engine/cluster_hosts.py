@@ -38,7 +38,7 @@ class NodeCluster(Protocol):
     """Methods that are needed of a cluster."""
 
     @property
-    def here(self) -> str:
+    def local_node(self) -> str:
         """The id of the node of this process, or nothing."""
 
     def nodes(self) -> Sequence[ClusterNode]:
@@ -121,7 +121,7 @@ class ClusterHosts:
 
     def is_here(self, host: str) -> bool:
         """See `Hosts.is_here`."""
-        return self._cluster.here in {node.id for node in self._named(host)}
+        return self._cluster.local_node in {node.id for node in self._named(host)}
 
     def survey(self, places: Sequence[tuple[str, str]]) -> list[Survey]:
         """See `Hosts.survey`."""

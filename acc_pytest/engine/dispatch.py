@@ -40,7 +40,7 @@ class Queue(NamedTuple):
 
 
 class Dispatch:
-    """The pairs of a run on their way. Nodes are told by their ids, `kinds` says which see the same files.
+    """The pairs of a run on their way. Nodes go by their ids, `kinds` says which see the same files.
 
     `in_order`: batches go in the order of the run, not longest first.
     """

@@ -7,7 +7,7 @@ from ..reporting import pace
 PER_PAIR = 2**20
 """Cost of a pair beyond its bytes, as bytes."""
 SLOW = 0.1
-"""GB/s below which a speed is told in MB/s."""
+"""GB/s below which a speed is written in MB/s."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -53,7 +53,7 @@ class RayCluster:
         ]
 
     @property
-    def here(self) -> str:
+    def local_node(self) -> str:
         """The id of the node that this process is on; empty where it is outside of the cluster."""
         if self.ray.util.client.ray.is_connected():
             return ""

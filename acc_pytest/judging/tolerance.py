@@ -138,7 +138,7 @@ def scatter_of(elements: int) -> float:
     return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
 
 
-def scatter_words(elements: int) -> str:
+def scatter_text(elements: int) -> str:
     """The scatter as a factor in a reason; empty where it is not worth a mention."""
     scatter = scatter_of(elements)
     return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""

@@ -177,7 +177,7 @@ class ElementSums:
 
 
 def _are_identical(g: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether a block is equal, told without widening it; torch cannot compare types of eight bits."""
+    """Whether a block is equal, without widening it; torch cannot compare types of eight bits."""
     short = g.is_floating_point() and g.element_size() == 1
     return not short and g.dtype == y.dtype and torch.equal(g, y)
 

@@ -223,7 +223,7 @@ class SingleBlock:
         if self._far:
             by_row, by_channel = by_row * levers[:, None], by_channel * levers[:, None]
         self.sliced = self._slices.of_sums(start, by_row, by_channel)
-        return self.sliced.whole
+        return self.sliced.total
 
     def _product(self, first: Floats, second: Floats) -> Buffer:
         np.multiply(first, second, out=self._views[2].array)

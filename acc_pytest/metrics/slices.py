@@ -51,7 +51,7 @@ class BlockSlices:
     channels: NDArray[Any]
 
     @property
-    def whole(self) -> tuple[float, float, float]:
+    def total(self) -> tuple[float, float, float]:
         """The sums over the block."""
         gg, gd, dd = np.add.reduce(self.rows, 1, dtype=np.float64).tolist()
         return gg, gd, dd

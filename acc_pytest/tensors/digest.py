@@ -1,4 +1,4 @@
-"""Digests of weights: a kilobyte from which it is told whether two tensors are the same weight.
+"""Digests of weights: a kilobyte that shows whether two tensors are the same weight.
 
     digest(tensor) -> WeightDigest       dtype, shape, CRC-32 of the bytes, moments, sketch
     one.same_values(other)               equal bits, or one is the other rounded to its dtype

@@ -72,7 +72,7 @@ def _content(path: str, _version: tuple[int, ...]) -> bytes:
 
 @contextlib.contextmanager
 def opened_on_disk(path: str) -> Iterator[tuple[BinaryIO, int]]:
-    """As `opened`, but always with a file that has a descriptor."""
+    """Open a file as `opened` does, but always with a descriptor."""
     descriptor, size = opened_plainly(on_disk(path))
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         yield file, size

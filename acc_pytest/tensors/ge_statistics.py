@@ -16,19 +16,19 @@ from .file_bytes import byte_count
 from .ge_codes import by_ge_name, ge_layout_code
 from .header import Statistics, TensorHeader
 
-COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"
+GE_COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"
 _SHAPE = re.compile(r"\d{1,19}(x\d{1,19})*")
 _KINDS = {"Input": "inputs", "Output": "outputs"}
 
 
-def headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]]:
+def ge_headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]]:
     """Member and header of every row of a file that was read. Raises `FormatError`."""
     try:
         table = list(csv.reader(lines))
     except csv.Error as error:
         raise FormatError(f"{path}: is not a valid CSV: {error}") from error
     first = [cell.strip() for cell in table[0]] if table else []
-    if ",".join(first[:6]) != COLUMNS:
+    if ",".join(first[:6]) != GE_COLUMNS:
         raise FormatError(
             f"{path}: is not a statistics file of GE: its first line is {','.join(first)[:60]!r}"
         )

@@ -18,10 +18,10 @@ from types import MappingProxyType
 
 from ..errors import FormatError, NoPayload
 from ..lazy_torch import torch
-from . import ge_statistics
 from .atb_statistics import number
 from .dtypes import by_name
 from .file_bytes import byte_count, opened
+from .ge_statistics import GE_COLUMNS, ge_headers
 from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .source import TensorSource
 
@@ -46,7 +46,7 @@ class StatisticsFile:
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""
         return head.startswith(
-            (TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), ge_statistics.COLUMNS[:24].encode())
+            (TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), GE_COLUMNS[:24].encode())
         )
 
     def header(self, place: Location) -> TensorHeader:
@@ -80,8 +80,8 @@ def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Tens
         _ATB_COLUMNS: _atb_rows,
     }
     first = lines[0].strip() if lines else ""
-    if first.startswith(ge_statistics.COLUMNS):
-        readers[first] = ge_statistics.headers
+    if first.startswith(GE_COLUMNS):
+        readers[first] = ge_headers
     if first not in readers:
         raise FormatError(f"{path}: is not a statistics file: its first line is {first[:60]!r}")
     headers: dict[str, TensorHeader] = {}

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from ..errors import FormatError, NoPayload
 from ..installed import installed_version
 from ..lazy_torch import torch
-from . import torch_members
 from .dtypes import by_torch
 from .file_bytes import opened, opened_on_disk
 from .header import Location, TensorHeader
@@ -27,6 +26,7 @@ from .mapped import mapped, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
 from .stores.place import on_disk
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
+from .torch_members import check_storages, content_of, header_of_member, strided_member
 from .torch_pickle import content, storages_in
 
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
@@ -72,14 +72,14 @@ class TorchFile:
         Those are mapped for it, or read whole where they are older than torch 1.6.
         """
         if place.member:
-            return torch_members.header(place)
+            return header_of_member(place)
         plain, is_archive = _examined(place.path)
         if plain is not None:
             return TensorHeader(
                 plain.dtype, plain.shape, offset=plain.offset, nbytes=plain.nbytes, plain=True
             )
         if is_archive and _is_archive_of_tensor(place.path):
-            return torch_members.header(place)
+            return header_of_member(place)
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
@@ -93,7 +93,7 @@ class TorchFile:
         if header.offset:
             return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
         if place.member or _is_archive_of_tensor(place.path):
-            tensor = torch_members.strided(place)
+            tensor = strided_member(place)
             _check_spread(place.path, tensor)
             return tensor
         return watch(self._tensor(place.path), on_disk(place.path))
@@ -101,7 +101,7 @@ class TorchFile:
     def _tensor(self, path: str) -> torch.Tensor:
         is_archive = _examined(path)[1]
         if is_archive:
-            torch_members.check_storages(path)
+            check_storages(path)
         loaded = _load(path, as_map=is_archive)
         if not isinstance(loaded, torch.Tensor):
             raise FormatError(
@@ -123,7 +123,7 @@ FORMAT = TorchFile()
 def _is_archive_of_tensor(path: str) -> bool:
     """Whether a file is a dict or list with one tensor in it: what is beside that tensor is not loaded."""
     try:
-        members = torch_members.content_of(path).tensors
+        members = content_of(path).tensors
     except FormatError:
         return False
     return len(members) == 1 and "" not in members

@@ -44,7 +44,7 @@ class StoredTensor:
         return self.start + self.declared.first * self.declared.itemsize
 
     @property
-    def whole(self) -> bool:
+    def fills_storage(self) -> bool:
         """Whether the tensor is its storage from the first element to the last, in row-major order."""
         declared = self.declared
         nbytes = math.prod(declared.shape) * declared.itemsize
@@ -64,7 +64,7 @@ def content_of(path: str) -> TorchContent:
     return _content_as_of(path, version_of(path))
 
 
-def header(place: Location) -> TensorHeader:
+def header_of_member(place: Location) -> TensorHeader:
     """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
     stored = _stored(place)
     declared = stored.declared
@@ -76,7 +76,7 @@ def header(place: Location) -> TensorHeader:
     return TensorHeader(declared.dtype, declared.shape, offset=offset, nbytes=nbytes, plain=plain)
 
 
-def strided(place: Location) -> torch.Tensor:
+def strided_member(place: Location) -> torch.Tensor:
     """A tensor that `header` has checked, whose elements do not lie one behind the other."""
     stored = _stored(place)
     declared = stored.declared

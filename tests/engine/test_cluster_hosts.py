@@ -37,7 +37,7 @@ class FakeCluster:
     """Two machines with one disk, `root` of which only they see: it has another name while they answer."""
 
     root: Path
-    here: str = ""
+    local_node: str = ""
     gone: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     lost: list[str] = field(default_factory=list)
@@ -126,7 +126,7 @@ def test_every_form_of_a_dump_may_lie_there(cluster: FakeCluster, pair: DemoPath
     def on_the_machine_itself(right: Sequence[TensorRef], found: Sequence[TensorRef]) -> None:
         asked = len(cluster.asked_of)
         (tmp_path / "hidden").rename(cluster.root)
-        hosts.use_hosts(ClusterHosts(lambda: replace(cluster, here="node2")))
+        hosts.use_hosts(ClusterHosts(lambda: replace(cluster, local_node="node2")))
         try:
             assert all(one.open().equal(other.open()) for one, other in zip(right, found))
         finally:

@@ -65,7 +65,7 @@ def _of_operator(context: JudgeContext, adjustment: Adjustment) -> tuple[Element
     if kind_of(context) != "float":
         return EQUAL, f"{kind}, {dtype}: whole numbers are exact"
     bound = element_bound(kind, dtype, context.length)
-    reason = f"{kind}, {dtype}{_sums(context.length)}: {_power(bound)}{adjustment.words}"
+    reason = f"{kind}, {dtype}{_sums(context.length)}: {_power(bound)}{adjustment.text}"
     return ElementTolerance(bound * adjustment.factor, scale="scaled"), reason
 
 
@@ -91,7 +91,7 @@ def _thresholds(
     kind = class_by_name(operator) if operator else ""
     if is_exact(measurement):
         if kind == "COMPUTE_QUANT" and measurement.golden_dtype == measurement.mine_dtype == "int8":
-            reason = f"{kind}, int8: {_ONE_STEP}{adjustment.words}"
+            reason = f"{kind}, int8: {_ONE_STEP}{adjustment.text}"
             return (Threshold("max_absolute_error", 1.0 * adjustment.factor, False, reason),)
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
@@ -131,13 +131,13 @@ def _by_class(
     length = context.length * times if context.length is not None and times else None
     bound = element_bound(kind, dtype, length)
     row = f"ATB's row {kind}, {dtype}{_sums(length)}: every element within {_power(bound)}*max(1,|golden|)"
-    reason = f"{row}{_equal_inputs(context)}{adjustment.words}"
+    reason = f"{row}{_equal_inputs(context)}{adjustment.text}"
     return (Threshold("max_scaled_error", bound * adjustment.factor, False, reason),)
 
 
 def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Threshold, ...]:
     t = MEAN[dtype]
-    row, rest = f"the open standard's row {dtype}, T = {_power(t)}", _equal_inputs(context) + adjustment.words
+    row, rest = f"the open standard's row {dtype}, T = {_power(t)}", _equal_inputs(context) + adjustment.text
     bounds = (
         ("mean_relative_error", 1, "mean", "T"),
         ("max_relative_error", LARGEST, "largest", f"{LARGEST} T"),

@@ -30,7 +30,7 @@ class Adjustment:
     tolerance: Tolerance | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The factor as the end of a reason; empty where there is none."""
         return f", times {self.factor:g} from {self.origin}" if self.factor != 1.0 else ""
 
@@ -57,7 +57,7 @@ class Standard:
     gives the tolerance to count them with, from the dtypes of golden and mine; it is asked before measuring.
 
     The others are for single operators: `requirement` is the bound in the words of the old result sheet,
-    `second` says whose second golden is wanted, told whether there is a second device's dump. `samples` says
+    `second` says whose second golden is needed, by whether there is a second device's dump. `samples` says
     that outputs drawn at random are judged as samples.
     """
 

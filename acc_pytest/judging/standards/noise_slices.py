@@ -44,7 +44,7 @@ def slices_by_noise(
     by_t = slice_thresholds(measurement, derived)
     if context.noise_typical_row is None:
         return by_t
-    measured = {threshold.metric: threshold for threshold in _measured(context, measurement, floor, factor)}
+    measured = {threshold.metric: threshold for threshold in _slices(context, measurement, floor, factor)}
     return tuple(
         _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
         for threshold in by_t
@@ -57,7 +57,7 @@ def _with_bias(threshold: Threshold, context: JudgeContext) -> Threshold:
     return threshold._replace(bound=threshold.bound + noise_bias, reason=reason)
 
 
-def _measured(
+def _slices(
     context: JudgeContext, measurement: Measurement, floor: float, factor: float
 ) -> Iterator[Threshold]:
     slices = measurement.slices
@@ -68,17 +68,17 @@ def _measured(
         ("bulk_error", context.noise_bulk),
     ):
         scatter = scatter_of(measurement.compared)
-        yield _bound(metric, ratio_of(context) * factor * scatter, noise, floor, 0.0)
+        yield _slice_bound(metric, ratio_of(context) * factor * scatter, noise, floor, 0.0)
     for metric, noise, elements, decile in (
         ("worst_row_error", context.noise_worst_row, channels, slices.row_error_p90),
         ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),
     ):
         scatter = scatter_of(elements)
         by_decile = BESIDE_OTHERS * scatter * (decile or 0.0)
-        yield _bound(metric, WORST_RATIO * factor * scatter, noise, floor * scatter, by_decile)
+        yield _slice_bound(metric, WORST_RATIO * factor * scatter, noise, floor * scatter, by_decile)
 
 
-def _bound(metric: str, ratio: float, noise: float | None, floor: float, by_decile: float) -> Threshold:
+def _slice_bound(metric: str, ratio: float, noise: float | None, floor: float, by_decile: float) -> Threshold:
     """The bound by the noise run, not below the floor, nor below that by the ninth decile."""
     bound = min(ratio * (noise or 0.0), sys.float_info.max)  # an infinite bound would be none
     reason = f"{ratio:.3g} times the noise run's {noise or 0.0:.3g}"

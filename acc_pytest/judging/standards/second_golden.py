@@ -30,7 +30,7 @@ FLOOR = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14}
 RATIOS = {"mare": 10.0, "mere": 2.0, "rmse": 2.0}
 """Factors of the error of g that mine may have: largest and mean relative error, root mean square."""
 
-RATIO_WORDS = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATIOS.items())
+RATIO_TEXT = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATIOS.items())
 """The rule in the words of the old result sheet."""
 
 
@@ -61,29 +61,29 @@ def ratio_thresholds(measurement: Measurement, adjustment: Adjustment, whose: st
     )
 
 
-def _second(context: JudgeContext, has_second: bool) -> Second:
+def _second_of(context: JudgeContext, has_second: bool) -> Second:
     if not context.two_goldens or context.written not in FLOOR:
         return Second.NONE
     return Second.DEVICE if has_second else Second.COMPUTED
 
 
-def _thresholds(
+def _two_golden_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
     ratios = ratio_thresholds(measurement, adjustment, "the low-precision golden")
     return (*ASCEND.thresholds(context, measurement, adjustment), *ratios)
 
 
-def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+def _two_golden_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
     sentence = requirement(context, measurement, adjustment)
-    return f"{sentence}, {RATIO_WORDS}" if "mare_ratio" in measurement.further else sentence
+    return f"{sentence}, {RATIO_TEXT}" if "mare_ratio" in measurement.further else sentence
 
 
 TWO_GOLDEN = replace(
     ASCEND,
     name="two-golden",
     about="as ascend; fused attention also beside a second golden",
-    thresholds=_thresholds,
-    requirement=_requirement,
-    second=_second,
+    thresholds=_two_golden_thresholds,
+    requirement=_two_golden_requirement,
+    second=_second_of,
 )

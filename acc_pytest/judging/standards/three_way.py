@@ -45,11 +45,11 @@ from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_words
+from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_text
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
 from .noise_slices import RATIO, ratio_of, slices_by_noise
-from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
+from .second_golden import FLOOR, RATIO_TEXT, ratio_thresholds
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
@@ -102,7 +102,7 @@ def stand_in(context: JudgeContext, derived: Tolerance, adjustment: Adjustment) 
     if nearby <= derived.value:
         return derived
     reason = (
-        f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.words}"
+        f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.text}"
     )
     return replace(
         derived, value=nearby, reason=f"{reason} = {nearby:.3g}, which is more than {derived.reason}"
@@ -206,23 +206,23 @@ def _times_noise(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """So many times the error of the noise run as its scatter over these elements asks for."""
-    scatter, times = scatter_of(elements), scatter_words(elements)
+    scatter, times = scatter_of(elements), scatter_text(elements)
     error, ratio = context.noise_error or 0.0, ratio_of(context)
     t = min(ratio * scatter * adjustment.factor * error, sys.float_info.max)
     run = _run(context, fmt)
-    return t, f"T = {ratio:g}{times} times {run}'s own error {error:.3g}{adjustment.words} = {t:.3g}"
+    return t, f"T = {ratio:g}{times} times {run}'s own error {error:.3g}{adjustment.text} = {t:.3g}"
 
 
 def _element(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """The bound of one element by the largest error of the noise run, and why."""
-    scatter, times = scatter_of(elements), scatter_words(elements)
+    scatter, times = scatter_of(elements), scatter_text(elements)
     largest = context.noise_max_absolute_error or 0.0
     # An infinite bound would be none.
     element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
     run = _run(context, fmt)
-    return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.words}"
+    return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.text}"
 
 
 def _run(context: JudgeContext, fmt: FloatFormat) -> str:
@@ -280,7 +280,7 @@ def _elements(
 
 
 def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    return RATIO_WORDS if kind_of(context) == "float" else f"100%({EXACT})"
+    return RATIO_TEXT if kind_of(context) == "float" else f"100%({EXACT})"
 
 
 def _second(context: JudgeContext, has_second: bool) -> Second:

@@ -34,7 +34,7 @@ _AFTER_SWEEP = 0.8
 _SWEEP = 64 << 20
 """Bytes that a process writes, at most, between two looks at the limit."""
 _IN_USE = 10.0
-"""Seconds that a block stays after it was opened: between its path being told and being opened."""
+"""Seconds that a block stays after it was opened: between the return of its path and the opening."""
 _written_bytes = 0
 
 
@@ -93,7 +93,7 @@ class StoredBlock:
         self._spans = _joined([*self._spans, (start, at)])
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of the file was fetched."""
         return not any(self.missing(0, self.size))
 

@@ -306,7 +306,7 @@ def _nanoseconds(timestamp: Any) -> int:
 def ranges_with_entries(
     system: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]
 ) -> list[tuple[bytes, dict[str, Any]] | BaseException]:
-    """As `cat_ranges` of fsspec, which returns errors too, but of each with what a listing says of the file.
+    """The bytes of each range and the entry of its file, or its error; `cat_ranges` of fsspec gives no entries.
 
     Source: GetObject of the API reference of Amazon S3.
     """

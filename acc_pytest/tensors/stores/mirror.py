@@ -3,7 +3,7 @@
     CACHE/acc_mirror/3f2a91c07b44/acc_dump.index      its index; nothing else is on the disk
     CACHE/acc_mirror/3f2a91c07b44/s3/bucket/dump      the path that stands for s3://bucket/dump
 
-The path alone says where all is, once the cache is in use: a worker that gets one in a plan is told no more.
+The path alone says where all is, once the cache is in use: a worker that gets one in a plan needs no more.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def _fetched(mirror: Mirror) -> Iterator[tuple[int, bytes]]:
         budget -= file.row.size
         block = StoredBlock(file)
         try:
-            if block.is_whole:
+            if block.is_complete:
                 yield row, os.pread(block.descriptor, block.size, 0)
         finally:
             block.close()
