@@ -184,7 +184,9 @@ class FileStore:
                 silent += isinstance(answer, NoAnswer)
             if not pending:
                 break
-        self._patience.count(len(pending) + silent, answered=any(isinstance(span, bytes) for span in answers))
+        self._patience.count(
+            len(pending) + silent, answered=any(isinstance(answer, bytes) for answer in answers)
+        )
         return answers
 
     def _attempt(self, spans: Sequence[Span], seconds: float) -> Sequence[Any]:
@@ -306,7 +308,7 @@ def _nanoseconds(timestamp: Any) -> int:
 def ranges_with_entries(
     system: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]
 ) -> list[tuple[bytes, dict[str, Any]] | BaseException]:
-    """The bytes of each range and the entry of its file, or its error; `cat_ranges` of fsspec gives no entries.
+    """The bytes of each range with the entry of its file, or its error: `cat_ranges` of fsspec has no entry.
 
     Source: GetObject of the API reference of Amazon S3.
     """

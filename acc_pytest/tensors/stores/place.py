@@ -45,7 +45,7 @@ def names_at(path: str) -> list[str]:
 
 
 def walked_at(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a directory as `os.walk` does, on the disk or below a mirror. Directories taken out of a list are not entered."""
+    """Walk as `os.walk`, on the disk or below a mirror. Directories taken out of a list are not entered."""
     if entries_at(path) is None:
         yield from os.walk(path)
         return
