@@ -109,9 +109,7 @@ class SingleBlock:
         self._golden, mine = _side_sums(g), _side_sums(m)
         g[at] = m[at] = 0
         count = self._size - at.size
-        return _with_excluded(self._golden, count, self.excluded.golden), _with_excluded(
-            mine, count, self.excluded.mine
-        )
+        return _joined(self._golden, count, self.excluded.golden), _joined(mine, count, self.excluded.mine)
 
     def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
@@ -239,7 +237,7 @@ def _side_sums(values: Floats) -> SideSums:
     return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
 
 
-def _with_excluded(side: SideSums, count: int, excluded: Floats) -> SideSums:
+def _joined(side: SideSums, count: int, excluded: Floats) -> SideSums:
     """A side of which so many are kept, and what is finite of the others, which alone is in its sum."""
     alone = excluded[np.isfinite(excluded)]
     if not alone.size:

@@ -161,16 +161,13 @@ def _called(path: str, line: str, norms: dict[int, float | None]) -> LoggedCall 
     if call is None:
         return None
     log = log if isinstance(log, dict) else {}
-    input_tensors, output_tensors = (
-        list(_tensors(path, call[3])),
-        list(_tensors(path, results if arrow else "")),
-    )
-    inputs = _placed(input_tensors, _leaves(log.get("input_hash")), norms)
+    operands, returns = list(_tensors(path, call[3])), list(_tensors(path, results if arrow else ""))
+    inputs = _placed(operands, _leaves(log.get("input_hash")), norms)
     hashed = log.get("hash")
-    several = isinstance(hashed, (tuple, list)) and len(hashed) == len(output_tensors)
-    outputs = _placed(output_tensors, _leaves(((hashed,) if not several else hashed, {})), {})
+    several = isinstance(hashed, (tuple, list)) and len(hashed) == len(returns)
+    outputs = _placed(returns, _leaves(((hashed,) if not several else hashed, {})), {})
     if not outputs:
-        outputs = {(place,): tensor for place, tensor in enumerate(output_tensors)}
+        outputs = {(place,): tensor for place, tensor in enumerate(returns)}
     for tensor in outputs.values():
         if tensor.number is not None:
             norms[tensor.number] = tensor.l1norm

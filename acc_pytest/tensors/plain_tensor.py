@@ -38,17 +38,13 @@ def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) 
     if is_foreign(file, by_name):
         return None
     tensor = declared(bytes_of(file, pickle_entry))
-    storage_entry = by_name.get(f"data/{tensor.key}") if tensor is not None else None
-    if tensor is None or storage_entry is None:
+    storage = by_name.get(f"data/{tensor.key}") if tensor is not None else None
+    if tensor is None or storage is None:
         return None
     itemsize = tensor.itemsize
     nbytes = math.prod(tensor.shape) * itemsize
     before = tensor.first * itemsize
-    start = start_of(file, storage_entry)
-    if (
-        before + nbytes > storage_entry.nbytes
-        or storage_entry.nbytes != tensor.stored
-        or start + storage_entry.nbytes > size
-    ):
+    start = start_of(file, storage)
+    if before + nbytes > storage.nbytes or storage.nbytes != tensor.stored or start + storage.nbytes > size:
         return None
     return PlainTensor(tensor.dtype, tensor.shape, start + before, nbytes)

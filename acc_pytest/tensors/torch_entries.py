@@ -17,7 +17,7 @@ LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
 _LOCAL_HEADER = struct.Struct("<26xHH")
 """Lengths of the name and the extra field of a zip entry, which stand before its bytes."""
-_END_RECORD = struct.Struct("<4sHHHHLLH")
+_TAIL = struct.Struct("<4sHHHHLLH")
 _END_64 = struct.Struct("<4sQHHLLQQQQ")
 _LOCATOR = struct.Struct("<4sLQL")
 _LISTED = struct.Struct("<4sHHHHHHLLLHHHHHLL")
@@ -89,19 +89,15 @@ def _listed(file: BinaryIO, size: int) -> list[ArchiveEntry] | None:
 
 def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
     """The count of entries in an archive's directory, and its bytes; `None` where anything is unusual."""
-    tail = _bytes_at(file, max(0, size - _END_RECORD.size - _LOCATOR.size - _END_64.size), 1 << 10)
-    if len(tail) < _END_RECORD.size:
+    tail = _bytes_at(file, max(0, size - _TAIL.size - _LOCATOR.size - _END_64.size), 1 << 10)
+    if len(tail) < _TAIL.size:
         return None
-    mark, disk, first_disk, count_on_disk, count, nbytes, offset, comment = _END_RECORD.unpack(
-        tail[-_END_RECORD.size :]
-    )
-    end = size - _END_RECORD.size
+    mark, disk, first_disk, count_on_disk, count, nbytes, offset, comment = _TAIL.unpack(tail[-_TAIL.size :])
+    end = size - _TAIL.size
     if mark != b"PK\x05\x06" or disk or first_disk or count_on_disk != count or comment:
         return None
-    if tail[-_END_RECORD.size - _LOCATOR.size :].startswith(b"PK\x06\x07"):
-        wide = (
-            _END_64.unpack_from(tail) if len(tail) == _END_RECORD.size + _LOCATOR.size + _END_64.size else ()
-        )
+    if tail[-_TAIL.size - _LOCATOR.size :].startswith(b"PK\x06\x07"):
+        wide = _END_64.unpack_from(tail) if len(tail) == _TAIL.size + _LOCATOR.size + _END_64.size else ()
         if wide[:1] != (b"PK\x06\x06",) or wide[4:] != (0, 0, count, count, nbytes, offset):
             return None
         end -= _LOCATOR.size + _END_64.size

@@ -98,25 +98,19 @@ def _by_what_is_nearby(context: JudgeContext, measurement: Measurement, adjustme
 
 def stand_in(context: JudgeContext, derived: Tolerance, adjustment: Adjustment) -> Tolerance:
     """T of a tensor that the noise run lacks: `derived`, or what the noise around it asks for, if larger."""
-    nearby = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
-    if nearby <= derived.value:
+    noise = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
+    if noise <= derived.value:
         return derived
-    reason = (
-        f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.text}"
-    )
-    return replace(
-        derived, value=nearby, reason=f"{reason} = {nearby:.3g}, which is more than {derived.reason}"
-    )
+    text = f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.text}"
+    return replace(derived, value=noise, reason=f"{text} = {noise:.3g}, which is more than {derived.reason}")
 
 
 def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
     new, lost = context.noise_new_nonfinite, context.noise_lost_nonfinite
-    template = "as many NaN or Inf {} as the noise run has: {}"
+    text = "as many NaN or Inf {} as the noise run has: {}"
     return (
-        Threshold("new_nonfinite", float(new), False, template.format("where golden has none", new)),
-        Threshold(
-            "lost_nonfinite", float(lost), False, template.format("missing where golden has them", lost)
-        ),
+        Threshold("new_nonfinite", float(new), False, text.format("where golden has none", new)),
+        Threshold("lost_nonfinite", float(lost), False, text.format("missing where golden has them", lost)),
     )
 
 
@@ -255,16 +249,13 @@ def _floor(
     if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * error):
         why = f"a noise run that is off by {error:.3g} does not show the rounding of {origin.name}"
         return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
-    u, reason = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
+    u, text = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
-        reason = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
+        text = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
     if sample.is_few and TWICE * u < derived.value:
-        u, reason = (
-            TWICE * u,
-            f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice",
-        )
-    return _Floor(u, reason, False, derived.rounding)
+        u, text = TWICE * u, f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice"
+    return _Floor(u, text, False, derived.rounding)
 
 
 def _elements(

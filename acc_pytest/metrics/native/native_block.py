@@ -51,61 +51,47 @@ class NativeBlock:
             slices = self._slices.zeros(start, elements)
             request.rows, request.columns = slices.rows.ctypes.data, slices.channels.ctypes.data
             request.channels = slices.channels.shape[1]
-        kernel_result = KernelResult()
-        if not self._kernel(ctypes.addressof(request), ctypes.addressof(kernel_result)):
+        sums = KernelResult()
+        if not self._kernel(ctypes.addressof(request), ctypes.addressof(sums)):
             return None
-        return _block_result(start, elements, kernel_result, slices)
+        return _block_result(start, elements, sums, slices)
 
 
-def _block_result(
-    start: int, elements: int, kernel_result: KernelResult, slices: BlockSlices | None
-) -> BlockResult:
-    golden = SideSums(
-        kernel_result.golden_count,
-        kernel_result.golden_max,
-        kernel_result.golden_min,
-        kernel_result.golden_total,
-    )
-    mine = SideSums(
-        kernel_result.mine_count, kernel_result.mine_max, kernel_result.mine_min, kernel_result.mine_total
-    )
+def _block_result(start: int, elements: int, sums: KernelResult, slices: BlockSlices | None) -> BlockResult:
+    golden = SideSums(sums.golden_count, sums.golden_max, sums.golden_min, sums.golden_total)
+    mine = SideSums(sums.mine_count, sums.mine_max, sums.mine_min, sums.mine_total)
     return BlockResult(
         start,
         (golden if golden.count else None, mine if mine.count else None),
-        _block_sums(kernel_result) if kernel_result.compared else None,
-        bool(kernel_result.identical),
-        {} if kernel_result.compared == elements else {name: getattr(kernel_result, name) for name in COUNTS},
-        kernel_result.first_disagreeing,
+        _block_sums(sums) if sums.compared else None,
+        bool(sums.identical),
+        {} if sums.compared == elements else {name: getattr(sums, name) for name in COUNTS},
+        sums.first_disagreeing,
         slices,
     )
 
 
-def _block_sums(kernel_result: KernelResult) -> BlockSums:
+def _block_sums(sums: KernelResult) -> BlockSums:
     return BlockSums(
-        compared=kernel_result.compared,
-        golden=kernel_result.golden,
-        mine=kernel_result.mine,
-        difference=kernel_result.difference,
-        golden_squared=kernel_result.golden_squared,
-        mine_squared=kernel_result.mine_squared,
-        golden_mine=kernel_result.golden_mine,
-        golden_difference=kernel_result.golden_difference,
-        difference_squared=kernel_result.difference_squared,
-        absolute=kernel_result.absolute,
-        golden_peak=kernel_result.golden_peak,
-        peak=kernel_result.peak,
-        peak_at=kernel_result.peak_at,
-        relative=kernel_result.relative,
-        relative_peak=kernel_result.relative_peak,
-        scaled_peak=kernel_result.scaled_peak,
-        near_zero=kernel_result.near_zero,
-        beyond=kernel_result.beyond,
+        compared=sums.compared,
+        golden=sums.golden,
+        mine=sums.mine,
+        difference=sums.difference,
+        golden_squared=sums.golden_squared,
+        mine_squared=sums.mine_squared,
+        golden_mine=sums.golden_mine,
+        golden_difference=sums.golden_difference,
+        difference_squared=sums.difference_squared,
+        absolute=sums.absolute,
+        golden_peak=sums.golden_peak,
+        peak=sums.peak,
+        peak_at=sums.peak_at,
+        relative=sums.relative,
+        relative_peak=sums.relative_peak,
+        scaled_peak=sums.scaled_peak,
+        near_zero=sums.near_zero,
+        beyond=sums.beyond,
         divergence=BlockDivergence(
-            kernel_result.weight,
-            kernel_result.first,
-            kernel_result.curved,
-            kernel_result.scale,
-            kernel_result.curved_scale,
-            kernel_result.center,
+            sums.weight, sums.first, sums.curved, sums.scale, sums.curved_scale, sums.center
         ),
     )
