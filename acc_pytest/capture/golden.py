@@ -22,7 +22,7 @@ from ..dumps import open_dump
 from ..errors import CaptureError
 from ..noise.making import ProfileMaker
 from ..noise.profile_file import write_profile
-from ..tensors.stores.address import is_address, told
+from ..tensors.stores.address import is_address, text_of_places
 from .noise_model import FedTokens, noise_copy, other_attention, perturb
 from .torch_hooks import DumpConfig, register_hook
 
@@ -79,8 +79,8 @@ def _checked(config: Union[DumpConfig, str, os.PathLike[str]]) -> DumpConfig:
         config = DumpConfig(config, token_range=_ALL_CALLS)
     if is_address(str(config.dump_path)):
         raise CaptureError(
-            f"dump_golden: {told(str(config.dump_path))}: give a directory on the disk, where noise is "
-            "measured, and upload it then"
+            f"dump_golden: {text_of_places(str(config.dump_path))}: give a directory on the disk, where "
+            "noise is measured, and upload it then"
         )
     return config
 

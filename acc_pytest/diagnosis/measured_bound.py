@@ -35,7 +35,7 @@ import torch
 
 from ..errors import OperatorError
 from ..ge_operators import Unrounded
-from ..judging.tolerance import scatter_of, scatter_words
+from ..judging.tolerance import scatter_of, scatter_text
 from ..tensors.dtypes import FloatFormat, by_torch
 from .complex_values import in_reals, twice_each, unrounded_in_reals
 from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_operator_tolerance
@@ -200,7 +200,7 @@ class _Held:
         summed = 0.0
         if self._twice.sizes is not None:
             summed = accumulated(self._twice.terms, self._fmt.roundoff, self._twice.sizes) / size
-        times = scatter_words(samples)
+        times = scatter_text(samples)
         reason = f"{RATIO:g}{times} times the noise of this operator, {noise:.3g} ({self._twice.how})"
         if allowed == floor:
             reason = f"{why}, which is more than {reason}"

@@ -92,7 +92,7 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputatio
     measurement = measure(TensorSource(exact), TensorSource(mine))
     dtypes = measurement.golden_dtype, measurement.mine_dtype
     given = None if is_exact(measurement) else one_operator_tolerance(*dtypes, length, measurement.golden_rms)
-    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, given=given))
+    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, rule_tolerance=given))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     if new := measurement.nonfinite.new:
         return Recomputation(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")

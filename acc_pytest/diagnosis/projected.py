@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..errors import OperatorError
-from ..judging.tolerance import PER_LAYER, scatter_of, scatter_words
+from ..judging.tolerance import PER_LAYER, scatter_of, scatter_text
 from ..tensors.dtypes import FloatFormat, by_torch
 from ..tensors.projection import MOST_WIDTH, signs
 from ..tensors.ref import TensorRef
@@ -169,10 +169,10 @@ def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -
     error, stored, halved, summed = (math.sqrt(float(each.sum()) / total) for each in parts)
     scatter = scatter_of(samples)
     allowed = RATIO * scatter * stored
-    reason = f"{RATIO:g}{scatter_words(samples)} times the rounding of {noise.fmt.name}, {stored:.3g}"
+    reason = f"{RATIO:g}{scatter_text(samples)} times the rounding of {noise.fmt.name}, {stored:.3g}"
     if (apart := HALVES_RATIO * scatter * halved) > allowed:
         allowed = apart
-        reason = f"{HALVES_RATIO:g}{scatter_words(samples)} times that of two halves, {halved:.3g}"
+        reason = f"{HALVES_RATIO:g}{scatter_text(samples)} times that of two halves, {halved:.3g}"
     if noise.fmt.roundoff <= _SINGLE:
         rms = math.sqrt(total / mine.numel())
         single = one_operator_tolerance(noise.fmt.name, noise.fmt.name, mine.shape[-1], rms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..guard import guarded
-from ..tensors.stores.address import Places, told
+from ..tensors.stores.address import Places, text_of_places
 from .base import Dump, Rank, Slot, Step, StepLabel
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def open_dump(
     Raises `DumpError` for a path that is no dump or several, `FormatError` for a broken topology,
     `SettingsError` for an unknown policy.
     """
-    with guarded(f"opening the dump {told(path)}"):
+    with guarded(f"opening the dump {text_of_places(path)}"):
         from .opening import opened
         from .places import path_of
         from .roots import Cache

@@ -1,4 +1,4 @@
-"""What a node answers of the pairs of a batch, as bytes, and how it is read on the controller.
+"""Answer of a node for the pairs of a batch, as bytes, and its reading on the controller.
 
 Rows stay packed until a test asks for one: those of 100,000 pairs are some 40 MB so, and a gigabyte as
 objects.
@@ -20,7 +20,7 @@ _UNPACKED = 16
 
 @dataclass(frozen=True, slots=True)
 class PairAnswer:
-    """What a node found of one pair: its row, or the `error` that nobody foresaw.
+    """Answer of a node for one pair: its row, or the `error` that nobody foresaw.
 
     `incomplete`: a file that was asked for is not on that node.
     """
@@ -33,7 +33,7 @@ class PairAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The same on the controller: the row is at `place` in `pack`."""
+    """Answer for one pair on the controller: the row is at `place` in `pack`."""
 
     number: int
     pack: bytes
@@ -47,18 +47,18 @@ class Measured:
         return _rows(self.pack)[self.place]
 
 
-def packed(found: Sequence[PairAnswer]) -> bytes:
+def packed(answers: Sequence[PairAnswer]) -> bytes:
     """The answer of a batch as bytes."""
-    rows = zlib.compress(pickle.dumps([one.row for one in found], pickle.HIGHEST_PROTOCOL), 1)
-    return pickle.dumps(([(one.number, one.incomplete, one.error) for one in found], rows))
+    rows = zlib.compress(pickle.dumps([answer.row for answer in answers], pickle.HIGHEST_PROTOCOL), 1)
+    return pickle.dumps(([(answer.number, answer.incomplete, answer.error) for answer in answers], rows))
 
 
 def unpacked(answer: bytes) -> list[Measured]:
     """The answer of a batch, rows still packed."""
-    told, rows = pickle.loads(answer)  # noqa: S301 - our own bytes from our own node, never a file
+    entries, rows = pickle.loads(answer)  # noqa: S301 - our own bytes from our own node, never a file
     return [
         Measured(number, rows, place, incomplete, error)
-        for place, (number, incomplete, error) in enumerate(told)
+        for place, (number, incomplete, error) in enumerate(entries)
     ]
 
 

@@ -42,7 +42,7 @@ class Batch:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Its place in the queue: longest first, by powers of two; those alike in the order of the run.
+        """Its place in the queue: longest first, by powers of two; batches alike in the order of the run.
 
         Longest first, because a long one that starts last is what everybody waits for. The order of the run,
         because pytest reports in that order.

@@ -23,34 +23,34 @@ from typing import Any, Protocol
 from ..errors import AccError, DumpError, SettingsError
 from ..guard import guarded
 from ..tensors.stores.hosts import HostIsGone, HostSpan, Survey, use_hosts
-from .pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from .pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
 from .probing import ProbeQuestion, refusal
 
 _SECONDS = 60.0
 """Seconds that a node may take for an answer; it may have to start a process first."""
 _SURVEY_SECONDS = 3600.0
-"""The same for what it must read a whole dump's headers for."""
-_NODES_KEPT = 2.0
+"""Seconds for an answer that takes the headers of a whole dump."""
+_NODES_SECONDS = 2.0
 """Seconds for which it is remembered which nodes are alive."""
 
 
 class NodeCluster(Protocol):
-    """What is needed of a cluster."""
+    """Methods that are needed of a cluster."""
 
     @property
-    def here(self) -> str:
+    def local_node(self) -> str:
         """The id of the node of this process, or nothing."""
 
     def nodes(self) -> Sequence[ClusterNode]:
         """The nodes that are alive."""
 
-    def asked(self, asked: Sequence[Asked], seconds: float) -> Sequence[ProbeAnswer]:
-        """What each node answers (`probing.portable_probe`) to its question."""
+    def answers_to(self, questions: Sequence[NodeQuestion], seconds: float) -> Sequence[ProbeAnswer]:
+        """The answer of each node (`probing.portable_probe`) to its question."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyQuestion:
-    """What the dump at a path holds."""
+    """Question for the survey of the dump at a path."""
 
     path: str
 
@@ -95,8 +95,8 @@ def _read(stretch: HostSpan) -> bytes | OSError:
     try:
         with open(stretch.path, "rb", buffering=0) as file:
             file.seek(stretch.start)
-            found = bytearray(stretch.stop - stretch.start)
-            return bytes(found[: file.readinto(found)])
+            buffer = bytearray(stretch.stop - stretch.start)
+            return bytes(buffer[: file.readinto(buffer)])
     except OSError as error:
         return error
 
@@ -121,41 +121,41 @@ class ClusterHosts:
 
     def is_here(self, host: str) -> bool:
         """See `Hosts.is_here`."""
-        return self._cluster.here in {node.id for node in self._named(host)}
+        return self._cluster.local_node in {node.id for node in self._named(host)}
 
     def survey(self, places: Sequence[tuple[str, str]]) -> list[Survey]:
         """See `Hosts.survey`."""
         for host, path in places:
             if not self.knows(host):
-                known = ", ".join(sorted({name for node in self._alive[1] for name in node.called}))
-                raise DumpError(f"{host}: no node of the cluster has that name (of {path}); known: {known}")
+                names = ", ".join(sorted({name for node in self._alive[1] for name in node.called}))
+                raise DumpError(f"{host}: no node of the cluster has that name (of {path}); known: {names}")
         nodes = [self._node(host) for host, _ in places]
         self._check(nodes)
-        asked = [(node, SurveyQuestion(path)) for node, (_, path) in zip(nodes, places)]
-        found = []
-        for (host, _), answer in zip(places, self._answers(asked, _SURVEY_SECONDS)):
+        questions = [(node, SurveyQuestion(path)) for node, (_, path) in zip(nodes, places)]
+        surveys = []
+        for (host, _), answer in zip(places, self._answers(questions, _SURVEY_SECONDS)):
             if isinstance(answer, LostTask):
                 raise DumpError(f"{host}: its dump could not be listed there: {answer.reason}; run again")
             if isinstance(answer, AccError):
                 raise type(answer)(f"{host}: {answer.args[0]}", *answer.args[1:])
-            found.append(answer)
-        return found
+            surveys.append(answer)
+        return surveys
 
-    def looked_at(self, host: str, path: str) -> tuple[int, int] | None:
-        """See `Hosts.looked_at`."""
-        found: tuple[int, int] | None = self._answer(host, StatusQuestion(path))
-        return found
+    def status(self, host: str, path: str) -> tuple[int, int] | None:
+        """See `Hosts.status`."""
+        status: tuple[int, int] | None = self._answer(host, StatusQuestion(path))
+        return status
 
     def read(self, host: str, stretches: Sequence[HostSpan]) -> Sequence[bytes | Exception]:
         """See `Hosts.read`."""
-        found: Sequence[bytes | Exception] = self._answer(host, ReadQuestion(tuple(stretches)))
-        return found
+        contents: Sequence[bytes | Exception] = self._answer(host, ReadQuestion(tuple(stretches)))
+        return contents
 
     def _named(self, host: str) -> list[ClusterNode]:
         """The nodes of that name: a machine may run several."""
         now = time.monotonic()
         if now > self._alive[0]:
-            self._alive = now + _NODES_KEPT, self._cluster.nodes()
+            self._alive = now + _NODES_SECONDS, self._cluster.nodes()
         return [node for node in self._alive[1] if host in node.called and node.id not in self._gone]
 
     def _node(self, host: str) -> ClusterNode:
@@ -170,14 +170,14 @@ class ClusterHosts:
         """Raise `SettingsError` for a node that has another acc_pytest, or none."""
         new = [*{node.id: node for node in nodes if node.id not in self._trusted}.values()]
         question = ProbeQuestion((), (), ())
-        own, packed = question.answer(), pickle.dumps(question)
-        for node, answer in zip(new, self._cluster.asked([(node, packed) for node in new], _SECONDS)):
-            if sentence := refusal(node, answer, question, own):
+        sight, packed = question.answer(), pickle.dumps(question)
+        for node, answer in zip(new, self._cluster.answers_to([(node, packed) for node in new], _SECONDS)):
+            if sentence := refusal(node, answer, question, sight):
                 raise SettingsError(f"--acc-engine ray: {sentence}")
             self._trusted.add(node.id)
 
     def _answer(self, host: str, question: Any) -> Any:
-        """What a machine answers. Raises `HostIsGone`, and `ConnectionError` for a lost process."""
+        """The answer of a machine. Raises `HostIsGone`, and `ConnectionError` for a lost process."""
         while True:
             node = self._node(host)
             (answer,) = self._answers([(node, question)], _SECONDS)
@@ -189,12 +189,12 @@ class ClusterHosts:
                 raise ConnectionError(f"{host}: {answer.reason}")
             self._gone.add(node.id)  # the cluster may learn of it later
 
-    def _answers(self, asked: Sequence[tuple[ClusterNode, Any]], seconds: float) -> list[Any]:
-        """What nodes answer, or why they do not."""
-        packed = [(node, pickle.dumps(question)) for node, question in asked]
+    def _answers(self, questions: Sequence[tuple[ClusterNode, Any]], seconds: float) -> list[Any]:
+        """The answers of nodes, or why there are none."""
+        packed = [(node, pickle.dumps(question)) for node, question in questions]
         return [
             answer if isinstance(answer, LostTask) else _unpacked(answer)
-            for answer in self._cluster.asked(packed, seconds)
+            for answer in self._cluster.answers_to(packed, seconds)
         ]
 
 

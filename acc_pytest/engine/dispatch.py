@@ -17,7 +17,7 @@ from .batches import Batch
 
 ATTEMPTS = 4
 TOGETHER = 2
-"""How many of these a batch has before its pairs run alone."""
+"""Number of these that a batch has before its pairs run alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Queue(NamedTuple):
 
 
 class Dispatch:
-    """The pairs of a run on their way. Nodes are told by their ids, `kinds` says which see the same files.
+    """The pairs of a run on their way. Nodes go by their ids, `kinds` says which see the same files.
 
     `in_order`: batches go in the order of the run, not longest first.
     """
@@ -48,7 +48,7 @@ class Dispatch:
     def __init__(self) -> None:
         self.in_order = False
         self.final: dict[int, Measured | GivenUp] = {}
-        self._known: set[int] = set()
+        self._numbers: set[int] = set()
         self._waiting: dict[Queue, Waiting] = {}
         self._tried: dict[int, set[str]] = {}
         self._second_best: dict[int, Measured] = {}
@@ -56,12 +56,12 @@ class Dispatch:
 
     def __contains__(self, number: int) -> bool:
         """Whether a pair is waiting, on its way or final."""
-        return number in self._known
+        return number in self._numbers
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Queue the batches."""
         for batch in batches:
-            self._known.update(batch.numbers)
+            self._numbers.update(batch.numbers)
             self._count += 1
             key = Queue(batch.places, batch.attempt >= TOGETHER)
             size, first = batch.order
@@ -81,8 +81,8 @@ class Dispatch:
         if not queues:
             return None
         batch = heapq.heappop(min(queues.values(), key=lambda queue: queue[0]))[-1]
-        left = tuple(number for number in batch.numbers if number not in self.final)
-        return replace(batch, numbers=left) if left else self.next_for(node, alive, is_free=is_free)
+        remaining = tuple(number for number in batch.numbers if number not in self.final)
+        return replace(batch, numbers=remaining) if remaining else self.next_for(node, alive, is_free=is_free)
 
     def _queues(self, node: str, alive: frozenset[str]) -> dict[Queue, Waiting]:
         """The queues from which a node may take."""
@@ -113,7 +113,7 @@ class Dispatch:
         self.add(Batch(tuple(numbers), 0, nodes, urgent=True) for nodes, numbers in elsewhere.items())
 
     def _best(self, measured: Measured) -> Measured:
-        """That of the incomplete answers of a pair that says most."""
+        """The best of the incomplete answers of a pair."""
         best = self._second_best.get(measured.number)
         if best is None or best.row is None or best.row.verdict == "incomparable":
             best = self._second_best[measured.number] = measured
@@ -121,15 +121,15 @@ class Dispatch:
 
     def lost(self, batch: Batch, reason: str) -> None:
         """The task of a batch has ended without an answer."""
-        left = tuple(number for number in batch.numbers if number not in self.final)
-        again = replace(batch, numbers=left, attempt=batch.attempt + 1)
+        remaining = tuple(number for number in batch.numbers if number not in self.final)
+        again = replace(batch, numbers=remaining, attempt=batch.attempt + 1)
         if again.attempt >= ATTEMPTS:
-            self.give_up(left, f"{reason}; tried {again.attempt} times")
-        elif again.attempt < TOGETHER or len(left) == 1:
-            self.add([again] if left else [])
+            self.give_up(remaining, f"{reason}; tried {again.attempt} times")
+        elif again.attempt < TOGETHER or len(remaining) == 1:
+            self.add([again] if remaining else [])
         else:
-            share = batch.nbytes // max(1, len(left))
-            self.add(replace(again, numbers=(number,), nbytes=share) for number in left)
+            share = batch.nbytes // max(1, len(remaining))
+            self.add(replace(again, numbers=(number,), nbytes=share) for number in remaining)
 
     def give_up(self, numbers: Sequence[int], reason: str) -> None:
         """Settle for no row."""

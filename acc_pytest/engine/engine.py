@@ -88,7 +88,7 @@ class Engine:
         self._say = say
         self._dispatch = Dispatch()
         self._rules: RulesOf = lambda _: None
-        self._own: set[int] = set()
+        self._local_pairs: set[int] = set()
         self._patience = patience
         self._tasks: dict[Hashable, _Task] = {}
         self._overdue: dict[Hashable, _Task] = {}
@@ -98,7 +98,7 @@ class Engine:
         self._replies: dict[Hashable, bytes | LostTask] = {}
         self._without_nodes: float | None = None
         self._pace = EnginePace()
-        self._looked = 0.0
+        self._last_look = 0.0
         self.traffic = Traffic()
 
     def expect(self, numbers: Sequence[int], rules: RulesOf, *, in_order: bool = False) -> None:
@@ -121,11 +121,11 @@ class Engine:
         if number not in self._dispatch:
             (size,) = self._placement.sizes([number], self._fleet.present)
             self._dispatch.add([Batch((number,), size.nbytes, size.places, urgent=True)])
-        if time.monotonic() - self._looked > SELDOM:
+        if time.monotonic() - self._last_look > SELDOM:
             self._turn(0.0)
-        while number not in self._dispatch.final and number not in self._own:
+        while number not in self._dispatch.final and number not in self._local_pairs:
             self._turn()
-        if number in self._own:
+        if number in self._local_pairs:
             return None
         final = self._dispatch.final[number]
         if isinstance(final, GivenUp):
@@ -135,7 +135,7 @@ class Engine:
         return final.row
 
     def ask(self, number: int, call: RecomputeCall) -> Any:
-        """What a node answers to a call about a pair: one that holds what it is to read, where one does.
+        """The answer of a node to a call about a pair: of one that holds what it is to read, where one does.
 
         Raises `NotMeasured` where no node could.
         """
@@ -170,7 +170,7 @@ class Engine:
 
     def _turn(self, seconds: float = LOOK) -> None:
         """Hand out batches, and take what has ended; waits so long for it."""
-        now = self._looked = time.monotonic()
+        now = self._last_look = time.monotonic()
         self._fleet.refresh(now)
         self._hand_out()
         self._check_fleet(now)
@@ -199,7 +199,7 @@ class Engine:
             self._take(task.batch, task.node, answer)
 
     def _learn(self, task: _Task, now: float) -> None:
-        """How long a task has kept its core; of the first of a node, the start of its process is a part."""
+        """Learn from the time of a task on its core; the first of a node includes the start of a process."""
         heard, node = self._heard.get(task.node), self._fleet.alive.get(task.node)
         if heard is not None and node is not None:
             self._patience.answered((now - max(task.begun, heard)) * node.tasks, *task.weight)
@@ -222,7 +222,7 @@ class Engine:
         """A task has ended after all: its answer counts where there was none, and its core is free."""
         if task.batch is not None and not isinstance(answer, LostTask):
             self._take(task.batch, task.node, answer)
-        if all(other.node != task.node for other in self._overdue.values()):
+        if all(overdue.node != task.node for overdue in self._overdue.values()):
             self._fleet.take_back(task.node)
 
     def _take(self, batch: Batch, node: str, answer: bytes | LostTask) -> None:
@@ -238,28 +238,28 @@ class Engine:
         alive = frozenset(self._fleet.alive)
         rooms = {node.id: self._room(node) for node in self._fleet.alive.values()}
         while any(room > 0 for room in rooms.values()):
-            node = max(rooms, key=lambda one: rooms[one])
+            node = max(rooms, key=lambda node: rooms[node])
             batch = self._dispatch.next_for(node, alive, is_free=not self._loads[node])
             if batch is not None and (call := self._call(batch)) is not None:
                 self._submit(call, node, batch)
             rooms[node] = 0 if batch is None else self._room(self._fleet.alive[node])
 
     def _room(self, node: ClusterNode) -> int:
-        """How many more tasks a node is to have."""
+        """The number of tasks that a node still has room for."""
         return 0 if self._alone[node.id] else node.tasks * PER_TASK - self._loads[node.id]
 
     def _call(self, batch: Batch) -> MeasureCall | None:
-        """What a node is asked for a batch, without pairs whose rules are wrong: their tests will say so."""
+        """The call for a batch, without pairs whose rules are wrong: their tests will say so."""
         rules: dict[int, tuple[ThresholdRule, ...]] = {}
         for number in batch.numbers:
             try:
-                own = self._rules(number)
+                pair_rules = self._rules(number)
             except AccError:
-                self._own.add(number)
+                self._local_pairs.add(number)
                 continue
-            if own is not None:
-                rules[number] = own
-        numbers = tuple(number for number in batch.numbers if number not in self._own)
+            if pair_rules is not None:
+                rules[number] = pair_rules
+        numbers = tuple(number for number in batch.numbers if number not in self._local_pairs)
         return MeasureCall(numbers, rules) if numbers else None
 
     def _submit(self, call: Any, node: str, batch: Batch | None) -> Hashable:

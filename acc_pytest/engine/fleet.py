@@ -26,11 +26,11 @@ class Fleet:
         self._pool = pool
         self._question = question
         self._say = say
-        self._own = question.answer()
+        self._local_sight = question.answer()
         self._sights: dict[str, Sight] = {}
         self._kinds: dict[str, str] = {}
         self._refused: set[str] = set()
-        self._left_out: set[str] = set()
+        self._excluded: set[str] = set()
         self._due = 0.0
         self._resting: dict[str, float] = {}
         self.alive: dict[str, ClusterNode] = {}
@@ -42,8 +42,8 @@ class Fleet:
         """
         nodes = [node for node in self._pool.nodes() if node.tasks]
         if refusals := [sentence for _, sentence in self._ask(nodes)]:
-            more = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
-            raise SettingsError(f"--acc-engine ray: {refusals[0]}{more}")
+            suffix = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
+            raise SettingsError(f"--acc-engine ray: {refusals[0]}{suffix}")
         if not nodes:
             raise SettingsError(
                 "--acc-engine ray: no node of the cluster has a core (or as many as --acc-threads); add one"
@@ -60,7 +60,7 @@ class Fleet:
             return
         self._due = now + EVERY
         self._resting = {node: until for node, until in self._resting.items() if until > now}
-        out = self._refused | self._left_out | self._resting.keys()
+        out = self._refused | self._excluded | self._resting.keys()
         nodes = [node for node in self._pool.nodes() if node.tasks and node.id not in out]
         for node, sentence in self._ask([node for node in nodes if node.id not in self._sights]):
             self._refused.add(node.id)
@@ -76,11 +76,11 @@ class Fleet:
         """Take a node out until it is taken back."""
         if node in self.alive:
             self._say(f"acc: node {self.alive.pop(node).name} {why}; its pairs go elsewhere")
-        self._left_out.add(node)
+        self._excluded.add(node)
 
     def take_back(self, node: str) -> None:
         """A node may take part again."""
-        self._left_out.discard(node)
+        self._excluded.discard(node)
 
     def _ask(self, nodes: Sequence[ClusterNode]) -> list[tuple[ClusterNode, str]]:
         """The nodes that cannot take part, and why; those that are gone neither can nor cannot."""
@@ -91,7 +91,7 @@ class Fleet:
         for node, answer in zip(nodes, answers):
             if isinstance(answer, LostTask) and answer.node_is_gone:
                 continue
-            if sentence := refusal(node, answer, self._question, self._own):
+            if sentence := refusal(node, answer, self._question, self._local_sight):
                 refused.append((node, sentence))
             else:
                 sight = self._sights[node.id] = sight_of(answer)
@@ -106,8 +106,8 @@ class Fleet:
         """For each node that is alive, which of the samples it has; all have what lies in stores."""
         return {
             node.id: [
-                there or (is_address(sample) and host_of(sample) in ("", *node.called))
-                for sample, there in zip(self._question.samples, self._sights[node.id].present)
+                is_present or (is_address(sample) and host_of(sample) in ("", *node.called))
+                for sample, is_present in zip(self._question.samples, self._sights[node.id].present)
             ]
             for node in self.alive.values()
         }

@@ -7,7 +7,7 @@ from .progress import PER_PAIR
 _SLOWEST = 4 * 2**20
 """Bytes a second that a node reads at least, as long as nothing better is known."""
 _SLOWER = 10.0
-"""How many times slower than the slowest so far a task may be, byte for byte."""
+"""Factor by which a task may be slower than the slowest so far, byte for byte."""
 
 
 class TaskPatience:

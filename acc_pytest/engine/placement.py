@@ -1,4 +1,4 @@
-"""Which nodes hold the tensors of a pair, and how many bytes they are, without reading any.
+"""Nodes that hold the tensors of a pair, and the bytes of these, without reading any.
 
 A dump lies on the host that wrote it, rank by rank. So nodes are asked for one file of each rank and side,
 and what holds for that one is taken to hold for all of them. It is a hint: a node that lacks a file says so.
@@ -48,26 +48,26 @@ class Placement:
     def sizes(
         self, numbers: Sequence[int], present: Mapping[str, Sequence[bool]], side: str = ""
     ) -> Iterator[PairSize]:
-        """Those pairs with their bytes and places, for one `side` those of its bytes. `present`: for each
+        """Pairs with their bytes and places, for one `side` the bytes of that. `present`: for each
         node, which samples it has.
 
         What lies on a disk can be read only there; all else from everywhere, but best where it lies.
         """
         for number in numbers:
-            held = [
+            files = [
                 (self._order[group], self._size(ref.path))
                 for group, ref in _refs(self._pairs[number])
                 if side in ("", group[0])
             ]
-            nbytes = sum(size for _, size in held)
-            able = [node for node, has in present.items() if self._can_read(held, has)] or [*present]
-            on = {node: sum(size for place, size in held if present[node][place]) for node in able}
-            most = max(on.values(), default=0)
-            best = frozenset(node for node, size in on.items() if size == most)
+            nbytes = sum(size for _, size in files)
+            able = [node for node, has in present.items() if self._can_read(files, has)] or [*present]
+            on = {node: sum(size for place, size in files if present[node][place]) for node in able}
+            largest = max(on.values(), default=0)
+            best = frozenset(node for node, size in on.items() if size == largest)
             yield PairSize(number, nbytes, best if len(best) < len(present) else ANYWHERE)
 
-    def _can_read(self, held: Sequence[tuple[int, int]], has: Sequence[bool]) -> bool:
-        return all(has[place] for place, _ in held if place in self._on_disk)
+    def _can_read(self, files: Sequence[tuple[int, int]], has: Sequence[bool]) -> bool:
+        return all(has[place] for place, _ in files if place in self._on_disk)
 
     def _size(self, path: str) -> int:
         """Bytes of one tensor: its share of the file."""
@@ -82,10 +82,10 @@ def _sample(path: str) -> str:
     mirror = mirror_at(path)
     if mirror is None:
         return path
-    found = placed(path)
-    if found is None:  # of a kept dump, all of which lies together
+    file = placed(path)
+    if file is None:  # of a kept dump, all of which lies together
         return mirror.table.sources[0].root
-    return found.shown if not is_address(found.row.source.root) else found.row.source.root
+    return file.source_path if not is_address(file.row.source.root) else file.row.source.root
 
 
 def _refs(pair: Pair) -> Iterator[tuple[Group, TensorRef]]:

@@ -21,7 +21,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True)
 class LostTask:
-    """What became of a task without an answer. `node_is_gone`: nothing can run on its node any more;
+    """A task without an answer. `node_is_gone`: nothing can run on its node any more;
     `is_silent`: nothing at all was heard of it in time."""
 
     reason: str
@@ -30,8 +30,8 @@ class LostTask:
 
 
 ProbeAnswer = Union[tuple[str, bytes], LostTask]
-"""Why a node cannot answer (empty: it can), and its answer, pickled."""
-Asked = tuple[ClusterNode, bytes]
+"""The reason why a node cannot answer (empty: it can), and its answer, pickled."""
+NodeQuestion = tuple[ClusterNode, bytes]
 """A question to a node, pickled."""
 Ended = tuple[Hashable, Union[bytes, LostTask]]
 """The ticket of a task, with its answer."""
@@ -44,7 +44,7 @@ class Pool(Protocol):
         """The nodes that are alive now."""
 
     def probe(self, question: bytes, nodes: Sequence[ClusterNode]) -> Sequence[ProbeAnswer]:
-        """What `probing.portable_probe` answers to that question on each of the nodes; waits for all."""
+        """The answer of `probing.portable_probe` to that question on each of the nodes; waits for all."""
 
     def submit(self, call: bytes, node: ClusterNode) -> Hashable:
         """Have `work.perform` answer a call on that node: the ticket of the task."""

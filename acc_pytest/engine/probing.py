@@ -1,4 +1,4 @@
-"""What each node says before its first batch: which acc_pytest it has, and which files it sees."""
+"""Probe of a node before its first batch: which acc_pytest it has, and which files it sees."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .pool import ClusterNode, LostTask, ProbeAnswer
 
 PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCES = (".py", ".toml", ".proto")
-_KEPT = 12
+_DIGITS = 12
 """Digits of a digest that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one node sees. `present` is one answer for each file that it was asked for, `listed` a digest of
+    """Files that one node sees. `present` is one answer for each file of the question, `listed` a digest of
     the names in each directory, `digests` those of user files (empty: it has none there).
 
     Two nodes whose `files` are equal see the same dumps: a shared file system, or copies.
@@ -36,20 +36,20 @@ class Sight:
 
     @property
     def files(self) -> tuple[object, ...]:
-        """What it sees of the dumps."""
+        """The files of the dumps that it sees."""
         return self.present, self.listed
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeQuestion:
-    """What nodes are asked: whether `samples` are there, what `directories` list, what `user_files` hold."""
+    """Question to nodes: whether `samples` are there, what `directories` list, what `user_files` hold."""
 
     samples: tuple[str, ...]
     directories: tuple[str, ...]
     user_files: tuple[str, ...]
 
     def answer(self) -> Sight:
-        """What this process sees."""
+        """The sight of this process."""
         return Sight(
             __version__,
             sources(),
@@ -66,41 +66,43 @@ def portable_probe() -> Callable[[bytes], tuple[str, bytes]]:
         import pickle
 
         try:
-            asked = pickle.loads(question)  # noqa: S301 - the question of our own controller
+            request = pickle.loads(question)  # noqa: S301 - the question of our own controller
         except ImportError as error:
             return str(error), b""
         except Exception as error:  # noqa: BLE001 - another version may fail in any way
             return f"{type(error).__name__}: {error}", b""
-        return "", pickle.dumps(asked.answer())
+        return "", pickle.dumps(request.answer())
 
     return probe
 
 
-def refusal(node: ClusterNode, answer: ProbeAnswer, question: ProbeQuestion, own: Sight) -> str:
-    """Why a node cannot take part, in one sentence with the remedy; empty where it can."""
+def refusal(node: ClusterNode, answer: ProbeAnswer, question: ProbeQuestion, local_sight: Sight) -> str:
+    """The reason why a node cannot take part, in one sentence with the remedy; empty where it can."""
     if isinstance(answer, LostTask):
         return f"node {node.name} does not answer: {answer.reason}"
     if answer[0]:
         return (
             f"node {node.name} cannot import acc_pytest ({answer[0]:.200}); install there what is here, "
-            f"acc-pytest {own.version}"
+            f"acc-pytest {local_sight.version}"
         )
     sight = sight_of(answer)
-    if (sight.version, sight.sources) != (own.version, own.sources):
-        other = "other sources of it" if sight.version == own.version else f"acc-pytest {sight.version}"
-        return (
-            f"node {node.name} has {other}, and here is acc-pytest {own.version}, so that verdicts may "
-            "differ; install one version on all nodes"
+    if (sight.version, sight.sources) != (local_sight.version, local_sight.sources):
+        difference = (
+            "other sources of it" if sight.version == local_sight.version else f"acc-pytest {sight.version}"
         )
-    for path, there, here in zip(question.user_files, sight.digests, own.digests):
-        if there != here:
-            how = "has another" if there else "has no"
+        return (
+            f"node {node.name} has {difference}, and here is acc-pytest {local_sight.version}, so that "
+            "verdicts may differ; install one version on all nodes"
+        )
+    for path, digest, local_digest in zip(question.user_files, sight.digests, local_sight.digests):
+        if digest != local_digest:
+            how = "has another" if digest else "has no"
             return f"node {node.name} {how} {path}; put the file of this machine there, under the same path"
     return ""
 
 
 def sight_of(answer: ProbeAnswer) -> Sight:
-    """What a node that has answered sees."""
+    """The sight of a node that has answered."""
     assert not isinstance(answer, LostTask)
     sight: Sight = pickle.loads(answer[1])  # noqa: S301 - our own bytes from our own node, never a file
     return sight
@@ -117,7 +119,7 @@ def sources() -> str:
                 path = os.path.join(directory, name)
                 digest.update(os.path.relpath(path, PACKAGE).encode("utf-8", "surrogateescape"))
                 digest.update(_content(path))
-    return digest.hexdigest()[:_KEPT]
+    return digest.hexdigest()[:_DIGITS]
 
 
 def files_of(functions: Sequence[str]) -> tuple[str, ...]:
@@ -130,12 +132,12 @@ def _listing(directory: str) -> str:
         names = "\0".join(sorted(os.listdir(directory)))
     except OSError:
         return ""
-    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:_KEPT]
+    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]
 
 
 def _digest(path: str) -> str:
     content = _content(path)
-    return hashlib.sha256(content).hexdigest()[:_KEPT] if content else ""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS] if content else ""
 
 
 def _content(path: str) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..reporting import pace
 
 PER_PAIR = 2**20
-"""What a pair costs beyond its bytes, as bytes."""
+"""Cost of a pair beyond its bytes, as bytes."""
 SLOW = 0.1
-"""GB/s below which a speed is told in MB/s."""
+"""GB/s below which a speed is written in MB/s."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -16,7 +16,7 @@ def counted(number: int, noun: str) -> str:
 
 
 class EnginePace:
-    """When a line is due, and what it says. Times are seconds of any clock."""
+    """Pace of a run: when a line is due, and what it says. Times are seconds of any clock."""
 
     def __init__(self) -> None:
         self._began = self._next = 0.0
@@ -41,14 +41,14 @@ class EnginePace:
         """`acc: 4 nodes, 2.1 GB/s, 1,024 of 8,192 pairs left, about 40 s`; the pace is that so far."""
         passed = now - self._began
         self._next = now + max(pace.EVERY, pace.SHARE * passed)
-        parts = [counted(nodes, "node")]
+        phrases = [counted(nodes, "node")]
         if self._pairs and passed:
             speed, unit = self._bytes / passed / 1e9, "GB/s"
             if speed < SLOW:
                 speed, unit = 1e3 * speed, "MB/s"
-            parts.append(f"{speed:.2g} {unit}")
-        parts.append(f"{self._total - self._pairs:,} of {self._total:,} pairs left")
+            phrases.append(f"{speed:.2g} {unit}")
+        phrases.append(f"{self._total - self._pairs:,} of {self._total:,} pairs left")
         if self._pairs:
             done, total = (PER_PAIR * self._pairs + self._bytes, PER_PAIR * self._total + self._size)
-            parts.append(f"about {pace.duration(passed * max(0, total - done) / done)}")
-        return f"acc: {', '.join(parts)}"
+            phrases.append(f"about {pace.duration(passed * max(0, total - done) / done)}")
+        return f"acc: {', '.join(phrases)}"

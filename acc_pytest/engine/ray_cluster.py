@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import SettingsError
 from ..guard import guarded
 from ..tensors.stores.hosts import use_hosts
-from .pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from .pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
 from .probing import portable_probe
 
 LOCAL = "local"
@@ -53,17 +53,17 @@ class RayCluster:
         ]
 
     @property
-    def here(self) -> str:
+    def local_node(self) -> str:
         """The id of the node that this process is on; empty where it is outside of the cluster."""
         if self.ray.util.client.ray.is_connected():
             return ""
         return str(self.ray.get_runtime_context().get_node_id())
 
-    def asked(self, asked: Sequence[Asked], seconds: float) -> list[ProbeAnswer]:
-        """What each node answers to its question (`probing.portable_probe`) within so many seconds."""
+    def answers_to(self, questions: Sequence[NodeQuestion], seconds: float) -> list[ProbeAnswer]:
+        """The answer of each node to its question (`probing.portable_probe`) within so many seconds."""
         waiting = [
             self._probe.options(scheduling_strategy=on_node(node)).remote(question)
-            for node, question in asked
+            for node, question in questions
         ]
         ended = [] if not waiting else self.ray.wait(waiting, num_returns=len(waiting), timeout=seconds)[0]
         answers: list[ProbeAnswer] = []
@@ -76,7 +76,7 @@ class RayCluster:
         return answers
 
     def answer(self, reference: Any) -> Any:
-        """What a task has answered, or why it is lost."""
+        """The answer of a task, or why it is lost."""
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayError as error:
@@ -148,9 +148,9 @@ def _join(ray: Any, address: str) -> None:
     try:
         ray.init(address=where, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         remedy = f"{_REMEDY}; {_TOKEN}" if where.startswith("ray://") else _REMEDY
-        raise SettingsError(f"{name} {where}: no Ray cluster answers ({said:.300}); {remedy}") from None
+        raise SettingsError(f"{name} {where}: no Ray cluster answers ({message:.300}); {remedy}") from None
 
 
 def _check_reachable(name: str, where: str) -> None:
@@ -172,7 +172,7 @@ def on_node(node: ClusterNode) -> Any:
 
 
 def _names(hostname: str, address: str) -> frozenset[str]:
-    """What users call a machine."""
+    """The names of a machine among users."""
     return frozenset((hostname, hostname.partition(".")[0], address))
 
 

@@ -42,7 +42,7 @@ class RayPool:
 
     def probe(self, question: bytes, nodes: Sequence[ClusterNode]) -> Sequence[ProbeAnswer]:
         """See `Pool.probe`. A node that does not answer within a minute is one that cannot."""
-        return self._cluster.asked([(node, question) for node in nodes], _PROBE_SECONDS)
+        return self._cluster.answers_to([(node, question) for node in nodes], _PROBE_SECONDS)
 
     def submit(self, call: bytes, node: ClusterNode) -> Hashable:
         """See `Pool.submit`. The run travels in a list, else Ray would unpack it for every task."""

@@ -14,19 +14,19 @@ class RemoteRecomputer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._asked = functools.cache(self._ask)
+        self._answers = functools.cache(self._ask)
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`."""
-        return self._asked("of_pair", number)
+        return self._answers("of_pair", number)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """See `Recomputer.of_operator`."""
-        return self._asked("of_operator", number, path)
+        return self._answers("of_operator", number, path)
 
     def of_golden(self, number: int) -> Recomputation:
         """See `Recomputer.of_golden`."""
-        return self._asked("of_golden", number)
+        return self._answers("of_golden", number)
 
     @functools.cache  # noqa: B019 - it lives as long as the run
     def unlike(self, number: int, path: str) -> str:
@@ -38,7 +38,7 @@ class RemoteRecomputer:
 
     def _ask(self, method: str, number: int, *more: str) -> Recomputation:
         try:
-            found: Recomputation = self._engine.ask(number, RecomputeCall(method, (number, *more)))
+            outcome: Recomputation = self._engine.ask(number, RecomputeCall(method, (number, *more)))
         except NotMeasured as error:
             return Recomputation(why=str(error))
-        return found
+        return outcome

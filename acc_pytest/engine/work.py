@@ -1,4 +1,4 @@
-"""What runs on a node: a call comes in as bytes, an answer goes out as bytes.
+"""Work on a node: a call comes in as bytes, an answer goes out as bytes.
 
 The run itself (the plan, the rules, how pairs are compared) arrives once for each process, as xdist sends it
 to its workers. It is our own pickle from our own controller; a cluster runs whatever its drivers send it.
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ..reporting.row import Row
 
 OWN_VARIABLES = "ACC_"
-"""How the environment variables begin that change what we do; nodes get those of the controller."""
+"""Prefixes of the environment variables that change what we do; nodes get those of the controller."""
 
 
 class Subject(Protocol):
-    """What is compared, as nodes need it: the mode of the run."""
+    """Subject of the comparison, as nodes need it: the mode of the run."""
 
     @property
     def plan(self) -> Plan:
@@ -40,7 +40,7 @@ class Subject(Protocol):
 
     @property
     def recomputer(self) -> Recomputer:
-        """What computes operators of mine again."""
+        """The recomputer of operators of mine."""
 
     def judge_by(self, rules: Sequence[ThresholdRule] | None) -> Judge:
         """The judge of pairs with these rules, weakest first; `None`: those of the config files alone."""
@@ -51,7 +51,7 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What a process of a node gets once: the mode, and what else the controller's process has of its own.
+    """Shipment to a process of a node, once: the mode, and what else the controller's process has of its own.
 
     `mirrors` are the tables of dumps in stores: a node reads from the store what its pairs need.
     """
@@ -63,7 +63,7 @@ class Shipment:
     mirrors: Mapping[str, bytes]
 
     def packed(self) -> bytes:
-        """As bytes; plans repeat themselves, so they are compressed."""
+        """The bytes of the shipment; plans repeat themselves, so they are compressed."""
         return zlib.compress(pickle.dumps(self, pickle.HIGHEST_PROTOCOL), 1)
 
 
@@ -71,8 +71,8 @@ def shipped(subject: object, debug: bool) -> Shipment:
     """The shipment of this process."""
     from ..tensors.stores.mirror import known_mirrors
 
-    own = {name: value for name, value in os.environ.items() if name.startswith(OWN_VARIABLES)}
-    return Shipment(subject, os.getcwd(), own, debug, known_mirrors())
+    variables = {name: value for name, value in os.environ.items() if name.startswith(OWN_VARIABLES)}
+    return Shipment(subject, os.getcwd(), variables, debug, known_mirrors())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +84,17 @@ class MeasureCall:
 
     def answer(self, subject: Subject) -> bytes:
         """The rows."""
-        return packed([self._found(subject, number) for number in self.numbers])
+        return packed([self._answer_of(subject, number) for number in self.numbers])
 
-    def _found(self, subject: Subject, number: int) -> PairAnswer:
+    def _answer_of(self, subject: Subject, number: int) -> PairAnswer:
         make_judge = functools.partial(subject.judge_by, self.rules.get(number))
-        with looking_once() as looked_at:
+        with looking_once() as versions:
             try:
                 with guarded("comparing golden and mine on a node"):
                     row = subject.compared(subject.plan.pairs[number], number, "", make_judge)
             except AccError as error:
-                return PairAnswer(number, None, _is_incomplete(looked_at), str(error))
-            return PairAnswer(number, row, row.verdict != "pass" and _is_incomplete(looked_at))
+                return PairAnswer(number, None, _is_incomplete(versions), str(error))
+            return PairAnswer(number, row, row.verdict != "pass" and _is_incomplete(versions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +111,19 @@ class RecomputeCall:
 
     def answer(self, subject: Subject) -> bytes:
         """Whether a file was missing on this node, and the outcome."""
-        with looking_once() as looked_at:
+        with looking_once() as versions:
             outcome = getattr(subject.recomputer, self.method)(*self.arguments)
-        return pickle.dumps((_is_incomplete(looked_at), outcome))
+        return pickle.dumps((_is_incomplete(versions), outcome))
 
 
-def _is_incomplete(looked_at: Mapping[str, tuple[int, ...]]) -> bool:
-    return not all(looked_at.values())
+def _is_incomplete(versions: Mapping[str, tuple[int, ...]]) -> bool:
+    return not all(versions.values())
 
 
 def perform(shipment: Callable[[], bytes], key: str, call: bytes) -> bytes:
     """Answer a call. `shipment` fetches the run `key`, which this process may have already."""
-    asked: MeasureCall | RecomputeCall = pickle.loads(call)  # noqa: S301 - see above
-    return asked.answer(_subject(key, shipment))
+    request: MeasureCall | RecomputeCall = pickle.loads(call)  # noqa: S301 - see above
+    return request.answer(_subject(key, shipment))
 
 
 _subjects: dict[str, Subject] = {}

@@ -25,11 +25,11 @@ def rules_and_known(
         rule_from_table(table, f"{path.name} [[threshold]] {number}", custom)
         for number, table in enumerate(_tables(content, "threshold", path), start=1)
     )
-    known = tuple(
+    differences = tuple(
         known_from_table(table, f"{path.name} [[known]] {number}", today, custom)
         for number, table in enumerate(_tables(content, "known", path), start=1)
     )
-    return rules, known
+    return rules, differences
 
 
 def _tables(content: Mapping[str, Any], name: str, path: Path) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
 
 COSINE_RESOLUTION = 1e-12
-"""What float64 sums of a billion products leave of a cosine; matters for float64 pairs only."""
+"""Error of a cosine in float64 sums of a billion products; matters for float64 pairs only."""
 
 
 def derived(
@@ -40,11 +40,11 @@ def derived(
     measurement: Measurement,
     factor: float = 1.0,
     factor_origin: str = "",
-    given: Tolerance | None = None,
+    rule_tolerance: Tolerance | None = None,
 ) -> tuple[Threshold, ...]:
     """The default thresholds of tensors that are not empty.
 
-    `factor` scales T and `factor_origin` says which rule asked for it; `given` is a T that a rule set.
+    `factor` scales T and `factor_origin` says which rule asked for it; `rule_tolerance` is a rule's own T.
     """
     if is_exact(measurement):
         dtype = measurement.golden_dtype
@@ -53,7 +53,7 @@ def derived(
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
         return counts
-    allowed = given or tolerance_of(context, measurement, factor, factor_origin)
+    allowed = rule_tolerance or tolerance_of(context, measurement, factor, factor_origin)
     if peak == 0:
         return (_zero(allowed), *counts)
     sized = _sized(measurement, allowed, rms, peak)
@@ -124,7 +124,9 @@ def by_tolerance(
 ) -> tuple[Threshold, ...]:
     """The default thresholds of floats that follow from this T; `reason` says where it comes from."""
     fmt = coarser(*context.computed_types(measurement))
-    return derived(context, measurement, given=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER)))
+    return derived(
+        context, measurement, rule_tolerance=Tolerance(t, fmt, reason, max(fmt.roundoff, t / PER_LAYER))
+    )
 
 
 def _rows(measurement: Measurement) -> int | None:
@@ -133,7 +135,7 @@ def _rows(measurement: Measurement) -> int | None:
 
 
 def element_scale(rms: float, peak: float) -> float:
-    """What T is multiplied by to bound one element: max(8 * rms, max|golden|)."""
+    """The factor of T in the bound of one element: max(8 * rms, max|golden|)."""
     # Near the largest float64 the product overflows, and an infinite bound would mean none.
     return min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
 
@@ -142,8 +144,8 @@ def _sized(measurement: Measurement, allowed: Tolerance, rms: float, peak: float
     t = allowed.value
     scale = element_scale(rms, peak)
     what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
-    by_whole = f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}"
-    element, why = beside_neighbours(measurement, t * scale, by_whole)
+    reason = f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}"
+    element, why = beside_neighbours(measurement, t * scale, reason)
     return (
         Threshold(
             "cosine_similarity",

@@ -22,7 +22,7 @@ from .verdict import Check, Judgement, judge
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What is needed to judge tensors: rules (weakest first), the custom metrics in use, the standard."""
+    """Judge of tensors: rules (weakest first), the custom metrics in use, the standard."""
 
     rules: tuple[ThresholdRule, ...] = ()
     custom: tuple[CustomMetric, ...] = ()
@@ -56,7 +56,12 @@ class Judge:
         tolerance = element_tolerance(context, dtypes, self.rules, self.standard)
         for double in (False, True):
             measurement = measure(
-                golden, mine, tolerance=tolerance, custom=self.custom, written=context.written, double=double
+                golden,
+                mine,
+                tolerance=tolerance,
+                custom=self.custom,
+                output_dtype=context.written,
+                double=double,
             )
             if further:
                 measurement = replace(measurement, further=further)
@@ -71,12 +76,12 @@ class Judge:
 def _hide(measurement: Measurement) -> bool:
     """Whether both sides have values as masks put them, at least one of which is no -Inf."""
     hides = []
-    for dtype, least in (
+    for dtype, lowest in (
         (measurement.golden_dtype, measurement.golden_min),
         (measurement.mine_dtype, measurement.mine_min),
     ):
         fmt = by_name(dtype).format
-        hides.append(fmt is not None and least is not None and least <= -NEARLY * fmt.largest)
+        hides.append(fmt is not None and lowest is not None and lowest <= -NEARLY * fmt.largest)
     infinite = measurement.nonfinite.golden_inf, measurement.nonfinite.mine_inf
     return any(hides) and all(hide or inf for hide, inf in zip(hides, infinite))
 
@@ -84,14 +89,14 @@ def _hide(measurement: Measurement) -> bool:
 _ROOM = 1e-5
 """Ten times what a metric may be off by."""
 _ROUNDED = TENSOR_METRICS.keys() - {"mismatches", "new_nonfinite", "lost_nonfinite"}
-"""Those that are sums; counts are exact."""
+"""Metrics that are sums; counts are exact."""
 
 
 def is_close(measurement: Measurement, checks: Sequence[Check]) -> bool:
     """Whether a metric of these floats lies within rounding of its bound."""
     if measurement.mismatches is not None or measurement.identical or measurement.elements is not None:
         return False
-    for name, measured, bound, at_least, _, _ in checks:
+    for name, measured, bound, is_floor, _, _ in checks:
         if measured is None or name not in _ROUNDED or isinf(bound):
             continue
         if name == "beyond_fraction":
@@ -99,7 +104,7 @@ def is_close(measurement: Measurement, checks: Sequence[Check]) -> bool:
             if measurement.compared < measurement.numel:
                 return True
             continue
-        if at_least:
+        if is_floor:
             measured, bound = 1 - measured, 1 - bound
         # The bias is a sum of errors that may cancel.
         size = measurement.relative_euclidean_distance or 0.0 if name == "bias" else abs(bound)

@@ -89,9 +89,9 @@ def _date(value: object, source: str) -> datetime.date:
 
 def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
     if not isinstance(table, Mapping) or not table:
-        wanted = "a table of how far off is accepted, such as { mean_absolute_error = 0.02 }"
-        raise SettingsError(f"{source}: at_most must be {wanted}, got {table!r:.100}")
-    found = []
+        expectation = "a table of how far off is accepted, such as { mean_absolute_error = 0.02 }"
+        raise SettingsError(f"{source}: at_most must be {expectation}, got {table!r:.100}")
+    bounds = []
     for metric, value in table.items():
         if metric not in METRICS and metric not in custom:
             raise unknown_name("metric", metric, [*METRICS, *custom], f"{source}: at_most")
@@ -101,5 +101,5 @@ def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[
             )
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise SettingsError(f"{source}: at_most.{metric} must be a finite number, got {value!r:.100}")
-        found.append((metric, float(value)))
-    return tuple(found)
+        bounds.append((metric, float(value)))
+    return tuple(bounds)

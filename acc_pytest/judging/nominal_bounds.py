@@ -21,7 +21,7 @@ from .standards import DEFAULT, Standard
 from .statistics import NORMAL_SPREAD, thresholds_for_statistics
 from .threshold import OFF as SWITCHED_OFF
 from .threshold import SET, JudgeContext, Threshold, ThresholdRule
-from .thresholds import factor_of, given_tolerance, matching_rules, thresholds_for
+from .thresholds import factor_of, matching_rules, thresholds_for, tolerance_of_rules
 
 Scalar = Union[None, bool, int, float, str]
 
@@ -56,7 +56,7 @@ class NominalBound:
         return cls(float(bound), sign == ">=", rule)
 
     def looser_than(self, other: NominalBound) -> float:
-        """How many times the error that `other` allows; 1 where it is the same, infinite where none was."""
+        """The ratio of the allowed error to that of `other`; 1 where it is equal, infinite where none was."""
         if math.isinf(other.bound):
             return 1.0 if math.isinf(self.bound) else 0.0
         if math.isinf(self.bound) or self.at_least is not other.at_least:
@@ -131,11 +131,11 @@ def _standard_place(context: JudgeContext) -> JudgeContext:
 def _rule(
     threshold: Threshold, rules: Sequence[ThresholdRule], dtypes: tuple[str, str], standard: Standard
 ) -> str:
-    """Where a bound comes from, without the arithmetic."""
+    """The origin of a bound, without the arithmetic."""
     if threshold.reason.startswith((SET, SWITCHED_OFF)):
         return threshold.reason
-    given = given_tolerance(rules, dtypes)
-    if given is not None:
-        return f"{standard.name}, {given.reason}"
+    rule_tolerance = tolerance_of_rules(rules, dtypes)
+    if rule_tolerance is not None:
+        return f"{standard.name}, {rule_tolerance.reason}"
     factor, origin = factor_of(rules)
     return f"{standard.name}, factor {factor:g} from {origin}" if factor != 1.0 else standard.name

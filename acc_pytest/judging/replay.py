@@ -1,4 +1,4 @@
-"""What judging sees of a pair, as flat scalars and back: enough to judge it again without its tensors."""
+"""Measurement and context of a pair, as flat scalars and back: enough to judge it again without tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .threshold import JudgeContext
 Scalar = Union[None, bool, int, float, str]
 
 _NESTED = {"nonfinite": NonFinite, "moments": Moments, "slices": SliceErrors}
-_PARTS = {name: tuple(field.name for field in fields(part)) for name, part in _NESTED.items()}
+_FIELDS = {name: tuple(field.name for field in fields(kind)) for name, kind in _NESTED.items()}
 _LEFT_OUT_IF = {"slices": SliceErrors()}
 """Parts that many tensors do not have, as they are there."""
 _REPLICA = "replica"
@@ -29,13 +29,13 @@ _ALWAYS_STATED = ("max", "min", "mean", "l2norm")
 _STORED = tuple(field.name for field in fields(Measurement) if field.name not in _LEFT_OUT)
 
 _PLAIN = tuple(name for name in _STORED if name not in (*_NESTED, "shape"))
-_PART_NAMES = {name: [f"{name}.{part}" for part in parts] for name, parts in _PARTS.items()}
+_NESTED_FIELDS = {name: [f"{name}.{field}" for field in names] for name, names in _FIELDS.items()}
 _ALWAYS = (
     *_PLAIN,
-    *(one for name, names in _PART_NAMES.items() if name not in _LEFT_OUT_IF for one in names),
+    *(field for name, names in _NESTED_FIELDS.items() if name not in _LEFT_OUT_IF for field in names),
 )
 _ALWAYS_VALUES = attrgetter(*_ALWAYS)
-_SOMETIMES_VALUES = {name: attrgetter(*_PARTS[name]) for name in _LEFT_OUT_IF}
+_SOMETIMES_VALUES = {name: attrgetter(*_FIELDS[name]) for name in _LEFT_OUT_IF}
 
 _CONTEXT = {field.name: field.default for field in fields(JudgeContext)}
 _CONTEXT_VALUES = attrgetter(*_CONTEXT)
@@ -49,8 +49,8 @@ def context_scalars(context: JudgeContext) -> dict[str, Scalar]:
 
 def context_of(scalars: Mapping[str, Scalar]) -> JudgeContext:
     """The context that `context_scalars` was given."""
-    known: Any = {name: scalars[name] for name in _CONTEXT if name in scalars}
-    return JudgeContext(**known)
+    fields: Any = {name: scalars[name] for name in _CONTEXT if name in scalars}
+    return JudgeContext(**fields)
 
 
 def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
@@ -58,9 +58,9 @@ def statistics_scalars(measurement: Measurement) -> dict[str, Scalar]:
     scalars: dict[str, Scalar] = {"shape": "x".join(map(str, measurement.shape))}
     scalars.update(zip(_ALWAYS, _ALWAYS_VALUES(measurement)))
     for name, values in _SOMETIMES_VALUES.items():
-        part = getattr(measurement, name)
-        if part != _LEFT_OUT_IF[name]:
-            scalars.update(zip(_PART_NAMES[name], values(part)))
+        record = getattr(measurement, name)
+        if record != _LEFT_OUT_IF[name]:
+            scalars.update(zip(_NESTED_FIELDS[name], values(record)))
     return scalars
 
 
@@ -72,23 +72,25 @@ def measurement_of(
     `custom` are the user's own metrics, which a row keeps apart. Raises `KeyError` or `TypeError` for
     scalars that lack a field.
     """
-    known: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in _STORED:
         if name == "shape":
-            known["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
+            fields["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
         elif name in _NESTED:
-            if name not in _LEFT_OUT_IF or f"{name}.{_PARTS[name][0]}" in scalars:
-                known[name] = _NESTED[name](**{part: scalars[f"{name}.{part}"] for part in _PARTS[name]})
+            if name not in _LEFT_OUT_IF or f"{name}.{_FIELDS[name][0]}" in scalars:
+                fields[name] = _NESTED[name](**{field: scalars[f"{name}.{field}"] for field in _FIELDS[name]})
         else:
-            known[name] = scalars[name]
-    return Measurement(worst=None, custom=custom or {}, **known)
+            fields[name] = scalars[name]
+    return Measurement(worst=None, custom=custom or {}, **fields)
 
 
-def with_replicas(scalars: Mapping[str, Scalar], others: Iterable[Mapping[str, Scalar]]) -> dict[str, Scalar]:
+def with_replicas(
+    scalars: Mapping[str, Scalar], replicas: Iterable[Mapping[str, Scalar]]
+) -> dict[str, Scalar]:
     """The scalars of one replica, and those of the others as `replica1.numel` and so on."""
     merged = dict(scalars)
-    for number, other in enumerate(others, start=1):
-        merged |= {f"{_REPLICA}{number}.{name}": value for name, value in other.items()}
+    for number, replica in enumerate(replicas, start=1):
+        merged |= {f"{_REPLICA}{number}.{name}": value for name, value in replica.items()}
     return merged
 
 
@@ -105,7 +107,7 @@ def replicas_of(scalars: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
 
 
 def stated_scalars(measurement: StatisticsMeasurement) -> dict[str, Scalar]:
-    """What is known of a pair of which only statistics were dumped, those of golden as `stated.max`."""
+    """The measurement of a pair of which only statistics were dumped, golden's as `stated.max`."""
     return {
         "numel": measurement.numel,
         "golden_dtype": measurement.golden_dtype,
@@ -128,13 +130,13 @@ def is_stated(scalars: Mapping[str, Scalar]) -> bool:
 
 def stated_of(scalars: Mapping[str, Scalar]) -> StatisticsMeasurement:
     """The measurement that `stated_scalars` was given. Raises `KeyError` for scalars that lack a field."""
-    known: Any = scalars
+    values: Any = scalars
     return StatisticsMeasurement(
-        known["numel"],
-        known["golden_dtype"],
-        known["mine_dtype"],
-        Statistics(**{name: known.get(f"stated.{name}") for name in STATISTICS}),
-        {name: known[name] for name in STATISTICS_METRICS if name in known},
-        known.get(_ROUNDING, 0.0),
-        known.get(_DIGITS, 0.0),
+        values["numel"],
+        values["golden_dtype"],
+        values["mine_dtype"],
+        Statistics(**{name: values.get(f"stated.{name}") for name in STATISTICS}),
+        {name: values[name] for name in STATISTICS_METRICS if name in values},
+        values.get(_ROUNDING, 0.0),
+        values.get(_DIGITS, 0.0),
     )

@@ -105,15 +105,15 @@ def criteria_of(table: object, source: str) -> PairCriteria:
         raise SettingsError(
             f'{source}: match must be a table such as {{ op_type = "Linear*" }}, got {table!r:.100}'
         )
-    found: dict[str, tuple[Any, ...]] = {}
+    criteria: dict[str, tuple[Any, ...]] = {}
     for key, value in table.items():
         if key not in _CRITERIA:
             raise unknown_name("match criterion", key, _CRITERIA, source)
         values = value if isinstance(value, (list, tuple)) else (value,)
         if not values:
             raise SettingsError(f"{source}: match.{key} is an empty list; leave it out to match all")
-        found[key] = _steps(values, source) if key == "step" else _globs(key, values, source)
-    return PairCriteria(**found)
+        criteria[key] = _steps(values, source) if key == "step" else _globs(key, values, source)
+    return PairCriteria(**criteria)
 
 
 def _steps(values: Sequence[object], source: str) -> tuple[StepLabel, ...]:
@@ -125,15 +125,15 @@ def _steps(values: Sequence[object], source: str) -> tuple[StepLabel, ...]:
 
 
 def _globs(key: str, values: Sequence[object], source: str) -> tuple[str, ...]:
-    known: Collection[str] = LEVELS if key == "level" else ()
+    names: Collection[str] = LEVELS if key == "level" else ()
     if key in ("dtype", "mine_dtype"):
-        known = [dtype.name for dtype in DTYPES if dtype.kind != "raw"]
+        names = [dtype.name for dtype in DTYPES if dtype.kind != "raw"]
     for glob in values:
         if not isinstance(glob, str) or not glob:
             raise SettingsError(
                 f"{source}: match.{key} must be a string or a list of strings, got {glob!r:.100}"
             )
         plain = not any(sign in glob for sign in "*?[")
-        if known and plain and glob not in known:
-            raise unknown_name(key, glob, known, f"{source}: match")
+        if names and plain and glob not in names:
+            raise unknown_name(key, glob, names, f"{source}: match")
     return cast("tuple[str, ...]", tuple(values))

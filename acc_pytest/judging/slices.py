@@ -31,7 +31,7 @@ LARGEST = SAFETY * CAP
 """The bound of a row that follows from a derived T ends here: a zeroed row has an error of 1."""
 ELEMENT_SIGMAS = 8
 BESIDE_OTHERS = SAFETY * ELEMENT_SIGMAS
-"""How many times the error of the others an element, or a row, may be off."""
+"""Factor of the error of its neighbours by which an element, or a row, may be off."""
 DEVIATIONS = 4
 
 
@@ -93,27 +93,27 @@ def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tu
     neighbours = measurement.slices.neighbour_error or 0.0
     if BESIDE_OTHERS * neighbours <= bound:
         return bound, reason
-    said = f"{BESIDE_OTHERS:g} times the error {neighbours:.3g} of the rest of its row or channel"
-    return BESIDE_OTHERS * neighbours, f"{said}; by itself {reason}"
+    neighbour_reason = f"{BESIDE_OTHERS:g} times the error {neighbours:.3g} of the rest of its row or channel"
+    return BESIDE_OTHERS * neighbours, f"{neighbour_reason}; by itself {reason}"
 
 
 def _worst(what: str, ninth_decile: float | None, elements: int, t: float) -> Threshold:
     """The bound of the worst row or channel, which has that many elements."""
     by_t, of_t = _worst_by_t(what, elements, t)
-    by_others = BESIDE_OTHERS * (ninth_decile or 0.0)
-    if by_others <= by_t:
+    by_decile = BESIDE_OTHERS * (ninth_decile or 0.0)
+    if by_decile <= by_t:
         return of_t
     scatter = scatter_of(elements)
     reason = (
         f"{BESIDE_OTHERS:g} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
         f"times {scatter:.3g} for the scatter of {elements} elements"
     )
-    return Threshold(f"worst_{what}_error", by_others * scatter, False, reason)
+    return Threshold(f"worst_{what}_error", by_decile * scatter, False, reason)
 
 
 @functools.lru_cache(maxsize=4096)
 def _worst_by_t(what: str, elements: int, t: float) -> tuple[float, Threshold]:
-    """What T allows the worst row or channel, without and with its scatter."""
+    """The bound of the worst row or channel by T, without and with its scatter."""
     scatter = scatter_of(elements)
     by_t = min(SAFETY**2 * t, max(LARGEST, SAFETY * t))
     reason = (

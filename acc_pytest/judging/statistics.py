@@ -140,20 +140,20 @@ def _derived(
     digits = measurement.digits
     off = t.value + measurement.rounding + digits
     element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED + digits * peak
-    printed, written = _writing(measurement)
-    extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {printed}; {t.reason}"
-    mean = f"T * rms(golden), which no mean error can exceed, {written}; {t.reason}"
+    extremum_note, computed_note = _writing(measurement)
+    extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {extremum_note}; {t.reason}"
+    mean = f"T * rms(golden), which no mean error can exceed, {computed_note}; {t.reason}"
     bounds = [
         ("max_stat_absolute_error", element, extremum),
         ("min_stat_absolute_error", element, extremum),
         ("mean_stat_absolute_error", off * rms + PRINTED, mean),
     ]
     if norm:
-        bounds.append(("l2norm_stat_relative_error", off + PRINTED / norm, f"{t.reason} {written}"))
+        bounds.append(("l2norm_stat_relative_error", off + PRINTED / norm, f"{t.reason} {computed_note}"))
     elif norm == 0:
         reason = f"golden is all zero; {PRINTED:g} is printing"
         bounds.append(("l2norm_stat_absolute_error", PRINTED, reason))
-    bounds += _of_sums(g, norm, measurement.numel, t.value, f"{t.reason} {written}")
+    bounds += _of_sums(g, norm, measurement.numel, t.value, f"{t.reason} {computed_note}")
     return tuple(Threshold(metric, bound, False, reason) for metric, bound, reason in bounds)
 
 
@@ -166,7 +166,7 @@ def _sizes(golden: Statistics, numel: int) -> tuple[float | None, float, float]:
 
 
 def _writing(measurement: StatisticsMeasurement) -> tuple[str, str]:
-    """What writing adds to the bounds, in words: to extrema, and to what was computed as well."""
+    """The addends of the bounds for writing, in words: of extrema, and of computed statistics as well."""
     printed = f"plus {PRINTED:g} for printing six decimals"
     if measurement.digits:
         printed = f"plus {measurement.digits:.2g} because few digits were printed, {printed}"

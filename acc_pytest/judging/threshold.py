@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 SET, OFF = "set by ", "switched off by "
-"""What the reason for a bound says that a rule of the user's has set, or switched off."""
+"""Start of the reason for a bound that a rule of the user's has set, or switched off."""
 
 
 _COARSEST = "bfloat16"
@@ -28,12 +28,12 @@ def is_narrowed(stored: str, declared: str) -> bool:
     if not declared or (fmt := by_name(stored).format) is None:
         return False
     formats = (by_name(declared).format, by_name(_COARSEST).format)
-    return fmt.roundoff > max(one.roundoff for one in formats if one is not None)
+    return fmt.roundoff > max(float_format.roundoff for float_format in formats if float_format is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeContext:
-    """Where in the model the judged tensors live; every field has a neutral value.
+    """Context of the judged tensors in the model; every field has a neutral value.
 
     `layer` is the label of the repeated layer (`layers.3`), `depth` the number of layers completed
     before the tensor, `length` the longest sum behind one element (the last dimension is a fair
@@ -90,7 +90,7 @@ class JudgeContext:
     two_goldens: bool = False
 
     def dtypes(self, measurement: Measurement) -> tuple[str, str]:
-        """What rules and standards take for the dtypes of golden and mine."""
+        """The dtypes of golden and mine for rules and standards."""
         if self.written:
             return self.written, self.written
         return measurement.golden_dtype, measurement.mine_dtype
@@ -129,7 +129,7 @@ class JudgeContext:
 
 @dataclass(frozen=True, slots=True)
 class PairCriteria:
-    """Which pairs a rule is for: every criterion that is given must hold, each by any of its globs.
+    """Criteria for the pairs of a rule: each criterion that is set must hold, by any of its globs.
 
     `op_type` and `dtype` are tried on both sides, `name` on names and paths of both sides, `mine_dtype` on
     mine alone. Globs are

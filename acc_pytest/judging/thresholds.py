@@ -47,8 +47,8 @@ def thresholds_for(
     adjustment = adjustment_of(matching, dtypes)
     named = f"{standard.name}: "
     chosen = {
-        metric: Threshold(metric, bound, at_least, named + reason, strict)
-        for metric, bound, at_least, reason, strict in standard.thresholds(context, measurement, adjustment)
+        metric: Threshold(metric, bound, is_floor, named + reason, strict)
+        for metric, bound, is_floor, reason, strict in standard.thresholds(context, measurement, adjustment)
     }
     if context.written:
         further: dict[str, Threshold] = {}
@@ -85,10 +85,10 @@ def matching_rules(
 
 
 def adjustment_of(rules: Sequence[ThresholdRule], dtypes: tuple[str, str]) -> Adjustment:
-    """What rules that match want of a standard."""
+    """The adjustment of a standard by the rules that match."""
     if not rules:
         return _NONE
-    return Adjustment(*factor_of(rules), given_tolerance(rules, dtypes))
+    return Adjustment(*factor_of(rules), tolerance_of_rules(rules, dtypes))
 
 
 def _meaningless(measurement: Measurement, has_size: bool) -> AbstractSet[str]:
@@ -108,16 +108,16 @@ def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
     return factor, origin
 
 
-def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> Tolerance | None:
+def tolerance_of_rules(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> Tolerance | None:
     """T where a rule bounds the relative distance: that *is* T, and the bounds derived from T follow it."""
-    given = None
+    setting = None
     for rule in rules:
         for bound in rule.bounds:
             if bound.metric == "relative_euclidean_distance":
-                given = None if bound.value is None else (bound.value, rule.origin)
-    if given is None or all(by_name(dtype).format is None for dtype in dtypes):
+                setting = None if bound.value is None else (bound.value, rule.origin)
+    if setting is None or all(by_name(dtype).format is None for dtype in dtypes):
         return None
-    value, origin = given
+    value, origin = setting
     fmt = coarser(*dtypes)
     # T of one layer is that many times u.
     rounding = max(fmt.roundoff, value / PER_LAYER)
@@ -126,10 +126,10 @@ def given_tolerance(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) -> 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:
     """Let each rule replace, add or switch off thresholds in `chosen`; metrics in `skip` are left alone."""
-    left_alone = frozenset(skip)
+    skipped = frozenset(skip)
     for rule in rules:
         for bound in rule.bounds:
-            if bound.metric in left_alone:
+            if bound.metric in skipped:
                 continue
             if bound.value is not None:
                 chosen[bound.metric] = Threshold(
@@ -146,10 +146,10 @@ def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -
     if any(_sizes(metric) for metric in bounded):
         return
     sources = ", ".join(dict.fromkeys(rule.source for rule in rules))
-    left = ", ".join(bounded) or "nothing"
+    bounds = ", ".join(bounded) or "nothing"
     raise SettingsError(
-        f"{sources}: bounds only {left}, which cannot gate: cosine similarity does not see scale or one bad "
-        "row in a million, counts of NaN and Inf see nothing finite. Keep a bound on "
+        f"{sources}: bounds only {bounds}, which cannot gate: cosine similarity does not see scale or one "
+        "bad row in a million, counts of NaN and Inf see nothing finite. Keep a bound on "
         "relative_euclidean_distance, max_absolute_error or another error size"
     )
 

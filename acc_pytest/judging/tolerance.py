@@ -1,4 +1,4 @@
-"""How far two right computations of one float tensor may lie apart: the tolerance T and its reason.
+"""The tolerance T between two right computations of one float tensor, and its reason.
 
     T = min(1/4, factor * 8 * (u + sqrt(K) * a) * sqrt(1 + depth) * exp(3.72 / sqrt(n)) * 2^(1 / sqrt(rows)))
 
@@ -83,25 +83,25 @@ def tolerance(
     rounding is still there, whatever the tensor itself is stored in. `rows` is how many rows the tensor has,
     `None` for so many that they are no sample, and where all rows are rounded alike.
     """
-    fmt, roundoff, words = _rounding(coarser(golden_dtype, mine_dtype), computed_in, subnormal_rms)
+    fmt, roundoff, reasons = _rounding(coarser(golden_dtype, mine_dtype), computed_in, subnormal_rms)
     terms = TYPICAL_LENGTH if length is None else max(1, length)
     accumulator = min(fmt.roundoff, 2.0**-24)
     rounding = factor * (roundoff + math.sqrt(terms) * accumulator)
     value = PER_LAYER * rounding * math.sqrt(1 + depth)
-    words.append(f"sums of {terms} terms at {_power(accumulator)}")
-    words.append(f"{depth} layer{'' if depth == 1 else 's'} before")
+    reasons.append(f"sums of {terms} terms at {_power(accumulator)}")
+    reasons.append(f"{depth} layer{'' if depth == 1 else 's'} before")
     formula = f"T = {PER_LAYER:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
-    for more, why in _of_few(elements, rows):
-        value *= more
-        formula += f"*{more:.3g}"
-        words.append(why)
+    for multiplier, why in _of_few(elements, rows):
+        value *= multiplier
+        formula += f"*{multiplier:.3g}"
+        reasons.append(why)
     if factor != 1.0:
         formula += f" * {factor:g}"
-        words.append(f"factor {factor:g} from {factor_origin}")
+        reasons.append(f"factor {factor:g} from {factor_origin}")
     if value > CAP:
         value = CAP
         formula += f", capped at {CAP:g}"
-    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(words)})", rounding)
+    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(reasons)})", rounding)
 
 
 def _of_few(elements: int | None, rows: int | None) -> Iterator[tuple[float, str]]:
@@ -119,11 +119,11 @@ def _rounding(
 ) -> tuple[FloatFormat, float, list[str]]:
     """The format whose rounding is there, its u for values of this size, and both in words."""
     origin = by_name(computed_in).format
-    said = ""
+    clause = ""
     if origin is not None and origin.roundoff > fmt.roundoff:
-        fmt, said = origin, ", which it was computed from"
+        fmt, clause = origin, ", which it was computed from"
     if subnormal_rms is None:
-        return fmt, fmt.roundoff, [f"u = {_power(fmt.roundoff)} of {fmt.name}{said}"]
+        return fmt, fmt.roundoff, [f"u = {_power(fmt.roundoff)} of {fmt.name}{clause}"]
     u = max(fmt.roundoff, fmt.spacing / 2 / subnormal_rms)
     return fmt, u, [f"u = {u:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
 
@@ -134,12 +134,12 @@ def cap_of(factor: float) -> float:
 
 
 def scatter_of(elements: int) -> float:
-    """What the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
+    """The bound that the ratio of two norms of so many elements exceeds once in 10,000 tensors."""
     return math.exp(SAMPLE_SIGMAS / math.sqrt(max(1, elements)))
 
 
-def scatter_words(elements: int) -> str:
-    """The same as a factor in a reason; empty where it is not worth saying."""
+def scatter_text(elements: int) -> str:
+    """The scatter as a factor in a reason; empty where it is not worth a mention."""
     scatter = scatter_of(elements)
     return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
 

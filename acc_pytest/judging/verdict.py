@@ -44,8 +44,8 @@ class Check(NamedTuple):
     @classmethod
     def of(cls, threshold: Threshold, measured: float | None) -> Check:
         """The check of a threshold."""
-        metric, bound, at_least, reason, _ = threshold
-        return cls(metric, measured, bound, at_least, reason, threshold.allows(measured))
+        metric, bound, is_floor, reason, _ = threshold
+        return cls(metric, measured, bound, is_floor, reason, threshold.allows(measured))
 
     @property
     def off(self) -> bool:
@@ -59,15 +59,15 @@ class Check(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How many times the allowed error was measured; infinite where none is allowed, or for NaN.
+        """The ratio of the measured error to the allowed one; infinite where none is allowed, or for NaN.
 
         For a metric that is best at 1 (cosine) the error is the root of the distance from 1, which grows
         like the relative distance does: 1 - cos(x) is x^2/2 for a small angle x.
         """
-        _, error, allowed, at_least, _, passed = self
+        _, error, allowed, is_floor, _, passed = self
         if error is None or math.isnan(error):
             return math.inf
-        if at_least:
+        if is_floor:
             error, allowed = math.sqrt(max(0.0, 1.0 - error)), math.sqrt(max(0.0, 1.0 - allowed))
         if allowed <= 0.0:
             return 0.0 if passed else math.inf
@@ -75,9 +75,9 @@ class Check(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)  # most bounds of a dump follow from few T
-def bound_of(metric: str, allowed: float, at_least: bool) -> str:
+def bound_of(metric: str, allowed: float, is_floor: bool) -> str:
     """A bound on a metric as people write it: `cosine_similarity >= 0.999`."""
-    return f"{metric} off" if isinf(allowed) else f"{metric} {'>=' if at_least else '<='} {number(allowed)}"
+    return f"{metric} off" if isinf(allowed) else f"{metric} {'>=' if is_floor else '<='} {number(allowed)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ def verdict_of(
         return Judgement("pass", checks, _passed(checks))
     sentence = _failed(failing[0], numel, elements) + _at(failing[0], places)
     if len(failing) > 1:
-        others = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
-        sentence += f"; also beyond its bound: {others}"
+        further = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
+        sentence += f"; also beyond its bound: {further}"
     return Judgement("fail", tuple(checks), sentence)
 
 
@@ -169,7 +169,7 @@ def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
 
 def _passed(checks: tuple[Check, ...]) -> str:
     bounded = sum(not isinf(c.allowed) for c in checks)
-    excess, closest = most_excess(checks)
+    excess, closest = largest_excess(checks)
     count = "the bound holds" if bounded == 1 else f"all {bounded} bounds hold"
     if closest is None or excess == 0:
         return count
@@ -177,10 +177,10 @@ def _passed(checks: tuple[Check, ...]) -> str:
     return f"{count}; closest is {closest.metric} at {100 * excess:.3g} % of the allowed {bound}"
 
 
-def most_excess(checks: tuple[Check, ...]) -> tuple[float, Check | None]:
+def largest_excess(checks: tuple[Check, ...]) -> tuple[float, Check | None]:
     """The largest excess of checks that are not off, and the first that has it; (0, `None`) of none."""
-    most, first = 0.0, None
+    largest, first = 0.0, None
     for check in checks:
-        if not isinf(check.allowed) and ((own := check.excess) > most or first is None):
-            most, first = own, check
-    return most, first
+        if not isinf(check.allowed) and ((excess := check.excess) > largest or first is None):
+            largest, first = excess, check
+    return largest, first

@@ -53,8 +53,8 @@ class Buffer:
             table = self.array.reshape(-1, channels)
             by_row, by_channel = (np.add.reduce(table, axis, dtype=np.float64) for axis in (1, 0))
             return by_row, by_channel
-        both = self.tensor.view(-1, channels)
-        return both.sum(1).numpy(), both.sum(0).numpy()
+        matrix = self.tensor.view(-1, channels)
+        return matrix.sum(1).numpy(), matrix.sum(0).numpy()
 
 
 class Buffers:
@@ -63,9 +63,9 @@ class Buffers:
     def __init__(self, size: int) -> None:
         step = -(-size // _LINE) * _LINE
         chunk = min(_CHUNK, step)
-        parts = _COUNT * 4 * step, 2 * 8 * chunk, step
-        self._memory = _memory(sum(parts))
-        begin, first, second = 0, parts[0], parts[0] + parts[1]
+        sizes = _COUNT * 4 * step, 2 * 8 * chunk, step
+        self._memory = _memory(sum(sizes))
+        begin, first, second = 0, sizes[0], sizes[0] + sizes[1]
         self._floats = self._memory[begin:first].view(np.float32).reshape(_COUNT, step)
         self._doubles = self._memory[first:second].view(np.float64).reshape(2, chunk)
         self.flags = self._memory[second : second + step].view(np.bool_)
@@ -88,8 +88,8 @@ class Buffers:
     def wide_dots(self, golden: Buffer, mine: Buffer) -> tuple[float, float]:
         """The sums of golden*mine and mine*mine, in float64."""
         products = squares = 0.0
-        for piece, one, other in self.chunks(golden.array.size):
-            wide = torch.from_numpy(one), torch.from_numpy(other)
+        for piece, wide_golden, wide_mine in self.chunks(golden.array.size):
+            wide = torch.from_numpy(wide_golden), torch.from_numpy(wide_mine)
             wide[0].copy_(golden.tensor[piece])
             wide[1].copy_(mine.tensor[piece])
             products += torch.dot(*wide).item()
@@ -103,5 +103,5 @@ def _memory(nbytes: int) -> NDArray[np.uint8]:
         spare = _spare.pop()
         if spare.size >= nbytes:
             return spare
-    whole = np.empty(nbytes + _LINE, dtype=np.uint8)
-    return whole[-whole.ctypes.data % _LINE :]
+    buffer = np.empty(nbytes + _LINE, dtype=np.uint8)
+    return buffer[-buffer.ctypes.data % _LINE :]

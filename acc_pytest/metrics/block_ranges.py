@@ -1,4 +1,4 @@
-"""Which elements are summed at once."""
+"""Ranges of elements that are summed at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one block of a pair says by itself, whichever kernel summed it."""
+"""Result of one block of a pair, whichever kernel summed it."""
 
 from __future__ import annotations
 

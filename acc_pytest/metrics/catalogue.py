@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MetricKind:
-    """What judging must know of a metric.
+    """Properties of a metric that judging needs.
 
     `at_least`: larger is better, a bound is a floor. `sizes_error`: grows with every kind of error,
     so that a bound on it alone is a gate; cosine is not such a metric (it is blind to scale and to
@@ -53,7 +53,7 @@ SLICE_METRICS = (
     "bulk_error",
     "bias",
 )
-"""Those of single rows and channels, which tensors with few of either lack."""
+"""Metrics of single rows and channels, which tensors with few of either lack."""
 
 COLUMN_METRICS = (
     "cosine_similarity",
@@ -67,7 +67,7 @@ COLUMN_METRICS = (
 """The seven metrics in the column order of the old report."""
 
 STATISTICS = ("max", "min", "mean", "l2norm", "l1norm")
-"""What a statistics dump keeps of a tensor."""
+"""Statistics of a tensor in a statistics dump."""
 
 STATISTICS_METRICS: dict[str, MetricKind] = {
     f"{statistic}_stat_{error}_error": MetricKind(relative=error == "relative")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Conclusion:
-    """What follows from the sums of all blocks of two sources."""
+    """Metrics that follow from the sums of all blocks of two sources."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Conclusion:
         self._types = element_type(golden), element_type(mine)
         self._exact = all(dtype.is_exact for dtype in self._types)
         self._complex = any(dtype.kind == "complex" for dtype in self._types)
-        self._looked_up: dict[int, tuple[Scalar, Scalar]] = {}
+        self._values: dict[int, tuple[Scalar, Scalar]] = {}
 
     def measurement(self, custom: dict[str, tuple[float | str, str]]) -> Measurement:
         """The measurement, with the results of custom metrics."""
@@ -68,7 +68,7 @@ class Conclusion:
         )
 
     def _metrics(self) -> dict[str, Any]:
-        """What is taken over the compared positions."""
+        """Metrics over the compared positions."""
         totals = self._totals
         some = totals.compared > 0
         return {
@@ -116,9 +116,9 @@ class Conclusion:
         return Worst(flat, index_of(flat, self._shape), *self._at(flat))
 
     def _at(self, flat: int) -> tuple[Scalar, Scalar]:
-        if flat not in self._looked_up:
-            self._looked_up[flat] = _element(self._golden, flat), _element(self._mine, flat)
-        return self._looked_up[flat]
+        if flat not in self._values:
+            self._values[flat] = _element(self._golden, flat), _element(self._mine, flat)
+        return self._values[flat]
 
 
 def _element(source: Source, flat: int) -> Scalar:

@@ -63,17 +63,17 @@ class Divergence:
             return
         scale = max(self._scale, block.scale)
         ours, theirs = math.exp(self._scale - scale), math.exp(block.scale - scale)
-        weight, other = self._weight * ours, block.weight * theirs
-        first, other_first = self._first * ours, block.first * theirs
+        weight, block_weight = self._weight * ours, block.weight * theirs
+        first, block_first = self._first * ours, block.first * theirs
         # The new centre is the mean of both; a shift is what a side's centre lies above it.
         apart = block.center + block.first / block.weight - self._center - self._first / self._weight
-        center = self._center + self._first / self._weight + apart * (other / (weight + other))
-        shift, other_shift = self._center - center, block.center - center
+        center = self._center + self._first / self._weight + apart * (block_weight / (weight + block_weight))
+        shift, block_shift = self._center - center, block.center - center
         total = natural_sum()
         _move(total, self._curved, weight, first, scale, shift)
-        _move(total, curved, other, other_first, scale, other_shift)
-        self._first = first + shift * weight + other_first + other_shift * other
-        self._weight, self._scale = weight + other, scale
+        _move(total, curved, block_weight, block_first, scale, block_shift)
+        self._first = first + shift * weight + block_first + block_shift * block_weight
+        self._weight, self._scale = weight + block_weight, scale
         self._center, self._curved = center, total
 
     def value(self) -> float | None:

@@ -104,13 +104,13 @@ def divergence_sums(g: Doubles, d: Doubles) -> BlockDivergence:
         return BlockDivergence(
             weight, first, float((weights * (np.expm1(d) - d)).sum()), scale, scale, center
         )
-    moved = g + d
-    curved_scale = max(scale, float(moved.max()))
+    shifted = g + d
+    curved_scale = max(scale, float(shifted.max()))
     steep = d > _STEEP
     flat = np.where(steep, 0.0, d)
     terms = np.where(
         steep,
-        np.exp(moved - curved_scale) - np.exp(g - curved_scale) * (1 + d),
+        np.exp(shifted - curved_scale) - np.exp(g - curved_scale) * (1 + d),
         np.exp(g - curved_scale) * (np.expm1(flat) - flat),
     )
     return BlockDivergence(weight, first, float(terms.sum()), scale, curved_scale, center)
@@ -134,8 +134,8 @@ def _exponent(peak: float) -> int:
 
 def _scaled(values: Wide, exponent: int) -> Doubles:
     """Real values, or real and imaginary parts side by side, times 2**-exponent."""
-    parts: Doubles = np.ascontiguousarray(values).view(np.float64)
-    return np.ldexp(parts, -exponent) if exponent else parts
+    components: Doubles = np.ascontiguousarray(values).view(np.float64)
+    return np.ldexp(components, -exponent) if exponent else components
 
 
 def _dot(first: Doubles, second: Doubles) -> float:

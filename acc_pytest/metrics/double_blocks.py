@@ -16,7 +16,7 @@ from .values import Values, Wide, difference, widen
 
 
 class DoubleBlocks:
-    """What sums blocks in float64; `exact` values are compared for equality."""
+    """Kernel that sums blocks in float64; `exact` values are compared for equality."""
 
     def __init__(self, tolerance: ElementTolerance, slices: SliceSums | None, *, exact: bool) -> None:
         self._tolerance, self._slices, self._exact = tolerance, slices, exact
@@ -46,7 +46,7 @@ class DoubleBlocks:
 
 
 class WholeNumbers:
-    """What sums blocks of whole numbers and truth values."""
+    """Kernel that sums blocks of whole numbers and truth values."""
 
     def __init__(self, tolerance: ElementTolerance) -> None:
         self._blocks = DoubleBlocks(tolerance, None, exact=True)
@@ -56,8 +56,8 @@ class WholeNumbers:
         g, m = widen(golden, to_complex=False), widen(mine, to_complex=False)
         with np.errstate(all="ignore"):  # what overflows is looked at where it can
             result = self._blocks.result(g, m, start)
-        same = golden.dtype == mine.dtype
-        result.identical = same and not np.count_nonzero(golden.view(np.uint8) != mine.view(np.uint8))
+        is_same_type = golden.dtype == mine.dtype
+        result.identical = is_same_type and not np.count_nonzero(golden.view(np.uint8) != mine.view(np.uint8))
         return result
 
 

@@ -1,4 +1,4 @@
-"""How far one element may be off: what elements beyond tolerance are counted with.
+"""Tolerance of one element, with which elements beyond it are counted.
 
 The default is the table that `torch.testing.assert_close` publishes
 (https://pytorch.org/docs/stable/testing.html). Types it does not list compare exactly, except fp8, which gets
@@ -14,7 +14,7 @@ from typing import Literal
 from ..errors import SettingsError
 
 Scale = Literal["absolute", "scaled", "relative", "ulp"]
-_WORDS = {"absolute": "", "scaled": " max(1, |golden|)", "relative": " |golden|", "ulp": " ULP"}
+_UNITS = {"absolute": "", "scaled": " max(1, |golden|)", "relative": " |golden|", "ulp": " ULP"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ElementTolerance:
         return ElementTolerance(self.atol * factor, self.rtol * factor, self.scale)
 
     def __str__(self) -> str:
-        return f"|error| <= {self.atol:.6g}{_WORDS[self.scale]}" if self.atol else "|error| = 0"
+        return f"|error| <= {self.atol:.6g}{_UNITS[self.scale]}" if self.atol else "|error| = 0"
 
 
 EXACT = ElementTolerance(0.0)

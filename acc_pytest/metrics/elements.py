@@ -21,8 +21,8 @@ from .ulp import has_ulp, ulp
 BLOCK = 1 << 18
 _TINY = 2.0**-900
 _ADDED = 1e-7
-"""What the published definition of a relative error adds to the denominator."""
-_KEPT = 4096
+"""Addend to the denominator in the published definition of a relative error."""
+_LISTED = 4096
 """Indices of wrong elements of a block that are kept to say where they lie."""
 BUCKETS = (0.5, 1.0, 2.0, 4.0, 16.0, 256.0)
 """Upper ends of the ULP histogram; a last bucket takes the rest."""
@@ -80,7 +80,7 @@ def element_errors(
 
 
 class ElementSums:
-    """What is carried from block to block. `dtype` names the type that the operator writes."""
+    """Sums carried from block to block. `dtype` names the type that the operator writes."""
 
     def __init__(self, tolerance: ElementTolerance, dtype: str) -> None:
         self._tolerance, self._dtype = tolerance, dtype
@@ -92,11 +92,11 @@ class ElementSums:
         self._scaled = self._mare = self._ulps = 0.0
         self._relative = self._squares = self._signed = 0.0
         self._buckets = [0] * (len(BUCKETS) + 1)
-        self._kept: list[torch.Tensor] = []
+        self._positions: list[torch.Tensor] = []
 
     def add(self, start: int, golden: torch.Tensor, mine: torch.Tensor) -> None:
         """Take in elements `start` and following of both sides, flattened."""
-        if _same(golden, mine):
+        if _are_identical(golden, mine):
             self._finite += mine.numel()
             if self._has_ulp:
                 self._buckets[0] += mine.numel()
@@ -153,7 +153,7 @@ class ElementSums:
         if count:
             self._beyond += count
             where = beyond.nonzero().reshape(-1) + start
-            self._kept.append(torch.cat((where[: _KEPT // 2], where[-_KEPT // 2 :])))
+            self._positions.append(torch.cat((where[: _LISTED // 2], where[-_LISTED // 2 :])))
 
     def result(self, shape: tuple[int, ...]) -> ElementErrors:
         """The errors of all blocks of a tensor of this shape."""
@@ -172,12 +172,12 @@ class ElementSums:
             error_balance=abs(self._signed) / n,
             max_ulp_error=self._ulps if self._has_ulp else None,
             histogram={end: k for end, k in zip(ends, self._buckets) if k} if self._has_ulp else {},
-            box=_box(self._kept, shape),
+            box=_box(self._positions, shape),
         )
 
 
-def _same(g: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether a block is equal, told without widening it; torch cannot compare types of eight bits."""
+def _are_identical(g: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether a block is equal, without widening it; torch cannot compare types of eight bits."""
     short = g.is_floating_point() and g.element_size() == 1
     return not short and g.dtype == y.dtype and torch.equal(g, y)
 
@@ -199,13 +199,13 @@ def _allowed(tolerance: ElementTolerance, size: torch.Tensor, dtype: str) -> tor
     return tolerance.atol * unit + tolerance.rtol * size
 
 
-def _box(kept: list[torch.Tensor], shape: tuple[int, ...]) -> str:
+def _box(positions: list[torch.Tensor], shape: tuple[int, ...]) -> str:
     """The ranges of indices in which elements lie: `[0:2, 17, :]`."""
-    if not kept or not shape:
+    if not positions or not shape:
         return ""
     ranges = []
-    for places, size in zip(np.unravel_index(torch.cat(kept).numpy(), shape), shape):
+    for places, size in zip(np.unravel_index(torch.cat(positions).numpy(), shape), shape):
         low, high = int(places.min()), int(places.max())
-        whole = low == 0 and high == size - 1
-        ranges.append(":" if whole and size > 1 else f"{low}" if low == high else f"{low}:{high + 1}")
+        is_full = low == 0 and high == size - 1
+        ranges.append(":" if is_full and size > 1 else f"{low}" if low == high else f"{low}:{high + 1}")
     return f"[{', '.join(ranges)}]"

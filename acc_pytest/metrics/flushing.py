@@ -19,13 +19,13 @@ class Flushed:
     Threads that torch starts do not, nor do processors on which torch does not know how.
     """
 
-    __slots__ = ("_changed", "_wanted")
+    __slots__ = ("_changed", "_enabled")
 
-    def __init__(self, wanted: bool = True) -> None:
-        self._wanted = wanted
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled = enabled
 
     def __enter__(self) -> None:
-        self._changed = self._wanted and bool(_SUBNORMAL * _ONE > 0) and torch.set_flush_denormal(True)
+        self._changed = self._enabled and bool(_SUBNORMAL * _ONE > 0) and torch.set_flush_denormal(True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -27,12 +27,12 @@ def measure(
     *,
     tolerance: ElementTolerance | None = None,
     custom: Sequence[CustomMetric] = (),
-    written: str = "",
+    output_dtype: str = "",
     double: bool = False,
 ) -> Measurement:
     """Measure `mine` against `golden`, two sources of one shape; see `docs/metrics.md` for definitions.
 
-    `tolerance` bounds a single element; `None` takes the default of the looser dtype. `written` names the
+    `tolerance` bounds a single element; `None` takes the default of the looser dtype. `output_dtype` is the
     type that an operator writes: with it, single elements are measured as standards of operators ask
     (`Measurement.elements`), and the tolerance may have any scale. With `double` every block is summed in
     float64, which takes ten times as long. As many threads as torch has sum stretches of a large pair, and
@@ -49,27 +49,29 @@ def measure(
         if dtype.kind == "raw":  # packed fp4, quantised and bit types
             raise Incomparable(f"{side} is {source.dtype}, whose elements are not numbers")
     default = default_tolerance(*(dtype.name for dtype in types))
-    elements = _element_sums(tolerance or default, written) if written else None
-    tolerance = default if written else tolerance or default
+    elements = _element_sums(tolerance or default, output_dtype) if output_dtype else None
+    tolerance = default if output_dtype else tolerance or default
     blocks = PairBlocks(golden, mine, tolerance, elements, double=double)
     sums = PairSums(types[0] == types[1], blocks.slices)
     with one_thread() as threads:
         stretches = blocks.stretches()
         threads = 1 if elements is not None else min(threads, len(stretches))
-        for results in in_order(blocks.summed, _looked_at(stretches), threads):
+        for results in in_order(blocks.summed, _checked(stretches), threads):
             for result in results:
                 sums.add(result)
-    found = None if elements is None else elements.result(tuple(golden.shape))
-    return Conclusion(golden, mine, sums, tolerance, found).measurement(run_custom(custom, golden, mine))
+    element_errors = None if elements is None else elements.result(tuple(golden.shape))
+    return Conclusion(golden, mine, sums, tolerance, element_errors).measurement(
+        run_custom(custom, golden, mine)
+    )
 
 
-def _element_sums(tolerance: ElementTolerance, written: str) -> ElementSums:
+def _element_sums(tolerance: ElementTolerance, output_dtype: str) -> ElementSums:
     from .elements import ElementSums  # with torch, which other passes may do without
 
-    return ElementSums(tolerance, written)
+    return ElementSums(tolerance, output_dtype)
 
 
-def _looked_at(stretches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _checked(stretches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The stretches, with a look before each at whether mapped files are whole, which takes microseconds."""
     for stretch in stretches:
         check_mapped()

@@ -105,7 +105,7 @@ class SliceErrors:
 _FIELDS = frozenset((*COLUMN_METRICS, "max_scaled_error", "mean_error", "beyond_fraction"))
 """The fields of a `Measurement` that are metrics."""
 _OF_SLICES = frozenset(SLICE_METRICS) - {"bias"}
-"""Those of its `slices`, but the one whose sign is left out."""
+"""Metrics of its `slices`, but the one whose sign is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ class Measurement:
         elif metric in self.further:
             value = self.further[metric]
         else:
-            parts = (self.elements, self, self.slices)
-            value = next((getattr(part, metric) for part in parts if hasattr(part, metric)), None)
+            records = (self.elements, self, self.slices)
+            value = next((getattr(record, metric) for record in records if hasattr(record, metric)), None)
         return float(value) if isinstance(value, (int, float)) else None
 
     @property

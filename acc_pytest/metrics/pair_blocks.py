@@ -59,46 +59,50 @@ class PairBlocks:
         kernel = chosen() if fitting else None
         self._native = None if kernel is None else NativeBlock(kernel, tolerance, self.slices)
         few = elements is None and self._numel <= MOST_WHOLE
-        self._whole = _for_whole_numbers(golden, mine, tolerance) if few else None
+        self._whole_numbers = _for_whole_numbers(golden, mine, tolerance) if few else None
 
     @functools.cached_property
     def _in_python(self) -> PythonBlocks:
-        """What sums blocks that the native kernel does not take."""
+        """The kernel for blocks that the native one does not take."""
         torch_on_one_thread()
         from .python_blocks import PythonBlocks
 
-        given = self._golden, self._mine, self._tolerance, self._elements, self.slices
-        return PythonBlocks(*given, double=self._double)
+        arguments = self._golden, self._mine, self._tolerance, self._elements, self.slices
+        return PythonBlocks(*arguments, double=self._double)
 
     def stretches(self) -> list[tuple[int, int]]:
-        """What to sum, range by range of elements."""
+        """The ranges of elements to sum."""
         return list(ranges(0, self._numel, self._channels, BLOCKS * BLOCK))
 
     def summed(self, stretch: tuple[int, int]) -> list[BlockResult]:
         """The results of the blocks of a stretch, in their order."""
         start, stop = stretch
-        if self._whole is not None:
+        if self._whole_numbers is not None:
             pieces = ranges(start, stop, self._channels, DOUBLE_BLOCK)
             with _room() as room:
                 return [self._of_whole_numbers(first, last, room) for first, last in pieces]
         pieces = ranges(start, stop, self._channels, BLOCK)
         if self._native is None:
-            return [one for first, last in pieces for one in self._in_python.read(first, last)]
+            return [result for first, last in pieces for result in self._in_python.read(first, last)]
         with _room() as room:
             golden = _in_memory(self._golden, start, stop, room, 0)
             mine = _in_memory(self._mine, start, stop, room, 1)
-            whole = self._native.result(golden, mine, start)
-            if whole is not None:
-                return [whole]
+            block_result = self._native.result(golden, mine, start)
+            if block_result is not None:
+                return [block_result]
             g, m = golden.tensor(), mine.tensor()
             cuts = [slice(first - start, last - start) for first, last in pieces]
-            return [one for cut in cuts for one in self._in_python.results(g[cut], m[cut], start + cut.start)]
+            return [
+                result
+                for cut in cuts
+                for result in self._in_python.results(g[cut], m[cut], start + cut.start)
+            ]
 
     def _of_whole_numbers(self, start: int, stop: int, room: _Room) -> BlockResult:
         golden = _in_memory(self._golden, start, stop, room, 0).array()
         mine = _in_memory(self._mine, start, stop, room, 1).array()
-        assert self._whole is not None
-        return self._whole.result(golden, mine, start)
+        assert self._whole_numbers is not None
+        return self._whole_numbers.result(golden, mine, start)
 
 
 def _slices(types: tuple[DType, DType], shape: tuple[int, ...]) -> SliceSums | None:
@@ -109,7 +113,7 @@ def _slices(types: tuple[DType, DType], shape: tuple[int, ...]) -> SliceSums | N
 
 
 def _for_whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance) -> WholeNumbers | None:
-    """What sums whole numbers without torch, where both sides have such and lie in their files."""
+    """The kernel for whole numbers without torch, where both sides have such and lie in their files."""
     if not (isinstance(golden, StoredSource) and isinstance(mine, StoredSource)):
         return None
     if not (golden.element_type.is_exact and mine.element_type.is_exact):
@@ -120,7 +124,7 @@ def _for_whole_numbers(golden: Source, mine: Source, tolerance: ElementTolerance
 
 
 class _Room:
-    """Where a thread puts the stretches of both sides that it works on."""
+    """Memory of a thread for the stretches of both sides that it works on."""
 
     def __init__(self) -> None:
         self._sides = [bytearray(), bytearray()]

@@ -1,4 +1,4 @@
-"""What the blocks of a pair have added up to so far."""
+"""Sums of the blocks of a pair so far."""
 
 from __future__ import annotations
 

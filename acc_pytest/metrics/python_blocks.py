@@ -97,8 +97,8 @@ class PythonBlocks:
     def _same_bytes(self, golden: torch.Tensor, mine: torch.Tensor) -> bool:
         """Whether a block is the same on both sides; not asked any more where one before was not. A sum that
         nobody rounds is read in a wider type, which is another."""
-        same = self._identical and golden.dtype == mine.dtype
-        if not same or np.count_nonzero(raw(golden) != raw(mine)):
+        is_identical = self._identical and golden.dtype == mine.dtype
+        if not is_identical or np.count_nonzero(raw(golden) != raw(mine)):
             self._identical = False  # and never true again, whatever other threads find meanwhile
             return False
         return True

@@ -49,9 +49,9 @@ def mean(total: ScaledSum, count: int) -> float:
     return _ldexp(total.value / count, total.exponent)
 
 
-def ratio(above: ScaledSum, below: ScaledSum) -> float:
-    """`above / below` of two binary sums; `below` is not zero."""
-    return _ldexp(above.value / below.value, above.exponent - below.exponent)
+def ratio(numerator: ScaledSum, denominator: ScaledSum) -> float:
+    """The quotient of two binary sums; `denominator` is not zero."""
+    return _ldexp(numerator.value / denominator.value, numerator.exponent - denominator.exponent)
 
 
 def root(total: ScaledSum) -> ScaledSum:

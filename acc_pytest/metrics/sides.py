@@ -1,4 +1,4 @@
-"""What is recorded of each side by itself: extrema and mean of its finite elements."""
+"""Record of each side by itself: extrema and mean of its finite elements."""
 
 from __future__ import annotations
 

@@ -108,8 +108,8 @@ class SingleBlock:
             values[at] = values[first]  # a value that is kept: extrema stay what they are
         self._golden, mine = _side_sums(g), _side_sums(m)
         g[at] = m[at] = 0
-        kept = self._size - at.size
-        return _beside(self._golden, kept, self.excluded.golden), _beside(mine, kept, self.excluded.mine)
+        count = self._size - at.size
+        return _joined(self._golden, count, self.excluded.golden), _joined(mine, count, self.excluded.mine)
 
     def sums(self, sides: tuple[SideSums, SideSums], start: int, scaled_peak: float) -> BlockSums | None:
         """Sum the loaded block, which begins at the flat position `start`, and fill in both sides.
@@ -168,13 +168,13 @@ class SingleBlock:
         """Absolute errors, and elements beyond tolerance. From here on buffers hold |golden| and errors."""
         size, error, allowed, _ = (view.array for view in self._views)
         flags = self._flags
-        # What was used last is used first: it is still near the core.
+        # The buffer used last is used first: it is still near the core.
         np.abs(error, out=error)
         block.absolute = self._views[1].total()
         if block.peak > self._furthest:
             self._furthest, block.peak_at = block.peak, int(error.argmax())
         np.abs(size, out=size)
-        self._least = float(np.minimum.reduce(size))
+        self._smallest = float(np.minimum.reduce(size))
         if block.peak > self._tolerance.atol:
             np.multiply(size, np.float32(self._tolerance.rtol), out=allowed)
             np.add(allowed, np.float32(self._tolerance.atol), out=allowed)
@@ -191,7 +191,7 @@ class SingleBlock:
             np.divide(error.array, quotient.array, out=quotient.array)
             block.scaled_peak = float(np.maximum.reduce(quotient.array))
         floor = floor_of(block.golden_peak)
-        if self._least <= floor:
+        if self._smallest <= floor:
             near = np.less_equal(size.array, np.float32(floor), out=self._flags)
             block.near_zero = int(np.count_nonzero(near)) - (self._size - block.compared)
             torch.threshold_(size.tensor, floor, math.inf)
@@ -216,12 +216,12 @@ class SingleBlock:
             d_far = np.multiply(d, np.float32(by_error), out=self._views[3].array)
             pairs.append(self._product(d_far, d_far).sums(channels))
         else:
-            pairs = [self._product(*both).sums(channels) for both in ((g, g), (g, d), (d, d))]
+            pairs = [self._product(*factors).sums(channels) for factors in ((g, g), (g, d), (d, d))]
         by_row, by_channel = (np.array(sums) for sums in zip(*pairs))
         if self._far:
             by_row, by_channel = by_row * levers[:, None], by_channel * levers[:, None]
         self.sliced = self._slices.of_sums(start, by_row, by_channel)
-        return self.sliced.whole
+        return self.sliced.total
 
     def _product(self, first: Floats, second: Floats) -> Buffer:
         np.multiply(first, second, out=self._views[2].array)
@@ -237,13 +237,13 @@ def _side_sums(values: Floats) -> SideSums:
     return SideSums(values.size, float(np.maximum.reduce(values)), float(np.minimum.reduce(values)))
 
 
-def _beside(kept: SideSums, count: int, excluded: Floats) -> SideSums:
+def _joined(side: SideSums, count: int, excluded: Floats) -> SideSums:
     """A side of which so many are kept, and what is finite of the others, which alone is in its sum."""
     alone = excluded[np.isfinite(excluded)]
     if not alone.size:
-        return SideSums(count, kept.max, kept.min)
-    largest, least = max(kept.max, float(alone.max())), min(kept.min, float(alone.min()))
-    return SideSums(count + alone.size, largest, least, float(alone.sum(dtype=np.float64)))
+        return SideSums(count, side.max, side.min)
+    largest, smallest = max(side.max, float(alone.max())), min(side.min, float(alone.min()))
+    return SideSums(count + alone.size, largest, smallest, float(alone.sum(dtype=np.float64)))
 
 
 def _ordinary(peak: float) -> bool:

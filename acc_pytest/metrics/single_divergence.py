@@ -19,7 +19,7 @@ _SERIES = 0.25
 """Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
 
 _FAINT = 100.0
-"""What lies this far below the largest value, on either side, has no weight beside it: e^-100."""
+"""Distance below the largest value, on either side, at which a value has no weight beside it: e^-100."""
 
 _NARROW = 10.0
 """Weights e^golden need no shift while the largest golden value is within this of zero."""
@@ -30,7 +30,7 @@ _LOWEST = -87.0
 _STEEP = 30.0
 """Up to this d, e^d times a weight that float32 does not hold, below 1e-38, is nothing beside 1."""
 
-_SEEN = 1e-8
+_RESOLVED = 1e-8
 """From this mean of e^d - 1 - d on, the 1e-16 that float64 loses of each is nothing beside it."""
 
 
@@ -55,7 +55,7 @@ class SingleDivergence:
         `mine` is as it was read, `excluded` are places that are left out: there both sides are 0. `far` is
         whether values may be so small that their squares are subnormal, over which torch takes long too.
         """
-        n, (g, d, weights, other) = block.compared, views
+        n, (g, d, weights, products) = block.compared, views
         top, reach = golden.max, golden.max - golden.min
         mean, rms = block.difference / n, math.sqrt(block.difference_squared / n)
         apart = block.peak > _SERIES and (reach > _FAINT or block.peak > _STEEP / 2)
@@ -69,9 +69,9 @@ class SingleDivergence:
         if block.peak == 0:
             return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
         if block.peak > _SERIES:
-            np.multiply(weights.array, d.array, out=other.array)
-            curved = self._by_powers(d, weights, center := other.total() / weight)
-            if curved > max(_SEEN, center * center) * weight:
+            np.multiply(weights.array, d.array, out=products.array)
+            curved = self._by_powers(d, weights, center := products.total() / weight)
+            if curved > max(_RESOLVED, center * center) * weight:
                 return BlockDivergence(weight, 0.0, curved, scale, scale, center)
         else:
             np.multiply(weights.array, d.array, out=weights.array)
@@ -85,14 +85,14 @@ class SingleDivergence:
         """The sum of w*(e^d - 1 - d) with d from its mean, in float64."""
         result = 0.0
         for piece, wide, power in self._buffers.chunks(d.array.size):
-            moved, raised = torch.from_numpy(wide), torch.from_numpy(power)
-            moved.copy_(d.tensor[piece])
+            shifted, raised = torch.from_numpy(wide), torch.from_numpy(power)
+            shifted.copy_(d.tensor[piece])
             np.subtract(wide, center, out=wide)
-            torch.exp(moved, out=raised)
+            torch.exp(shifted, out=raised)
             np.add(wide, 1.0, out=wide)
             np.subtract(power, wide, out=power)
-            moved.copy_(weights.tensor[piece])
-            result += torch.dot(moved, raised).item()
+            shifted.copy_(weights.tensor[piece])
+            result += torch.dot(shifted, raised).item()
         return result
 
     def _by_double(
@@ -108,8 +108,8 @@ class SingleDivergence:
         if excluded is not None:
             sides = [np.delete(side, excluded) for side in sides]
         if golden.max - golden.min > _FAINT:
-            seen = [side >= float(np.maximum.reduce(side)) - _FAINT for side in sides]
-            sides = [side[seen[0] | seen[1]] for side in sides]
+            masks = [side >= float(np.maximum.reduce(side)) - _FAINT for side in sides]
+            sides = [side[masks[0] | masks[1]] for side in sides]
         g, m = (side.astype(np.float64) for side in sides)
         return divergence_sums(g, m - g)
 

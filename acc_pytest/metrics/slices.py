@@ -51,7 +51,7 @@ class BlockSlices:
     channels: NDArray[Any]
 
     @property
-    def whole(self) -> tuple[float, float, float]:
+    def total(self) -> tuple[float, float, float]:
         """The sums over the block."""
         gg, gd, dd = np.add.reduce(self.rows, 1, dtype=np.float64).tolist()
         return gg, gd, dd
@@ -141,34 +141,36 @@ class SliceSums:
         in_row = mean_square(float(self._rows[2, row]), channels)
         in_channel = mean_square(float(self._channels[2, channel]), rows)
         overall = mean_square(error, rows * channels)
-        of_both = in_row * in_channel / overall if overall else 0.0
-        return math.sqrt(max(in_row, in_channel, of_both))
+        crossing = in_row * in_channel / overall if overall else 0.0
+        return math.sqrt(max(in_row, in_channel, crossing))
 
 
 class _Errors:
     """Errors and biases of all rows, or of all channels, from their sums of g*g, g*d and d*d."""
 
     def __init__(self, golden: Doubles, projected: Doubles, error: Doubles) -> None:
-        kept = golden
+        positive = golden
         if np.count_nonzero(golden) < golden.size:
-            some = golden > 0
-            projected, kept = projected[some], golden[some]
+            mask = golden > 0
+            projected, positive = projected[mask], golden[mask]
         (self.floor,) = _ranked(golden, 0.5)
         if not self.floor:
-            (self.floor,) = _ranked(kept, 0.5)
+            (self.floor,) = _ranked(positive, 0.5)
         errors = np.sqrt(error / np.maximum(golden, self.floor))
         self.worst_at = int(errors.argmax())
         self.worst = float(errors[self.worst_at])
         self.median, self.ninth_decile = _ranked(errors, 0.5, 0.9)
-        low, self.bias, high = _ranked(projected / kept, 0.25, 0.5, 0.75)
-        self.bias_deviation = (high - low) / _NORMAL_QUARTILES * _MEDIAN / math.sqrt(min(kept.size, RANKED))
+        low, self.bias, high = _ranked(projected / positive, 0.25, 0.5, 0.75)
+        self.bias_deviation = (
+            (high - low) / _NORMAL_QUARTILES * _MEDIAN / math.sqrt(min(positive.size, RANKED))
+        )
 
 
-def _ranked(values: Doubles, *parts: float) -> list[float]:
+def _ranked(values: Doubles, *fractions: float) -> list[float]:
     """The quantiles of values by nearest rank."""
     # An odd distance, so that not always the same head of an attention is met.
     ordered = values[:: values.size // RANKED | 1].copy()
-    ranks = [math.ceil(part * ordered.size) - 1 for part in parts]
+    ranks = [math.ceil(fraction * ordered.size) - 1 for fraction in fractions]
     if ordered.size <= _SORTED:
         ordered.sort()
     else:

@@ -1,4 +1,4 @@
-"""What the pass has summed so far, and how the metrics follow from it."""
+"""Sums of the pass so far, and the metrics that follow from them."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ class Totals:
 
     def _add_relative(self, block: BlockSums) -> None:
         """The first value above `NEAR_ZERO` makes blocks near zero that have none, before and after."""
-        seen, small = self.golden_peak > NEAR_ZERO, block.golden_peak <= NEAR_ZERO
-        if seen and small:
+        is_large, small = self.golden_peak > NEAR_ZERO, block.golden_peak <= NEAR_ZERO
+        if is_large and small:
             self.near_zero += block.compared
             return
-        if not seen and not small:
+        if not is_large and not small:
             self._relative = self.relative_peak = 0.0
             self.near_zero = self.compared
         self.near_zero += block.near_zero
@@ -139,10 +139,12 @@ class Totals:
         """Relative Euclidean distance; 0 for a zero golden."""
         if not self.compared:
             return None
-        above, below = self._difference_squared, self._golden_squared
-        if not below.value:
+        difference, golden = self._difference_squared, self._golden_squared
+        if not golden.value:
             return 0.0
-        return as_float(root(binary_sum(above.value / below.value, above.exponent - below.exponent)))
+        return as_float(
+            root(binary_sum(difference.value / golden.value, difference.exponent - golden.exponent))
+        )
 
     def divergence(self) -> float | None:
         """KL divergence; `None` for complex tensors."""

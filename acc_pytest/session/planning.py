@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import AccError, SettingsError
 from ..garbage import leave_what_stays, without_collector
 from ..imports import import_numpy
-from ..tensors.stores.address import told
+from ..tensors.stores.address import text_of_places
 from ..tensors.stores.place import is_there
 from ..vocabulary import NO_NOISE
 
@@ -64,7 +64,7 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
         if golden.kind != "manual":
             raise AccError(
                 "--acc-golden needs --acc-mine too: only a dump written by dump_data names both sides, "
-                f"and {told(settings.golden)} is not one"
+                f"and {text_of_places(settings.golden)} is not one"
             )
         mine = golden
     else:

@@ -79,13 +79,13 @@ def get_bin_data_from_dir(directory: FilePath, max_depth: int = _DEEPEST) -> lis
     top = os.path.realpath(directory)
     if not os.path.isdir(top):
         raise AccError(f"{os.fspath(directory)}: is not a directory")
-    found: list[str] = []
+    paths: list[str] = []
     for home, names, files in os.walk(top, onerror=_refuse):
         depth = home[len(top) :].count(os.sep)
         if names and depth + 1 >= max_depth:
             raise AccError(f"{home}: is {max_depth} directories deep or deeper; give a larger max_depth")
-        found += [os.path.join(home, name) for name in files if name.endswith(_SUFFIX)]
-    return sorted(found)
+        paths += [os.path.join(home, name) for name in files if name.endswith(_SUFFIX)]
+    return sorted(paths)
 
 
 def read_bin_data(path: FilePath) -> BinData:
@@ -104,7 +104,7 @@ def convert_bin_data_to_pt(tensor_bin: BinData) -> torch.Tensor:
 
 
 def convert_bin_data_to_npy(tensor_bin: BinData) -> np.ndarray[Any, np.dtype[Any]]:
-    """The same as an array. Types numpy has not (bfloat16, fp8) become float32, which holds them exactly.
+    """The tensor as an array. Types numpy has not (bfloat16, fp8) become float32, which holds them exactly.
 
     The old function of this name took what `read_dump_data` gave, which was no ATB file.
     """

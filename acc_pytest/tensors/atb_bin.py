@@ -94,27 +94,27 @@ FORMAT = AtbBin()
 
 
 def resolve(place: Location, header: TensorHeader) -> tuple[Location, TensorHeader]:
-    """Where the values of `place` lie, and the header there: over any number of aliases.
+    """The location of the values of `place`, and the header there: over any number of aliases.
 
     Raises `NoPayload` for an alias of itself (the probe drops the values then) and for one whose
     target is not in the dump, `FormatError` for aliases that go in circles.
     """
-    here, passed = place, [place.path]
+    target, passed = place, [place.path]
     while header.payload == "alias":
         name = header.alias
-        path = alias_target(name, here.path, here.root)
+        path = alias_target(name, target.path, target.root)
         if path is None:
-            raise NoPayload(f"{here.path}: is an alias of {name}, which is not in its execution directory")
-        if os.path.realpath(path) == os.path.realpath(here.path):
+            raise NoPayload(f"{target.path}: is an alias of {name}, which is not in its execution directory")
+        if os.path.realpath(path) == os.path.realpath(target.path):
             raise NoPayload(
-                f"{here.path}: is an alias of itself: its values were not dumped (filter_level=2)"
+                f"{target.path}: is an alias of itself: its values were not dumped (filter_level=2)"
             )
         if path in passed or len(passed) > _LONGEST_CHAIN:
-            raise FormatError(f"{place.path}: its chain of aliases is a loop: {name} in {here.path}")
+            raise FormatError(f"{place.path}: its chain of aliases is a loop: {name} in {target.path}")
         passed.append(path)
-        here = Location(path, root=here.root)
-        header = FORMAT.header(here)
-    return here, header
+        target = Location(path, root=target.root)
+        header = FORMAT.header(target)
+    return target, header
 
 
 def _starts_record(file: BinaryIO, offset: int) -> bool:
@@ -131,7 +131,7 @@ def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHe
         raise FormatError(f"{path}: its header lacks dtype or dims, so it is not an ATB tensor")
     dtype = by_atb_code(_number(path, "dtype", code, _INTEGER))
     dims = attributes["dims"]
-    shape = tuple(_number(path, "dims", part) for part in dims.split(",")) if dims else ()
+    shape = tuple(_number(path, "dims", dim) for dim in dims.split(",")) if dims else ()
     layout = layout_name(_number(path, "format", attributes.get("format", "2"), _INTEGER))
     needed = byte_count(path, shape, dtype.bits)
     statistics = from_attributes(attributes)
@@ -173,10 +173,10 @@ def _payload(
         # A minimal header. Types without a whole number of bytes may be packed: all that is there is theirs.
         length = total if total is not None else needed if dtype.itemsize else rest
         return 0, length, length
-    parts = place.split(",")
-    if len(parts) != 2:
+    fields = place.split(",")
+    if len(fields) != 2:
         raise FormatError(f"{path}: $Object.data={place[:80]!r} is not OFFSET,LENGTH")
-    where, length = (_number(path, "$Object.data", part) for part in parts)
+    where, length = (_number(path, "$Object.data", field) for field in fields)
     if total is not None and where + length > total:
         raise FormatError(
             f"{path}: contradicts itself: $Object.data={place} reaches beyond $Object.Length={total}"
@@ -188,11 +188,11 @@ def _attributes(path: str, file: BinaryIO, offset: int, size: int) -> tuple[dict
     """The header at `offset` as a mapping, and the offset of the first byte after it."""
     file.seek(offset)
     text = file.read(_FIRST_READ)
-    found = _END.search(text)
-    if found is None and len(text) == _FIRST_READ:
+    end = _END.search(text)
+    if end is None and len(text) == _FIRST_READ:
         text += file.read(_LONGEST_HEADER - _FIRST_READ)
-        found = _END.search(text)
-    if found is None:
+        end = _END.search(text)
+    if end is None:
         if offset + len(text) >= size and (FORMAT.matches(text) or _SIGNATURE.startswith(text)):
             raise _Cut(f"{path}: is truncated inside its header: {len(text)} bytes without an $End line")
         raise FormatError(
@@ -200,7 +200,7 @@ def _attributes(path: str, file: BinaryIO, offset: int, size: int) -> tuple[dict
             f"{text[:16]!r}; a file of another format needs its own suffix"
         )
     attributes: dict[str, str] = {}
-    for line in text[: found.start()].splitlines():
+    for line in text[: end.start()].splitlines():
         # Values may contain '='; later ATB versions add attributes that we need not know.
         name, separator, value = line.decode("ascii", "replace").partition("=")
         if not separator or not name.isprintable():
@@ -208,7 +208,7 @@ def _attributes(path: str, file: BinaryIO, offset: int, size: int) -> tuple[dict
                 f"{path}: header line {line[:40]!r} is not NAME=VALUE, so this is not an ATB tensor"
             )
         attributes[name] = value
-    return attributes, offset + found.end()
+    return attributes, offset + end.end()
 
 
 def _number(path: str, name: str, text: str, pattern: re.Pattern[str] = _NATURAL) -> int:
@@ -257,11 +257,13 @@ def attributes_of(dtype: torch.dtype, shape: tuple[int, ...], *, layout: str = "
 
     Raises `CannotDecode` for a dtype ATB has no code for.
     """
-    known = by_torch(dtype)
-    if known.atb_code is None:
-        raise CannotDecode(f"dtype {known} has no ATB code; cast the tensor to a dtype of ATB before writing")
+    element_type = by_torch(dtype)
+    if element_type.atb_code is None:
+        raise CannotDecode(
+            f"dtype {element_type} has no ATB code; cast the tensor to a dtype of ATB before writing"
+        )
     dims = ",".join(map(str, shape))
-    return {"format": str(layout_code(layout)), "dtype": str(known.atb_code), "dims": dims}
+    return {"format": str(layout_code(layout)), "dtype": str(element_type.atb_code), "dims": dims}
 
 
 def _header_text(

@@ -1,4 +1,4 @@
-"""Where the values of an ATB file really lie: aliases, and links that a move has broken.
+"""Location of the values of an ATB file: aliases, and links that a move has broken.
 
 Paths below an execution directory are `{id}_{name}/{id}_{name}/.../{before|after}/{tensor}.bin`. Nothing
 here joins a name found in a file to a path, except the name of a file in the same directory; all else
@@ -26,10 +26,10 @@ def execution_directory(path: str, root: str) -> str:
     """The directory `{device}_{pid}/{N}` a tensor file belongs to: `root`, or else what its path shows."""
     if root:
         return root
-    here = os.path.dirname(os.path.dirname(os.path.abspath(path)))
-    while _NODE.fullmatch(os.path.basename(here)):
-        here = os.path.dirname(here)
-    return here
+    directory = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+    while _NODE.fullmatch(os.path.basename(directory)):
+        directory = os.path.dirname(directory)
+    return directory
 
 
 def located(path: str, root: str) -> str:
@@ -44,9 +44,9 @@ def located(path: str, root: str) -> str:
     target = os.readlink(path)
     execution = execution_directory(path, root)
     process = os.path.dirname(execution)
-    found = _TARGET.search(target.replace(os.sep, "/"))
-    if found is not None and ".." not in found[3].split("/"):
-        worker, number, rest = found.groups()
+    match = _TARGET.search(target.replace(os.sep, "/"))
+    if match is not None and ".." not in match[3].split("/"):
+        worker, number, rest = match.groups()
         candidates = [
             os.path.join(os.path.dirname(process), worker, number, rest),
             os.path.join(process, number, rest),  # the process directory was renamed
@@ -69,17 +69,17 @@ def alias_target(name: str, path: str, root: str) -> str | None:
     `{ids}_{intensor|outtensor}{i}.bin` is a tensor of the node with these ids in the same execution
     directory, written before (inputs) or after (outputs) it ran; any other name is a neighbour's.
     """
-    found = _REFERENCE.fullmatch(name)
-    if found is None:
+    reference = _REFERENCE.fullmatch(name)
+    if reference is None:
         neighbour = os.path.join(os.path.dirname(path), name)
         plain = name not in ("", ".", "..") and not re.search(r"[/\\\0]", name)
         return neighbour if plain and (is_there(neighbour) or kept_version(neighbour)) else None
-    ids = found[1].rstrip("_").split("_")
-    side = "before" if found[2] == "intensor" else "after"
+    ids = reference[1].rstrip("_").split("_")
+    side = "before" if reference[2] == "intensor" else "after"
     for directory in _nodes(execution_directory(path, root), ids):
         for entry in _entries(os.path.join(directory, side)):
             # Newer ATB adds the parameter's name: outtensor0_y.bin.
-            if re.fullmatch(rf"{found[2]}{found[3]}(_.+)?\.bin", entry):
+            if re.fullmatch(rf"{reference[2]}{reference[3]}(_.+)?\.bin", entry):
                 return os.path.join(directory, side, entry)
     return None
 

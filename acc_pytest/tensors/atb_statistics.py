@@ -46,7 +46,7 @@ def from_attributes(attributes: Mapping[str, str]) -> Statistics | None:
 
 
 def text_of(tensor: torch.Tensor, *, wide_squares: bool = False) -> dict[str, str]:
-    """What the probe would write for a tensor: the four texts in header order.
+    """The statistics that the probe would write for a tensor: four texts in header order.
 
     Types the probe cannot sum (bool, fp8, complex128, ...) and empty tensors give `N/A` four times.
     NaN never becomes a maximum or minimum; a tensor of nothing else shows the type's own limits,
@@ -97,9 +97,9 @@ def _signed_twins() -> dict[torch.dtype, torch.dtype]:
 
 
 def _complex_text(flat: torch.Tensor, wide_squares: bool) -> dict[str, str]:
-    parts = torch.view_as_real(flat)
-    moduli = parts.square().sum(-1)
-    squares = parts.to(torch.float64).square() if wide_squares else moduli.to(torch.float64)
+    components = torch.view_as_real(flat)
+    moduli = components.square().sum(-1)
+    squares = components.to(torch.float64).square() if wide_squares else moduli.to(torch.float64)
     largest, smallest = flat[moduli.argmax()], flat[moduli.argmin()]
     mean = flat.to(torch.complex128).sum() / flat.numel()
     pairs = [complex(value.item()) for value in (largest, smallest, mean)]

@@ -110,7 +110,7 @@ def read_log(path: str) -> tuple[LoggedCall, ...]:
 
 def member(line: int, side: str, index: Index) -> str:
     """The member of a tensor: the number of its call in `read_log`, and its place there."""
-    return f"{line} {side}" + "".join(f"[{part}]" for part in index)
+    return f"{line} {side}" + "".join(f"[{key}]" for key in index)
 
 
 @functools.lru_cache(maxsize=8)
@@ -156,37 +156,37 @@ def _called(path: str, line: str, norms: dict[int, float | None]) -> LoggedCall 
     """The operator of a line; `norms` are those of tensors by their number, and are brought up to date."""
     text, comment, rest = line.rpartition(_COMMENT)
     log = _literal(comment[-1] + rest) if comment else {}
-    said, arrow, results = (text if comment else line).rpartition(_ARROW)
-    found = _CALL.fullmatch(said if arrow else results)
-    if found is None:
+    call_text, arrow, results = (text if comment else line).rpartition(_ARROW)
+    call = _CALL.fullmatch(call_text if arrow else results)
+    if call is None:
         return None
     log = log if isinstance(log, dict) else {}
-    given, made = list(_tensors(path, found[3])), list(_tensors(path, results if arrow else ""))
-    inputs = _placed(given, _leaves(log.get("input_hash")), norms)
+    operands, returns = list(_tensors(path, call[3])), list(_tensors(path, results if arrow else ""))
+    inputs = _placed(operands, _leaves(log.get("input_hash")), norms)
     hashed = log.get("hash")
-    several = isinstance(hashed, (tuple, list)) and len(hashed) == len(made)
-    outputs = _placed(made, _leaves(((hashed,) if not several else hashed, {})), {})
+    several = isinstance(hashed, (tuple, list)) and len(hashed) == len(returns)
+    outputs = _placed(returns, _leaves(((hashed,) if not several else hashed, {})), {})
     if not outputs:
-        outputs = {(place,): tensor for place, tensor in enumerate(made)}
+        outputs = {(place,): tensor for place, tensor in enumerate(returns)}
     for tensor in outputs.values():
         if tensor.number is not None:
             norms[tensor.number] = tensor.l1norm
-    return LoggedCall(len(found[1]), found[2], False, _known(inputs), _known(outputs))
+    return LoggedCall(len(call[1]), call[2], False, _with_shapes(inputs), _with_shapes(outputs))
 
 
-def _known(tensors: Mapping[Index, LoggedTensor]) -> dict[Index, LoggedTensor]:
+def _with_shapes(tensors: Mapping[Index, LoggedTensor]) -> dict[Index, LoggedTensor]:
     return {index: tensor for index, tensor in tensors.items() if tensor.l1norm is not None}
 
 
 def _tensors(path: str, text: str) -> Iterator[LoggedTensor]:
-    for found in _TENSOR.finditer(text):
-        shape = tuple(int(size) for size in found[3].split(", ") if size)
+    for match in _TENSOR.finditer(text):
+        shape = tuple(int(size) for size in match[3].split(", ") if size)
         try:
             byte_count(path, shape, 64)
         except FormatError:
             continue
-        dtype = _ABBREVIATED.get(found[2], found[2])
-        yield LoggedTensor(int(found[1]) if found[1] else None, by_name(dtype).name, shape, None)
+        dtype = _ABBREVIATED.get(match[2], match[2])
+        yield LoggedTensor(int(match[1]) if match[1] else None, by_name(dtype).name, shape, None)
 
 
 def _placed(
@@ -210,37 +210,37 @@ def _placed(
 def _norm(value: object) -> float | None:
     """The L1 norm of a hash, or of several hashes of one tensor: norms are floats, digests whole numbers."""
     if isinstance(value, tuple):
-        return next((part for part in value if isinstance(part, float)), None)
+        return next((number for number in value if isinstance(number, float)), None)
     return value if isinstance(value, float) else None
 
 
 def _leaves(hashes: object) -> list[tuple[Index, object]]:
-    """What is not `None` among hashes of `(arguments, keyword arguments)`, by its place."""
+    """The hashes of `(arguments, keyword arguments)` that are not `None`, each with its place."""
     if not isinstance(hashes, tuple) or len(hashes) != 2:
         return []
     positional, named = hashes
-    found: list[tuple[Index, object]] = []
+    leaves: list[tuple[Index, object]] = []
     if isinstance(positional, (tuple, list)):
         for place, value in enumerate(positional):
-            _gather(value, (place,), found)
+            _gather(value, (place,), leaves)
     if isinstance(named, dict):
         for name, value in named.items():
-            _gather(value, (str(name),), found)
-    return found
+            _gather(value, (str(name),), leaves)
+    return leaves
 
 
-def _gather(value: object, index: Index, found: list[tuple[Index, object]]) -> None:
-    several = isinstance(value, tuple) and value and all(isinstance(part, (float, int)) for part in value)
-    if several and len({type(part) for part in value}) > 1:  # type: ignore[attr-defined]
-        found.append((index, value))  # two hashes of one tensor
+def _gather(value: object, index: Index, leaves: list[tuple[Index, object]]) -> None:
+    several = isinstance(value, tuple) and value and all(isinstance(child, (float, int)) for child in value)
+    if several and len({type(child) for child in value}) > 1:  # type: ignore[attr-defined]
+        leaves.append((index, value))  # two hashes of one tensor
     elif isinstance(value, (list, tuple)):
-        for place, part in enumerate(value):
-            _gather(part, (*index, place), found)
+        for place, child in enumerate(value):
+            _gather(child, (*index, place), leaves)
     elif isinstance(value, dict):
-        for name, part in value.items():
-            _gather(part, (*index, str(name)), found)
+        for name, child in value.items():
+            _gather(child, (*index, str(name)), leaves)
     elif value is not None:
-        found.append((index, value))
+        leaves.append((index, value))
 
 
 def _literal(text: str) -> object:
@@ -261,12 +261,14 @@ def _value(node: ast.expr, depth: int) -> object:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Tuple):
-        return tuple(_value(part, depth + 1) for part in node.elts)
+        return tuple(_value(element, depth + 1) for element in node.elts)
     if isinstance(node, ast.List):
-        return [_value(part, depth + 1) for part in node.elts]
+        return [_value(element, depth + 1) for element in node.elts]
     if isinstance(node, ast.Dict):
         keys = [None if key is None else _value(key, depth + 1) for key in node.keys]
-        return {key: _value(part, depth + 1) for key, part in zip(keys, node.values) if isinstance(key, str)}
+        return {
+            key: _value(element, depth + 1) for key, element in zip(keys, node.values) if isinstance(key, str)
+        }
     return _number(node, depth)
 
 

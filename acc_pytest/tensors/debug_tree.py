@@ -33,7 +33,7 @@ _LARGEST = 1 << 28
 _HEAD = re.compile(rb'\s*\{\s*"module_path"\s*:')
 _SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,19}(?:, )?)*)\]\)", re.ASCII)
 _PRINTED = re.compile(r"tensor\(([^,()\[\]]{1,40})(?:, .*)?\)")
-_WHOLE = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
 
 
 class DebugTreeFile:
@@ -48,12 +48,12 @@ class DebugTreeFile:
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and statistics of one tensor. Raises `FormatError`."""
-        found: Any = read_tree(place.path)
+        node: Any = read_tree(place.path)
         for step in place.member.split("/"):
-            found = _inside(found, step)
-        if not is_tensor(found):
+            node = _inside(node, step)
+        if not is_tensor(node):
             raise FormatError(f"{place.path}: has no tensor at {place.member!r:.200}")
-        return _header(place.path, found)
+        return _header(place.path, node)
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """Never a tensor: raises `NoPayload`."""
@@ -96,7 +96,7 @@ def is_tensor(value: object) -> bool:
 
 
 def _inside(value: Any, step: str) -> Any:
-    """What a list or an object has at a place, `None` where it has nothing there."""
+    """The entry of a list or an object at a place, `None` where it has none."""
     if isinstance(value, list):
         number = int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else len(value)
         return value[number] if number < len(value) else None
@@ -104,8 +104,8 @@ def _inside(value: Any, step: str) -> Any:
 
 
 def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
-    found = _SHAPE.fullmatch(tensor["shape"])
-    sizes = found[1] if found is not None else ""
+    match = _SHAPE.fullmatch(tensor["shape"])
+    sizes = match[1] if match is not None else ""
     shape = tuple(int(size) for size in sizes.split(",") if size.strip())
     dtype = by_name(tensor["dtype"].removeprefix("torch."))
     byte_count(path, shape, dtype.bits)
@@ -117,17 +117,17 @@ def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
             number if number is not None and math.isfinite(number) else None for number in (mean, std)
         )
     norm = _norm(mean, std, count)
-    known = Statistics(high, low, mean, norm, rounding=dtype.roundoff or 0.0, digits=_DIGITS)
+    statistics = Statistics(high, low, mean, norm, rounding=dtype.roundoff or 0.0, digits=_DIGITS)
     if low is None and high is None:
-        known = _of_whole_numbers(tensor.get("value"), count)
-    return TensorHeader(dtype, shape, "statistics", statistics=known)
+        statistics = _of_whole_numbers(tensor.get("value"), count)
+    return TensorHeader(dtype, shape, "statistics", statistics=statistics)
 
 
 def _printed(text: object) -> float | None:
     """The number in `tensor(2.6835e-02)`."""
-    found = _PRINTED.fullmatch(text) if isinstance(text, str) else None
+    match = _PRINTED.fullmatch(text) if isinstance(text, str) else None
     try:
-        return float(found[1]) if found is not None else None
+        return float(match[1]) if match is not None else None
     except ValueError:
         return None
 
@@ -147,9 +147,9 @@ def _of_whole_numbers(lines: object, count: int) -> Statistics:
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines) or not count:
         return nothing
     text = "".join(lines).partition("dtype=")[0].removeprefix("tensor(")
-    words = re.split(r"[\s,\[\])]+", text)
-    found = [word for word in words if word]
-    if len(found) != count or not all(_WHOLE.fullmatch(word) for word in found):
+    pieces = re.split(r"[\s,\[\])]+", text)
+    texts = [word for word in pieces if word]
+    if len(texts) != count or not all(_INTEGER.fullmatch(word) for word in texts):
         return nothing
-    numbers = [float(word == "True") if word.isalpha() else float(word) for word in found]
+    numbers = [float(word == "True") if word.isalpha() else float(word) for word in texts]
     return Statistics(max(numbers), min(numbers), math.fsum(numbers) / count, math.hypot(*numbers))

@@ -32,7 +32,7 @@ _CHANNELS_FIRST = {
     layout: tuple(layout.index(dimension) for dimension in ("ncdhw" if "d" in layout else "nchw"))
     for layout in ("nchw", "nhwc", "hwcn", "chwn", "ncdhw", "ndhwc", "dhwcn")
 }
-"""How the dimensions of a plain layout are permuted to NCHW or NCDHW."""
+"""Permutations of the dimensions of plain layouts to NCHW or NCDHW."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,33 +74,33 @@ class Conversion:
     def to_stored(self, tensor: torch.Tensor) -> torch.Tensor:
         """The stored tensor of a logical one, padded with zeros, row-major."""
         logical = _bits(tensor).reshape(self.crop)
-        whole = logical
+        padded = logical
         if self.padded != self.crop:
-            whole = logical.new_zeros(self.padded)
-            whole[tuple(slice(0, size) for size in self.crop)] = logical
+            padded = logical.new_zeros(self.padded)
+            padded[tuple(slice(0, size) for size in self.crop)] = logical
         back = sorted(range(len(self.order)), key=self.order.__getitem__)
-        tiles = whole.reshape([self.split[place] for place in self.order]).permute(back)
+        tiles = padded.reshape([self.split[place] for place in self.order]).permute(back)
         return tiles.reshape(self.stored).contiguous().view(tensor.dtype)
 
 
 def conversion(
     layout: str, stored: Shape, shape: Shape, *, groups: int = 1, hint: str = ""
 ) -> Conversion | None:
-    """How `stored` in `layout` becomes `shape`; `None` where no rule does that.
+    """The conversion of `stored` in `layout` to `shape`; `None` where no rule does that.
 
     `groups` is the number of groups of a convolution's weights: with more than one, FRACTAL_Z packs them
     in a way that is not undone here. `hint` is the layout that the tensor had before GE chose its own; it
     decides where the sizes allow more than one reading, channels first does where there is none.
     """
     if layout.startswith("fractal_nz"):
-        wanted = _NZ_COLUMNS.get(layout)
-        return _nz(stored, shape) if wanted in (None, *stored[-1:]) else None
+        columns = _NZ_COLUMNS.get(layout)
+        return _nz(stored, shape) if columns in (None, *stored[-1:]) else None
     if layout in ("fractal_z", "fractal_z_3d") and groups > 1:
         return None
     if layout in _TILED:
-        found = list(_TILED[layout](stored, shape))
-        hinted = [one for name, one in found if name == hint]
-        return next(iter(hinted or [one for _, one in found]), None)
+        readings = list(_TILED[layout](stored, shape))
+        hinted = [reading for name, reading in readings if name == hint]
+        return next(iter(hinted or [reading for _, reading in readings]), None)
     return _plain(layout, stored, shape, hint)
 
 
@@ -116,8 +116,8 @@ def nz(stored: Shape, rows: int, columns: int, shape: Shape | None = None) -> Co
     """
     *lead, n1, m, n0 = stored
     count = math.prod(lead)
-    whole = (*lead, rows, columns) if shape is None else shape
-    return Conversion(stored, (count, n1, m, n0), (0, 2, 1, 3), (1, 1, 2), (count, rows, columns), whole)
+    logical = (*lead, rows, columns) if shape is None else shape
+    return Conversion(stored, (count, n1, m, n0), (0, 2, 1, 3), (1, 1, 2), (count, rows, columns), logical)
 
 
 def _nz(stored: Shape, shape: Shape) -> Conversion | None:
@@ -133,10 +133,10 @@ def _nz(stored: Shape, shape: Shape) -> Conversion | None:
     return None
 
 
-_Found = Iterator[tuple[str, Conversion]]
+_Readings = Iterator[tuple[str, Conversion]]
 
 
-def _nc1hwc0(stored: Shape, shape: Shape) -> _Found:
+def _nc1hwc0(stored: Shape, shape: Shape) -> _Readings:
     """`[n, c1, h, w, c0]`, as channels first and last; shapes of fewer dimensions lack h, w or both."""
     if len(stored) != 5:
         return
@@ -150,7 +150,7 @@ def _nc1hwc0(stored: Shape, shape: Shape) -> _Found:
                 yield name, Conversion(stored, split, (0, 2, 1, 3), (1, 1, 2), (n, h * w, channels), shape)
 
 
-def _ndc1hwc0(stored: Shape, shape: Shape) -> _Found:
+def _ndc1hwc0(stored: Shape, shape: Shape) -> _Readings:
     """`[n, d, c1, h, w, c0]`, as channels first and last."""
     if len(stored) != 6:
         return
@@ -182,7 +182,7 @@ def _channels(shape: Shape, n: int, rest: int) -> Iterator[tuple[str, int, int]]
         yield "nhwc", shape[-1], -1
 
 
-def _fractal_z(stored: Shape, shape: Shape) -> _Found:
+def _fractal_z(stored: Shape, shape: Shape) -> _Readings:
     """`[c1*h*w, n1, n0, c0]`: weights of a convolution, as NCHW, HWCN or NHWC."""
     if len(stored) != 4 or len(shape) < 2:
         return
@@ -198,7 +198,7 @@ def _fractal_z(stored: Shape, shape: Shape) -> _Found:
             yield name, Conversion(stored, (c1, hw, n1, n0, c0), order, groups, crop, shape)
 
 
-def _fractal_z_3d(stored: Shape, shape: Shape) -> _Found:
+def _fractal_z_3d(stored: Shape, shape: Shape) -> _Readings:
     """`[d*c1*h*w, n1, n0, c0]`: weights of a 3-D convolution, as NCDHW, DHWCN or NDHWC."""
     if len(stored) != 4 or len(shape) != 5:
         return
@@ -215,7 +215,7 @@ def _fractal_z_3d(stored: Shape, shape: Shape) -> _Found:
             yield name, Conversion(stored, (d, c1, hw, n1, n0, c0), order, groups, crop, shape)
 
 
-_TILED: dict[str, Callable[[Shape, Shape], _Found]] = {
+_TILED: dict[str, Callable[[Shape, Shape], _Readings]] = {
     "nc1hwc0": _nc1hwc0,
     "nc1hwc0_c04": _nc1hwc0,
     "ndc1hwc0": _ndc1hwc0,

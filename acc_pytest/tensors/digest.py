@@ -1,4 +1,4 @@
-"""Digests of weights: a kilobyte from which it is told whether two tensors are the same weight.
+"""Digests of weights: a kilobyte that shows whether two tensors are the same weight.
 
     digest(tensor) -> WeightDigest       dtype, shape, CRC-32 of the bytes, moments, sketch
     one.same_values(other)               equal bits, or one is the other rounded to its dtype
@@ -37,7 +37,7 @@ _STANDARD_ERRORS = 4
 
 @dataclass(frozen=True, slots=True)
 class WeightDigest:
-    """What is kept of a tensor. Moments and sketch are those of its finite values, in float64.
+    """Digest of a tensor. Moments and sketch are those of its finite values, in float64.
 
     `crc32` is that of the values in row-major order. `rounded` is that of the tensor as torch rounds it to
     other dtypes (narrower ones, and each of the two 16-bit ones to the other), by their names. `shape` is
@@ -78,10 +78,10 @@ class WeightDigest:
             raise ValueError(f"weights of shapes {self.shape} and {other.shape} have no distance")
         if self.same_values(other):
             return 0.0
-        found = apart(self.sketch, other.sketch)
-        if not found:
+        difference = apart(self.sketch, other.sketch)
+        if not difference:
             return 0.0
-        return found / self.norm if self.squares else math.inf
+        return difference / self.norm if self.squares else math.inf
 
     def rounding(self, other: WeightDigest) -> float:
         """Bound of `|self - other| / |self|` where both are one tensor rounded to nearest in their dtypes.
@@ -89,8 +89,8 @@ class WeightDigest:
         A value moves by at most its unit roundoff u, or half of the smallest subnormal number t, so a tensor
         of n values by `u |w| + sqrt(n) t / 2`. Integers are exact.
         """
-        unit, least = map(math.fsum, zip(_roundoff(self.dtype), _roundoff(other.dtype)))
-        return unit + (math.sqrt(math.prod(self.shape)) * least / self.norm if self.squares else 0.0)
+        unit, smallest = map(math.fsum, zip(_roundoff(self.dtype), _roundoff(other.dtype)))
+        return unit + (math.sqrt(math.prod(self.shape)) * smallest / self.norm if self.squares else 0.0)
 
     def differs(self, other: WeightDigest) -> bool:
         """Whether the two are different weights, beyond rounding one or both to their dtypes.
@@ -182,15 +182,15 @@ class _Tally:
         self.sum += float(values.sum())
         self.finite += len(finite)
         if len(finite):
-            least, most = torch.aminmax(finite)
-            self.min, self.max = min(self.min, float(least)), max(self.max, float(most))
+            low, high = torch.aminmax(finite)
+            self.min, self.max = min(self.min, float(low)), max(self.max, float(high))
         self.sketch.add(self._wide, (self.count - begin) // PERIOD)
 
 
 def _roundoff(dtype: str) -> tuple[float, float]:
     """Unit roundoff of a dtype, and half of its smallest number; zeros where it is exact."""
-    known = by_name(dtype)
-    if known.kind != "float" or known.roundoff is None:
+    element_type = by_name(dtype)
+    if element_type.kind != "float" or element_type.roundoff is None:
         return 0.0, 0.0
-    found = torch.finfo(known.torch_dtype())
-    return known.roundoff, found.tiny * found.eps / 2
+    limits = torch.finfo(element_type.torch_dtype())
+    return element_type.roundoff, limits.tiny * limits.eps / 2

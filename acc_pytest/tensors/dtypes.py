@@ -22,7 +22,7 @@ Kind = Literal["float", "int", "uint", "bool", "complex", "raw"]
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """How a float type rounds: its unit roundoff (half the spacing at 1) and its smallest normal number."""
+    """Rounding of a float type: its unit roundoff (half the spacing at 1) and its smallest normal number."""
 
     name: str
     roundoff: float
@@ -85,12 +85,12 @@ class DType:
                 f"{start} {self.name} has no decoder: its bytes cannot be turned into numbers here; "
                 "cast the tensor to a dtype of torch before dumping"
             )
-        found = getattr(torch, self.torch_name, None)
-        if not isinstance(found, torch.dtype):
+        dtype = getattr(torch, self.torch_name, None)
+        if not isinstance(dtype, torch.dtype):
             raise CannotDecode(
                 f"{start} {self.name} needs torch {self.needs or '2.1'} or newer; this is {torch.__version__}"
             )
-        return found
+        return dtype
 
     def __str__(self) -> str:
         return self.name
@@ -181,7 +181,7 @@ LAYOUTS: dict[int, str] = {
 _BY_CODE = {dtype.atb_code: dtype for dtype in DTYPES if dtype.atb_code is not None}
 _BY_NAME = {name: dtype for dtype in DTYPES for name in (dtype.name, dtype.atb_name, *dtype.aliases) if name}
 _LAYOUT_CODES = {name: code for code, name in LAYOUTS.items()}
-# What the library of 2024 printed into its CSV files for nhwc and nc1hwc0.
+# The library of 2024 printed these into its CSV files for nhwc and nc1hwc0.
 _LAYOUT_CODES |= {"nchc": 1, "nc1hc0": 3}
 
 
@@ -217,9 +217,9 @@ def by_numpy(dtype: Any) -> DType:
     """
     if dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None and dtype.subdtype is None:
         return by_name("bfloat16")
-    known = _BY_NAME.get(dtype.name)
-    if known is not None and dtype.kind not in "SUO":
-        return known
+    element_type = _BY_NAME.get(dtype.name)
+    if element_type is not None and dtype.kind not in "SUO":
+        return element_type
     return DType(f"numpy {dtype.str}", "raw", 8 * dtype.itemsize)
 
 

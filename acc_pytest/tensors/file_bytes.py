@@ -37,9 +37,9 @@ def opened(path: str, *, values: bool = False) -> Iterator[tuple[BinaryIO, int]]
     its values are asked for one after the other. A file of a kept dump is read from where its bytes lie; what
     is read of one in a store is fetched first, with the heads of its neighbours unless `values` are read.
     """
-    kept = stretches(path)
-    if kept is not None:
-        with KeptFile(path, kept) as stored:
+    byte_ranges = stretches(path)
+    if byte_ranges is not None:
+        with KeptFile(path, byte_ranges) as stored:
             yield cast(BinaryIO, stored), stored.size
         return
     placed = placed_at(path)
@@ -72,7 +72,7 @@ def _content(path: str, _version: tuple[int, ...]) -> bytes:
 
 @contextlib.contextmanager
 def opened_on_disk(path: str) -> Iterator[tuple[BinaryIO, int]]:
-    """As `opened`, but always with a file that has a descriptor."""
+    """Open a file as `opened` does, but always with a descriptor."""
     descriptor, size = opened_plainly(on_disk(path))
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         yield file, size
@@ -86,15 +86,15 @@ def opened_plainly(path: str) -> tuple[int, int]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise FormatError(f"{path}: cannot be opened: {reason}") from error
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise FormatError(f"{path}: must be a file, but it is a directory, pipe or device")
-    return descriptor, found.st_size
+    return descriptor, status.st_size
 
 
 def became_shorter(path: str) -> FormatError:
-    """What is wrong where a file ends before its tensor, as it did not when it was opened."""
+    """The sentence for a file that ends before its tensor, and did not when it was opened."""
     return FormatError(f"{path}: became shorter while it was read; is a dump still being written?")
 
 
@@ -131,12 +131,12 @@ def opened_at(path: str, offset: int, nbytes: int) -> tuple[int, int] | None:
 
     `None` where they do not, or are on no disk. Raises `FormatError` where the file ends before them.
     """
-    kept = stretches(path)
-    if kept is not None:
-        found = whereabouts(kept, offset, nbytes)
-        if found is None:
+    byte_ranges = stretches(path)
+    if byte_ranges is not None:
+        location = whereabouts(byte_ranges, offset, nbytes)
+        if location is None:
             return None
-        path, offset = found
+        path, offset = location
     placed = placed_at(path)
     if placed is not None and not placed.path:
         return None

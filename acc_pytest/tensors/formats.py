@@ -37,7 +37,7 @@ class TensorFormat(Protocol):
         """Whether a file whose first bytes are `head` is of this format."""
 
     def header(self, place: Location) -> TensorHeader:
-        """What the file says of the tensor, at the cost of one small read. Raises `FormatError`."""
+        """The header of the tensor, at the cost of one small read. Raises `FormatError`."""
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped. Raises `FormatError`, `CannotDecode` or `NoPayload`."""
@@ -70,9 +70,9 @@ def format_of(path: str) -> TensorFormat:
     if suffix == ".bin" and _SAVED_BY_TORCH.search(stem):
         return torch_file.FORMAT
     # An info file has a suffix and, before it, the end of its name.
-    known = _BY_SUFFIX.get(stem[-len(info_file.SUFFIX) :] + suffix) or _BY_SUFFIX.get(suffix)
-    if known is not None:
-        return known
+    tensor_format = _BY_SUFFIX.get(stem[-len(info_file.SUFFIX) :] + suffix) or _BY_SUFFIX.get(suffix)
+    if tensor_format is not None:
+        return tensor_format
     return _sniffed(path, version_of(path))
 
 

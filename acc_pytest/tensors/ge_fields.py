@@ -29,11 +29,11 @@ from .wire import (
 _UNKNOWN_INDEX = (1 << 32) - 1
 _MOST_DIMS = 64
 _PACKED = 1 << 3 | BYTES
-"""How the packed dimensions of a shape begin."""
+"""The tag before the packed dimensions of a shape."""
 
 
 class _Kind(NamedTuple):
-    """How fields of one kind are written, and what one that is read makes of what was read before it.
+    """Coding of the fields of one kind: how one is written, and how one that is read changes the value.
 
     `encode` takes the number of the field and the value of the attribute; `decode` the message, the field's
     number (-1 for bytes) and span, and the value so far, at first `default`. Without it the number counts.
@@ -60,9 +60,9 @@ class _Message:
         """The attributes of the message that lies at `span`. Raises `WireError`."""
         values = self._defaults.copy()
         for number, value, inner in fields(data, *span):
-            known = self._decoders.get(number)
-            if known is not None:
-                name, decode = known
+            decoder = self._decoders.get(number)
+            if decoder is not None:
+                name, decode = decoder
                 values[name] = value if decode is None else decode(data, value, inner, values[name])
         return values
 
@@ -247,9 +247,13 @@ def parse(data: bytes, start: int = 0, size: int | None = None) -> GeRecord:
     end = start
     if size is not None:
         places, end = _places(tensors, sum(values["buffers"]) + sum(values["spaces"]), start, size)
-    made = tuple(GeTensor(**described, place=place) for described, place in zip(tensors, places))
+    ge_tensors = tuple(GeTensor(**described, place=place) for described, place in zip(tensors, places))
     values |= {name: tuple(values[name]) for name in ("attrs", "buffers", "spaces")}
-    values |= {"inputs": made[:split], "outputs": made[split:], "dump_time": max(values["dump_time"], 0)}
+    values |= {
+        "inputs": ge_tensors[:split],
+        "outputs": ge_tensors[split:],
+        "dump_time": max(values["dump_time"], 0),
+    }
     return GeRecord(**values, start=start, end=end, size=size or 0)
 
 
@@ -270,18 +274,18 @@ def _settle(described: dict[str, Any]) -> None:
 def _places(
     tensors: Sequence[Mapping[str, Any]], rest: int, start: int, size: int
 ) -> tuple[list[int | None], int]:
-    """Where the values of each tensor begin, and where all that is declared ends.
+    """The offset of the values of each tensor, and the end of all that is declared.
 
     Which of two rules the writer followed, values of null addresses there or not, shows in the file's
     size. Of a cut file it does not; then the rule of the device holds, unless no tensor has an address.
     """
     every = sum(described["nbytes"] for described in tensors)
-    known = any(described["nbytes"] and described["address"] for described in tensors)
-    all_there = start + every + rest == size or not known
+    has_addresses = any(described["nbytes"] and described["address"] for described in tensors)
+    stores_nulls = start + every + rest == size or not has_addresses
     places: list[int | None] = []
     for described in tensors:
         nbytes = described["nbytes"]
-        there = nbytes and (described["address"] or all_there)
-        places.append(start if there else None)
-        start += nbytes if there else 0
+        is_stored = nbytes and (described["address"] or stores_nulls)
+        places.append(start if is_stored else None)
+        start += nbytes if is_stored else 0
     return places, start + rest

@@ -74,11 +74,11 @@ class GeFile:
         into = header.dtype.torch_dtype(place)
         if is_packed(dtype):
             values = mapped(place.path, torch.uint8, (header.nbytes,), header.offset)
-            found = unpack(values, dtype, math.prod(stored)).reshape(stored)
+            stored_values = unpack(values, dtype, math.prod(stored)).reshape(stored)
         else:
-            found = mapped(place.path, into, stored, header.offset)
+            stored_values = mapped(place.path, into, stored, header.offset)
         rule = rule_of(tensor)
-        return found if rule is None else rule.to_logical(found)
+        return stored_values if rule is None else rule.to_logical(stored_values)
 
 
 FORMAT = GeFile()
@@ -90,7 +90,7 @@ def members(path: str) -> tuple[str, ...]:
 
 
 def rule_of(tensor: GeTensor) -> Conversion | None:
-    """How a tensor comes out of the device's layout; `None` for one that stays in it.
+    """The conversion of a tensor out of the device's layout; `None` for one that stays in it.
 
     That is so for layouts nobody here can undo, FRACTAL_Z of several groups among them, and for records
     whose logical shape is missing or does not fit the stored one.

@@ -1,4 +1,4 @@
-"""What a GE record says of itself, as data: types, layouts, shapes and sizes of all tensors of one operator.
+"""Header of a GE record, as data: types, layouts, shapes and sizes of all tensors of one operator.
 
 `ge_fields.py` reads it from the protobuf message `DumpData`, and writes it.
 """

@@ -49,7 +49,7 @@ def is_record(head: bytes) -> bool:
 
 
 def read_record(path: str | os.PathLike[str]) -> GeRecord:
-    """What a record says of its tensors, from its header alone; the values are not touched.
+    """The record, read from its header alone; the values are not touched.
 
     Remembered until the file changes. Raises `FormatError` for what is no record or ends inside its header,
     `CannotDecode` for a record of a nano device. A record whose values are cut can be read.
@@ -138,14 +138,14 @@ def write_record(
     be: `CannotDecode` for a type GE has not, `FormatError` for a layout that does not hold the shape.
     """
     values = [value if isinstance(value, GeValue) else GeValue(value) for value in (*inputs, *outputs)]
-    made = [_described(value, _FIRST_ADDRESS * place) for place, value in enumerate(values, start=1)]
+    entries = [_described(value, _FIRST_ADDRESS * place) for place, value in enumerate(values, start=1)]
     split = len(inputs)
     record = GeRecord(
         op_name,
         time.time_ns() // 1000 if dump_time is None else dump_time,
         version,
-        tuple(tensor for tensor, _ in made[:split]),
-        tuple(tensor for tensor, _ in made[split:]),
+        tuple(tensor for tensor, _ in entries[:split]),
+        tuple(tensor for tensor, _ in entries[split:]),
         tuple(attrs),
         tuple(map(len, buffers)),
         tuple(map(len, spaces)),
@@ -154,7 +154,7 @@ def write_record(
     target = _fitting(Path(path))
     with whole_file(target) as file:
         file.write(len(header).to_bytes(_LENGTH, "little") + header)
-        for value, (_, payload) in zip(values, made):
+        for value, (_, payload) in zip(values, entries):
             if not value.null:
                 file.writelines([payload.numpy().data, bytes(value.padding)])
         file.writelines([*buffers, *spaces])
@@ -215,12 +215,12 @@ def hashed_name(name: str) -> str:
     """
     data = name.encode("utf-8")
     mask, factor = (1 << 64) - 1, 0xC6A4A7935BD1E995
-    found = 0xC70F6907 ^ (len(data) * factor & mask)
-    whole = len(data) & ~7
-    for start in range(0, whole, 8):
+    digest = 0xC70F6907 ^ (len(data) * factor & mask)
+    boundary = len(data) & ~7
+    for start in range(0, boundary, 8):
         word = int.from_bytes(data[start : start + 8], "little") * factor & mask
-        found = (found ^ ((word ^ word >> 47) * factor & mask)) * factor & mask
-    if whole < len(data):
-        found = (found ^ int.from_bytes(data[whole:], "little")) * factor & mask
-    found = (found ^ found >> 47) * factor & mask
-    return str(found ^ found >> 47)
+        digest = (digest ^ ((word ^ word >> 47) * factor & mask)) * factor & mask
+    if boundary < len(data):
+        digest = (digest ^ int.from_bytes(data[boundary:], "little")) * factor & mask
+    digest = (digest ^ digest >> 47) * factor & mask
+    return str(digest ^ digest >> 47)

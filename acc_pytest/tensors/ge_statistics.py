@@ -16,19 +16,19 @@ from .file_bytes import byte_count
 from .ge_codes import by_ge_name, ge_layout_code
 from .header import Statistics, TensorHeader
 
-COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"
+GE_COLUMNS = "Input/Output,Index,Data Size,Data Type,Format,Shape"
 _SHAPE = re.compile(r"\d{1,19}(x\d{1,19})*")
 _KINDS = {"Input": "inputs", "Output": "outputs"}
 
 
-def headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]]:
+def ge_headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]]:
     """Member and header of every row of a file that was read. Raises `FormatError`."""
     try:
         table = list(csv.reader(lines))
     except csv.Error as error:
         raise FormatError(f"{path}: is not a valid CSV: {error}") from error
     first = [cell.strip() for cell in table[0]] if table else []
-    if ",".join(first[:6]) != COLUMNS:
+    if ",".join(first[:6]) != GE_COLUMNS:
         raise FormatError(
             f"{path}: is not a statistics file of GE: its first line is {','.join(first)[:60]!r}"
         )
@@ -45,18 +45,18 @@ def headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]]:
 
 def _row(path: str, line: int, cells: list[str], values: dict[str, str]) -> tuple[str, TensorHeader]:
     kind, index, nbytes, dtype, layout, shape = (cell.strip() for cell in cells[:6])
-    whole = all(re.fullmatch(r"\d{1,19}", text) for text in (index, nbytes))
-    if kind not in _KINDS or not whole or not (shape in ("", "-") or _SHAPE.fullmatch(shape)):
+    are_numbers = all(re.fullmatch(r"\d{1,19}", text) for text in (index, nbytes))
+    if kind not in _KINDS or not are_numbers or not (shape in ("", "-") or _SHAPE.fullmatch(shape)):
         raise FormatError(
             f"{path}: line {line} describes neither an input nor an output: {','.join(cells[:6])[:80]!r}"
         )
-    known = by_ge_name(dtype)
+    element_type = by_ge_name(dtype)
     sizes = tuple(map(int, shape.split("x"))) if shape not in ("", "-") else ()
-    byte_count(path, sizes, known.bits)
-    found = Statistics(
+    byte_count(path, sizes, element_type.bits)
+    statistics = Statistics(
         *(number(values.get(item, "")) for item in ("Max Value", "Min Value", "Avg Value", "l2norm"))
     )
     name = layout.lower() if ge_layout_code(layout) >= 0 else f"undefined({layout[:40]})"
     return f"{_KINDS[kind]}/{int(index)}", TensorHeader(
-        known, sizes, "statistics", layout=name, statistics=found
+        element_type, sizes, "statistics", layout=name, statistics=statistics
     )

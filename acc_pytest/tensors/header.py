@@ -1,4 +1,4 @@
-"""What a file says of one tensor, and where that lies: plain data that every format shares."""
+"""Header and location of one tensor: plain data that every format shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Member = TypeVar("_Member")
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a statistics dump keeps of a tensor; `None` where the writer could not say (`N/A`).
+    """Statistics of a tensor in a dump without values; `None` where the writer could not say (`N/A`).
 
     `rounding` is the relative error of mean and l2norm where these were rounded to the dtype of the tensor,
     `digits` that of all four where few digits were printed.
@@ -37,7 +37,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class TensorHeader:
-    """What is known of a tensor before its payload is touched.
+    """Description of a tensor, read before its payload is touched.
 
     `payload` says what the file holds: `data`, `description` (dtype and shape only), `statistics`,
     or `alias` (the values are in `alias`, a file name to be resolved by the dump).
@@ -67,7 +67,7 @@ class TensorHeader:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where one tensor lies on disk.
+    """Location of one tensor on the disk.
 
     `path` is the file, `member` the name inside it for formats that hold several tensors (a
     safetensors key, `Output/0` in a torch `statistics.csv`), empty otherwise. `root` is the
@@ -84,7 +84,7 @@ class Location:
 
 
 def member_of(place: Location, members: Mapping[str, _Member], kind: str) -> _Member:
-    """What a file of several tensors holds under the member of `place`; that may be empty where it has one.
+    """The entry of a file of several tensors at the member of `place`, empty where there is but one.
 
     Raises `FormatError`, which lists the members by their `kind`, where there is none.
     """
@@ -93,23 +93,23 @@ def member_of(place: Location, members: Mapping[str, _Member], kind: str) -> _Me
     if place.member in members:
         return members[place.member]
     listed = ", ".join([*members][:_LISTED]) + (", ..." if len(members) > _LISTED else "")
-    wanted = (
+    problem = (
         f"has no {kind} {place.member!r:.100}" if place.member else f"holds {len(members)} {kind}s, name one"
     )
-    raise FormatError(f"{place.path}: {wanted}; its {kind}s: {listed or '(none)'}")
+    raise FormatError(f"{place.path}: {problem}; its {kind}s: {listed or '(none)'}")
 
 
 def version_of(path: str) -> tuple[int, ...]:
-    """What changes when a file is written or replaced; empty for what cannot be looked at.
+    """The version of a file, which changes when it is written or replaced; empty for one without a status.
 
-    What is remembered of a file is remembered under this key. A link to nowhere has none, yet may
+    Caches of a file's content use this key. A link to nowhere has none, yet may
     still be found elsewhere in its dump.
     """
-    if _looked_at is None:
+    if _versions is None:
         return _version_now(path)
-    if path not in _looked_at:
-        _looked_at[path] = _version_now(path)
-    return _looked_at[path]
+    if path not in _versions:
+        _versions[path] = _version_now(path)
+    return _versions[path]
 
 
 @contextlib.contextmanager
@@ -118,15 +118,15 @@ def looking_once() -> Iterator[Mapping[str, tuple[int, ...]]]:
 
     Gives what was found, as `version_of` says it, by path. One inside of another is the same look.
     """
-    global _looked_at
-    before, _looked_at = _looked_at, {} if _looked_at is None else _looked_at
+    global _versions
+    before, _versions = _versions, {} if _versions is None else _versions
     try:
-        yield _looked_at
+        yield _versions
     finally:
-        _looked_at = before
+        _versions = before
 
 
-_looked_at: dict[str, tuple[int, ...]] | None = None
+_versions: dict[str, tuple[int, ...]] | None = None
 
 
 def _version_now(path: str) -> tuple[int, ...]:

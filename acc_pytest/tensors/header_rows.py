@@ -118,33 +118,37 @@ _NUMBERS = (
 
 def check_of(columns: Mapping[str, Column], listing: str) -> Column:
     """The check sum of columns of headers, of the files whose table has the digest `listing`."""
-    made = hashlib.blake2b(listing.encode(), digest_size=16)
+    digest = hashlib.blake2b(listing.encode(), digest_size=16)
     for name in sorted(columns):
         if name.startswith("h_") and name != _CHECK:
-            made.update(f"{name} {columns[name].dtype}".encode() + columns[name].tobytes())
-    return np.frombuffer(made.digest(), np.uint8)
+            digest.update(f"{name} {columns[name].dtype}".encode() + columns[name].tobytes())
+    return np.frombuffer(digest.digest(), np.uint8)
 
 
-def columns_of(found: Iterable[HeaderRow], listing: str) -> dict[str, Column]:
+def columns_of(rows: Iterable[HeaderRow], listing: str) -> dict[str, Column]:
     """The columns of headers of the files whose table has the digest `listing`; those that cannot be kept are
     left out."""
-    kept = sorted((one for one in found if _can_be_kept(one.header)), key=lambda one: (one.row, one.member))
+    entries = sorted(
+        (entry for entry in rows if _can_be_kept(entry.header)), key=lambda entry: (entry.row, entry.member)
+    )
     members: dict[str, int] = {}
     texts: dict[str, int] = {}
 
     def numbers(name: str) -> list[int]:
-        return [texts.setdefault(str(getattr(one.header, name)), len(texts)) for one in kept]
+        return [texts.setdefault(str(getattr(entry.header, name)), len(texts)) for entry in entries]
 
     columns: dict[str, Column] = {
-        _SKIP: np.diff(np.array([0, *(one.row for one in kept)], np.int64)),
-        "h_member": np.array([members.setdefault(one.member, len(members)) for one in kept], np.int32),
-        "h_dtype": np.array([texts.setdefault(one.header.dtype.name, len(texts)) for one in kept], np.int32),
-        "h_offset": np.array([one.header.offset for one in kept], np.int64),
-        "h_nbytes": np.array([one.header.nbytes for one in kept], np.int64),
-        "h_counted": np.array([one.header.counted for one in kept], np.bool_),
-        "h_plain": np.array([one.header.plain for one in kept], np.bool_),
-        "h_dimensions": np.array([len(one.header.shape) for one in kept], np.int8),
-        "h_shape": np.array([size for one in kept for size in one.header.shape], np.int64),
+        _SKIP: np.diff(np.array([0, *(entry.row for entry in entries)], np.int64)),
+        "h_member": np.array([members.setdefault(entry.member, len(members)) for entry in entries], np.int32),
+        "h_dtype": np.array(
+            [texts.setdefault(entry.header.dtype.name, len(texts)) for entry in entries], np.int32
+        ),
+        "h_offset": np.array([entry.header.offset for entry in entries], np.int64),
+        "h_nbytes": np.array([entry.header.nbytes for entry in entries], np.int64),
+        "h_counted": np.array([entry.header.counted for entry in entries], np.bool_),
+        "h_plain": np.array([entry.header.plain for entry in entries], np.bool_),
+        "h_dimensions": np.array([len(entry.header.shape) for entry in entries], np.int8),
+        "h_shape": np.array([size for entry in entries for size in entry.header.shape], np.int64),
     }
     columns |= {f"h_{name}": np.array(numbers(name), np.int32) for name in ("payload", "layout", "alias")}
     columns["h_members"], columns["h_texts"] = names_column([*members]), names_column([*texts])
@@ -161,26 +165,26 @@ def _can_be_kept(header: TensorHeader) -> bool:
 _read: dict[int, tuple[FileTable, HeaderRows | None]] = {}
 """By the identity of a table, which is kept alive beside it."""
 _remembered: dict[int, dict[tuple[int, str], TensorHeader]] = {}
-"""What was read of files of mirrors since, by the identity of their table."""
+"""Headers of files of mirrors that were read since, by the identity of their table."""
 
 
 def known_header(place: Location, version: tuple[int, ...]) -> TensorHeader | None:
-    """What an index says of a tensor, where its file is the one that was indexed; else `None`."""
-    found = indexed_at(place.path, version)
-    if found is None:
+    """The header that an index has of a tensor, where its file is the one that was indexed; else `None`."""
+    file = indexed_at(place.path, version)
+    if file is None:
         return None
-    rows = _rows_of(found.table)
-    return rows.find(found.row, place.member) if rows is not None else None
+    rows = _rows_of(file.table)
+    return rows.find(file.row, place.member) if rows is not None else None
 
 
 def remember(place: Location, header: TensorHeader) -> None:
     """Keep what was read of a file of a mirror, until `keep_remembered`."""
-    found = indexed_at(place.path, ())
-    if found is None or not found.is_mirrored:
+    file = indexed_at(place.path, ())
+    if file is None or not file.is_mirrored:
         return
-    headers = _remembered.setdefault(id(found.table), {})
+    headers = _remembered.setdefault(id(file.table), {})
     if len(headers) < _MOST:
-        headers[found.row, place.member] = header
+        headers[file.row, place.member] = header
 
 
 def keep_headers(paths: Iterable[str]) -> None:
@@ -194,12 +198,12 @@ def keep_headers(paths: Iterable[str]) -> None:
 
 def is_of_index(place: Location, version: tuple[int, ...]) -> bool:
     """Whether a header is known from the index of a dump on the disk, where the file is at hand."""
-    found = indexed_at(place.path, version)
-    return found is not None and not found.is_mirrored
+    file = indexed_at(place.path, version)
+    return file is not None and not file.is_mirrored
 
 
 def headers_refused(table: FileTable, where: str) -> str:
-    """Why the headers in a table are not used, in a sentence; empty where they are, or where it has none."""
+    """The reason why the headers in a table are not used; empty where they are, or where it has none."""
     if _SKIP not in table.more or _rows_of(table) is not None:
         return ""
     why = "they are not those that were written for these files"
@@ -213,7 +217,7 @@ def headers_of(table: FileTable) -> Iterable[HeaderRow]:
 
 def _take(table: FileTable, new: Mapping[tuple[int, str], TensorHeader]) -> None:
     """Put headers into the columns of their table."""
-    headers = {(one.row, one.member): one.header for one in headers_of(table)}
+    headers = {(entry.row, entry.member): entry.header for entry in headers_of(table)}
     headers |= new
     rows = (HeaderRow(row, member, header) for (row, member), header in headers.items())
     table.more |= columns_of(rows, table.digest)

@@ -42,11 +42,11 @@ def encode(value: torch.Tensor) -> torch.Tensor:
     magnitudes, codes = _finite()
     wide = value.double()
     middles = (magnitudes[1:] + magnitudes[:-1]) / 2
-    found = codes[torch.bucketize(wide.abs().nan_to_num(0.0), middles, right=True)]
+    encoded = codes[torch.bucketize(wide.abs().nan_to_num(0.0), middles, right=True)]
     # half a step above the largest finite value the next one would be infinity
-    found = torch.where(wide.abs() >= 1.25 * magnitudes[-1], INFINITY, found)
-    found = torch.where((wide < 0) & (found != 0), found + 0x80, found)
-    return torch.where(wide.isnan(), NAN, found).to(torch.uint8)
+    encoded = torch.where(wide.abs() >= 1.25 * magnitudes[-1], INFINITY, encoded)
+    encoded = torch.where((wide < 0) & (encoded != 0), encoded + 0x80, encoded)
+    return torch.where(wide.isnan(), NAN, encoded).to(torch.uint8)
 
 
 def decode(codes: torch.Tensor) -> torch.Tensor:

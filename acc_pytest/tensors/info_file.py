@@ -38,7 +38,7 @@ _REFUSALS = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What an info file keeps of a tensor; `None` where its writer did not say."""
+    """Entry of an info file for a tensor; `None` where its writer did not say."""
 
     statistics: Statistics
     numel: int | None = None
@@ -103,14 +103,14 @@ def _info_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Info]:
                 arrays = {name: _member(archive, name) for name in _ARRAYS}
         except _REFUSALS as error:
             raise FormatError(f"{path}: is not a valid .npz info file: {str(error)[:200]}") from error
-    found: dict[str, Info] = {}
+    infos: dict[str, Info] = {}
     for name, data in arrays.items():
         rows, dtype = _array(f"{path}:{name}", data)
         if rows.numel() and rows.dim() != 2:
             raise _no_info(f"{path}:{name}", tuple(rows.shape))
         for index, row in enumerate(rows.tolist()):
-            found[f"{name}/{index}"] = _info(f"{path}:{name}/{index}", row, _narrowest(row, dtype))
-    return MappingProxyType(found)
+            infos[f"{name}/{index}"] = _info(f"{path}:{name}/{index}", row, _narrowest(row, dtype))
+    return MappingProxyType(infos)
 
 
 def _narrowest(row: Sequence[float], dtype: DType) -> DType:
@@ -155,11 +155,11 @@ def _info(name: str, row: list[float], dtype: DType) -> Info:
         None if math.isnan(value) else value for value in (*row, *[math.nan] * (_COLUMNS - len(row)))
     )
     if code is not None:
-        known: DType | None = by_ge_code(int(code)) if math.isfinite(code) else None
+        element_type: DType | None = by_ge_code(int(code)) if math.isfinite(code) else None
     else:
-        known = dtype if len(row) == 2 else None
+        element_type = dtype if len(row) == 2 else None
     numel = int(count) if count is not None and 0 <= count < 2**62 else None
-    return Info(Statistics(high, low, mean, norm), numel, known)
+    return Info(Statistics(high, low, mean, norm), numel, element_type)
 
 
 def _no_info(name: str, shape: tuple[int, ...]) -> FormatError:
@@ -188,10 +188,12 @@ def _rows(infos: Sequence[Info | Statistics]) -> np.ndarray[tuple[int, int], np.
     short = all(isinstance(info, Statistics) or (info.numel is None and info.dtype is None) for info in infos)
     rows = np.full((len(infos), _COLUMNS), np.nan)
     for row, info in zip(rows, infos):
-        whole = info if isinstance(info, Info) else Info(info)
-        known = whole.statistics
-        code = None if whole.dtype is None else _code(whole.dtype)
-        for place, value in enumerate((known.min, known.max, known.mean, known.l2norm, whole.numel, code)):
+        record = info if isinstance(info, Info) else Info(info)
+        statistics = record.statistics
+        code = None if record.dtype is None else _code(record.dtype)
+        for place, value in enumerate(
+            (statistics.min, statistics.max, statistics.mean, statistics.l2norm, record.numel, code)
+        ):
             row[place] = math.nan if value is None else value
     return rows[:, :4] if short else rows
 

@@ -74,7 +74,7 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
 
 
 class _Wrong(ValueError):
-    """What JSON allows and these files do not."""
+    """A fault that JSON allows and these files do not."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class KeptFile(SizedFile):
-    """The bytes of `parts`, one after the other. `read(n)` gives n bytes but at the end, as of a file.
+    """The bytes of `byte_ranges`, one after the other. `read(n)` gives n bytes but at the end, as of a file.
 
     Raises `FormatError` where a stretch cannot be read to its end.
     """
 
-    def __init__(self, path: str, parts: Sequence[ByteRange]) -> None:
-        super().__init__(sum(stretch.length for stretch in parts))
+    def __init__(self, path: str, byte_ranges: Sequence[ByteRange]) -> None:
+        super().__init__(sum(stretch.length for stretch in byte_ranges))
         self._path = path
-        self._parts = parts
+        self._byte_ranges = byte_ranges
         self._open: dict[str, int] = {}
         self._remote: dict[str, StoreFile] = {}
 
     def readinto(self, buffer: Any) -> int:
         into = memoryview(buffer).cast("B")
         done, begin = 0, 0
-        for stretch in self._parts:
+        for stretch in self._byte_ranges:
             inside = self._place - begin
             begin += stretch.length
             if done < len(into) and 0 <= inside < stretch.length:
@@ -62,9 +62,9 @@ class KeptFile(SizedFile):
                 self._remote[path] = StoreFile(placed)
             return self._remote[path].descriptor_with(offset, nbytes)
         if path not in self._open:
-            here = path if placed is None else placed.path
+            disk_path = path if placed is None else placed.path
             try:
-                self._open[path] = os.open(here, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._open[path] = os.open(disk_path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
                 raise FormatError(f"{path}: cannot be opened: {error.strerror}") from error
         return self._open[path]
@@ -77,10 +77,10 @@ class KeptFile(SizedFile):
         super().close()
 
 
-def whereabouts(parts: Sequence[ByteRange], offset: int, nbytes: int) -> tuple[str, int] | None:
+def whereabouts(byte_ranges: Sequence[ByteRange], offset: int, nbytes: int) -> tuple[str, int] | None:
     """The file in which bytes of a kept file lie side by side, and where; `None` where they do not."""
     begin = 0
-    for stretch in parts:
+    for stretch in byte_ranges:
         inside = offset - begin
         if inside >= 0 and inside + nbytes <= stretch.length:
             return stretch.path, stretch.offset + inside
@@ -90,15 +90,15 @@ def whereabouts(parts: Sequence[ByteRange], offset: int, nbytes: int) -> tuple[s
 
 def file_size(path: str) -> int:
     """Bytes of a file, wherever it lies. Raises `OSError` or `FormatError`."""
-    kept = stretches(path)
-    if kept is not None:
-        return sum(stretch.length for stretch in kept)
+    byte_ranges = stretches(path)
+    if byte_ranges is not None:
+        return sum(stretch.length for stretch in byte_ranges)
     placed = placed_at(path)
     return os.stat(path).st_size if placed is None else placed.row.size
 
 
 def modified(path: str) -> int:
-    """When a file was written, in nanoseconds: in a kept dump, the file that it was made of. 0 for none."""
+    """The time at which a file was written, in nanoseconds; in a kept dump, its source. 0 for none."""
     placed = placed_at(path)
     if placed is not None:
         return placed.row.modified

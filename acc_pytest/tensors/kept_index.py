@@ -78,24 +78,24 @@ def read_index(home: str) -> KeptIndex:
 
 
 def stretches(path: str) -> tuple[ByteRange, ...] | None:
-    """What a file of a kept dump is made of; `None` for every file that is on the disk.
+    """The byte ranges that make up a file of a kept dump; `None` for every file that is on the disk.
 
     Raises `FormatError` for a broken index.
     """
-    found = _found(path)
-    if found is None:
+    index_entry = _index_entry(path)
+    if index_entry is None:
         return None
-    index, name = found
+    index, name = index_entry
     listed = index.files[name]
     if type(listed) is not list or not 0 < len(listed) <= _MOST_STRETCHES or not _natural(listed[0]):
         raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} must be a list of a time and stretches")
-    made = []
+    byte_ranges = []
     for entry in listed[1:]:
         if type(entry) is not list or len(entry) != 3 or not all(_natural(number) for number in entry):
             raise FormatError(f"{index.home}/{INDEX}: {name!r:.200} has a stretch that is not three numbers")
         number, offset, length = entry
-        made.append(ByteRange(f"{index.home}/{store_name(number)}", offset, length))
-    return tuple(made)
+        byte_ranges.append(ByteRange(f"{index.home}/{store_name(number)}", offset, length))
+    return tuple(byte_ranges)
 
 
 def names_in(directory: str) -> tuple[str, ...]:
@@ -107,25 +107,25 @@ def names_in(directory: str) -> tuple[str, ...]:
 
 
 def kept_version(path: str) -> tuple[int, ...]:
-    """What changes when the index of a file changes; empty for a file that no index has."""
+    """The version of the index of a file, which changes with it; empty for a file that no index has."""
     try:
-        found = _found(path)
+        index_entry = _index_entry(path)
     except AccError:
         return ()
-    return _version(found[0].home) if found is not None else ()
+    return _version(index_entry[0].home) if index_entry is not None else ()
 
 
 def kept_time(path: str) -> int:
-    """When the file was written that a file of a kept dump was made of; 0 for every other file."""
+    """The time at which the source of a file of a kept dump was written; 0 for every other file."""
     try:
-        found = _found(path)
+        index_entry = _index_entry(path)
     except AccError:
         return 0
-    listed = found[0].files[found[1]] if found is not None else None
+    listed = index_entry[0].files[index_entry[1]] if index_entry is not None else None
     return listed[0] if type(listed) is list and listed and _natural(listed[0]) else 0
 
 
-def _found(path: str) -> tuple[KeptIndex, str] | None:
+def _index_entry(path: str) -> tuple[KeptIndex, str] | None:
     if _INSIDE not in path:
         return None
     home, name = _split(path)
@@ -192,7 +192,9 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
         raise FormatError(f"{path}: does not fit its own check sum; make it again with acc convert --to acc")
     names: dict[str, list[str]] = {}
     for name in (root, *files):
-        if any(part in ("", ".", "..") or "\0" in part for part in name.split("/")) or not _can_be(name):
+        if any(segment in ("", ".", "..") or "\0" in segment for segment in name.split("/")) or not _can_be(
+            name
+        ):
             raise FormatError(f"{path}: every name in it must be a path below {FILES}, got {name!r:.200}")
     for name in files:
         directory, _, base = name.rpartition("/")
@@ -202,17 +204,17 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
 
 
 def _directories(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Of each directory those in it."""
-    below: dict[str, set[str]] = {}
+    """The directories in each directory."""
+    children: dict[str, set[str]] = {}
     for name in names:
         while name:
-            above, _, base = name.rpartition("/")
-            known = below.setdefault(above, set())
-            if base in known:
+            parent, _, base = name.rpartition("/")
+            siblings = children.setdefault(parent, set())
+            if base in siblings:
                 break
-            known.add(base)
-            name = above
-    return {where: tuple(bases) for where, bases in below.items()}
+            siblings.add(base)
+            name = parent
+    return {where: tuple(bases) for where, bases in children.items()}
 
 
 def _can_be(name: str) -> bool:

@@ -58,10 +58,10 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
     if nbytes == 0:
         # Not torch.empty: that warns about complex32, and a warning may be an error in the user's run.
         return torch.frombuffer(bytearray(dtype.itemsize), dtype=dtype)[:0].view(shape)
-    kept = stretches(path)
-    if kept is not None and (found := whereabouts(kept, offset, nbytes)) is not None:
-        (path, offset), kept = found, None
-    if nbytes < READ_BELOW or kept is not None:
+    byte_ranges = stretches(path)
+    if byte_ranges is not None and (location := whereabouts(byte_ranges, offset, nbytes)) is not None:
+        (path, offset), byte_ranges = location, None
+    if nbytes < READ_BELOW or byte_ranges is not None:
         return torch.frombuffer(bytes_at(path, offset, nbytes), dtype=dtype).view(shape)
     with opened(path, values=True) as (opened_file, size):
         file: Any = opened_file
@@ -102,19 +102,19 @@ def opened_again(mapping: Mapped) -> int | None:
     return None
 
 
-def _which(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _which(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def watch(tensor: torch.Tensor, path: str) -> torch.Tensor:
     """The tensor, which torch itself has mapped from the file: `check_mapped` looks at that one too."""
     from torch.multiprocessing.reductions import StorageWeakRef
 
-    _watched[:] = [one for one in _watched if not _is_gone(one)]
+    _watched[:] = [entry for entry in _watched if not _is_gone(entry)]
     with contextlib.suppress(OSError):
-        found = os.stat(path)
+        status = os.stat(path)
         storage = StorageWeakRef(tensor.untyped_storage())
-        _watched.append(_Watched(storage, path, _which(found), found.st_size))
+        _watched.append(_Watched(storage, path, _which(status), status.st_size))
     return tensor
 
 
@@ -128,20 +128,20 @@ def check_mapped() -> None:
         try:
             size = view.size()
         except OSError as error:
-            said = f"{mapping.path}: became unreadable while it was read: {error.strerror}"
-            raise FormatError(said) from error
+            sentence = f"{mapping.path}: became unreadable while it was read: {error.strerror}"
+            raise FormatError(sentence) from error
         _check_size(mapping.path, size, mapping.offset + mapping.nbytes)
-    for one in _watched:
-        if _is_gone(one):
+    for entry in _watched:
+        if _is_gone(entry):
             continue
         with contextlib.suppress(OSError):
-            found = os.stat(one.path)
-            if _which(found) == one.file:
-                _check_size(one.path, found.st_size, one.size)
+            status = os.stat(entry.path)
+            if _which(status) == entry.file:
+                _check_size(entry.path, status.st_size, entry.size)
 
 
-def _is_gone(one: _Watched) -> bool:
-    return bool(one.storage.expired())
+def _is_gone(entry: _Watched) -> bool:
+    return bool(entry.storage.expired())
 
 
 def _check_size(path: str, size: int, needed: int) -> None:

@@ -30,16 +30,16 @@ Key = tuple[Union[int, str], ...]
 Stated = Union[None, bool, int, float]
 
 HEAD = re.compile(rb'\s*\{\s*"task"\s*:')
-"""How such a file starts."""
+"""The first bytes of such a file."""
 _LONGEST = 1 << 30
 _DEEPEST = 16
 _MOST_DIMENSIONS = 64
 _LARGEST_SIZE = 1 << 63
 _LONGEST_NAME = 255
-_PARTS = {"input_args": "input", "input_kwargs": "kwargs"}
+_SECTIONS = {"input_args": "input", "input_kwargs": "kwargs"}
 """Words of the file that are others in the names of tensor files."""
 _NESTED = frozenset({dict, list})
-_WHOLE = frozenset({int})
+_INTEGERS = frozenset({int})
 _NUMBERS = frozenset({type(None), bool, int, float})
 _UNFIT = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 _SUMMED = 2.0**-24
@@ -48,7 +48,7 @@ _NOT_COMPUTED = Statistics(None, None, None, None)
 
 
 class RecordedTensor(NamedTuple):
-    """What is said of one tensor. `stated` are Max, Min, Mean and Norm as they stand there; `digest` is the
+    """Record of one tensor. `stated` are Max, Min, Mean and Norm as they stand there; `digest` is the
     `md5` (a CRC-32 or an exclusive or), `file` the name of its file, each empty where there is none."""
 
     dtype: str
@@ -100,8 +100,10 @@ class MsprobeRecords:
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """Never a tensor: raises `NoPayload`."""
-        kept = "only the statistics" if header.payload == "statistics" else "neither values nor statistics"
-        raise NoPayload(f"{place}: holds {kept} of its tensor; dump again with task tensor")
+        contents = (
+            "only the statistics" if header.payload == "statistics" else "neither values nor statistics"
+        )
+        raise NoPayload(f"{place}: holds {contents} of its tensor; dump again with task tensor")
 
 
 FORMAT = MsprobeRecords()
@@ -146,39 +148,39 @@ def _is_call(value: object) -> bool:
 
 
 def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[CallTensor, ...]:
-    parts = value.items() if isinstance(value, dict) and not _is_tensor(value) else [("", value)]
+    sections = value.items() if isinstance(value, dict) and not _is_tensor(value) else [("", value)]
     entries = []
-    for part, held in parts:
-        found: list[tuple[Key, RecordedTensor]] = []
-        _look(held, (), found)
-        if not found:
+    for section, content in sections:
+        leaves: list[tuple[Key, RecordedTensor]] = []
+        _look(content, (), leaves)
+        if not leaves:
             continue
-        part = fit(part)
-        word = f"{name}.{_PARTS.get(part, part)}" if part else name
-        for key, tensor in found:
+        section = fit(section)
+        word = f"{name}.{_SECTIONS.get(section, section)}" if section else name
+        for key, tensor in leaves:
             member = ".".join([word, *map(str, key)])
             if member in tensors:
                 member = f"{member}#{len(tensors)}"
             tensors[member] = tensor
-            entries.append(CallTensor(part, key, member, tensor))
+            entries.append(CallTensor(section, key, member, tensor))
     return tuple(entries)
 
 
-def _look(value: Any, key: Key, found: list[tuple[Key, RecordedTensor]]) -> None:
+def _look(value: Any, key: Key, leaves: list[tuple[Key, RecordedTensor]]) -> None:
     """Add all tensors in a value, each with the positions and names that lead to it."""
     if len(key) > _DEEPEST:
         return
     if type(value) is list:
         for index, item in enumerate(value):
             if item:
-                _look(item, (*key, index), found)
+                _look(item, (*key, index), leaves)
     elif type(value) is dict:
         if _is_tensor(value):
-            found.append((key, _tensor(value)))
+            leaves.append((key, _tensor(value)))
             return
         for name, item in value.items():
             if type(item) in _NESTED:
-                _look(item, (*key, int(name) if _is_place(name) else fit(name)), found)
+                _look(item, (*key, int(name) if _is_place(name) else fit(name)), leaves)
 
 
 def _is_place(name: str) -> bool:
@@ -192,7 +194,7 @@ def _is_tensor(value: Mapping[str, Any]) -> bool:
         return False
     if not shape:
         return True
-    if len(shape) > _MOST_DIMENSIONS or set(map(type, shape)) != _WHOLE:
+    if len(shape) > _MOST_DIMENSIONS or set(map(type, shape)) != _INTEGERS:
         return False
     return bool(min(shape) >= 0 and max(shape) < _LARGEST_SIZE)
 
@@ -202,7 +204,7 @@ def _tensor(value: Mapping[str, Any]) -> RecordedTensor:
     digest, file, placements = get("md5"), get("data_name"), get("placements")
     stated: Any = get("Max"), get("Min"), get("Mean"), get("Norm")
     if not _NUMBERS.issuperset(map(type, stated)):
-        stated = tuple(one if type(one) in _NUMBERS else None for one in stated)
+        stated = tuple(number if type(number) in _NUMBERS else None for number in stated)
     return RecordedTensor(
         value["dtype"],
         tuple(value["shape"]),
@@ -218,8 +220,8 @@ def _placement(value: object) -> str:
     if not isinstance(value, dict) or len(value) != 1:
         return "?"
     ((kind, fields),) = value.items()
-    said = ", ".join(str(field)[:20] for field in fields.values()) if isinstance(fields, dict) else ""
-    return fit(f"{kind}({said})" if said else kind)
+    arguments = ", ".join(str(field)[:20] for field in fields.values()) if isinstance(fields, dict) else ""
+    return fit(f"{kind}({arguments})" if arguments else kind)
 
 
 def is_plain_name(name: str) -> bool:
@@ -238,11 +240,11 @@ def fit(name: object) -> str:
 
 def header_of(tensor: RecordedTensor, place: str) -> TensorHeader:
     """The header of a tensor without a file. Raises `FormatError` for a shape that no tensor can have."""
-    known = by_name(tensor.dtype)
-    byte_count(place, tensor.shape, known.bits)
+    element_type = by_name(tensor.dtype)
+    byte_count(place, tensor.shape, element_type.bits)
     statistics = statistics_of(tensor)
     payload = "statistics" if tensor.digest or statistics != _NOT_COMPUTED else "description"
-    return TensorHeader(known, tensor.shape, payload, statistics=statistics, digest=tensor.digest)
+    return TensorHeader(element_type, tensor.shape, payload, statistics=statistics, digest=tensor.digest)
 
 
 def statistics_of(tensor: RecordedTensor) -> Statistics:
@@ -253,7 +255,7 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
     roundings of n terms come to about sqrt(n). Where there is a NaN, all four are NaN. The mean of a
     complex tensor is that of the moduli, which nobody else computes. One value is its own mean and norm.
     """
-    known = by_name(tensor.dtype)
+    element_type = by_name(tensor.dtype)
     largest, smallest, mean, norm = map(_number, tensor.stated)
     if largest is None and smallest is None and mean is None and norm is None:
         return _NOT_COMPUTED
@@ -262,11 +264,11 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
         return Statistics(None, None, math.nan, math.nan)
     if extremes and all(map(math.isfinite, extremes)):
         mean, norm = _unless_overflown(mean), _unless_overflown(norm)
-    if known.kind == "complex":
+    if element_type.kind == "complex":
         mean = None
     if norm is not None:
         norm = abs(norm)
-    return Statistics(largest, smallest, mean, norm, rounding=_rounding_of_sums(known, tensor.shape))
+    return Statistics(largest, smallest, mean, norm, rounding=_rounding_of_sums(element_type, tensor.shape))
 
 
 def _unless_overflown(value: float | None) -> float | None:

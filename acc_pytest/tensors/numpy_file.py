@@ -26,7 +26,7 @@ _PREFIX = len(_MAGIC) + 4
 """Bytes before the text of a header of version 1: the magic ones, the version, the length of the text."""
 # numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
 _LONGEST_HEADER = 16 * 1024
-# What parsing a hostile header text (a Python literal) can raise.
+# Errors that parsing a hostile header text (a Python literal) can raise.
 _REFUSALS = (
     ValueError,
     TypeError,
@@ -86,7 +86,7 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
         ) from error
     if dtype.hasobject:
         raise FormatError(f"{path}: holds Python objects, which are never unpickled; save plain arrays")
-    known, shape = by_numpy(dtype), tuple(map(int, shape))
+    element_type, shape = by_numpy(dtype), tuple(map(int, shape))
     nbytes = byte_count(path, shape, 8 * dtype.itemsize)
     if nbytes != size - offset:
         raise FormatError(
@@ -95,11 +95,11 @@ def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bo
         )
     transposed, swapped = fortran and len(shape) > 1, not dtype.isnative
     plain = not transposed and not swapped
-    return TensorHeader(known, shape, offset=offset, nbytes=nbytes, plain=plain), transposed, swapped
+    return TensorHeader(element_type, shape, offset=offset, nbytes=nbytes, plain=plain), transposed, swapped
 
 
 def stored_dtype(path: str) -> np.dtype[Any] | None:
-    """What the header says that the array is made of, objects and text too; `None` for a bad file."""
+    """The dtype in the header, objects and text too; `None` for a bad file."""
     try:
         with opened(path) as (file, _):
             return _declared(file.read(_LONGEST_HEADER))[2]
@@ -127,8 +127,8 @@ def _read(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     with warnings.catch_warnings():
         # numpy and the parser of Python literals warn about odd headers; odd is not yet wrong.
         warnings.simplefilter("ignore")
-        found: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
-    return (*found, stream.tell())
+        declaration: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(stream)
+    return (*declaration, stream.tell())
 
 
 # Tensors of one dtype and shape have the same header, which numpy reads as a Python literal.

@@ -64,8 +64,8 @@ def pack(values: torch.Tensor, dtype: DType) -> torch.Tensor:
         codes[flat == value] = code
     if name.startswith("float"):  # of which -0 is another code than 0
         codes[flat == 0] = torch.signbit(flat[flat == 0]).to(torch.uint8) << (bits - 1)
-    each = 8 // bits
-    rows = torch.nn.functional.pad(codes, (0, -codes.numel() % each)).view(-1, each)
+    per_byte = 8 // bits
+    rows = torch.nn.functional.pad(codes, (0, -codes.numel() % per_byte)).view(-1, per_byte)
     return (rows << torch.tensor(_shifts(dtype.name, bits), dtype=torch.uint8)).sum(1).to(torch.uint8)
 
 

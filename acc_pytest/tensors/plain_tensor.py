@@ -1,4 +1,4 @@
-"""Where the values of an ordinary `.pth` file lie.
+"""Location of the values of an ordinary `.pth` file.
 
 Dumps are thousands of small files, for each of which `torch.load` takes several times as long as the values
 themselves. Anything but one dense row-major tensor, as `torch.save` writes it, is left to `torch.load`.
@@ -27,24 +27,24 @@ class PlainTensor:
 
 
 def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) -> PlainTensor | None:
-    """Where the tensor of an archive of `size` bytes lies; `None` for what only `torch.load` understands.
+    """The tensor of an archive of `size` bytes; `None` for what only `torch.load` understands.
 
     `entries` are stored, not compressed, and none is larger than the file.
     """
     by_name = {entry.name.partition("/")[2]: entry for entry in entries}
-    wanted = by_name.get("data.pkl")
-    if len(by_name) != len(entries) or wanted is None or wanted.nbytes > LONGEST:
+    pickle_entry = by_name.get("data.pkl")
+    if len(by_name) != len(entries) or pickle_entry is None or pickle_entry.nbytes > LONGEST:
         return None
     if is_foreign(file, by_name):
         return None
-    tensor = declared(bytes_of(file, wanted))
-    held = by_name.get(f"data/{tensor.key}") if tensor is not None else None
-    if tensor is None or held is None:
+    tensor = declared(bytes_of(file, pickle_entry))
+    storage = by_name.get(f"data/{tensor.key}") if tensor is not None else None
+    if tensor is None or storage is None:
         return None
     itemsize = tensor.itemsize
     nbytes = math.prod(tensor.shape) * itemsize
     before = tensor.first * itemsize
-    start = start_of(file, held)
-    if before + nbytes > held.nbytes or held.nbytes != tensor.stored or start + held.nbytes > size:
+    start = start_of(file, storage)
+    if before + nbytes > storage.nbytes or storage.nbytes != tensor.stored or start + storage.nbytes > size:
         return None
     return PlainTensor(tensor.dtype, tensor.shape, start + before, nbytes)

@@ -22,7 +22,7 @@ import torch
 WIDTH = 32
 """Numbers that a row becomes."""
 MOST_WIDTH = 64
-"""As many as there are bits."""
+"""Limit of a width: the number of bits."""
 _PIECE = 1 << 20
 """Elements of a weight that are looked at together: 8 MiB in float64."""
 

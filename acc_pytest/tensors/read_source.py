@@ -47,11 +47,11 @@ class _File:
 
         Raises `FormatError` where the file has become shorter.
         """
-        left = memoryview(room)[: (stop - start) * self._itemsize]
+        room_left = memoryview(room)[: (stop - start) * self._itemsize]
         at = self._first + start * self._itemsize
-        while left and (count := os.preadv(self._descriptor, [left], at)):
-            left, at = left[count:], at + count
-        if left:
+        while room_left and (count := os.preadv(self._descriptor, [room_left], at)):
+            room_left, at = room_left[count:], at + count
+        if room_left:
             raise became_shorter(self._path)
 
 
@@ -152,8 +152,8 @@ def _content(path: str, header: TensorHeader) -> bytearray | _File | None:
     nbytes = header.nbytes
     if nbytes < READ_BELOW:
         return bytes_at(path, header.offset, nbytes) if nbytes else bytearray()
-    found = opened_at(path, header.offset, nbytes) if _HAS_PREADV else None
-    return None if found is None else _File(path, *found, header.dtype.bits // 8)
+    location = opened_at(path, header.offset, nbytes) if _HAS_PREADV else None
+    return None if location is None else _File(path, *location, header.dtype.bits // 8)
 
 
 def source_of(tensor: torch.Tensor) -> TensorSource:

@@ -54,8 +54,8 @@ def header_to_open(ref: TensorRef) -> TensorHeader:
     header = ref.header()
     if is_of_index(ref, version_of(ref.path)):
         with guarded(f"reading {ref}", (OSError,)):
-            own = format_of(ref.path).header(ref)
-        if own != header:
+            file_header = format_of(ref.path).header(ref)
+        if file_header != header:
             raise FormatError(f"{ref}: is not what the index of its dump says of it; run acc index again")
     return header
 
@@ -66,7 +66,7 @@ def forget_headers() -> None:
 
 
 def readable(ref: TensorRef | None) -> TensorHeader | None:
-    """What a file says of its tensor; `None` where there is none, or it cannot be read."""
+    """The header of a tensor; `None` where there is no file, or it cannot be read."""
     try:
         return ref.header() if ref is not None else None
     except AccError:
@@ -80,9 +80,9 @@ def _header(ref: TensorRef, version: tuple[int, ...]) -> TensorHeader:
 
     if not version and not os.path.lexists(ref.path):
         raise FormatError(f"{ref.path}: no such file; was the dump moved or deleted while in use?")
-    known = known_header(ref, version)
-    if known is not None:
-        return known
+    indexed_header = known_header(ref, version)
+    if indexed_header is not None:
+        return indexed_header
     with guarded(f"reading {ref}", (OSError,)):
         header = format_of(ref.path).header(ref)
     remember(ref, header)

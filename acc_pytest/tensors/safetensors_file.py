@@ -103,7 +103,7 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
         raise FormatError(
             f"{path}: tensor {key[:80]!r} lacks a dtype, a shape or a pair of data_offsets"
         ) from error
-    if not isinstance(name, str) or not isinstance(sizes, list) or not _whole([*sizes, begin, end]):
+    if not isinstance(name, str) or not isinstance(sizes, list) or not _are_integers([*sizes, begin, end]):
         raise FormatError(f"{path}: tensor {key[:80]!r} has a dtype, shape or data_offsets of the wrong type")
     dtype, shape = by_name(name), tuple(sizes)
     needed = byte_count(path, shape, dtype.bits)
@@ -117,12 +117,12 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
     return TensorHeader(dtype, shape, offset=start + begin, nbytes=end - begin, plain=True)
 
 
-def _whole(values: list[Any]) -> bool:
+def _are_integers(values: list[Any]) -> bool:
     return all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise ValueError("a key appears twice")
-    return found
+    return mapping

@@ -57,9 +57,9 @@ class Sketch:
         return tuple(self._buckets.tolist())
 
 
-def apart(one: Sequence[float], other: Sequence[float]) -> float:
+def apart(first: Sequence[float], second: Sequence[float]) -> float:
     """Estimate of the L2 norm of the difference of two tensors, from their sketches."""
-    return math.hypot(*(x - y for x, y in zip(one, other)))
+    return math.hypot(*(x - y for x, y in zip(first, second)))
 
 
 def splitmix64(state: int) -> int:

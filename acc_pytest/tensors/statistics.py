@@ -18,10 +18,10 @@ from types import MappingProxyType
 
 from ..errors import FormatError, NoPayload
 from ..lazy_torch import torch
-from . import ge_statistics
 from .atb_statistics import number
 from .dtypes import by_name
 from .file_bytes import byte_count, opened
+from .ge_statistics import GE_COLUMNS, ge_headers
 from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .source import TensorSource
 
@@ -46,7 +46,7 @@ class StatisticsFile:
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""
         return head.startswith(
-            (TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), ge_statistics.COLUMNS[:24].encode())
+            (TORCH_COLUMNS[:24].encode(), _ATB_COLUMNS[:24].encode(), GE_COLUMNS[:24].encode())
         )
 
     def header(self, place: Location) -> TensorHeader:
@@ -80,14 +80,14 @@ def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Tens
         _ATB_COLUMNS: _atb_rows,
     }
     first = lines[0].strip() if lines else ""
-    if first.startswith(ge_statistics.COLUMNS):
-        readers[first] = ge_statistics.headers
+    if first.startswith(GE_COLUMNS):
+        readers[first] = ge_headers
     if first not in readers:
         raise FormatError(f"{path}: is not a statistics file: its first line is {first[:60]!r}")
     headers: dict[str, TensorHeader] = {}
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for member, header in readers[first](path, lines):
-        again = seen[member] = seen.get(member, -1) + 1
+        again = counts[member] = counts.get(member, -1) + 1
         headers[f"{member}#{again}" if again else member] = header
     return MappingProxyType(headers)
 
@@ -124,15 +124,15 @@ def _header(
 ) -> TensorHeader:
     # torch writes (1, 4, 8), ATB writes 1x4x8.
     sizes = [
-        part.strip() for part in re.split(r"[,x]", shape.strip().removeprefix("torch.Size").strip("()[]"))
+        text.strip() for text in re.split(r"[,x]", shape.strip().removeprefix("torch.Size").strip("()[]"))
     ]
     sizes = [size for size in sizes if size]
     if not all(re.fullmatch(r"\d{1,19}", size) for size in sizes):
         raise FormatError(f"{path}: line {line} has shape {shape[:80]!r}")
-    known, dims = by_name(dtype), tuple(map(int, sizes))
-    byte_count(path, dims, known.bits)
-    found = Statistics(*map(number, values))
-    return TensorHeader(known, dims, "statistics", layout=layout, statistics=found)
+    element_type, dims = by_name(dtype), tuple(map(int, sizes))
+    byte_count(path, dims, element_type.bits)
+    statistics = Statistics(*map(number, values))
+    return TensorHeader(element_type, dims, "statistics", layout=layout, statistics=statistics)
 
 
 def statistics_of(tensor: torch.Tensor) -> Statistics:

@@ -39,7 +39,9 @@ def _of_member(path: str, member: str) -> tuple[int, int] | None:
         stored = content_of(path).tensors.get(member)
     except FormatError:
         return None
-    return (stored.crc32, stored.declared.stored) if stored and stored.whole and stored.crc32 else None
+    return (
+        (stored.crc32, stored.declared.stored) if stored and stored.fills_storage and stored.crc32 else None
+    )
 
 
 def _of_file(path: str) -> tuple[int, int] | None:
@@ -52,14 +54,14 @@ def _of_file(path: str) -> tuple[int, int] | None:
                 return None
             if pickles[0].nbytes > LONGEST:
                 return None
-            whole = _is_whole_storage(bytes_of(file, pickles[0]))
+            fills_storage = _fills_storage(bytes_of(file, pickles[0]))
     except (FormatError, OSError):
         return None
     # torch can be told to leave the sums out, and then writes 0.
-    return (data[0].crc32, data[0].nbytes) if whole and data[0].crc32 else None
+    return (data[0].crc32, data[0].nbytes) if fills_storage and data[0].crc32 else None
 
 
-def _is_whole_storage(pickled: bytes) -> bool:
+def _fills_storage(pickled: bytes) -> bool:
     """Whether a tensor is its storage from the first element to the last, in row-major order."""
     tensor = declared(pickled)
     if tensor is None or tensor.first:

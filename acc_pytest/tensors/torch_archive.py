@@ -106,21 +106,21 @@ def _saved_by_torch(tensor: torch.Tensor) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
-    """What all files of one dtype and shape share: the entries before the storage, their lines in the
+    """Bytes that all files of one dtype and shape share: the entries before the storage, their lines in the
     directory, and the extra field that puts the storage at a multiple of 64.
     """
-    parts = (
+    entries = (
         (b"archive/data.pkl", _pickle(dtype, shape)),
         (b"archive/byteorder", sys.byteorder.encode()),
         (b"archive/version", b"3\n"),
     )
-    written = listed = b""
-    for name, content in parts:
+    head = listed = b""
+    for name, content in entries:
         crc32 = zlib.crc32(content)
-        listed += _central(name, crc32, len(content), len(written))
-        written += _local(name, crc32, len(content), b"") + name + content
-    padding = -(len(written) + _LOCAL.size + len(_DATA) + 4) % _ALIGNMENT
-    return written, listed, struct.pack("<2sH", b"FB", padding) + b"Z" * padding
+        listed += _central(name, crc32, len(content), len(head))
+        head += _local(name, crc32, len(content), b"") + name + content
+    padding = -(len(head) + _LOCAL.size + len(_DATA) + 4) % _ALIGNMENT
+    return head, listed, struct.pack("<2sH", b"FB", padding) + b"Z" * padding
 
 
 def _local(name: bytes, crc32: int, size: int, extra: bytes) -> bytes:

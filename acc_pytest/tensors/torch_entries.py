@@ -16,8 +16,8 @@ ZIP = b"PK\x03\x04"
 LARGEST_PICKLE = 16 << 20
 _MOST_ENTRIES = 10_000
 _LOCAL_HEADER = struct.Struct("<26xHH")
-"""Of a zip entry: the lengths of its name and of its extra field, which stand before its bytes."""
-_END = struct.Struct("<4sHHHHLLH")
+"""Lengths of the name and the extra field of a zip entry, which stand before its bytes."""
+_TAIL = struct.Struct("<4sHHHHLLH")
 _END_64 = struct.Struct("<4sQHHLLQQQQ")
 _LOCATOR = struct.Struct("<4sLQL")
 _LISTED = struct.Struct("<4sHHHHHHLLLHHHHHLL")
@@ -72,13 +72,13 @@ def _listed(file: BinaryIO, size: int) -> list[ArchiveEntry] | None:
     for _ in range(count):
         if place + _LISTED.size > len(listed):
             return None
-        mark, _, _, flags, method, _, _, crc32, held, nbytes, name, extra, comment, _, _, _, offset = (
+        mark, _, _, flags, method, _, _, crc32, packed_size, nbytes, name, extra, comment, _, _, _, offset = (
             _LISTED.unpack_from(listed, place)
         )
         first = place + _LISTED.size
         place = first + name + extra + comment
         called = listed[first : first + name]
-        usual = mark == b"PK\x01\x02" and held == nbytes and _ELSEWHERE not in (nbytes, offset)
+        usual = mark == b"PK\x01\x02" and packed_size == nbytes and _ELSEWHERE not in (nbytes, offset)
         if not usual or flags & _ENCRYPTED or not called.isascii() or b"\0" in called:
             return None
         entries.append(
@@ -88,16 +88,16 @@ def _listed(file: BinaryIO, size: int) -> list[ArchiveEntry] | None:
 
 
 def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
-    """How many entries the directory of an archive lists, and its bytes; `None` where anything is unusual."""
-    tail = _bytes_at(file, max(0, size - _END.size - _LOCATOR.size - _END_64.size), 1 << 10)
-    if len(tail) < _END.size:
+    """The count of entries in an archive's directory, and its bytes; `None` where anything is unusual."""
+    tail = _bytes_at(file, max(0, size - _TAIL.size - _LOCATOR.size - _END_64.size), 1 << 10)
+    if len(tail) < _TAIL.size:
         return None
-    mark, disk, first_disk, here, count, nbytes, offset, comment = _END.unpack(tail[-_END.size :])
-    end = size - _END.size
-    if mark != b"PK\x05\x06" or disk or first_disk or here != count or comment:
+    mark, disk, first_disk, count_on_disk, count, nbytes, offset, comment = _TAIL.unpack(tail[-_TAIL.size :])
+    end = size - _TAIL.size
+    if mark != b"PK\x05\x06" or disk or first_disk or count_on_disk != count or comment:
         return None
-    if tail[-_END.size - _LOCATOR.size :].startswith(b"PK\x06\x07"):
-        wide = _END_64.unpack_from(tail) if len(tail) == _END.size + _LOCATOR.size + _END_64.size else ()
+    if tail[-_TAIL.size - _LOCATOR.size :].startswith(b"PK\x06\x07"):
+        wide = _END_64.unpack_from(tail) if len(tail) == _TAIL.size + _LOCATOR.size + _END_64.size else ()
         if wide[:1] != (b"PK\x06\x06",) or wide[4:] != (0, 0, count, count, nbytes, offset):
             return None
         end -= _LOCATOR.size + _END_64.size
@@ -120,7 +120,7 @@ def _check(path: str, size: int, entries: list[ArchiveEntry]) -> None:
 
 
 def start_of(file: BinaryIO, entry: ArchiveEntry) -> int:
-    """Where the bytes of an entry begin; behind the end of every file for one that is not there."""
+    """The offset of the bytes of an entry; behind the end of every file for one that is not there."""
     if not 0 <= entry.offset < 1 << 62:  # what is in front of an archive moves it
         return sys.maxsize
     head = _bytes_at(file, entry.offset, _LOCAL_HEADER.size)

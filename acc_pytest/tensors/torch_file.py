@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from ..errors import FormatError, NoPayload
 from ..installed import installed_version
 from ..lazy_torch import torch
-from . import torch_members
 from .dtypes import by_torch
 from .file_bytes import opened, opened_on_disk
 from .header import Location, TensorHeader
@@ -27,6 +26,7 @@ from .mapped import mapped, watch
 from .plain_tensor import PlainTensor, plain_tensor_in
 from .stores.place import on_disk
 from .torch_entries import LARGEST_PICKLE, ZIP, entries_in
+from .torch_members import check_storages, content_of, header_of_member, strided_member
 from .torch_pickle import content, storages_in
 
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
@@ -37,7 +37,7 @@ _SPREAD_FREELY = 1 << 24
 """Elements that a tensor of any storage may have, such as one number spread to a mask."""
 _SAFE_SINCE = (2, 10)
 _NEWER_DTYPE = re.compile(r"Unsupported.*(?:_rebuild_tensor_v3|torch[ .](?:uint\d|float\d_))")
-"""How a torch refuses files of dtypes that it does not know yet."""
+"""Pattern of the error of torch for a dtype that it does not have yet."""
 # All that torch.load has been seen to raise for damaged files; it documents none.
 _REFUSALS = (
     pickle.UnpicklingError,
@@ -72,14 +72,14 @@ class TorchFile:
         Those are mapped for it, or read whole where they are older than torch 1.6.
         """
         if place.member:
-            return torch_members.header(place)
+            return header_of_member(place)
         plain, is_archive = _examined(place.path)
         if plain is not None:
             return TensorHeader(
                 plain.dtype, plain.shape, offset=plain.offset, nbytes=plain.nbytes, plain=True
             )
-        if is_archive and _holds_one(place.path):
-            return torch_members.header(place)
+        if is_archive and _is_archive_of_tensor(place.path):
+            return header_of_member(place)
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
         return TensorHeader(by_torch(tensor.dtype), tuple(tensor.shape), nbytes=nbytes)
@@ -92,8 +92,8 @@ class TorchFile:
         """
         if header.offset:
             return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
-        if place.member or _holds_one(place.path):
-            tensor = torch_members.strided(place)
+        if place.member or _is_archive_of_tensor(place.path):
+            tensor = strided_member(place)
             _check_spread(place.path, tensor)
             return tensor
         return watch(self._tensor(place.path), on_disk(place.path))
@@ -101,7 +101,7 @@ class TorchFile:
     def _tensor(self, path: str) -> torch.Tensor:
         is_archive = _examined(path)[1]
         if is_archive:
-            torch_members.check_storages(path)
+            check_storages(path)
         loaded = _load(path, as_map=is_archive)
         if not isinstance(loaded, torch.Tensor):
             raise FormatError(
@@ -120,10 +120,10 @@ class TorchFile:
 FORMAT = TorchFile()
 
 
-def _holds_one(path: str) -> bool:
+def _is_archive_of_tensor(path: str) -> bool:
     """Whether a file is a dict or list with one tensor in it: what is beside that tensor is not loaded."""
     try:
-        members = torch_members.content_of(path).tensors
+        members = content_of(path).tensors
     except FormatError:
         return False
     return len(members) == 1 and "" not in members
@@ -135,10 +135,10 @@ def _check_spread(path: str, tensor: torch.Tensor) -> None:
     Strides of 0 (`expand`) make any number of elements of one. Masks and positions are saved so; a mask of
     one sequence may stand for each head of each sequence of a batch.
     """
-    held = tensor.untyped_storage().nbytes() // tensor.element_size()
-    if tensor.numel() > max(_SPREAD_FREELY, _MOST_SPREAD * held):
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if tensor.numel() > max(_SPREAD_FREELY, _MOST_SPREAD * elements):
         raise FormatError(
-            f"{path}: is a view of {tensor.numel()} elements over {held}; save tensor.contiguous()"
+            f"{path}: is a view of {tensor.numel()} elements over {elements}; save tensor.contiguous()"
         )
 
 
@@ -152,15 +152,15 @@ def _check_legacy(path: str) -> None:
     with opened(path) as (file, size):
         start = io.BytesIO(file.read(LARGEST_PICKLE))
     pickles = []
-    most = max(_SPREAD_FREELY, _MOST_SPREAD * size)
+    limit = max(_SPREAD_FREELY, _MOST_SPREAD * size)
     try:
         with warnings.catch_warnings():
-            # Of odd texts in the pickles.
+            # The warnings are about odd texts in the pickles.
             warnings.simplefilter("ignore")
             for number in range(5):
                 begin = start.tell()
                 for _, argument, _ in pickletools.genops(start):
-                    if number == 3 and type(argument) is int and abs(argument) > most:
+                    if number == 3 and type(argument) is int and abs(argument) > limit:
                         raise FormatError(f"{path}: declares {argument} elements, but has {size} bytes")
                 pickles.append(start.getbuffer()[begin : start.tell()].tobytes())
         storages, keys = storages_in(pickles[3]), content(pickles[4]).value
@@ -179,8 +179,8 @@ def pickle_advice(version: str = "") -> str:
     Empty from torch 2.10 on.
     """
     version = version or installed_version("torch") or torch.__version__
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is not None and (int(found[1]), int(found[2])) >= _SAFE_SINCE:
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is not None and (int(match[1]), int(match[2])) >= _SAFE_SINCE:
         return ""
     return (
         f"torch {version} loads .pth files unsafely even with weights_only (CVE-2025-32434, CVE-2026-24747): "
@@ -189,7 +189,7 @@ def pickle_advice(version: str = "") -> str:
 
 
 def _examined(path: str) -> tuple[PlainTensor | None, bool]:
-    """Where the values lie, if they are those of one plain tensor, and whether torch can map the file.
+    """The location of the values, if they are those of one plain tensor, and whether torch can map the file.
 
     It can map zip archives; older files are checked for what they ask for. Raises `FormatError` for a file
     that lies.

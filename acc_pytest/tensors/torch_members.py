@@ -40,11 +40,11 @@ class StoredTensor:
 
     @property
     def offset(self) -> int:
-        """Where the first element is."""
+        """The offset of the first element."""
         return self.start + self.declared.first * self.declared.itemsize
 
     @property
-    def whole(self) -> bool:
+    def fills_storage(self) -> bool:
         """Whether the tensor is its storage from the first element to the last, in row-major order."""
         declared = self.declared
         nbytes = math.prod(declared.shape) * declared.itemsize
@@ -53,18 +53,18 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class TorchContent:
-    """What a file holds: its value, with a `DeclaredTensor` for each tensor, and the tensors by member."""
+    """Content of a file: its value, with a `DeclaredTensor` for each tensor, and the tensors by member."""
 
     value: object
     tensors: Mapping[str, StoredTensor]
 
 
 def content_of(path: str) -> TorchContent:
-    """What a file of `torch.save` holds. Raises `FormatError` for one that is damaged, or older than 1.6."""
+    """Content of a file of `torch.save`. Raises `FormatError` for one that is damaged, or older than 1.6."""
     return _content_as_of(path, version_of(path))
 
 
-def header(place: Location) -> TensorHeader:
+def header_of_member(place: Location) -> TensorHeader:
     """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
     stored = _stored(place)
     declared = stored.declared
@@ -76,7 +76,7 @@ def header(place: Location) -> TensorHeader:
     return TensorHeader(declared.dtype, declared.shape, offset=offset, nbytes=nbytes, plain=plain)
 
 
-def strided(place: Location) -> torch.Tensor:
+def strided_member(place: Location) -> torch.Tensor:
     """A tensor that `header` has checked, whose elements do not lie one behind the other."""
     stored = _stored(place)
     declared = stored.declared
@@ -90,7 +90,7 @@ def _stored(place: Location) -> StoredTensor:
 
 
 def _last(declared: DeclaredTensor) -> int:
-    """How many elements the storage must have at least."""
+    """The number of elements that the storage must have at least."""
     if 0 in declared.shape:
         return declared.first
     return declared.first + 1 + sum((n - 1) * step for n, step in zip(declared.shape, declared.strides))
@@ -146,28 +146,30 @@ def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
         for member, tensor in _tensors(path, value):
             entry = by_name.get(f"data/{tensor.key}")
             start = start_of(file, entry) if entry is not None else size
-            held = entry is not None and entry.nbytes == tensor.stored and start + tensor.stored <= size
+            is_complete = (
+                entry is not None and entry.nbytes == tensor.stored and start + tensor.stored <= size
+            )
             crc = entry.crc32 if entry is not None else 0
-            tensors.setdefault(member, StoredTensor(tensor, start if held else -1, crc))
+            tensors.setdefault(member, StoredTensor(tensor, start if is_complete else -1, crc))
     return TorchContent(value, MappingProxyType(tensors))
 
 
 def _tensors(path: str, value: object) -> Iterator[tuple[str, DeclaredTensor]]:
     """Each tensor below a value with its member, in the order in which it stands there."""
     waiting: list[tuple[str, object, int]] = [("", value, 0)]
-    seen = 0
+    count = 0
     while waiting:
-        member, found, depth = waiting.pop()
-        seen += 1
-        if seen > _MOST or depth > _DEEPEST:
+        member, node, depth = waiting.pop()
+        count += 1
+        if count > _MOST or depth > _DEEPEST:
             raise FormatError(f"{path}: holds more than {_MOST} values, or values {_DEEPEST} deep")
-        if isinstance(found, DeclaredTensor):
-            yield member, found
+        if isinstance(node, DeclaredTensor):
+            yield member, node
         inside: list[tuple[object, object]] = []
-        if isinstance(found, dict):
-            inside = [(key, entry) for key, entry in found.items() if isinstance(key, (str, int))]
-        elif isinstance(found, (list, tuple)):
-            inside = list(enumerate(found))
+        if isinstance(node, dict):
+            inside = [(key, entry) for key, entry in node.items() if isinstance(key, (str, int))]
+        elif isinstance(node, (list, tuple)):
+            inside = list(enumerate(node))
         if len(inside) > _MOST:
             raise FormatError(f"{path}: holds more than {_MOST} values")
         for key, entry in reversed(inside):

@@ -23,7 +23,7 @@ _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, Re
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTensor:
-    """What a pickle says: the entry and the bytes of its storage, and where in it the tensor's elements are.
+    """A tensor in a pickle: the entry and the bytes of its storage, and the places of its elements there.
 
     `dtype` is one of a whole number of bytes. `first` and `strides` count elements.
     """
@@ -76,7 +76,7 @@ class _Unusual(Exception):
 
 @functools.lru_cache(maxsize=4096)
 def declared(pickled: bytes) -> DeclaredTensor | None:
-    """What the pickle of a dense row-major tensor says; `None` for every other."""
+    """The tensor in the pickle of a dense row-major one; `None` for every other pickle."""
     try:
         tensor = _quietly(pickled).value
     except _DAMAGE:
@@ -87,7 +87,7 @@ def declared(pickled: bytes) -> DeclaredTensor | None:
 # Steps of one batch size have the same pickle, which may list thousands of tensors.
 @functools.lru_cache(maxsize=32)
 def content(pickled: bytes) -> PickledValue:
-    """What a pickle holds: dicts, lists and tuples of texts, numbers, `DeclaredTensor`s and `OTHER`.
+    """The content of a pickle: dicts, lists and tuples of texts, numbers, `DeclaredTensor`s and `OTHER`.
 
     Raises `ValueError` for a pickle that is damaged, or has what `torch.save` does not write.
     """
@@ -103,7 +103,7 @@ def storages_in(pickled: bytes) -> dict[str, int | None]:
 
     Raises `ValueError` as `content`, and for a storage that has no key or two sizes.
     """
-    found: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
     for identity in content(pickled).storages:
         if type(identity) is not tuple or len(identity) < 5 or type(identity[1]) is not _Global:
             raise ValueError("a storage without a key")
@@ -111,9 +111,9 @@ def storages_in(pickled: bytes) -> dict[str, int | None]:
         kind = storage.name.rpartition(" ")[2]
         itemsize = 1 if kind == _UNTYPED else by_name(LEGACY_STORAGES.get(kind, "")).itemsize
         nbytes = None if itemsize is None or type(count) is not int else count * itemsize
-        if type(key) is not str or found.setdefault(key, nbytes) != nbytes:
+        if type(key) is not str or sizes.setdefault(key, nbytes) != nbytes:
             raise ValueError("a storage with two sizes")
-    return found
+    return sizes
 
 
 def _quietly(pickled: bytes) -> PickledValue:
@@ -140,59 +140,59 @@ def _evaluated(pickled: bytes) -> PickledValue:
             stack.append(memo[argument])
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name](argument))
-        elif name in _TAKEN:
-            count, made = _TAKEN[name]
+        elif name in _OPERATIONS:
+            count, build = _OPERATIONS[name]
             first = marks.pop() if count is None else len(stack) - count
-            taken = stack[first:] if first >= 0 else []
+            operands = stack[first:] if first >= 0 else []
             del stack[first:]
             if name == "BINPERSID":
-                storages += taken
-            made(stack, taken)
+                storages += operands
+            build(stack, operands)
         elif name not in ("PROTO", "STOP"):
             raise ValueError(f"opcode {name}")
     return PickledValue(stack.pop(), tuple(storages))
 
 
 def _pushed(make: Callable[[list[Any]], Any]) -> Callable[[list[Any], list[Any]], None]:
-    return lambda stack, taken: stack.append(make(taken))
+    return lambda stack, operands: stack.append(make(operands))
 
 
-def _set_items(stack: list[Any], taken: list[Any]) -> None:
+def _set_items(stack: list[Any], operands: list[Any]) -> None:
     if isinstance(stack[-1], dict):
-        stack[-1].update(zip(taken[::2], taken[1::2], strict=True))
+        stack[-1].update(zip(operands[::2], operands[1::2], strict=True))
 
 
-def _append(stack: list[Any], taken: list[Any]) -> None:
+def _append(stack: list[Any], operands: list[Any]) -> None:
     if isinstance(stack[-1], list):
-        stack[-1].extend(taken)
+        stack[-1].extend(operands)
 
 
-def _made(make: Callable[..., Any], taken: list[Any]) -> Any:
-    """What a call makes of its arguments, `OTHER` where nobody knows."""
+def _result_of(make: Callable[..., Any], operands: list[Any]) -> Any:
+    """The result of a call, `OTHER` where nobody knows it."""
     try:
-        return make(*taken)
+        return make(*operands)
     except (_Unusual, ValueError, LookupError, TypeError, AttributeError):
         return OTHER
 
 
-_TAKEN: dict[str, tuple[int | None, Callable[[list[Any], list[Any]], None]]] = {
+_OPERATIONS: dict[str, tuple[int | None, Callable[[list[Any], list[Any]], None]]] = {
     "TUPLE1": (1, _pushed(tuple)),
     "TUPLE2": (2, _pushed(tuple)),
     "TUPLE3": (3, _pushed(tuple)),
     "TUPLE": (None, _pushed(tuple)),
-    "BINPERSID": (1, _pushed(lambda taken: _made(lambda identity: _storage(*identity), taken))),
-    "REDUCE": (2, _pushed(lambda taken: _made(_called, taken))),
-    "NEWOBJ": (2, _pushed(lambda taken: OTHER)),
+    "BINPERSID": (1, _pushed(lambda operands: _result_of(lambda identity: _storage(*identity), operands))),
+    "REDUCE": (2, _pushed(lambda operands: _result_of(_called, operands))),
+    "NEWOBJ": (2, _pushed(lambda operands: OTHER)),
     # The state of an object: that of a tensor could change it.
-    "BUILD": (2, _pushed(lambda taken: taken[0] if isinstance(taken[0], dict) else OTHER)),
+    "BUILD": (2, _pushed(lambda operands: operands[0] if isinstance(operands[0], dict) else OTHER)),
     "SETITEM": (2, _set_items),
     "SETITEMS": (None, _set_items),
     "APPEND": (1, _append),
     "APPENDS": (None, _append),
-    "POP": (1, lambda stack, taken: None),
-    "POP_MARK": (None, lambda stack, taken: None),
+    "POP": (1, lambda stack, operands: None),
+    "POP_MARK": (None, lambda stack, operands: None),
 }
-"""How many values an opcode takes from the stack (`None`: all behind the last mark), and what it does."""
+"""Number of values that an opcode takes from the stack (`None`: all behind the mark), and its effect."""
 
 _CONSTANTS: dict[str, Callable[[Any], Any]] = {
     "GLOBAL": _Global,
@@ -242,10 +242,10 @@ def _tensor(
 ) -> DeclaredTensor:
     """A dense tensor; `hooks` are those of its gradient, of which a file has none."""
     key, name, count = storage
-    known = by_name(dtype or LEGACY_STORAGES.get(name, ""))
-    if known.itemsize is None or hooks != {} or len(shape) != len(strides):
+    element_type = by_name(dtype or LEGACY_STORAGES.get(name, ""))
+    if element_type.itemsize is None or hooks != {} or len(shape) != len(strides):
         raise _Unusual
     if any(type(number) is not int or number < 0 for number in (first, count, *shape, *strides)):
         raise _Unusual
-    stored = count * (1 if name == _UNTYPED else known.itemsize)
-    return DeclaredTensor(key, stored, known, shape, first, strides)
+    stored = count * (1 if name == _UNTYPED else element_type.itemsize)
+    return DeclaredTensor(key, stored, element_type, shape, first, strides)

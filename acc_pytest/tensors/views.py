@@ -20,19 +20,19 @@ NEARLY = 0.99
 class Columns:
     """Matrices of equal height side by side: `[rows, w0 + w1 + ...]`.
 
-    `parts` are 2-D tensors `[rows, w]` of one dtype, possibly strided views of mapped files.
+    `tensors` are 2-D tensors `[rows, w]` of one dtype, possibly strided views of mapped files.
     """
 
-    def __init__(self, parts: Sequence[torch.Tensor]) -> None:
-        self._parts = list(parts)
-        self._width = sum(part.shape[1] for part in parts)
-        self.shape: tuple[int, ...] = (parts[0].shape[0], self._width)
-        self.dtype = parts[0].dtype
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._parts = list(tensors)
+        self._width = sum(tensor.shape[1] for tensor in tensors)
+        self.shape: tuple[int, ...] = (tensors[0].shape[0], self._width)
+        self.dtype = tensors[0].dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)` of the flattening; whole rows are gathered, then trimmed."""
         first, last = start // self._width, -(-stop // self._width)
-        rows = torch.cat([part[first:last] for part in self._parts], dim=1).reshape(-1)
+        rows = torch.cat([tensor[first:last] for tensor in self._parts], dim=1).reshape(-1)
         return rows[start - first * self._width : stop - first * self._width]
 
 
@@ -42,36 +42,36 @@ class ExactSum:
     `dtype` is that of the parts, which the rounding of each of them is to be judged by.
     """
 
-    def __init__(self, parts: Sequence[Source]) -> None:
-        self._parts = list(parts)
-        self.shape: tuple[int, ...] = tuple(parts[0].shape)
-        self.dtype = parts[0].dtype
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._parts = list(sources)
+        self.shape: tuple[int, ...] = tuple(sources[0].shape)
+        self.dtype = sources[0].dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """The sum over parts of elements `[start, stop)`."""
         wide = torch.promote_types(self.dtype, torch.float32)
         total = self._parts[0].read(start, stop).to(wide)
-        for part in self._parts[1:]:
-            total = total + part.read(start, stop).to(wide)
+        for source in self._parts[1:]:
+            total = total + source.read(start, stop).to(wide)
         return total
 
 
 class Rows:
     """Tensors one below the other: `[n0 + n1 + ..., width]`, each given as a `Source`."""
 
-    def __init__(self, parts: Sequence[Source], width: int) -> None:
-        self._parts = list(parts)
-        self._sizes = [math.prod(part.shape) for part in parts]
+    def __init__(self, sources: Sequence[Source], width: int) -> None:
+        self._parts = list(sources)
+        self._sizes = [math.prod(source.shape) for source in sources]
         self.shape: tuple[int, ...] = (sum(self._sizes) // width, width) if width else (0, 0)
-        self.dtype = parts[0].dtype
+        self.dtype = sources[0].dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)`, taken from as many parts as the range touches."""
         pieces, offset = [], 0
-        for part, size in zip(self._parts, self._sizes):
+        for source, size in zip(self._parts, self._sizes):
             low, high = max(start - offset, 0), min(stop - offset, size)
             if low < high:
-                pieces.append(part.read(low, high))
+                pieces.append(source.read(low, high))
             offset += size
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
@@ -106,17 +106,17 @@ class PlusRow:
 
 
 class Floored:
-    """A source whose values below `least` are `least`."""
+    """A source whose values below `floor` are `floor`."""
 
-    def __init__(self, source: Source, least: float) -> None:
+    def __init__(self, source: Source, floor: float) -> None:
         self._source = source
-        self._least = least
+        self._floor = floor
         self.shape: tuple[int, ...] = tuple(source.shape)
         self.dtype = source.dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)`, none of them below `least`."""
-        return self._source.read(start, stop).clamp(min=self._least)
+        return self._source.read(start, stop).clamp(min=self._floor)
 
 
 class Hidden:
@@ -134,17 +134,17 @@ class Hidden:
 
 
 class Exceeding:
-    """Where the values of a source are more than `least`, as truth values."""
+    """Truth values: whether each value of a source is more than `bound`."""
 
-    def __init__(self, source: Source, least: float) -> None:
+    def __init__(self, source: Source, bound: float) -> None:
         self._source = source
-        self._least = least
+        self._bound = bound
         self.dtype = torch.bool
         self.shape: tuple[int, ...] = tuple(source.shape)
 
     def read(self, start: int, stop: int) -> torch.Tensor:
         """Elements `[start, stop)`."""
-        return self._source.read(start, stop) > self._least
+        return self._source.read(start, stop) > self._bound
 
 
 class Reshaped:
@@ -156,7 +156,7 @@ class Reshaped:
         self.dtype = source.dtype
 
     def read(self, start: int, stop: int) -> torch.Tensor:
-        """The same elements: only the shape differs."""
+        """The elements of the source: only the shape differs."""
         return self._source.read(start, stop)
 
 
@@ -182,5 +182,5 @@ class PickedRows:
         for low, high in itertools.pairwise(starts):
             begin = int(rows[low]) * self._size
             pieces.append(self._source.read(begin, begin + (high - low) * self._size))
-        whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        return whole[start - first * self._size : stop - first * self._size]
+        gathered = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        return gathered[start - first * self._size : stop - first * self._size]

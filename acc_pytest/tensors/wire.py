@@ -16,7 +16,7 @@ _U64 = (1 << 64) - 1
 _MOST_FIELDS = 100_000
 
 Span = tuple[int, int]
-"""Where the bytes of a field lie in the text of the message: start and stop."""
+"""Start and stop of the bytes of a field in the message."""
 
 
 class WireError(ValueError):

@@ -129,7 +129,7 @@ def test_hosts_that_count_alike_are_told_apart_by_a_list(
 def test_indexes_of_mirrors_that_nobody_used_for_long_are_removed(
     two_ranks: DemoPaths, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_known", {})
+    monkeypatch.setattr(mirror, "_mirrors", {})
     old, recent = (tmp_path / "cache" / MIRRORS / name / INDEX for name in ("old", "recent"))
     for index, days in ((old, 31), (recent, 29)):
         index.parent.mkdir(parents=True)

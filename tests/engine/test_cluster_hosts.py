@@ -18,7 +18,7 @@ from acc_pytest.dumps.indexing import refs_of
 from acc_pytest.dumps.roots import Cache
 from acc_pytest.engine.cluster_hosts import ClusterHosts
 from acc_pytest.engine.placement import Placement
-from acc_pytest.engine.pool import Asked, ClusterNode, LostTask, ProbeAnswer
+from acc_pytest.engine.pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
 from acc_pytest.engine.probing import portable_probe
 from acc_pytest.errors import DumpError, FormatError, SettingsError
 from acc_pytest.mapping.pair import Plan
@@ -37,7 +37,7 @@ class FakeCluster:
     """Two machines with one disk, `root` of which only they see: it has another name while they answer."""
 
     root: Path
-    here: str = ""
+    local_node: str = ""
     gone: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     lost: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class FakeCluster:
     def nodes(self) -> Sequence[ClusterNode]:
         return NODES
 
-    def asked(self, asked: Sequence[Asked], seconds: float) -> Sequence[ProbeAnswer]:
+    def answers_to(self, asked: Sequence[NodeQuestion], seconds: float) -> Sequence[ProbeAnswer]:
         hidden = self.root.with_name("hidden")
         hidden.rename(self.root)
         try:
@@ -126,7 +126,7 @@ def test_every_form_of_a_dump_may_lie_there(cluster: FakeCluster, pair: DemoPath
     def on_the_machine_itself(right: Sequence[TensorRef], found: Sequence[TensorRef]) -> None:
         asked = len(cluster.asked_of)
         (tmp_path / "hidden").rename(cluster.root)
-        hosts.use_hosts(ClusterHosts(lambda: replace(cluster, here="node2")))
+        hosts.use_hosts(ClusterHosts(lambda: replace(cluster, local_node="node2")))
         try:
             assert all(one.open().equal(other.open()) for one, other in zip(right, found))
         finally:

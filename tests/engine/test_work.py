@@ -69,7 +69,7 @@ def test_a_node_reads_from_the_store_what_its_pairs_need(tmp_path: Path) -> None
     path = mirrored(address_of("memory://shipped"), str(tmp_path / "cache"))
     shipment = shipped(FakeSubject([pair(0)]), debug=False).packed()
     shutil.rmtree(tmp_path / "cache")  # the node has never seen it
-    mirror._known.clear()
+    mirror._mirrors.clear()
     assert not version_of(f"{path}/x.bin")
     perform(lambda: shipment, "key", pickle.dumps(MeasureCall((0,), {})))
     assert bytes_of(f"{path}/x.bin") == b"content"

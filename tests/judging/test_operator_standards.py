@@ -63,7 +63,7 @@ def judged(
         TensorSource(golden),
         TensorSource(mine),
         tolerance=tolerance(standard, context),
-        written=context.written,
+        output_dtype=context.written,
     )
     if second is not None:
         errors = [element_errors(golden, side, EXACT, context.written) for side in (mine, second)]
@@ -467,7 +467,7 @@ def test_rules_add_bounds_to_a_standard_of_operators_and_only_a_factor_moves_its
     context, standard = output("SoftmaxOperation", "float16"), STANDARDS["ascend"]
     golden = torch.ones(100).half()
     sources = TensorSource(golden), TensorSource(golden + 2.0**-7)
-    measurement = measure(*sources, tolerance=tolerance(standard, context), written="float16")
+    measurement = measure(*sources, tolerance=tolerance(standard, context), output_dtype="float16")
 
     def failing(**wanted: float) -> set[str]:
         thresholds = thresholds_for(context, measurement, [rule_from_marker(wanted, "test_x")], standard)

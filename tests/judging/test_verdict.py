@@ -8,7 +8,7 @@ import pytest
 
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.threshold import Threshold
-from acc_pytest.judging.verdict import Check, judge, most_excess
+from acc_pytest.judging.verdict import Check, judge, largest_excess
 from acc_pytest.metrics.measurement import NonFinite
 
 from .plain import build
@@ -149,9 +149,9 @@ def test_the_closest_bound_is_that_of_the_checks_that_are_asked_about() -> None:
     off = Check("c", math.nan, math.inf, False, "r", True)
     first, second = (near, off), (near, far)
     for _ in range(2):
-        assert most_excess(first) == (0.5, near)
-        assert most_excess(second) == (2.0, far)
-        assert most_excess((off,)) == (0.0, None)
-        assert most_excess(()) == (0.0, None)
+        assert largest_excess(first) == (0.5, near)
+        assert largest_excess(second) == (2.0, far)
+        assert largest_excess((off,)) == (0.0, None)
+        assert largest_excess(()) == (0.0, None)
     undefined = Check("d", None, 1.0, False, "r", False)
-    assert most_excess((near, undefined, far)) == (math.inf, undefined)
+    assert largest_excess((near, undefined, far)) == (math.inf, undefined)

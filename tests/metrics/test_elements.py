@@ -146,7 +146,9 @@ def test_a_pass_measures_elements_beside_its_own_metrics() -> None:
     mine = golden.clone()
     mine[0, 3], mine[1, 5] = 4.5, torch.nan
     tolerance = ElementTolerance(0.1, scale="scaled")
-    measurement = measure(TensorSource(golden), TensorSource(mine), tolerance=tolerance, written="float32")
+    measurement = measure(
+        TensorSource(golden), TensorSource(mine), tolerance=tolerance, output_dtype="float32"
+    )
     alone = element_errors(golden, mine, tolerance, "float32")
     assert measurement.elements is not None
     assert measurement.elements.rmse == pytest.approx(alone.rmse)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.tensors.ge_statistics import COLUMNS
+from acc_pytest.tensors.ge_statistics import GE_COLUMNS
 
 ITEMS = (
     "Max Value",
@@ -43,7 +43,7 @@ def write_statistics_csv(
     How many digits a device prints is not known; here they are those that give back the number.
     """
     chosen = _HOST if items is None else ("Count", *(item for item in ITEMS if item in items))
-    lines = [",".join((COLUMNS, *chosen))]
+    lines = [",".join((GE_COLUMNS, *chosen))]
     for kind, tensors in (("Input", inputs), ("Output", outputs)):
         for index, tensor in enumerate(tensors):
             shape = "x".join(map(str, tensor.shape)) or "-"

@@ -10,13 +10,13 @@ import torch
 
 from acc_pytest.errors import FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
-from acc_pytest.tensors.ge_statistics import COLUMNS
+from acc_pytest.tensors.ge_statistics import GE_COLUMNS
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.statistics import statistics_in
 from tests.tensors.ge_statistics_file import write_statistics_csv
 
-HOST = f"{COLUMNS},Max Value,Min Value,Avg Value,Count,Nan Count,Negative Inf Count,Positive Inf Count"
+HOST = f"{GE_COLUMNS},Max Value,Min Value,Avg Value,Count,Nan Count,Negative Inf Count,Positive Inf Count"
 NAME = "Add.Add_2.44.6.1706596912161941.csv"
 
 
@@ -48,7 +48,7 @@ def test_a_file_of_the_host_is_read(tmp_path: Path) -> None:
 
 def test_a_file_of_a_device_holds_what_was_chosen(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    path.write_text(f"{COLUMNS},Count,Min Value,l2norm\nOutput,0,12,DT_FLOAT,ND,3,3,NA,2.5\n")
+    path.write_text(f"{GE_COLUMNS},Count,Min Value,l2norm\nOutput,0,12,DT_FLOAT,ND,3,3,NA,2.5\n")
     (row,) = statistics_in(str(path)).values()
     assert row.statistics == Statistics(None, None, None, 2.5)
 
@@ -66,7 +66,7 @@ def test_what_is_written_is_read(tmp_path: Path, items: list[str] | None) -> Non
     assert second.statistics == Statistics(None, None, None, None)
     assert (third.shape, third.dtype.name) == ((), "int64")
     assert third.statistics == Statistics(3, 3, 3, None if items is None else 3)
-    assert path.read_text().startswith(HOST if items is None else f"{COLUMNS},Count,Max Value,Min Value")
+    assert path.read_text().startswith(HOST if items is None else f"{GE_COLUMNS},Count,Max Value,Min Value")
 
 
 def test_nan_and_infinities_are_counted(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         statistics_in(str(path))
 
 
-@pytest.mark.parametrize("content", ["", "a,b\n", f"x{HOST}\n", f"{COLUMNS}s,Count\n"])
+@pytest.mark.parametrize("content", ["", "a,b\n", f"x{HOST}\n", f"{GE_COLUMNS}s,Count\n"])
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / NAME
     path.write_text(content)

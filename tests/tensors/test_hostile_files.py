@@ -18,12 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import AccError, FormatError
-from acc_pytest.tensors import atb_bin, ge_statistics
+from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ge_codes import by_ge_code, ge_layout_name
 from acc_pytest.tensors.ge_fields import serialise
 from acc_pytest.tensors.ge_file import members
 from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
+from acc_pytest.tensors.ge_statistics import GE_COLUMNS
 from acc_pytest.tensors.ref import TensorRef
 
 VALUES = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
@@ -59,7 +60,7 @@ def sound(suffix: str) -> bytes:
     elif suffix == ".csv":
         return STATISTICS
     elif suffix == "_ge.csv":
-        return f"{ge_statistics.COLUMNS},Count,Max Value\nOutput,0,96,DT_FLOAT,ND,2x3x4,24,4.5\n".encode()
+        return f"{GE_COLUMNS},Count,Max Value\nOutput,0,96,DT_FLOAT,ND,2x3x4,24,4.5\n".encode()
     elif suffix == "_min_max.npz":
         np.savez(buffer, inputs=np.zeros((1, 2)), outputs=np.array([[1.0, 2.0]]))
     elif suffix == "_min_max.npy":

@@ -37,7 +37,7 @@ from .open_standard import LARGEST, MEAN
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
-_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+_COMPONENTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 _SUMMING = {"LinearOperation": 1, "LinearParallelOperation": 2}
 """Operators whose sums ATB counts, and how many addends for each of the shared dimension."""
 _ONE_STEP = "one step of the quantised value"
@@ -65,7 +65,7 @@ def _of_operator(context: JudgeContext, adjustment: Adjustment) -> tuple[Element
     if kind_of(context) != "float":
         return EQUAL, f"{kind}, {dtype}: whole numbers are exact"
     bound = element_bound(kind, dtype, context.length)
-    reason = f"{kind}, {dtype}{_sums(context.length)}: {_power(bound)}{adjustment.words}"
+    reason = f"{kind}, {dtype}{_sums(context.length)}: {_power(bound)}{adjustment.text}"
     return ElementTolerance(bound * adjustment.factor, scale="scaled"), reason
 
 
@@ -91,13 +91,13 @@ def _thresholds(
     kind = class_by_name(operator) if operator else ""
     if is_exact(measurement):
         if kind == "COMPUTE_QUANT" and measurement.golden_dtype == measurement.mine_dtype == "int8":
-            reason = f"{kind}, int8: {_ONE_STEP}{adjustment.words}"
+            reason = f"{kind}, int8: {_ONE_STEP}{adjustment.text}"
             return (Threshold("max_absolute_error", 1.0 * adjustment.factor, False, reason),)
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
         return nonfinite_thresholds()
     dtype = coarser(measurement.golden_dtype, measurement.mine_dtype).name
-    dtype = _PARTS.get(dtype, dtype)
+    dtype = _COMPONENTS.get(dtype, dtype)
     silent = _silent(context, measurement, kind, dtype)
     if silent:
         derived = derived_thresholds(context, measurement, adjustment)
@@ -109,7 +109,7 @@ def _thresholds(
 
 
 def _silent(context: JudgeContext, measurement: Measurement, kind: str, dtype: str) -> str:
-    """Why the tables say nothing of a pair of float tensors; empty where they do."""
+    """The reason why the tables do not cover a pair of float tensors; empty where they do."""
     if is_zero(measurement):
         return "the tables bound no tensor of zeros"
     if kind in EXACT:
@@ -131,13 +131,13 @@ def _by_class(
     length = context.length * times if context.length is not None and times else None
     bound = element_bound(kind, dtype, length)
     row = f"ATB's row {kind}, {dtype}{_sums(length)}: every element within {_power(bound)}*max(1,|golden|)"
-    reason = f"{row}{_equal_inputs(context)}{adjustment.words}"
+    reason = f"{row}{_equal_inputs(context)}{adjustment.text}"
     return (Threshold("max_scaled_error", bound * adjustment.factor, False, reason),)
 
 
 def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Threshold, ...]:
     t = MEAN[dtype]
-    row, rest = f"the open standard's row {dtype}, T = {_power(t)}", _equal_inputs(context) + adjustment.words
+    row, rest = f"the open standard's row {dtype}, T = {_power(t)}", _equal_inputs(context) + adjustment.text
     bounds = (
         ("mean_relative_error", 1, "mean", "T"),
         ("max_relative_error", LARGEST, "largest", f"{LARGEST} T"),

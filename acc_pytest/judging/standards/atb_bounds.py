@@ -13,7 +13,7 @@ STEPPED = ("float8_e5m2", "float8_e4m3fn", "hifloat8")
 """Types whose values may be one step off."""
 
 LENGTHS = (2048, 16384)
-"""Where a row's bounds change: for sums of fewer addends than the first, than the second, and of more."""
+"""Numbers of addends at which a row's bounds change: below the first, below the second, and beyond."""
 
 _BOUNDS = {
     ("COMPUTE_FLOAT", "float16"): (2.0**-8, 2.0**-7, 2.0**-7),

@@ -1,4 +1,4 @@
-"""What a standard is: a named way to the thresholds of a pair of dumps, or of an output of an operator."""
+"""`Standard`: a named way to the thresholds of a pair of dumps, or of an output of an operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What rules want of a standard before they are laid over it.
+    """Adjustment of a standard by rules before they are laid over it.
 
     `factor` multiplies its bounds and `origin` says which rule wants that. `tolerance` is a T that a rule
     set; a standard whose bounds follow from T derives them from this one.
@@ -30,20 +30,20 @@ class Adjustment:
     tolerance: Tolerance | None = None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The factor as the end of a reason; empty where there is none."""
         return f", times {self.factor:g} from {self.origin}" if self.factor != 1.0 else ""
 
 
 class Second(enum.Enum):
-    """Where the second golden of an output comes from: nowhere, another device, our own low-precision run."""
+    """Source of the second golden of an output: none, another device, our own low-precision run."""
 
     NONE = enum.auto()
     DEVICE = enum.auto()
     COMPUTED = enum.auto()
 
 
-def _no_second(context: JudgeContext, has_other: bool) -> Second:
+def _no_second(context: JudgeContext, has_second: bool) -> Second:
     return Second.NONE
 
 
@@ -57,7 +57,7 @@ class Standard:
     gives the tolerance to count them with, from the dtypes of golden and mine; it is asked before measuring.
 
     The others are for single operators: `requirement` is the bound in the words of the old result sheet,
-    `second` says whose second golden is wanted, told whether there is a second device's dump. `samples` says
+    `second` says whose second golden is needed, by whether there is a second device's dump. `samples` says
     that outputs drawn at random are judged as samples.
     """
 

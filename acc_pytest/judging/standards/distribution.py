@@ -23,7 +23,7 @@ LEAST = 0.01
 SHIFT = 2.576
 """Standard errors that the means of two samples of one distribution keep to in 99 of 100 runs."""
 
-_BOUNDS = (
+_SAMPLE_BOUNDS = (
     Threshold(
         "ks_p_value", LEAST, True, "both samples may be of one distribution (Kolmogorov, Smirnov)", True
     ),
@@ -32,14 +32,14 @@ _BOUNDS = (
 )
 
 
-def _thresholds(
+def _sample_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
-    drawn = tuple(bound for bound in _BOUNDS if bound.metric in measurement.further)
+    drawn = tuple(bound for bound in _SAMPLE_BOUNDS if bound.metric in measurement.further)
     return drawn or ASCEND.thresholds(context, measurement, adjustment)
 
 
-def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+def _sample_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
     if "ks_p_value" in measurement.further:
         return f"KS p > {LEAST}"
     return requirement(context, measurement, adjustment)
@@ -49,7 +49,7 @@ DISTRIBUTION = replace(
     ASCEND,
     name="distribution",
     about="as ascend; random draws by their distribution",
-    thresholds=_thresholds,
-    requirement=_requirement,
+    thresholds=_sample_thresholds,
+    requirement=_sample_requirement,
     samples=True,
 )

@@ -16,7 +16,7 @@ from .base import Adjustment, Standard, of_output, unknown_dtype
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
-_RULES = {
+_MSIT_RULES = {
     "float32": (ElementTolerance(2.0**-20, scale="relative"), 99.99),
     "float16": (ElementTolerance(2.0**-10, scale="relative"), 99.9),
     "bfloat16": (ElementTolerance(2.0**-8, scale="relative"), 99.9),
@@ -29,30 +29,36 @@ _RULES = {
 }
 
 
-def _rule(context: JudgeContext, adjustment: Adjustment) -> tuple[ElementTolerance, float]:
-    if context.written not in _RULES:
+def _msit_rule(context: JudgeContext, adjustment: Adjustment) -> tuple[ElementTolerance, float]:
+    if context.written not in _MSIT_RULES:
         raise unknown_dtype("msit", context)
-    tolerance, rate = _RULES[context.written]
+    tolerance, rate = _MSIT_RULES[context.written]
     return tolerance.times(adjustment.factor), rate
 
 
-def _elements(context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment) -> ElementTolerance:
-    return _rule(context, adjustment)[0]
+def _msit_tolerance(
+    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
+) -> ElementTolerance:
+    return _msit_rule(context, adjustment)[0]
 
 
-def _thresholds(
+def _msit_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
-    tolerance, rate = _rule(context, adjustment)
-    reason = f"share of elements of {context.written} with {tolerance}{adjustment.words}"
+    tolerance, rate = _msit_rule(context, adjustment)
+    reason = f"share of elements of {context.written} with {tolerance}{adjustment.text}"
     return of_output(measurement, Threshold("rel_precision_rate", rate, True, reason))
 
 
-def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    tolerance, rate = _rule(context, adjustment)
+def _msit_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+    tolerance, rate = _msit_rule(context, adjustment)
     return f"{rate}%(error<{tolerance.atol})"
 
 
 MSIT = Standard(
-    "msit", "the old tool's share of elements within a relative error", _thresholds, _elements, _requirement
+    "msit",
+    "the old tool's share of elements within a relative error",
+    _msit_thresholds,
+    _msit_tolerance,
+    _msit_requirement,
 )

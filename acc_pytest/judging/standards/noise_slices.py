@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 RATIO, RATIO_OF_SEVERAL, WORST_RATIO = 3.0, 2.25, 5.0
-"""How many times the error of one noise run mine may have, of the largest of several, of the worst row."""
+"""Factors of the error that mine may have: of one noise run, of the largest of several, of the worst row."""
 
 
 def ratio_of(context: JudgeContext) -> float:
-    """How many times the noise mine may have."""
+    """The factor of the noise that mine may have."""
     return RATIO if context.noise_runs < 2 else RATIO_OF_SEVERAL
 
 
 def slices_by_noise(
-    context: JudgeContext, measurement: Measurement, derived: Tolerance, least: float, factor: float
+    context: JudgeContext, measurement: Measurement, derived: Tolerance, floor: float, factor: float
 ) -> tuple[Threshold, ...]:
     """The bounds of a tensor's rows and channels; none for tensors with too few of either.
 
-    Where the noise run has none of its own they follow from `derived`. `least` is the least T, `factor` that
+    Where the noise run has none of its own they follow from `derived`. `floor` is the least T, `factor` that
     of a rule.
     """
     by_t = slice_thresholds(measurement, derived)
     if context.noise_typical_row is None:
         return by_t
-    measured = {threshold.metric: threshold for threshold in _measured(context, measurement, least, factor)}
+    measured = {threshold.metric: threshold for threshold in _slices(context, measurement, floor, factor)}
     return tuple(
         _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
         for threshold in by_t
@@ -52,36 +52,39 @@ def slices_by_noise(
 
 
 def _with_bias(threshold: Threshold, context: JudgeContext) -> Threshold:
-    own = context.noise_bias or 0.0
-    reason = f"{threshold.reason}, + the noise run's {own:.2g}"
-    return threshold._replace(bound=threshold.bound + own, reason=reason)
+    noise_bias = context.noise_bias or 0.0
+    reason = f"{threshold.reason}, + the noise run's {noise_bias:.2g}"
+    return threshold._replace(bound=threshold.bound + noise_bias, reason=reason)
 
 
-def _measured(
-    context: JudgeContext, measurement: Measurement, least: float, factor: float
+def _slices(
+    context: JudgeContext, measurement: Measurement, floor: float, factor: float
 ) -> Iterator[Threshold]:
     slices = measurement.slices
     channels = max(1, measurement.shape[-1])
     rows = max(1, measurement.numel // channels)
-    for metric, own in (("typical_row_error", context.noise_typical_row), ("bulk_error", context.noise_bulk)):
+    for metric, noise in (
+        ("typical_row_error", context.noise_typical_row),
+        ("bulk_error", context.noise_bulk),
+    ):
         scatter = scatter_of(measurement.compared)
-        yield _bound(metric, ratio_of(context) * factor * scatter, own, least, 0.0)
-    for metric, own, elements, decile in (
+        yield _slice_bound(metric, ratio_of(context) * factor * scatter, noise, floor, 0.0)
+    for metric, noise, elements, decile in (
         ("worst_row_error", context.noise_worst_row, channels, slices.row_error_p90),
         ("worst_channel_error", context.noise_worst_channel, rows, slices.channel_error_p90),
     ):
         scatter = scatter_of(elements)
-        others = BESIDE_OTHERS * scatter * (decile or 0.0)
-        yield _bound(metric, WORST_RATIO * factor * scatter, own, least * scatter, others)
+        by_decile = BESIDE_OTHERS * scatter * (decile or 0.0)
+        yield _slice_bound(metric, WORST_RATIO * factor * scatter, noise, floor * scatter, by_decile)
 
 
-def _bound(metric: str, ratio: float, own: float | None, least: float, others: float) -> Threshold:
-    """What the noise run allows, not less than the least, nor than beside others of the tensor."""
-    bound = min(ratio * (own or 0.0), sys.float_info.max)  # an infinite bound would be none
-    reason = f"{ratio:.3g} times the noise run's {own or 0.0:.3g}"
-    if others > max(bound, least):
-        said = f"{BESIDE_OTHERS:g} times the ninth decile, with scatter"
-        return Threshold(metric, others, False, f"{said}, more than {reason}")
-    if least > bound:
-        return Threshold(metric, least, False, f"the least T, more than {reason}")
+def _slice_bound(metric: str, ratio: float, noise: float | None, floor: float, by_decile: float) -> Threshold:
+    """The bound by the noise run, not below the floor, nor below that by the ninth decile."""
+    bound = min(ratio * (noise or 0.0), sys.float_info.max)  # an infinite bound would be none
+    reason = f"{ratio:.3g} times the noise run's {noise or 0.0:.3g}"
+    if by_decile > max(bound, floor):
+        decile_reason = f"{BESIDE_OTHERS:g} times the ninth decile, with scatter"
+        return Threshold(metric, by_decile, False, f"{decile_reason}, more than {reason}")
+    if floor > bound:
+        return Threshold(metric, floor, False, f"the least T, more than {reason}")
     return Threshold(metric, bound, False, reason)

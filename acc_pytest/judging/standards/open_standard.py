@@ -25,10 +25,10 @@ MEAN = {
 """T by the output's type; a type that is not here has no bound."""
 
 LARGEST = 10
-"""How many T the largest relative error may reach."""
+"""The largest relative error, as a multiple of T."""
 
 
-def _t(context: JudgeContext, adjustment: Adjustment) -> float | None:
+def _open_t(context: JudgeContext, adjustment: Adjustment) -> float | None:
     """T of an output; `None` for whole numbers. Raises `SettingsError` for a type without a bound."""
     if kind_of(context) != "float":
         return None
@@ -37,15 +37,17 @@ def _t(context: JudgeContext, adjustment: Adjustment) -> float | None:
     return MEAN[context.written] * adjustment.factor
 
 
-def _elements(context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment) -> ElementTolerance:
-    t = _t(context, adjustment)
+def _open_tolerance(
+    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
+) -> ElementTolerance:
+    t = _open_t(context, adjustment)
     return EXACT if t is None else ElementTolerance(LARGEST * t, scale="relative")
 
 
-def _thresholds(
+def _open_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
-    t, dtype = _t(context, adjustment), context.written
+    t, dtype = _open_t(context, adjustment), context.written
     if t is None:
         return of_output(measurement, WHOLE_NUMBERS)
     return of_output(
@@ -55,12 +57,15 @@ def _thresholds(
     )
 
 
-def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    t = _t(context, adjustment)
+def _open_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+    t = _open_t(context, adjustment)
     return f"100%({EXACT})" if t is None else f"MERE < {t:.6g}, MARE < {LARGEST * t:.6g}"
 
 
 OPEN = Standard(
-    "open", "the open Ascend operator standard: mean and largest relative error", _thresholds, _elements,
-    _requirement,
-)  # fmt: skip
+    "open",
+    "the open Ascend operator standard: mean and largest relative error",
+    _open_thresholds,
+    _open_tolerance,
+    _open_requirement,
+)

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 FLOOR = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14}
-"""What counts as the error of g where it is smaller."""
+"""Floor of the error of g."""
 
 RATIOS = {"mare": 10.0, "mere": 2.0, "rmse": 2.0}
-"""How many times that of g the error of mine may be: largest and mean relative error, root mean square."""
+"""Factors of the error of g that mine may have: largest and mean relative error, root mean square."""
 
-RATIO_WORDS = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATIOS.items())
+RATIO_TEXT = ", ".join(f"{name} ratio <= {allowed:g}" for name, allowed in RATIOS.items())
 """The rule in the words of the old result sheet."""
 
 
-def error_ratios(mine: ElementErrors, other: ElementErrors, dtype: str) -> dict[str, float]:
+def error_ratios(mine: ElementErrors, second: ElementErrors, dtype: str) -> dict[str, float]:
     """The ratios by name, and what they are of; both errors are those against t."""
     numbers: dict[str, float] = {}
     for name in RATIOS:
-        ours, theirs = getattr(mine, name), getattr(other, name)
+        ours, theirs = getattr(mine, name), getattr(second, name)
         numbers |= {
             f"{name}_ratio": ours / max(theirs, FLOOR[dtype]), f"{name}_of_mine": ours,
             f"{name}_of_second": theirs,
@@ -61,29 +61,29 @@ def ratio_thresholds(measurement: Measurement, adjustment: Adjustment, whose: st
     )
 
 
-def _second(context: JudgeContext, has_other: bool) -> Second:
+def _second_of(context: JudgeContext, has_second: bool) -> Second:
     if not context.two_goldens or context.written not in FLOOR:
         return Second.NONE
-    return Second.DEVICE if has_other else Second.COMPUTED
+    return Second.DEVICE if has_second else Second.COMPUTED
 
 
-def _thresholds(
+def _two_golden_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
     ratios = ratio_thresholds(measurement, adjustment, "the low-precision golden")
     return (*ASCEND.thresholds(context, measurement, adjustment), *ratios)
 
 
-def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    own = requirement(context, measurement, adjustment)
-    return f"{own}, {RATIO_WORDS}" if "mare_ratio" in measurement.further else own
+def _two_golden_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+    sentence = requirement(context, measurement, adjustment)
+    return f"{sentence}, {RATIO_TEXT}" if "mare_ratio" in measurement.further else sentence
 
 
 TWO_GOLDEN = replace(
     ASCEND,
     name="two-golden",
     about="as ascend; fused attention also beside a second golden",
-    thresholds=_thresholds,
-    requirement=_requirement,
-    second=_second,
+    thresholds=_two_golden_thresholds,
+    requirement=_two_golden_requirement,
+    second=_second_of,
 )

@@ -45,11 +45,11 @@ from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import COSINE_RESOLUTION, element_scale, is_exact, is_zero, tolerance_of
 from ..slices import beside_neighbours
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_words
+from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_text
 from .base import WHOLE_NUMBERS, Adjustment, Second, Standard, kind_of, of_output, unknown_dtype
 from .default import derived_thresholds
 from .noise_slices import RATIO, ratio_of, slices_by_noise
-from .second_golden import FLOOR, RATIO_WORDS, ratio_thresholds
+from .second_golden import FLOOR, RATIO_TEXT, ratio_thresholds
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
@@ -98,19 +98,19 @@ def _by_what_is_nearby(context: JudgeContext, measurement: Measurement, adjustme
 
 def stand_in(context: JudgeContext, derived: Tolerance, adjustment: Adjustment) -> Tolerance:
     """T of a tensor that the noise run lacks: `derived`, or what the noise around it asks for, if larger."""
-    asked = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
-    if asked <= derived.value:
+    noise = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
+    if noise <= derived.value:
         return derived
-    said = f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.words}"
-    return replace(derived, value=asked, reason=f"{said} = {asked:.3g}, which is more than {derived.reason}")
+    text = f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.text}"
+    return replace(derived, value=noise, reason=f"{text} = {noise:.3g}, which is more than {derived.reason}")
 
 
 def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
     new, lost = context.noise_new_nonfinite, context.noise_lost_nonfinite
-    said = "as many NaN or Inf {} as the noise run has: {}"
+    text = "as many NaN or Inf {} as the noise run has: {}"
     return (
-        Threshold("new_nonfinite", float(new), False, said.format("where golden has none", new)),
-        Threshold("lost_nonfinite", float(lost), False, said.format("missing where golden has them", lost)),
+        Threshold("new_nonfinite", float(new), False, text.format("where golden has none", new)),
+        Threshold("lost_nonfinite", float(lost), False, text.format("missing where golden has them", lost)),
     )
 
 
@@ -119,20 +119,20 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
     fmt = coarser(*context.computed_types(measurement))
     rms, peak = measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0
     sample = NoiseSample.of(context, measurement.compared, rms, peak)
-    element, said = _element(context, fmt, sample.elements, adjustment)
+    element, reason = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
-        said = f"golden is all zero; {said}, at least the smallest normal {fmt.name}"
-        return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, said),)
+        reason = f"golden is all zero; {reason}, at least the smallest normal {fmt.name}"
+        return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, reason),)
     derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
-    least = _least(context, fmt, rms, derived, sample)
-    t = _measured(context, fmt, sample, adjustment, least, derived)
-    few, few_said = _element(context, fmt, sample.holding, adjustment)
+    floor = _floor(context, fmt, rms, derived, sample)
+    t = _measured(context, fmt, sample, adjustment, floor, derived)
+    few, few_reason = _element(context, fmt, sample.holding, adjustment)
     if element < (few := min(few, derived.value * element_scale(rms, peak))):
-        element, said = few, f"{few_said}, at most what T = {derived.value:.3g} allows"
-    element_floor = least.value * (element_scale(rms, peak) if least.derived else peak)
+        element, reason = few, f"{few_reason}, at most what T = {derived.value:.3g} allows"
+    element_floor = floor.value * (element_scale(rms, peak) if floor.derived else peak)
     if element < element_floor:
-        element, said = element_floor, f"{least.reason}, which allows an element more than {said}"
-    element, said = beside_neighbours(measurement, element, said)
+        element, reason = element_floor, f"{floor.reason}, which allows an element more than {reason}"
+    element, reason = beside_neighbours(measurement, element, reason)
     return (
         Threshold(
             "cosine_similarity",
@@ -140,13 +140,13 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
             True,
             f"1 - T^2/2: what noise of relative size T leaves of the angle; {t.reason}",
         ),
-        Threshold("max_absolute_error", element, False, said),
+        Threshold("max_absolute_error", element, False, reason),
         Threshold("relative_euclidean_distance", t.value, False, t.reason),
         *slices_by_noise(
             context,
             measurement,
             max(t, derived, key=lambda tolerance: tolerance.value),
-            least.value,
+            floor.value,
             adjustment.factor,
         ),
     )
@@ -169,9 +169,9 @@ def by_noise(
         return stand_in(context, derived, adjustment), 0.0
     fmt = coarser(*dtypes)
     sample = NoiseSample.of(context, elements, *size)
-    least = _least(context, fmt, size[0], derived, sample)
+    floor = _floor(context, fmt, size[0], derived, sample)
     element, _ = _element(context, fmt, sample.holding, adjustment)
-    return _measured(context, fmt, sample, adjustment, least, derived), element
+    return _measured(context, fmt, sample, adjustment, floor, derived), element
 
 
 def _measured(
@@ -179,7 +179,7 @@ def _measured(
     fmt: FloatFormat,
     sample: NoiseSample,
     adjustment: Adjustment,
-    least: _Least,
+    floor: _Floor,
     derived: Tolerance,
 ) -> Tolerance:
     """T from the error of the noise run; by fewer elements not more than the derived one."""
@@ -189,45 +189,45 @@ def _measured(
         t, reason = few, few_reason
     elif t < derived.value < few:
         t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
-    if t < least.value:
-        t, reason = least.value, f"{least.reason}, which is more than {reason}"
+    if t < floor.value:
+        t, reason = floor.value, f"{floor.reason}, which is more than {reason}"
     if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
         t, reason = limit, f"{reason}, capped at {limit:g}"
-    return Tolerance(t, fmt, reason, least.rounding)
+    return Tolerance(t, fmt, reason, floor.rounding)
 
 
 def _times_noise(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
     """So many times the error of the noise run as its scatter over these elements asks for."""
-    scatter, times = scatter_of(elements), scatter_words(elements)
-    own, ratio = context.noise_error or 0.0, ratio_of(context)
-    t = min(ratio * scatter * adjustment.factor * own, sys.float_info.max)
+    scatter, times = scatter_of(elements), scatter_text(elements)
+    error, ratio = context.noise_error or 0.0, ratio_of(context)
+    t = min(ratio * scatter * adjustment.factor * error, sys.float_info.max)
     run = _run(context, fmt)
-    return t, f"T = {ratio:g}{times} times {run}'s own error {own:.3g}{adjustment.words} = {t:.3g}"
+    return t, f"T = {ratio:g}{times} times {run}'s own error {error:.3g}{adjustment.text} = {t:.3g}"
 
 
 def _element(
     context: JudgeContext, fmt: FloatFormat, elements: int, adjustment: Adjustment
 ) -> tuple[float, str]:
-    """What one element may be off by for the largest error of the noise run, and why."""
-    scatter, times = scatter_of(elements), scatter_words(elements)
+    """The bound of one element by the largest error of the noise run, and why."""
+    scatter, times = scatter_of(elements), scatter_text(elements)
     largest = context.noise_max_absolute_error or 0.0
     # An infinite bound would be none.
     element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
     run = _run(context, fmt)
-    return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.words}"
+    return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.text}"
 
 
 def _run(context: JudgeContext, fmt: FloatFormat) -> str:
     """The noise run, its type, and the rounding of mine where it has another."""
-    other = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
+    rounding = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
     runs = "the noise run" if context.noise_runs == 1 else f"the {context.noise_runs} noise runs"
-    return f"{runs} ({context.noise_dtype or 'whole numbers'}{other})"
+    return f"{runs} ({context.noise_dtype or 'whole numbers'}{rounding})"
 
 
 @dataclass(frozen=True, slots=True)
-class _Least:
+class _Floor:
     """The least T, why, whether it is the derived one, and what one operation adds."""
 
     value: float
@@ -236,26 +236,26 @@ class _Least:
     rounding: float
 
 
-def _least(
+def _floor(
     context: JudgeContext, fmt: FloatFormat, rms: float, derived: Tolerance, sample: NoiseSample
-) -> _Least:
+) -> _Floor:
     """The rounding of mine when it is stored, or the derived T where the noise run does not show it."""
     noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
         run = context.noise_dtype or "whole numbers"
         why = f"a noise run in {run} does not show the rounding of {fmt.name}"
-        return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
-    origin, own = by_name(context.computed_in).format, context.noise_error or 0.0
-    if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * own):
-        why = f"a noise run that is off by {own:.3g} does not show the rounding of {origin.name}"
-        return _Least(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
-    u, said = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
+        return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
+    origin, error = by_name(context.computed_in).format, context.noise_error or 0.0
+    if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * error):
+        why = f"a noise run that is off by {error:.3g} does not show the rounding of {origin.name}"
+        return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
+    u, text = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
-        said = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
+        text = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
     if sample.is_few and TWICE * u < derived.value:
-        u, said = TWICE * u, f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice"
-    return _Least(u, said, False, derived.rounding)
+        u, text = TWICE * u, f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice"
+    return _Floor(u, text, False, derived.rounding)
 
 
 def _elements(
@@ -271,10 +271,10 @@ def _elements(
 
 
 def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    return RATIO_WORDS if kind_of(context) == "float" else f"100%({EXACT})"
+    return RATIO_TEXT if kind_of(context) == "float" else f"100%({EXACT})"
 
 
-def _second(context: JudgeContext, has_other: bool) -> Second:
+def _second(context: JudgeContext, has_second: bool) -> Second:
     return Second.DEVICE if kind_of(context) == "float" else Second.NONE
 
 
@@ -294,7 +294,7 @@ FEW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NoiseSample:
-    """How many elements were compared, and how many of them hold the noise.
+    """Number of elements that were compared, and of those that hold the noise.
 
     Where a few large values have nearly all of golden, or of the noise, they are what scatters. Their number
     is a norm over its largest element, squared, in units of what that is for evenly spread values: 1 / (2 ln
@@ -306,10 +306,10 @@ class NoiseSample:
 
     @classmethod
     def of(cls, context: JudgeContext, elements: int, rms: float, peak: float) -> NoiseSample:
-        """Of golden's tensor with this root mean square and largest magnitude."""
+        """The sample of golden's tensor with this root mean square and largest magnitude."""
         norm = rms * math.sqrt(elements)
         ends = (norm, peak), (norm * (context.noise_error or 0.0), context.noise_max_absolute_error or 0.0)
-        counts = [_holding(elements, *each) for each in ends]
+        counts = [_holding(elements, *end) for end in ends]
         return cls(elements, min((count for count in counts if count < FEW * elements), default=elements))
 
     @property

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
 
 
-def _elements(context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment) -> ElementTolerance:
+def _torch_tolerance(
+    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
+) -> ElementTolerance:
     return default_tolerance(*dtypes).times(adjustment.factor)
 
 
-def _thresholds(
+def _torch_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
     """Raises `Incomparable` for elements that were counted with another tolerance."""
@@ -35,21 +37,24 @@ def _thresholds(
     if measurement.golden_max_abs is None:
         return nonfinite_thresholds()
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
-    wanted = _elements(context, dtypes, adjustment)
-    if (measurement.rtol, measurement.atol) != (wanted.rtol, wanted.atol):
+    limits = _torch_tolerance(context, dtypes, adjustment)
+    if (measurement.rtol, measurement.atol) != (limits.rtol, limits.atol):
         raise Incomparable(
             f"elements were counted with rtol {measurement.rtol:g} and atol {measurement.atol:g}, and the "
-            f"standard torch wants rtol {wanted.rtol:g} and atol {wanted.atol:g}; compare the dumps again"
+            f"standard torch wants rtol {limits.rtol:g} and atol {limits.atol:g}; compare the dumps again"
         )
     rows = " and ".join(dict.fromkeys(dtypes))
     before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before not forgiven"
     reason = (
-        f"assert_close's row {rows}: every element within atol {wanted.atol:g} + "
-        f"rtol {wanted.rtol:g}*|golden| ({before}){adjustment.words}"
+        f"assert_close's row {rows}: every element within atol {limits.atol:g} + "
+        f"rtol {limits.rtol:g}*|golden| ({before}){adjustment.text}"
     )
     return (Threshold("beyond_fraction", 0.0, False, reason), *nonfinite_thresholds())
 
 
 TORCH = Standard(
-    "torch", "the tolerances of torch.testing.assert_close, element by element", _thresholds, _elements
+    "torch",
+    "the tolerances of torch.testing.assert_close, element by element",
+    _torch_thresholds,
+    _torch_tolerance,
 )

@@ -31,11 +31,11 @@ _X86 = (_BASELINE, ("avx2", 8, "-mavx2 -mfma -mf16c"), ("avx512", 16, _AVX512))
 
 
 class BuildError(Exception):
-    """Why there is no native kernel, in one sentence."""
+    """Reason why there is no native kernel, in one sentence."""
 
 
 def digest() -> str:
-    """What tells one version of the sources from another; empty where they are not there."""
+    """The digest of this version of the sources; empty where they are not there."""
     try:
         return hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
     except OSError:
@@ -62,9 +62,9 @@ def build() -> Path:
         _compile([*compiler, *FLAGS.split(), *names], "dispatch.cpp", objects[-1])
         library = f"{folder}/{LIBRARY.name}"
         _run([*compiler, "-shared", "-s", "-Wl,--as-needed", *objects, "-lm", "-o", library])
-        part = LIBRARY.with_suffix(f".{os.getpid()}.part")
-        shutil.copy(library, part)
-        os.replace(part, LIBRARY)
+        temporary = LIBRARY.with_suffix(f".{os.getpid()}.part")
+        shutil.copy(library, temporary)
+        os.replace(temporary, LIBRARY)
     return LIBRARY
 
 
@@ -78,8 +78,8 @@ def _run(command: list[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"the C++ compiler did not run: {error}") from error
     if done.returncode:
-        said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
-        raise BuildError(f"the C++ compiler failed: {said.strip()}")
+        message = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
+        raise BuildError(f"the C++ compiler failed: {message.strip()}")
     return done.stdout
 
 

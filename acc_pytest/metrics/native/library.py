@@ -29,7 +29,7 @@ _NUMBERS = (
 
 
 class KernelRequest(ctypes.Structure):
-    """What the kernel is given."""
+    """Arguments of the kernel."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("golden", "mine", "rows", "columns")),
@@ -40,7 +40,7 @@ class KernelRequest(ctypes.Structure):
 
 
 class KernelResult(ctypes.Structure):
-    """What it gives back; `block.h` says what each is."""
+    """Result of the kernel; `block.h` describes the fields."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _COUNTS.split()),
@@ -91,18 +91,18 @@ def chosen() -> Kernel | None:
         raise SettingsError(f"{VARIABLE}={word}: it must be one of {', '.join(CHOICES)}")
     if word == "python":
         return None
-    found = library()
-    if not found.kernels and word == "native":
-        raise SettingsError(f"{VARIABLE}=native, but there is no native kernel: {found.reason}")
-    return found.kernels[max(found.kernels, key=ISAS.index)] if found.kernels else None
+    native = library()
+    if not native.kernels and word == "native":
+        raise SettingsError(f"{VARIABLE}=native, but there is no native kernel: {native.reason}")
+    return native.kernels[max(native.kernels, key=ISAS.index)] if native.kernels else None
 
 
 def described() -> str:
-    """Which kernel measures, in a few words: `native (avx2)`, `python (why)`; or why none does."""
+    """The kernel that measures, in short: `native (avx2)`, `python (why)`; or why none does."""
     try:
         if chosen() is not None:
             return f"native ({max(library().kernels, key=ISAS.index)})"
     except SettingsError as error:
         return f"none ({error})"
-    asked = os.environ.get(VARIABLE) == "python"
-    return f"python ({VARIABLE}=python)" if asked else f"python ({library().reason})"
+    is_python = os.environ.get(VARIABLE) == "python"
+    return f"python ({VARIABLE}=python)" if is_python else f"python ({library().reason})"

@@ -51,47 +51,47 @@ class NativeBlock:
             slices = self._slices.zeros(start, elements)
             request.rows, request.columns = slices.rows.ctypes.data, slices.channels.ctypes.data
             request.channels = slices.channels.shape[1]
-        found = KernelResult()
-        if not self._kernel(ctypes.addressof(request), ctypes.addressof(found)):
+        sums = KernelResult()
+        if not self._kernel(ctypes.addressof(request), ctypes.addressof(sums)):
             return None
-        return _block_result(start, elements, found, slices)
+        return _block_result(start, elements, sums, slices)
 
 
-def _block_result(start: int, elements: int, found: KernelResult, slices: BlockSlices | None) -> BlockResult:
-    golden = SideSums(found.golden_count, found.golden_max, found.golden_min, found.golden_total)
-    mine = SideSums(found.mine_count, found.mine_max, found.mine_min, found.mine_total)
+def _block_result(start: int, elements: int, sums: KernelResult, slices: BlockSlices | None) -> BlockResult:
+    golden = SideSums(sums.golden_count, sums.golden_max, sums.golden_min, sums.golden_total)
+    mine = SideSums(sums.mine_count, sums.mine_max, sums.mine_min, sums.mine_total)
     return BlockResult(
         start,
         (golden if golden.count else None, mine if mine.count else None),
-        _block_sums(found) if found.compared else None,
-        bool(found.identical),
-        {} if found.compared == elements else {name: getattr(found, name) for name in COUNTS},
-        found.first_disagreeing,
+        _block_sums(sums) if sums.compared else None,
+        bool(sums.identical),
+        {} if sums.compared == elements else {name: getattr(sums, name) for name in COUNTS},
+        sums.first_disagreeing,
         slices,
     )
 
 
-def _block_sums(found: KernelResult) -> BlockSums:
+def _block_sums(sums: KernelResult) -> BlockSums:
     return BlockSums(
-        compared=found.compared,
-        golden=found.golden,
-        mine=found.mine,
-        difference=found.difference,
-        golden_squared=found.golden_squared,
-        mine_squared=found.mine_squared,
-        golden_mine=found.golden_mine,
-        golden_difference=found.golden_difference,
-        difference_squared=found.difference_squared,
-        absolute=found.absolute,
-        golden_peak=found.golden_peak,
-        peak=found.peak,
-        peak_at=found.peak_at,
-        relative=found.relative,
-        relative_peak=found.relative_peak,
-        scaled_peak=found.scaled_peak,
-        near_zero=found.near_zero,
-        beyond=found.beyond,
+        compared=sums.compared,
+        golden=sums.golden,
+        mine=sums.mine,
+        difference=sums.difference,
+        golden_squared=sums.golden_squared,
+        mine_squared=sums.mine_squared,
+        golden_mine=sums.golden_mine,
+        golden_difference=sums.golden_difference,
+        difference_squared=sums.difference_squared,
+        absolute=sums.absolute,
+        golden_peak=sums.golden_peak,
+        peak=sums.peak,
+        peak_at=sums.peak_at,
+        relative=sums.relative,
+        relative_peak=sums.relative_peak,
+        scaled_peak=sums.scaled_peak,
+        near_zero=sums.near_zero,
+        beyond=sums.beyond,
         divergence=BlockDivergence(
-            found.weight, found.first, found.curved, found.scale, found.curved_scale, found.center
+            sums.weight, sums.first, sums.curved, sums.scale, sums.curved_scale, sums.center
         ),
     )

@@ -10,7 +10,7 @@ from typing import Union
 from ...errors import DumpError, SettingsError
 
 Places = Union[str, tuple[str, ...]]
-"""Where a dump lies, as the user gives it: one path or address, or several that are one dump."""
+"""Location of a dump as the user gives it: one path or address, or several that are one dump."""
 DEFAULT_LIMIT = 10 << 30
 """Bytes of stores that are kept on the disk."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*)://(.*)", re.DOTALL)
@@ -51,56 +51,56 @@ class Address:
 
 def is_address(text: str) -> bool:
     """Whether a text is an address of a store; `file://` is not, but a long way to write a path."""
-    found = _URL.match(text)
-    return found is not None and found[1].lower() not in ("file", "local")
+    match = _URL.match(text)
+    return match is not None and match[1].lower() not in ("file", "local")
 
 
 def local_path(text: str) -> str:
     """The path that a text means which is no address."""
-    found = _URL.match(text)
-    return found[2] if found is not None else text
+    match = _URL.match(text)
+    return match[2] if match is not None else text
 
 
 def path_on_disk(text: str) -> str:
     """The path that a text means. Raises `DumpError` for an address, where a store is of no use."""
     if is_address(text):
-        raise DumpError(f"{told(text)}: only what lies on the disk can be read here; copy it there")
+        raise DumpError(f"{text_of_places(text)}: only what lies on the disk can be read here; copy it there")
     return local_path(text)
 
 
 def address_of(text: str) -> Address:
     """The address that a text is. Raises `SettingsError` for one with a password, a query or a chain."""
-    found = _URL.match(text)
-    assert found is not None
-    shown = without_secrets(text)
-    if shown != text:
+    match = _URL.match(text)
+    assert match is not None
+    safe_text = without_secrets(text)
+    if safe_text != text:
         raise SettingsError(
-            f"{shown}: an address must have no password and no query; credentials belong to the "
+            f"{safe_text}: an address must have no password and no query; credentials belong to the "
             "configuration of the store (for S3: AWS_PROFILE, ~/.aws, or FSSPEC_S3_KEY and FSSPEC_S3_SECRET)"
         )
-    protocol, rest = found[1].lower(), found[2].rstrip("/")
+    protocol, rest = match[1].lower(), match[2].rstrip("/")
     if _CHAINED in text:
         raise SettingsError(f"{text}: must be one address, as in s3://bucket/dump, not a chain of several")
-    if not rest or any(part in (".", "..") for part in rest.split("/")) or "//" in rest:
+    if not rest or any(segment in (".", "..") for segment in rest.split("/")) or "//" in rest:
         raise SettingsError(f"{text}: must be PROTOCOL://PLACE/DIRECTORY, as in s3://bucket/dump")
     return Address(protocol, rest)
 
 
 def without_secrets(text: str) -> str:
     """A text that may be an address, without the password before `@` and without what follows `?` or `#`."""
-    found = _URL.match(text)
-    if found is None:
+    match = _URL.match(text)
+    if match is None:
         return text
-    host, slash, path = found[2].partition("/")
+    host, slash, path = match[2].partition("/")
     user, at, place = host.rpartition("@")
     name, colon, _ = user.partition(":")
-    shown = f"{'***' if colon else name}{at}{place}"
-    kept = re.split(r"[?#]", f"{shown}{slash}{path}", maxsplit=1)
-    return f"{found[1]}://{kept[0]}{'?***' if len(kept) > 1 else ''}"
+    safe_host = f"{'***' if colon else name}{at}{place}"
+    pieces = re.split(r"[?#]", f"{safe_host}{slash}{path}", maxsplit=1)
+    return f"{match[1]}://{pieces[0]}{'?***' if len(pieces) > 1 else ''}"
 
 
-def told(places: Places) -> str:
-    """What the user gave, fit for a message."""
+def text_of_places(places: Places) -> str:
+    """The paths or addresses of a dump as text for a message, without secrets."""
     return ", ".join(map(without_secrets, (places,) if isinstance(places, str) else places))
 
 

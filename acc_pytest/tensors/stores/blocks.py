@@ -27,41 +27,41 @@ from .caches import BLOCKS, MIRRORS, check_cache
 from .mirror import Placed
 
 _LIMIT = "limit"
-_PART = struct.Struct("<QQQ")
-_PARTS = ".parts"
-_LEFT = 0.8
+_RECORD = struct.Struct("<QQQ")
+_RECORDS = ".parts"
+_AFTER_SWEEP = 0.8
 """Share of the limit down to which blocks are removed."""
 _SWEEP = 64 << 20
 """Bytes that a process writes, at most, between two looks at the limit."""
 _IN_USE = 10.0
-"""Seconds that a block stays after it was opened: between its path being told and being opened."""
-_written = 0
+"""Seconds that a block stays after it was opened: between the return of its path and the opening."""
+_written_bytes = 0
 
 
 class StoredBlock:
     """An open block, at `path`. Close it by `close`; what is mapped of it stays."""
 
-    def __init__(self, found: Placed) -> None:
-        check_cache(found.mirror.cache)
-        self.size = found.row.size
-        self.path = _path_of(found)
+    def __init__(self, file: Placed) -> None:
+        check_cache(file.mirror.cache)
+        self.size = file.row.size
+        self.path = _path_of(file)
         try:
             self.descriptor = _descriptor(self.path, self.size)
-            content = _content(self.path + _PARTS)
-            if len(content) % _PART.size:  # somebody was killed, or the disk was full: begin anew
+            content = _content(self.path + _RECORDS)
+            if len(content) % _RECORD.size:  # somebody was killed, or the disk was full: begin anew
                 os.close(self.descriptor)
                 _remove(self.path)
                 self.descriptor, content = _descriptor(self.path, self.size), b""
         except OSError as error:
             raise _refused(self.path, error) from None
-        self._parts = [*_PART.iter_unpack(content)]
+        self._records = [*_RECORD.iter_unpack(content)]
         self._spans: list[tuple[int, int]] = []
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """What of these bytes was not fetched yet, or is no longer what was fetched."""
-        near = {part for part in self._parts if part[0] < stop and part[1] > start}
-        self._parts = [part for part in self._parts if part not in near]
-        self._spans = _joined([*self._spans, *(part[:2] for part in near if self._is_sound(*part))])
+        """The spans of these bytes that were not fetched yet, or have changed since."""
+        near = {record for record in self._records if record[0] < stop and record[1] > start}
+        self._records = [record for record in self._records if record not in near]
+        self._spans = _joined([*self._spans, *(record[:2] for record in near if self._is_sound(*record))])
         for begin, end in self._spans:
             if end > start and begin < stop:
                 if begin > start:
@@ -86,14 +86,14 @@ class StoredBlock:
             while view:
                 done = os.pwrite(self.descriptor, view, at)
                 view, at = view[done:], at + done
-            with open(self.path + _PARTS, "ab", buffering=0) as parts:
-                parts.write(_PART.pack(start, at, self._check(start, content)))
+            with open(self.path + _RECORDS, "ab", buffering=0) as records:
+                records.write(_RECORD.pack(start, at, self._check(start, content)))
         except OSError as error:
             raise _refused(self.path, error) from None
         self._spans = _joined([*self._spans, (start, at)])
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all of the file was fetched."""
         return not any(self.missing(0, self.size))
 
@@ -118,10 +118,10 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _path_of(found: Placed) -> str:
-    text = f"{found.shown}\0{found.row.version:016x}"
+def _path_of(file: Placed) -> str:
+    text = f"{file.source_path}\0{file.row.version:016x}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{found.mirror.cache}/{BLOCKS}/{digest[:2]}/{digest}"
+    return f"{file.mirror.cache}/{BLOCKS}/{digest[:2]}/{digest}"
 
 
 def _descriptor(path: str, size: int) -> int:
@@ -134,20 +134,20 @@ def _descriptor(path: str, size: int) -> int:
         os.close(descriptor)
     _remove(path)
     make_directory(os.path.dirname(path))
-    made, name = new_file(path)
+    new_descriptor, name = new_file(path)
     try:
-        os.ftruncate(made, size)
+        os.ftruncate(new_descriptor, size)
         with contextlib.suppress(FileExistsError):  # another process was faster, and that one counts
             os.link(name, path)
     finally:
-        os.close(made)
+        os.close(new_descriptor)
         os.unlink(name)
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
 def _remove(path: str) -> None:
     """Remove a block, its bytes before what says that they are there."""
-    for name in (path, path + _PARTS):
+    for name in (path, path + _RECORDS):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
 
@@ -158,9 +158,9 @@ def _content(path: str) -> bytes:
     return b""
 
 
-def is_fetched(found: Placed) -> bool:
+def is_fetched(file: Placed) -> bool:
     """Whether there is a block of a file, whole or not."""
-    return os.path.exists(_path_of(found))
+    return os.path.exists(_path_of(file))
 
 
 def set_limit(cache: str, limit: int) -> None:
@@ -179,24 +179,24 @@ def _limit_of(cache: str) -> int:
         return DEFAULT_LIMIT
 
 
-def written(cache: str, nbytes: int) -> None:
+def count_written(cache: str, nbytes: int) -> None:
     """Count bytes that this process wrote; remove the oldest blocks where all take more than the limit."""
-    global _written
-    _written += nbytes
+    global _written_bytes
+    _written_bytes += nbytes
     limit = _limit_of(cache)
-    if _written < min(_SWEEP, limit // 16):
+    if _written_bytes < min(_SWEEP, limit // 16):
         return
-    _written = 0
-    found = sorted(_blocks(f"{cache}/{BLOCKS}"))
-    taken = sum(size for _, size, _ in found)
-    if taken <= limit:
+    _written_bytes = 0
+    blocks = sorted(_blocks(f"{cache}/{BLOCKS}"))
+    usage = sum(size for _, size, _ in blocks)
+    if usage <= limit:
         return
-    for used, size, path in found:
-        if taken <= _LEFT * limit or used > time.time() - _IN_USE:
+    for used, size, path in blocks:
+        if usage <= _AFTER_SWEEP * limit or used > time.time() - _IN_USE:
             break
         with contextlib.suppress(OSError):
             _remove(path)
-            taken -= size
+            usage -= size
 
 
 def _blocks(home: str) -> Iterator[tuple[float, int, str]]:
@@ -206,7 +206,7 @@ def _blocks(home: str) -> Iterator[tuple[float, int, str]]:
             with contextlib.suppress(OSError), os.scandir(directory.path) as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
-                        if entry.name.endswith(_PARTS):
+                        if entry.name.endswith(_RECORDS):
                             continue
                         status = entry.stat()
                         yield status.st_mtime, status.st_blocks * 512, entry.path

@@ -31,9 +31,9 @@ def check_cache(cache: str) -> None:
             os.mkdir(cache, 0o700)
         for place in (cache, f"{cache}/{MIRRORS}", f"{cache}/{BLOCKS}"):
             with contextlib.suppress(FileNotFoundError):
-                found = os.stat(place)
-                why = "belongs to another user" if found.st_uid not in (0, os.geteuid()) else ""
-                if why or found.st_mode & 0o022:
+                status = os.stat(place)
+                why = "belongs to another user" if status.st_uid not in (0, os.geteuid()) else ""
+                if why or status.st_mode & 0o022:
                     raise AccError(
                         f"{place}: {why or 'can be written by others'}, who could change what is read of "
                         f"stores; {'' if why else f'chmod go-w {place}, or '}give another --acc-cache-dir"

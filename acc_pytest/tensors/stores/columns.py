@@ -23,7 +23,7 @@ Column = npt.NDArray[Any]
 _HEAD = "head"
 LARGEST = 1 << 30
 """Bytes of an index, packed or not."""
-# What zipfile, zlib and numpy have been seen to raise for damaged files.
+# Errors that zipfile, zlib and numpy raise for damaged files.
 _REFUSALS = (
     *(ValueError, LookupError, OSError, EOFError, RuntimeError, MemoryError),
     *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error),

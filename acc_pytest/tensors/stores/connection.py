@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import DumpError
 from .address import Address
 from .hosts import NODE, HostFiles
-from .patience import said
+from .patience import error_text
 
 _PACKAGES = {
     "s3": ("s3fs", "acc-pytest[s3]"),
@@ -24,9 +24,9 @@ _PACKAGES = {
     "http": ("aiohttp", "aiohttp"),
     "https": ("aiohttp", "aiohttp"),
 }
-"""What fsspec needs for a protocol, and what to give to pip."""
+"""The package that fsspec needs for a protocol, and its name for pip."""
 _UNKNOWN = "Protocol not known"
-"""How fsspec begins to say that it has no such protocol."""
+"""Start of the message of fsspec for a protocol that it does not have."""
 
 
 def connected(address: Address) -> tuple[Any, str]:
@@ -42,10 +42,10 @@ def connected(address: Address) -> tuple[Any, str]:
     try:
         return url_to_fs(str(address), use_listings_cache=False)  # type: ignore[no-any-return]
     except ImportError as error:
-        package, wanted = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
+        package, requirement = _PACKAGES.get(address.protocol, (error.name or "", error.name or ""))
         raise DumpError(
-            f"{address}: {address.protocol}:// needs the package {package}: pip install '{wanted}'"
+            f"{address}: {address.protocol}:// needs the package {package}: pip install '{requirement}'"
         ) from None
     except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-        way_out = "correct the protocol" if _UNKNOWN in str(error) else "see the configuration of the store"
-        raise DumpError(f"{address}: cannot be opened: {said(error)}; {way_out}") from None
+        remedy = "correct the protocol" if _UNKNOWN in str(error) else "see the configuration of the store"
+        raise DumpError(f"{address}: cannot be opened: {error_text(error)}; {remedy}") from None

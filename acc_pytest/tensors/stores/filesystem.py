@@ -18,7 +18,7 @@ from ...errors import AccError, DumpError, FormatError
 from .address import Address
 from .connection import connected
 from .hosts import NODE
-from .patience import Answer, NoAnswer, Patience, is_final, said, within
+from .patience import Answer, NoAnswer, Patience, error_text, is_final, within
 
 PATIENCE = 60.0
 """Seconds that a store may take for one answer, beside those that the bytes take at `_SLOWEST`."""
@@ -58,17 +58,17 @@ class FileStore:
         self._system, self._root = connected(address)
         self._begin()
 
-    def whole(self) -> StoredFile | None:
+    def file_at_root(self) -> StoredFile | None:
         """The file at the address itself; `None` where it is a directory. Raises `DumpError` for nothing.
 
         This is how a dump begins to be opened: what could not be read before is asked for again.
         """
         self._begin()
         try:
-            found = self._asked("looked at", lambda: self._system.info(self._root))
+            entry = self._answer("looked at", lambda: self._system.info(self._root))
         except FileNotFoundError:
             raise DumpError(f"{self.address}: no such file or directory; correct the address") from None
-        return None if found["type"] == "directory" else _stored("", found)
+        return None if entry["type"] == "directory" else _stored("", entry)
 
     def _begin(self) -> None:
         self._patience = Patience()
@@ -80,7 +80,7 @@ class FileStore:
         if self.has_pages:
             yield from self._files(self._paged())
         else:
-            yield from self._below([self._root], _LEVELS)
+            yield from self._walked([self._root], _LEVELS)
 
     @property
     def has_pages(self) -> bool:
@@ -88,14 +88,14 @@ class FileStore:
         return has_pages(self._system)
 
     def _paged(self) -> Iterator[Any]:
-        last, more = "", True
-        while more:
+        last, is_partial = "", True
+        while is_partial:
             asking = functools.partial(page_after, self._system, self._root, last)
-            page, more = self._listed(self._root, asking)
+            page, is_partial = self._listed(self._root, asking)
             yield from page
             last = page[-1]["Key"] if page else ""
 
-    def _below(self, waiting: list[str], levels: int) -> Iterator[StoredFile]:
+    def _walked(self, waiting: list[str], levels: int) -> Iterator[StoredFile]:
         """Directories are listed one level after the other until they are many, then each with all below."""
         for _ in range(levels):
             further: list[str] = []
@@ -107,19 +107,19 @@ class FileStore:
             if len(waiting) > _FEW:
                 break
         for path in waiting:
-            yield from self._files(self._found_below(path))
+            yield from self._files(self._entries(path))
             self._system.invalidate_cache()
 
-    def _found_below(self, path: str) -> Any:
+    def _entries(self, path: str) -> Any:
         return self._listed(path, lambda: self._system.find(path, detail=True)).values()
 
     def level(self, path: str = "") -> tuple[list[StoredFile], list[str]]:
         """The files right below a directory of the store, and the paths of its sub-directories."""
         path = path or self._root
         entries = self._listed(path, lambda: self._system.ls(path, detail=True))
-        here = [entry for entry in entries if entry["name"].rstrip("/") != path.rstrip("/")]
-        below = [entry["name"].rstrip("/") for entry in here if entry["type"] == "directory"]
-        return list(self._files(here)), below
+        children = [entry for entry in entries if entry["name"].rstrip("/") != path.rstrip("/")]
+        directories = [entry["name"].rstrip("/") for entry in children if entry["type"] == "directory"]
+        return list(self._files(children)), directories
 
     def path_of(self, name: str) -> str:
         """The path of the store of a file or directory below the address; "" is the address itself."""
@@ -131,7 +131,7 @@ class FileStore:
 
     def _listed(self, path: str, call: Callable[[], Any]) -> Any:
         try:
-            return self._asked("listed", call)
+            return self._answer("listed", call)
         except FileNotFoundError:
             raise DumpError(f"{self.address}: {path!r:.200} was deleted while it was listed") from None
 
@@ -141,58 +141,62 @@ class FileStore:
                 yield _stored(self.name_of(entry["name"]), entry)
 
     def stat(self, name: str) -> StoredFile | None:
-        """What the store says of a file now; `None` where there is none. Raises `DumpError`."""
+        """The entry of a file in the store now; `None` where there is none. Raises `DumpError`."""
         if self._patience.is_out:
             raise DumpError(self._unasked(name))
         try:
             path = self.path_of(name)
-            return _stored(name, self._asked("looked at", lambda: self._system.info(path)))
+            return _stored(name, self._answer("looked at", lambda: self._system.info(path)))
         except FileNotFoundError:
             return None
 
     def version_of(self, name: str) -> int:
         """The version of a file when it was first asked for; 0 where there was none. Raises `DumpError`."""
         if name not in self._versions:
-            found = self.stat(name)
-            self._versions[name] = found.version if found is not None else 0
+            file = self.stat(name)
+            self._versions[name] = file.version if file is not None else 0
         return self._versions[name]
 
     def ranges(self, spans: Sequence[Span]) -> list[bytes | AccError]:
         """The bytes of each span, read side by side, or why they could not be read."""
         out = self._patience.is_out
-        asked = [one for one in spans if not out and one.name not in self._failed]
-        found = dict(zip(asked, self._read(asked) if asked else ()))
-        self._failed |= {one.name: answer for one, answer in found.items() if isinstance(answer, AccError)}
+        pending = [span for span in spans if not out and span.name not in self._failed]
+        answers = dict(zip(pending, self._read(pending) if pending else ()))
+        self._failed |= {
+            span.name: answer for span, answer in answers.items() if isinstance(answer, AccError)
+        }
         return [
-            found.get(one) or self._failed.get(one.name) or FormatError(self._unasked(one.name))
-            for one in spans
+            answers.get(span) or self._failed.get(span.name) or FormatError(self._unasked(span.name))
+            for span in spans
         ]
 
     def _read(self, spans: Sequence[Span]) -> list[bytes | AccError]:
-        found: list[bytes | AccError] = [b""] * len(spans)
-        left, silent, nbytes = [*range(len(spans))], 0, sum(one.stop - one.start for one in spans)
+        answers: list[bytes | AccError] = [b""] * len(spans)
+        pending, silent, nbytes = [*range(len(spans))], 0, sum(span.stop - span.start for span in spans)
         for limit in self._patience.attempts(PATIENCE, nbytes / _SLOWEST, PAUSES):
-            asked, left = left, []
-            for number, answer in zip(asked, self._attempt([spans[number] for number in asked], limit)):
+            batch, pending = pending, []
+            for number, answer in zip(batch, self._attempt([spans[number] for number in batch], limit)):
                 if isinstance(answer, tuple):
-                    found[number] = self._checked(spans[number], *answer)
-                elif not isinstance(answer, NoAnswer) or not found[number]:  # an attempt before says more
-                    found[number] = self._error(spans[number], answer)
-                left += [] if isinstance(answer, tuple) or is_final(answer) else [number]
+                    answers[number] = self._checked(spans[number], *answer)
+                elif not isinstance(answer, NoAnswer) or not answers[number]:  # an attempt before says more
+                    answers[number] = self._error(spans[number], answer)
+                pending += [] if isinstance(answer, tuple) or is_final(answer) else [number]
                 silent += isinstance(answer, NoAnswer)
-            if not left:
+            if not pending:
                 break
-        self._patience.count(len(left) + silent, answered=any(isinstance(one, bytes) for one in found))
-        return found
+        self._patience.count(
+            len(pending) + silent, answered=any(isinstance(answer, bytes) for answer in answers)
+        )
+        return answers
 
     def _attempt(self, spans: Sequence[Span], seconds: float) -> Sequence[Any]:
-        paths, starts, stops = zip(*((self.path_of(one.name), one.start, one.stop) for one in spans))
+        paths, starts, stops = zip(*((self.path_of(span.name), span.start, span.stop) for span in spans))
 
         def read() -> Sequence[Any]:
             if self.has_pages:
                 return ranges_with_entries(self._system, paths, starts, stops)
             answers = self._system.cat_ranges([*paths], [*starts], [*stops], on_error="return")
-            return [(one, {}) if isinstance(one, bytes) else one for one in answers]
+            return [(answer, {}) if isinstance(answer, bytes) else answer for answer in answers]
 
         try:
             return within(seconds, read)
@@ -206,7 +210,9 @@ class FileStore:
         )
 
     def _error(self, span: Span, error: Exception) -> FormatError:
-        why = f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {said(error)}"
+        why = (
+            f"cannot be read{'' if self.address.protocol == NODE else ' from the store'}: {error_text(error)}"
+        )
         if isinstance(error, FileNotFoundError):
             why = "is no longer there; was the dump deleted while in use?"
         return FormatError(f"{self.address.joined(span.name)}: {why}")
@@ -227,13 +233,13 @@ class FileStore:
         why = changed[version != span.version]
         return FormatError(f"{self.address.joined(span.name)}: {why}; is the dump being written?")
 
-    def get(self, name: str, most: int) -> bytes:
+    def get(self, name: str, limit: int) -> bytes:
         """A file, but no more than so many bytes of it. Raises `FormatError`."""
-        found = self.stat(name)
-        if found is None:
+        file = self.stat(name)
+        if file is None:
             raise FormatError(f"{self.address.joined(name)}: no such file in the store")
-        wanted = Span(name, 0, min(found.size, most), found.version)
-        answer = self.ranges([wanted])[0] if found.size else b""
+        span = Span(name, 0, min(file.size, limit), file.version)
+        answer = self.ranges([span])[0] if file.size else b""
         if isinstance(answer, AccError):
             raise answer
         return answer
@@ -241,13 +247,13 @@ class FileStore:
     def put(self, name: str, source: str) -> None:
         """Upload a file of the disk; it is in the store whole or not at all. Raises `AccError`."""
         path, seconds = self.path_of(name), os.path.getsize(source) / _SLOWEST
-        self._asked("written", lambda: self._system.put_file(source, path), seconds, name)
+        self._answer("written", lambda: self._system.put_file(source, path), seconds, name)
 
     def make_room(self) -> None:
         """Make the directory of the address, in stores that have directories."""
-        self._asked("written", lambda: self._system.makedirs(self._root, exist_ok=True))
+        self._answer("written", lambda: self._system.makedirs(self._root, exist_ok=True))
 
-    def _asked(self, done: str, call: Callable[[], Answer], seconds: float = 0.0, name: str = "") -> Answer:
+    def _answer(self, done: str, call: Callable[[], Answer], seconds: float = 0.0, name: str = "") -> Answer:
         """The answer to a call. Raises `FileNotFoundError` as it comes, `DumpError` for everything else."""
         for limit in self._patience.attempts(PATIENCE, seconds, PAUSES):
             try:
@@ -255,7 +261,7 @@ class FileStore:
             except FileNotFoundError:
                 raise
             except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-                refused = DumpError(f"{self.address.joined(name)}: cannot be {done}: {said(error)}")
+                refused = DumpError(f"{self.address.joined(name)}: cannot be {done}: {error_text(error)}")
                 if is_final(error):
                     raise refused from None
         self._patience.count(1, answered=False)
@@ -278,10 +284,10 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "crea
 
 def _stored(name: str, entry: Any) -> StoredFile:
     """The file that an entry of fsspec is. The keys of such entries are those of the stores."""
-    written = next((entry[key] for key in _TIMES if entry.get(key)), None)
-    modified = _nanoseconds(written)
+    timestamp = next((entry[key] for key in _TIMES if entry.get(key)), None)
+    modified = _nanoseconds(timestamp)
     # One store gives one time as a datetime here and as a float there.
-    time_tag = str(modified // 1_000_000) if modified else str(written or "")
+    time_tag = str(modified // 1_000_000) if modified else str(timestamp or "")
     tag = next((str(entry[key]).strip('"') for key in _TAGS if entry.get(key)), time_tag)
     size = int(entry.get("size") or 0)
     return StoredFile(name, size, version_number(tag, size), modified)
@@ -293,16 +299,16 @@ def version_number(tag: str, size: int) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def _nanoseconds(found: Any) -> int:
-    if hasattr(found, "timestamp"):
-        found = found.timestamp()
-    return round(found * 1000) * 1_000_000 if isinstance(found, (int, float)) else 0
+def _nanoseconds(timestamp: Any) -> int:
+    if hasattr(timestamp, "timestamp"):
+        timestamp = timestamp.timestamp()
+    return round(timestamp * 1000) * 1_000_000 if isinstance(timestamp, (int, float)) else 0
 
 
 def ranges_with_entries(
     system: Any, paths: Sequence[str], starts: Sequence[int], stops: Sequence[int]
 ) -> list[tuple[bytes, dict[str, Any]] | BaseException]:
-    """As `cat_ranges` of fsspec, which returns errors too, but of each with what a listing says of the file.
+    """The bytes of each range with the entry of its file, or its error: `cat_ranges` of fsspec has no entry.
 
     Source: GetObject of the API reference of Amazon S3.
     """
@@ -310,11 +316,11 @@ def ranges_with_entries(
 
     async def read(path: str, start: int, stop: int) -> tuple[bytes, dict[str, Any]]:
         bucket, key, _ = system.split_path(path)
-        asked = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **system.req_kw}
-        found = await system._call_s3("get_object", **asked)
-        async with found["Body"] as body:
-            size = found.get("ContentRange", "").rpartition("/")[2] or found["ContentLength"]
-            return await body.read(), {**found, "size": size}
+        request = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{stop - 1}", **system.req_kw}
+        response = await system._call_s3("get_object", **request)
+        async with response["Body"] as body:
+            size = response.get("ContentRange", "").rpartition("/")[2] or response["ContentLength"]
+            return await body.read(), {**response, "size": size}
 
     async def read_all() -> list[tuple[bytes, dict[str, Any]] | BaseException]:
         return await asyncio.gather(*map(read, paths, starts, stops), return_exceptions=True)
@@ -333,11 +339,11 @@ def page_after(system: Any, root: str, last: str) -> tuple[list[dict[str, Any]],
     Source: ListObjectsV2 of the API reference of Amazon S3.
     """
     bucket, key, _ = system.split_path(root)
-    found = system.call_s3(
+    response = system.call_s3(
         "list_objects_v2", Bucket=bucket, Prefix=f"{key}/" if key else "", StartAfter=last, **system.req_kw
     )
     entries = [
-        {**one, "name": f"{bucket}/{one['Key']}", "type": "file", "size": one["Size"]}
-        for one in found.get("Contents", ())
+        {**entry, "name": f"{bucket}/{entry['Key']}", "type": "file", "size": entry["Size"]}
+        for entry in response.get("Contents", ())
     ]
-    return entries, bool(found.get("IsTruncated")) and bool(entries)
+    return entries, bool(response.get("IsTruncated")) and bool(entries)

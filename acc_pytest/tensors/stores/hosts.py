@@ -26,7 +26,7 @@ class HostIsGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a dump on a machine holds: `content` is its index (`table.py`) with headers and texts.
+    """Survey of a dump on a machine: `content` is its index (`table.py`) with headers and texts.
 
     `top` is the directory of the index; `inside` is where below it the path lies that was asked for.
     """
@@ -55,12 +55,12 @@ class Hosts(Protocol):
         """Whether this process runs on it."""
 
     def survey(self, places: Sequence[tuple[str, str]]) -> Sequence[Survey]:
-        """What the dump at each host and path holds, all asked at once.
+        """The survey of the dump at each host and path, all asked at once.
 
         Raises `AccError` for what is no dump, or where nobody answers.
         """
 
-    def looked_at(self, host: str, path: str) -> tuple[int, int] | None:
+    def status(self, host: str, path: str) -> tuple[int, int] | None:
         """Size and time of a file in nanoseconds; `None` for none. Raises `HostIsGone`."""
 
     def read(self, host: str, stretches: Sequence[HostSpan]) -> Sequence[bytes | Exception]:
@@ -108,7 +108,7 @@ def survey_all(roots: Sequence[str]) -> None:
 
 
 def surveyed(root: str) -> Survey:
-    """What lies at an address of a machine, asked for once. Raises as `survey_all`."""
+    """The survey of an address of a machine, asked for once. Raises as `survey_all`."""
     survey_all([root])
     return _surveys.pop(_split(root))
 
@@ -135,10 +135,10 @@ class HostFiles:
 
     def info(self, path: str) -> dict[str, Any]:
         """Size and time. Raises `FileNotFoundError`."""
-        found = self._reached().looked_at(self._host, path)
-        if found is None:
+        status = self._reached().status(self._host, path)
+        if status is None:
             raise FileNotFoundError(path)
-        size, modified = found
+        size, modified = status
         return {"name": path, "type": "file", "size": size, "modified": modified / 1e9}
 
     def cat_ranges(
@@ -146,13 +146,13 @@ class HostFiles:
     ) -> list[bytes | Exception]:
         """The bytes of each stretch, or why they cannot be read, some megabytes in one answer."""
         answers: list[bytes | Exception] = []
-        asked: list[HostSpan] = []
+        batch: list[HostSpan] = []
         for stretch in map(HostSpan, paths, starts, stops):
-            if asked and sum(one.stop - one.start for one in [*asked, stretch]) > _AT_ONCE:
-                answers += self._reached().read(self._host, asked)
-                asked = []
-            asked.append(stretch)
-        return [*answers, *self._reached().read(self._host, asked)]
+            if batch and sum(span.stop - span.start for span in [*batch, stretch]) > _AT_ONCE:
+                answers += self._reached().read(self._host, batch)
+                batch = []
+            batch.append(stretch)
+        return [*answers, *self._reached().read(self._host, batch)]
 
     def put_file(self, source: str, path: str) -> None:
         """Nothing is written on other machines. Raises `PermissionError`."""

@@ -38,17 +38,17 @@ class IndexedFile(NamedTuple):
     is_mirrored: bool
 
 
-def table_of_disk(root: str, parts: Iterable[str]) -> FileTable:
-    """The table of the files at and below `parts`, paths below `root`. Raises `OSError`."""
+def table_of_disk(root: str, paths: Iterable[str]) -> FileTable:
+    """The table of the files at and below `paths`, paths below `root`. Raises `OSError`."""
     maker = TableMaker()
-    relative = [os.path.relpath(part, root) for part in parts]
-    relative = ["" if part == "." else part for part in relative]
-    above: set[str] = set()
-    for part in relative:
-        if os.path.isdir(os.path.join(root, part)):
-            _walk(root, part, maker, above)
+    relative = [os.path.relpath(path, root) for path in paths]
+    relative = ["" if path == "." else path for path in relative]
+    visited: set[str] = set()
+    for path in relative:
+        if os.path.isdir(os.path.join(root, path)):
+            _walk(root, path, maker, visited)
         else:
-            maker.add(_stored(root, part))
+            maker.add(_stored(root, path))
     table = maker.table([FileSource(root)])
     table.notes[_PARTS] = relative
     times = [os.stat(os.path.join(root, name)).st_mtime_ns for name in table.directories]
@@ -56,15 +56,15 @@ def table_of_disk(root: str, parts: Iterable[str]) -> FileTable:
     return table
 
 
-def _walk(root: str, directory: str, maker: TableMaker, above: set[str]) -> None:
+def _walk(root: str, directory: str, maker: TableMaker, visited: set[str]) -> None:
     """Take all files below a directory along; one that was met before, by a link, is not entered again."""
     waiting = [directory]
     while waiting:
         place = waiting.pop()
         real = os.path.realpath(os.path.join(root, place))
-        if real in above:
+        if real in visited:
             continue
-        above.add(real)
+        visited.add(real)
         maker.add_directory(place)
         with os.scandir(os.path.join(root, place)) as entries:
             for entry in entries:
@@ -123,26 +123,26 @@ def _used(root: str) -> tuple[FileTable | None, str]:
 
 
 def _stale(root: str, table: FileTable) -> str:
-    """What shows that directories are no longer those of the index; empty where nothing does."""
-    times, parts = table.more.get(_TIMES), table.notes.get(_PARTS)
-    if times is None or len(times) != len(table.directories) or not isinstance(parts, list):
+    """The reason why an index is out of date for its directories; empty where it is not."""
+    times, paths = table.more.get(_TIMES), table.notes.get(_PARTS)
+    if times is None or len(times) != len(table.directories) or not isinstance(paths, list):
         return "it is not one of a dump on the disk"
     for name, time in zip(table.directories, times.tolist()):
         try:
             changed = bool(name) and os.stat(f"{root}/{name}").st_mtime_ns != time
         except OSError:
             changed = True
-        if changed and _is_covered(name, parts):
+        if changed and _is_covered(name, paths):
             return f"the directory {name} has changed since"
-    if "" in parts:
-        known, names = table.entries("") or ([], []), {*os.listdir(root)} - {INDEX}
-        if names != {*known[0], *known[1]}:
+    if "" in paths:
+        entries, names = table.entries("") or ([], []), {*os.listdir(root)} - {INDEX}
+        if names != {*entries[0], *entries[1]}:
             return "something was added to its directory, or removed"
     return ""
 
 
-def _is_covered(name: str, parts: list[str]) -> bool:
-    return any(not part or name == part or name.startswith(f"{part}/") for part in parts)
+def _is_covered(name: str, paths: list[str]) -> bool:
+    return any(not path or name == path or name.startswith(f"{path}/") for path in paths)
 
 
 def entries_indexed(path: str) -> tuple[list[str], list[str]] | None:
@@ -160,8 +160,8 @@ def indexed_at(path: str, version: tuple[int, ...]) -> IndexedFile | None:
     for root, table in _opened.items():
         if path.startswith(f"{root}/"):
             row = table.row(path[len(root) + 1 :])
-            same = row is not None and version[:2] == (row.size, row.modified)
-            return IndexedFile(table, row.number, False) if row is not None and same else None
+            is_current = row is not None and version[:2] == (row.size, row.modified)
+            return IndexedFile(table, row.number, False) if row is not None and is_current else None
     mirror = mirror_at(path)
     name = mirror.name_of(path) if mirror is not None else None
     row = mirror.table.row(name) if mirror is not None and name else None

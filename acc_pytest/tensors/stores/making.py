@@ -12,7 +12,7 @@ from .connection import connected
 from .filesystem import PATIENCE, FileStore, StoredFile, store_of
 from .hosts import NODE, host_of, surveyed
 from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_of
-from .patience import said, within
+from .patience import error_text, within
 from .table import FileSource, FileTable, TableMaker, read_table
 from .texts import take_texts
 
@@ -37,15 +37,15 @@ def mirrored(address: Address, cache: str) -> str:
     if address.protocol == NODE:
         return _of_host(address, cache)
     store = store_of(address)
-    alone = store.whole()
+    alone = store.file_at_root()
     if alone is not None:
         maker = TableMaker()
         maker.add(alone._replace(name=address.name))
         table = maker.table([FileSource(str(address.parent))])
         return f"{_installed(address.parent, cache, table, str(address)).path}/{address.name}"
-    known, refused = _known(store, cache)
-    if known is not None:
-        return known.path
+    mirror, refused = _believed_mirror(store, cache)
+    if mirror is not None:
+        return mirror.path
     return _in_indexed(address, cache) or listed_anew(store, cache, refused)
 
 
@@ -53,27 +53,27 @@ def matching(pattern: Address) -> list[str]:
     """The addresses that a pattern with `*`, `?` or `[...]` means. Raises `DumpError`."""
     system, path = connected(pattern)
     try:
-        found = within(PATIENCE, lambda: system.glob(path))
+        paths = within(PATIENCE, lambda: system.glob(path))
     except Exception as error:  # noqa: BLE001 - file systems document no errors of theirs
-        raise DumpError(f"{pattern}: cannot be listed: {said(error)}") from None
+        raise DumpError(f"{pattern}: cannot be listed: {error_text(error)}") from None
     before = len(pattern.rest) - len(path.lstrip("/"))
-    return [f"{pattern.protocol}://{pattern.rest[:before]}{one.lstrip('/')}" for one in found]
+    return [f"{pattern.protocol}://{pattern.rest[:before]}{name.lstrip('/')}" for name in paths]
 
 
 def _in_indexed(address: Address, cache: str) -> str:
     """The path of a place inside of a dump that has an index; empty where no directory above has one."""
-    above = address
+    parent = address
     for _ in range(_ABOVE):
-        above = above.parent
-        if "/" not in above.rest.strip("/"):
+        parent = parent.parent
+        if "/" not in parent.rest.strip("/"):
             break
-        store = store_of(above)
+        store = store_of(parent)
         try:
-            known = _known(store, cache)[0] if store.stat(INDEX) is not None else None
+            mirror = _believed_mirror(store, cache)[0] if store.stat(INDEX) is not None else None
         except DumpError:  # who may read a dump need not be allowed to read what is above it
             break
-        if known is not None:
-            return f"{known.path}/{address.rest[len(above.rest) + 1 :]}"
+        if mirror is not None:
+            return f"{mirror.path}/{address.rest[len(parent.rest) + 1 :]}"
     return ""
 
 
@@ -124,14 +124,14 @@ def table_of(store: FileStore) -> FileTable:
     return table
 
 
-def _known(store: FileStore, cache: str) -> tuple[Mirror | None, str]:
+def _believed_mirror(store: FileStore, cache: str) -> tuple[Mirror | None, str]:
     """The mirror made of the index in the store, or of a large listing of an earlier run, if still true; else
     why an index in the store was refused."""
     home = home_of(cache, str(store.address))
     before = _before(home)
-    beside = store.stat(INDEX)
-    if beside is not None:
-        return _of_index(store, home, before, f"{beside.version:016x}")
+    index = store.stat(INDEX)
+    if index is not None:
+        return _of_index(store, home, before, f"{index.version:016x}")
     if before is None or len(before.table) <= LISTED_ANEW or stale(before.table, store) is not None:
         return None, ""
     return install(home, base_of(store.address), before.table, believed=True), ""
@@ -177,21 +177,21 @@ def _stale_note(store: FileStore, reason: str) -> str:
     return f"{store.address.joined(INDEX)}: is stale and was not used: {reason}; acc index makes a new one"
 
 
-def index_of(table: FileTable, store: FileStore, more: dict[str, Column]) -> FileTable:
-    """The index of a table of files in a store: `more` of it.
+def index_of(table: FileTable, store: FileStore, columns: dict[str, Column]) -> FileTable:
+    """The index of a table of files in a store: `columns` of it.
 
     Where all files can be listed by few requests, that is done each time the dump is opened. The index has a
     digest of the listing then, and no names: it is much smaller, and one changed file is enough to refuse it.
     """
     if store.has_pages and len(table) <= LISTED_ANEW:
         index = TableMaker().table(table.sources)
-        index.notes[LISTED], index.more = table.digest, more
+        index.notes[LISTED], index.more = table.digest, columns
         return index
-    return FileTable(table.directories, table.bases, table.columns, table.sources, more)
+    return FileTable(table.directories, table.bases, table.columns, table.sources, columns)
 
 
 def stale(table: FileTable, store: FileStore) -> str | None:
-    """What shows that an index no longer says what is in the store; `None` where nothing does.
+    """The reason why an index is out of date for the store; `None` where it is not.
 
     The first directories are listed again, one level after the other. Files below the others are looked at
     when they are read.
@@ -199,10 +199,10 @@ def stale(table: FileTable, store: FileStore) -> str | None:
     for directory in _first_directories(table):
         path = store.path_of(directory)
         try:
-            files, below = store.level(path)
+            files, directories = store.level(path)
         except DumpError:
             return f"{store.address.joined(directory)} can no longer be listed"
-        now = {store.name_of(one) for one in below}
+        now = {store.name_of(child) for child in directories}
         before = {
             f"{directory}/{name}" if directory else name for name in (table.entries(directory) or ((),))[0]
         }
@@ -216,9 +216,9 @@ def stale(table: FileTable, store: FileStore) -> str | None:
 
 
 def _changed_file(table: FileTable, directory: str, files: list[StoredFile], store: FileStore) -> str | None:
-    known = (table.entries(directory) or ((), ()))[1]
-    if len(known) != len(files):
-        return f"{store.address.joined(directory)} holds {len(files)} files, not {len(known)}"
+    names = (table.entries(directory) or ((), ()))[1]
+    if len(names) != len(files):
+        return f"{store.address.joined(directory)} holds {len(files)} files, not {len(names)}"
     for file in files:
         row = table.row(file.name)
         if row is None or row.version != file.version:
@@ -227,12 +227,12 @@ def _changed_file(table: FileTable, directory: str, files: list[StoredFile], sto
 
 
 def _first_directories(table: FileTable) -> Iterator[str]:
-    waiting, seen = [""], 0
-    while waiting and seen < _LOOKED_AT:
+    waiting, count = [""], 0
+    while waiting and count < _LOOKED_AT:
         directory = waiting.pop(0)
-        found = table.entries(directory)
-        if found is None or len(found[0]) + len(found[1]) > _LARGE:
+        entries = table.entries(directory)
+        if entries is None or len(entries[0]) + len(entries[1]) > _LARGE:
             continue
-        seen += 1
+        count += 1
         yield directory
-        waiting += (os.path.join(directory, name) for name in sorted(found[0]))
+        waiting += (os.path.join(directory, name) for name in sorted(entries[0]))

@@ -3,7 +3,7 @@
     CACHE/acc_mirror/3f2a91c07b44/acc_dump.index      its index; nothing else is on the disk
     CACHE/acc_mirror/3f2a91c07b44/s3/bucket/dump      the path that stands for s3://bucket/dump
 
-The path alone says where all is, once the cache is in use: a worker that gets one in a plan is told no more.
+The path alone says where all is, once the cache is in use: a worker that gets one in a plan needs no more.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .table import FileRow, FileTable, read_table
 INDEX = "acc_dump.index"
 _BASE = "base"
 NOTE = "note"
-"""What a user should know of how the mirror was made, among the notes of its table."""
+"""Key of the note to the user on how the mirror was made, among the notes of its table."""
 _BELIEVED = "believed"
-_KEPT = 30 * 86400.0
+_LIFETIME = 30 * 86400.0
 """Seconds for which the index of a mirror is kept that no run has used."""
-_known: dict[str, Mirror] = {}
+_mirrors: dict[str, Mirror] = {}
 """Mirrors that this process has read, by their homes."""
 
 
@@ -68,9 +68,9 @@ class Mirror:
     def placed(self, row: int) -> Placed:
         """The file in a row of the table."""
         name = self.table.name(row)
-        found = self.table.row(name)
-        assert found is not None
-        return Placed(self, name, found)
+        file_row = self.table.row(name)
+        assert file_row is not None
+        return Placed(self, name, file_row)
 
 
 class Placed(NamedTuple):
@@ -81,21 +81,21 @@ class Placed(NamedTuple):
     row: FileRow
 
     @property
-    def there(self) -> str:
+    def name_in_source(self) -> str:
         """Its name in its source."""
-        return self.row.source.name_there(self.name)
+        return self.row.source.name_in_source(self.name)
 
     @property
-    def shown(self) -> str:
+    def source_path(self) -> str:
         """The address or the path at which the user finds it."""
-        return f"{self.row.source.root}/{self.there}"
+        return f"{self.row.source.root}/{self.name_in_source}"
 
     @property
     def path(self) -> str:
         """Its path, where it lies on this machine; empty where it lies in a store or on another one."""
         root = self.row.source.root
-        here = path_here(root) if is_address(root) else root
-        return f"{here}/{self.there}" if here else ""
+        local_root = path_here(root) if is_address(root) else root
+        return f"{local_root}/{self.name_in_source}" if local_root else ""
 
     @property
     def store(self) -> FileStore:
@@ -115,10 +115,10 @@ def install(home: str, base: str, table: FileTable, *, believed: bool) -> Mirror
     mirror = Mirror(home, table)
     check_cache(mirror.cache)
     use_caches((mirror.cache,))
-    if not _known:
+    if not _mirrors:
         _remove_unused(os.path.dirname(home))
     save(mirror)
-    _known[home] = mirror
+    _mirrors[home] = mirror
     return mirror
 
 
@@ -128,14 +128,14 @@ def _remove_unused(mirrors: str) -> None:
         for home in homes:
             with contextlib.suppress(OSError):
                 index = f"{home.path}/{INDEX}"
-                if os.stat(index).st_mtime < time.time() - _KEPT:
+                if os.stat(index).st_mtime < time.time() - _LIFETIME:
                     os.unlink(index)
                     os.rmdir(home.path)
 
 
 def forget(mirror: Mirror) -> None:
     """Forget a mirror whose files will be removed."""
-    _known.pop(mirror.home, None)
+    _mirrors.pop(mirror.home, None)
 
 
 def save(mirror: Mirror) -> None:
@@ -146,14 +146,14 @@ def save(mirror: Mirror) -> None:
 
 def known_mirrors() -> dict[str, bytes]:
     """The mirrors of this process by their homes, to be sent to another machine."""
-    return {home: mirror.table.packed() for home, mirror in _known.items()}
+    return {home: mirror.table.packed() for home, mirror in _mirrors.items()}
 
 
 def take_mirrors(sent: Mapping[str, bytes]) -> None:
     """Know the mirrors of another machine; nothing is written. Raises `FormatError` for what is none."""
     for home, content in sent.items():
-        _known[home] = Mirror(home, read_table(content, home))
-        use_caches((_known[home].cache,))
+        _mirrors[home] = Mirror(home, read_table(content, home))
+        use_caches((_mirrors[home].cache,))
 
 
 def put_at(path: str, source: str) -> None:
@@ -166,7 +166,7 @@ def put_at(path: str, source: str) -> None:
 
 
 def base_of(address: Address) -> str:
-    """Where below the home the path lies that stands for an address."""
+    """The path below the home that stands for an address."""
     return address.below
 
 
@@ -178,7 +178,7 @@ def mirror_at(path: str) -> Mirror | None:
 
 def mirror_of(home: str) -> Mirror | None:
     """The mirror at a home; `None` where there is none. Raises `FormatError` for a broken index."""
-    if home not in _known:
+    if home not in _mirrors:
         try:
             with open(f"{home}/{INDEX}", "rb") as file:
                 content = file.read()
@@ -187,8 +187,8 @@ def mirror_of(home: str) -> Mirror | None:
         table = read_table(content, f"{home}/{INDEX}")
         if type(table.notes.get(_BASE)) is not str:
             raise FormatError(f"{home}/{INDEX}: is no index of a mirror; remove {home}")
-        _known[home] = Mirror(home, table)
-    return _known[home]
+        _mirrors[home] = Mirror(home, table)
+    return _mirrors[home]
 
 
 def placed(path: str) -> Placed | None:
@@ -199,19 +199,19 @@ def placed(path: str) -> Placed | None:
     return Placed(mirror, name or "", row) if mirror is not None and row is not None else None
 
 
-def shown(path: str) -> str:
+def readable_path(path: str) -> str:
     """A path as the user may read it: one below a mirror as what it stands for."""
     try:
-        found = placed(path)
+        file = placed(path)
         mirror = mirror_at(path)
     except AccError:
         return path
-    if found is not None:
-        return found.shown
+    if file is not None:
+        return file.source_path
     name = mirror.name_of(path) if mirror is not None else None
     if mirror is None or name is None:
         return path
     if len(mirror.table.sources) != 1:
         return ", ".join(source.root for source in mirror.table.sources) if not name else path
     source = mirror.table.sources[0]
-    return "/".join(part for part in (source.root, source.name_there(name)) if part)
+    return "/".join(segment for segment in (source.root, source.name_in_source(name)) if segment)

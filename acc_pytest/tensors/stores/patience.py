@@ -19,8 +19,8 @@ _FINAL = (
 _FINAL_NAMES = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"})
 """Errors of botocore, which need not be installed, that do not pass."""
 _QUERY = re.compile(r"\?\S+")
-"""What a message has of a signed request."""
-_SAID = 300
+"""Pattern of the query of a signed request in a message."""
+_LONGEST_TEXT = 300
 _RETRIED = 20.0
 """Seconds after the first attempt in which all others have to end, beside those that the bytes take."""
 _DOWN = 3
@@ -33,7 +33,7 @@ class NoAnswer(Exception):
 
 
 def within(seconds: float, call: Callable[[], Answer]) -> Answer:
-    """What a call returns or raises; `NoAnswer` when it does neither in time, and is left to itself."""
+    """The result of a call, or its error; `NoAnswer` where it has neither in time and goes on alone."""
     box: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
     def work() -> None:
@@ -64,14 +64,14 @@ class Patience:
         """Whether nothing is asked for at the moment."""
         return self.failed >= _DOWN and time.monotonic() < self._until
 
-    def attempts(self, most: float, of_bytes: float, pauses: Sequence[float]) -> Iterator[float]:
-        """The seconds that each attempt of a call may take, at most `most` and those `of_bytes`."""
+    def attempts(self, limit: float, of_bytes: float, pauses: Sequence[float]) -> Iterator[float]:
+        """The seconds that each attempt of a call may take, at most `limit` and those `of_bytes`."""
         end = time.monotonic() + _RETRIED
-        yield most + of_bytes
+        yield limit + of_bytes
         for pause in () if self.failed >= _DOWN else pauses:
             time.sleep(pause)
             if time.monotonic() < end:
-                yield min(most, end - time.monotonic()) + of_bytes
+                yield min(limit, end - time.monotonic()) + of_bytes
 
     def count(self, failed: int, answered: bool) -> None:
         """Take note of a call in which so many files could not be read after all attempts."""
@@ -84,7 +84,7 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, (*_FINAL, NoAnswer)) or type(error).__name__ in _FINAL_NAMES
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The message of an error, without what could be a secret in it."""
-    text = _QUERY.sub("?***", " ".join(str(error).split()))[:_SAID]
+    text = _QUERY.sub("?***", " ".join(str(error).split()))[:_LONGEST_TEXT]
     return text or type(error).__name__

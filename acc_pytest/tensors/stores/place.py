@@ -1,4 +1,4 @@
-"""What lies at a path, on the disk or below a mirror: asked in place of the system by whoever reads dumps."""
+"""Status and entries of a path, on the disk or below a mirror: readers of dumps use it in place of `os`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def entries_at(path: str) -> tuple[list[str], list[str]] | None:
 
 def names_at(path: str) -> list[str]:
     """All names in a directory, on the disk or below a mirror. Raises `OSError`."""
-    found = entries_at(path)
-    return os.listdir(path) if found is None else [*found[0], *found[1]]
+    entries = entries_at(path)
+    return os.listdir(path) if entries is None else [*entries[0], *entries[1]]
 
 
 def walked_at(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """As `os.walk`, on the disk or below a mirror. Directories taken out of a list are not entered."""
+    """Walk as `os.walk`, on the disk or below a mirror. Directories taken out of a list are not entered."""
     if entries_at(path) is None:
         yield from os.walk(path)
         return
@@ -89,14 +89,14 @@ def on_disk(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     if _noted is not None:
         _noted.add(text)
-    found = placed_at(text)
-    if found is None:
+    file = placed_at(text)
+    if file is None:
         return text
-    if found.path:
-        return found.path
+    if file.path:
+        return file.path
     from .fetching import opened_with
 
-    block = opened_with(found, 0, found.row.size)
+    block = opened_with(file, 0, file.row.size)
     try:
         return block.path
     finally:
@@ -118,6 +118,6 @@ def shown_at(path: str) -> str:
     """A path as the user may read it: of one below a mirror, the address or path that it stands for."""
     if not is_mirrored(path):
         return path
-    from .mirror import shown
+    from .mirror import readable_path
 
-    return shown(path)
+    return readable_path(path)

@@ -7,7 +7,7 @@ import os
 
 
 class SizedFile(io.RawIOBase):
-    """Where the next byte is read, in a file of `size` bytes. A subclass has `readinto`, which moves it."""
+    """Position of the next read in a file of `size` bytes. A subclass has `readinto`, which moves it."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -18,9 +18,9 @@ class StoreFile(SizedFile):
     `alone`: what is read of it is asked of no other file, as the heads of its neighbours are.
     """
 
-    def __init__(self, found: Placed, *, alone: bool = False) -> None:
-        super().__init__(found.row.size)
-        self._found = found
+    def __init__(self, file: Placed, *, alone: bool = False) -> None:
+        super().__init__(file.row.size)
+        self._file = file
         self._alone = alone
         self._blocks: list[StoredBlock] = []
 
@@ -35,7 +35,7 @@ class StoreFile(SizedFile):
             count = os.preadv(descriptor, [into[done : done + stop - self._place]], self._place)
             if not count:
                 raise FormatError(
-                    f"{self._found.shown}: its bytes in the cache were cut meanwhile; run again"
+                    f"{self._file.source_path}: its bytes in the cache were cut meanwhile; run again"
                 )
             done, self._place = done + count, self._place + count
         return done
@@ -43,9 +43,9 @@ class StoreFile(SizedFile):
     def descriptor_with(self, offset: int, nbytes: int) -> int:
         """A descriptor of a file on the disk with these bytes at the same offset, until this is closed."""
         if not self._blocks:
-            self._blocks.append(opened_with(self._found, offset, offset + nbytes, alone=self._alone))
+            self._blocks.append(opened_with(self._file, offset, offset + nbytes, alone=self._alone))
         else:
-            fetch(self._found, offset, offset + nbytes, self._blocks[0], alone=self._alone)
+            fetch(self._file, offset, offset + nbytes, self._blocks[0], alone=self._alone)
         return self._blocks[0].descriptor
 
     def close(self) -> None:

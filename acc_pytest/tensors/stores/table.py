@@ -41,7 +41,7 @@ _COLUMNS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Where some of the files lie: an address or an absolute path, and which directory there is which here.
+    """Source of some of the files: an address or an absolute path, and the dump's names of its directories.
 
     `renamed` has pairs (a directory of the dump, the directory of the source that it is); a file that lies in
     none of them has the same name on both sides.
@@ -50,16 +50,16 @@ class FileSource:
     root: str
     renamed: tuple[tuple[str, str], ...] = ()
 
-    def name_there(self, name: str) -> str:
+    def name_in_source(self, name: str) -> str:
         """The name in the source of a file of the dump."""
-        for here, there in self.renamed:
-            if name.startswith(f"{here}/"):
-                return f"{there}{name[len(here) :]}".lstrip("/")
+        for directory, source_directory in self.renamed:
+            if name.startswith(f"{directory}/"):
+                return f"{source_directory}{name[len(directory) :]}".lstrip("/")
         return name
 
 
 class FileRow(NamedTuple):
-    """What a table says of a file: its place in the table, size, version, time and source."""
+    """Row of a file in a table: its place there, size, version, time and source."""
 
     number: int
     size: int
@@ -87,14 +87,14 @@ class FileTable:
         return {name: number for number, name in enumerate(self.directories)}
 
     @cached_property
-    def _below(self) -> dict[str, list[str]]:
-        """Of each directory the names of its sub-directories."""
-        below: dict[str, list[str]] = {}
+    def _subdirectories(self) -> dict[str, list[str]]:
+        """The names of the sub-directories of each directory."""
+        children: dict[str, list[str]] = {}
         for name in self.directories:
             if name:
-                above, _, base = name.rpartition("/")
-                below.setdefault(above, []).append(base)
-        return below
+                parent, _, base = name.rpartition("/")
+                children.setdefault(parent, []).append(base)
+        return children
 
     def is_directory(self, name: str) -> bool:
         """Whether a directory of that name is in the dump; "" always is."""
@@ -107,19 +107,19 @@ class FileTable:
             return None
         begin = self.columns["begin"]
         rows = self.columns["base"][int(begin[number]) : int(begin[number + 1])]
-        return list(self._below.get(directory, ())), [self.bases[base] for base in rows.tolist()]
+        return list(self._subdirectories.get(directory, ())), [self.bases[base] for base in rows.tolist()]
 
     def row(self, name: str) -> FileRow | None:
-        """What is known of a file; `None` where there is none of that name."""
+        """The row of a file; `None` where there is none of that name."""
         directory, _, base = name.rpartition("/")
         number = self._number_of.get(directory)
         if number is None:
             return None
-        wanted = bisect.bisect_left(self.bases, base)
+        position = bisect.bisect_left(self.bases, base)
         first, end = (int(place) for place in self.columns["begin"][number : number + 2])
-        row = first + int(np.searchsorted(self.columns["base"][first:end], wanted))
-        found = row < end and self.bases[self.columns["base"][row]] == base
-        return self._row(row) if found else None
+        row = first + int(np.searchsorted(self.columns["base"][first:end], position))
+        exists = row < end and self.bases[self.columns["base"][row]] == base
+        return self._row(row) if exists else None
 
     def _row(self, row: int) -> FileRow:
         size, version, modified = (int(self.columns[name][row]) for name in ("size", "version", "modified"))
@@ -131,35 +131,35 @@ class FileTable:
         directory, base = self.directories[number], self.bases[self.columns["base"][row]]
         return f"{directory}/{base}" if directory else base
 
-    def after(self, row: int, most: int) -> Iterable[tuple[str, FileRow]]:
+    def after(self, row: int, count: int) -> Iterable[tuple[str, FileRow]]:
         """The file in a row, and at most so many that follow it in its directory."""
         begin = self.columns["begin"]
         number = int(np.searchsorted(begin, row, side="right")) - 1
         directory = self.directories[number]
-        for one in range(row, min(int(begin[number + 1]), row + 1 + most)):
-            base = self.bases[self.columns["base"][one]]
-            yield (f"{directory}/{base}" if directory else base), self._row(one)
+        for place in range(row, min(int(begin[number + 1]), row + 1 + count)):
+            base = self.bases[self.columns["base"][place]]
+            yield (f"{directory}/{base}" if directory else base), self._row(place)
 
-    def files(self, above: str = "") -> Iterator[StoredFile]:
+    def files(self, parent: str = "") -> Iterator[StoredFile]:
         """All files below a directory, by their names below it."""
-        begin, begun = self.columns["begin"], len(above) + 1 if above else 0
+        begin, begun = self.columns["begin"], len(parent) + 1 if parent else 0
         for number, directory in enumerate(self.directories):
-            if above and directory != above and not directory.startswith(f"{above}/"):
+            if parent and directory != parent and not directory.startswith(f"{parent}/"):
                 continue
             for row in range(int(begin[number]), int(begin[number + 1])):
-                found = self._row(row)
+                file_row = self._row(row)
                 name = self.name(row)[begun:]
-                yield StoredFile(name, found.size, found.version, found.modified)
+                yield StoredFile(name, file_row.size, file_row.version, file_row.modified)
 
     @cached_property
     def digest(self) -> str:
         """Changes when a file is added, removed or written anew."""
-        made = hashlib.blake2b(digest_size=16)
-        for part in (names_column(self.directories), names_column(self.bases)):
-            made.update(part.tobytes())
+        hasher = hashlib.blake2b(digest_size=16)
+        for column in (names_column(self.directories), names_column(self.bases)):
+            hasher.update(column.tobytes())
         for name in ("begin", "base", "size", "version", "source"):
-            made.update(np.ascontiguousarray(self.columns[name]).tobytes())
-        return made.hexdigest()
+            hasher.update(np.ascontiguousarray(self.columns[name]).tobytes())
+        return hasher.hexdigest()
 
     def packed(self) -> bytes:
         """The bytes of an index."""
@@ -168,12 +168,12 @@ class FileTable:
             "version": VERSION,
             "directories": len(self.directories),
             "bases": len(self.bases),
-            "sources": [{"root": one.root, "renamed": [*one.renamed]} for one in self.sources],
+            "sources": [{"root": source.root, "renamed": [*source.renamed]} for source in self.sources],
             "notes": self.notes,
         }
         names = {"directories": names_column(self.directories), "bases": names_column(self.bases)}
-        own = self.columns if len(self) else {}  # an array without elements takes 200 bytes, too
-        return packed(head, {**names, **own, **self.more})
+        columns = self.columns if len(self) else {}  # an array without elements takes 200 bytes, too
+        return packed(head, {**names, **columns, **self.more})
 
 
 class TableMaker:
@@ -189,13 +189,13 @@ class TableMaker:
     def add(self, file: StoredFile, source: int = 0, name: str = "") -> None:
         """Take a file along, as `name` where that is not its name in the source."""
         name = name or file.name
-        parts = name.split("/")
-        if not name or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        segments = name.split("/")
+        if not name or any(segment in ("", ".", "..") or "\0" in segment for segment in segments):
             self.left_out += 1
             return
         self._directory.append(self._number(name.rpartition("/")[0]))
         values = self._values
-        values["base"].append(self._bases.setdefault(parts[-1], len(self._bases)))
+        values["base"].append(self._bases.setdefault(segments[-1], len(self._bases)))
         values["size"].append(file.size)
         values["version"].append(file.version)
         values["modified"].append(file.modified)
@@ -241,14 +241,20 @@ def read_table(content: bytes, where: str) -> FileTable:
         directories = names_of(columns.pop("directories"), _count(head["directories"]))
         bases = names_of(columns.pop("bases"), _count(head["bases"]))
         empty = {name: np.zeros(0) for name in _KINDS} | {"begin": np.zeros(len(directories) + 1)}
-        own = {
+        table_columns = {
             name: columns.pop(name, empty[name]).astype(kind, copy=False) for name, kind in _COLUMNS.items()
         }
         sources = tuple(
-            FileSource(str(one["root"]), tuple((str(here), str(there)) for here, there in one["renamed"]))
-            for one in head["sources"]
+            FileSource(
+                str(source["root"]),
+                tuple(
+                    (str(directory), str(source_directory))
+                    for directory, source_directory in source["renamed"]
+                ),
+            )
+            for source in head["sources"]
         )
-        table = FileTable(directories, bases, own, sources, columns, dict(head["notes"]))
+        table = FileTable(directories, bases, table_columns, sources, columns, dict(head["notes"]))
         _check(table)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise FormatError(f"{where}: is damaged: {error!s:.200}; make it anew with acc index") from None
@@ -269,8 +275,8 @@ def _check(table: FileTable) -> None:
         raise ValueError("its columns differ in length")
     if begin[0] != 0 or begin[-1] != rows or (np.diff(begin) < 0).any():
         raise ValueError("its directories overlap")
-    for name, most in (("base", len(table.bases)), ("source", len(table.sources))):
-        if rows and not 0 <= int(table.columns[name].min()) <= int(table.columns[name].max()) < most:
+    for name, count in (("base", len(table.bases)), ("source", len(table.sources))):
+        if rows and not 0 <= int(table.columns[name].min()) <= int(table.columns[name].max()) < count:
             raise ValueError(f"its column {name} points to nothing")
     if rows and int(table.columns["size"].min()) < 0:
         raise ValueError("a file has less than no bytes")
@@ -280,16 +286,16 @@ def doubles(table: FileTable) -> list[int]:
     """Rows with the name of the row before them."""
     begin, base = table.columns["begin"], table.columns["base"]
     directory = np.repeat(np.arange(len(table.directories)), np.diff(begin))
-    same = (directory[1:] == directory[:-1]) & (base[1:] == base[:-1])
-    return [int(row) + 1 for row in np.flatnonzero(same)]
+    repeats = (directory[1:] == directory[:-1]) & (base[1:] == base[:-1])
+    return [int(row) + 1 for row in np.flatnonzero(repeats)]
 
 
 def dropped(table: FileTable, rows: Sequence[int]) -> FileTable:
     """The table without some of its rows."""
     if not rows:
         return table
-    kept = np.ones(len(table), bool)
-    kept[[*rows]] = False
-    columns = {name: column if name == "begin" else column[kept] for name, column in table.columns.items()}
-    columns["begin"] = np.concatenate(([0], np.cumsum(kept)))[table.columns["begin"]].astype(np.int64)
+    mask = np.ones(len(table), bool)
+    mask[[*rows]] = False
+    columns = {name: column if name == "begin" else column[mask] for name, column in table.columns.items()}
+    columns["begin"] = np.concatenate(([0], np.cumsum(mask)))[table.columns["begin"]].astype(np.int64)
     return FileTable(table.directories, table.bases, columns, table.sources)

@@ -27,35 +27,35 @@ def texts_of_mirror(mirror: Mirror) -> dict[str, Column]:
 
 
 def texts_of_disk(table: FileTable, root: str, read: Iterable[str]) -> dict[str, Column]:
-    """Those texts of a dump on the disk, at `root`, that are among the files that were `read`, as columns."""
+    """The texts of a dump on the disk, at `root`, that are among the files that were `read`, as columns."""
     texts = (path for path in sorted(read) if path.startswith(f"{root}/") and path.endswith(_SUFFIXES))
-    found = ((name, table.row(name)) for name in (path[len(root) + 1 :] for path in texts))
-    return _columns(_on_disk(root, ((row.number, name, row.size) for name, row in found if row is not None)))
+    files = ((name, table.row(name)) for name in (path[len(root) + 1 :] for path in texts))
+    return _columns(_on_disk(root, ((row.number, name, row.size) for name, row in files if row is not None)))
 
 
 def _fetched(mirror: Mirror) -> Iterator[tuple[int, bytes]]:
-    left = _LARGEST
+    budget = _LARGEST
     for row in range(len(mirror.table)):
-        found = mirror.placed(row)
-        if not found.name.endswith(_SUFFIXES) or found.row.size > left or not is_fetched(found):
+        file = mirror.placed(row)
+        if not file.name.endswith(_SUFFIXES) or file.row.size > budget or not is_fetched(file):
             continue
-        left -= found.row.size
-        block = StoredBlock(found)
+        budget -= file.row.size
+        block = StoredBlock(file)
         try:
-            if block.is_whole:
+            if block.is_complete:
                 yield row, os.pread(block.descriptor, block.size, 0)
         finally:
             block.close()
 
 
 def _on_disk(root: str, files: Iterable[tuple[int, str, int]]) -> Iterator[tuple[int, bytes]]:
-    left = _LARGEST
+    budget = _LARGEST
     for row, name, size in files:
         with contextlib.suppress(OSError):
-            if size <= left:
+            if size <= budget:
                 with open(f"{root}/{name}", "rb") as file:
                     yield row, file.read()
-                left -= size
+                budget -= size
 
 
 def _columns(texts: Iterable[tuple[int, bytes]]) -> dict[str, Column]:
@@ -72,17 +72,17 @@ def _columns(texts: Iterable[tuple[int, bytes]]) -> dict[str, Column]:
 
 def take_texts(mirror: Mirror) -> None:
     """Put the texts of an index into blocks, where readers find them. Raises `AccError`."""
-    more = mirror.table.more
-    rows, begin, content = (more.pop(name, None) for name in ("t_row", "t_begin", "t_bytes"))
+    columns = mirror.table.more
+    rows, begin, content = (columns.pop(name, None) for name in ("t_row", "t_begin", "t_bytes"))
     if rows is None or begin is None or content is None or len(begin) != len(rows) + 1:
         return
     text = content.astype(np.uint8, copy=False).tobytes()
     for number, row in enumerate(rows.tolist()):
         first, end = int(begin[number]), int(begin[number + 1])
-        found: Placed | None = mirror.placed(row) if 0 <= row < len(mirror.table) else None
-        if found is None or found.row.size != end - first or is_fetched(found):
+        file: Placed | None = mirror.placed(row) if 0 <= row < len(mirror.table) else None
+        if file is None or file.row.size != end - first or is_fetched(file):
             continue
-        block = StoredBlock(found)
+        block = StoredBlock(file)
         try:
             block.write(0, text[first:end])
         finally:

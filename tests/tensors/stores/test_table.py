@@ -71,9 +71,9 @@ def test_names_that_lead_elsewhere_are_left_out() -> None:
 
 def test_renamed_directories() -> None:
     source = FileSource("/r", (("t/npu8_1", "t/npu0_1"), ("step0/rank3", "")))
-    assert source.name_there("t/npu8_1/0/x") == "t/npu0_1/0/x"
-    assert source.name_there("t/npu8_12/0/x") == "t/npu8_12/0/x"
-    assert source.name_there("step0/rank3/dump.json") == "dump.json"
+    assert source.name_in_source("t/npu8_1/0/x") == "t/npu0_1/0/x"
+    assert source.name_in_source("t/npu8_12/0/x") == "t/npu8_12/0/x"
+    assert source.name_in_source("step0/rank3/dump.json") == "dump.json"
 
 
 def test_doubles_are_found_and_dropped() -> None:
