@@ -23,10 +23,10 @@ class Left:
 
 def after_ties(row: Row, left: Left) -> Row:
     """The row of a pair of which nothing is left to be judged."""
-    said = f"each of {left.tokens} tokens comes after a tie and is not judged"
+    sentence = f"each of {left.tokens} tokens comes after a tie and is not judged"
     if left.tokens == 1:
-        said = "its only token comes after a tie and is not judged"
-    clean = replace(row, verdict="tie", sentence=said, reasons=(), checks=(), statistics={}, notes=())
+        sentence = "its only token comes after a tie and is not judged"
+    clean = replace(row, verdict="tie", sentence=sentence, reasons=(), checks=(), statistics={}, notes=())
     return _kept(clean, left)
 
 

@@ -103,11 +103,11 @@ def _values(ref: TensorRef, pair: Pair, side: Operand) -> torch.Tensor | None:
 def _axes(values: tuple[int, ...], chosen: tuple[int, ...]) -> Iterator[int]:
     """The dimensions along which indices of this shape may choose among the values, the last first."""
     for axis in reversed(range(len(values))):
-        others = values[:axis] + values[axis + 1 :]
+        remaining = values[:axis] + values[axis + 1 :]
         if len(chosen) == len(values):
-            if others == chosen[:axis] + chosen[axis + 1 :] and 0 < chosen[axis] <= values[axis]:
+            if remaining == chosen[:axis] + chosen[axis + 1 :] and 0 < chosen[axis] <= values[axis]:
                 yield axis
-        elif others == chosen:
+        elif remaining == chosen:
             yield axis
 
 
@@ -130,9 +130,9 @@ def _held(
 ) -> Chosen | None:
     """The choices held against golden's values; `None` where there is no float to tell how far those may be
     off."""
-    (golden, mine), others, size = chosen, pair.mine.chosen_from, values.shape[-1]
-    ref = others[place] if len(others) == len(pair.golden.chosen_from) else None
-    dtype = _float_dtype(others if ref is None else (ref, *others))
+    (golden, mine), mine_refs, size = chosen, pair.mine.chosen_from, values.shape[-1]
+    ref = mine_refs[place] if len(mine_refs) == len(pair.golden.chosen_from) else None
+    dtype = _float_dtype(mine_refs if ref is None else (ref, *mine_refs))
     finite = values.double()[values.isfinite()]
     if not dtype or not len(finite):
         return None
@@ -143,23 +143,25 @@ def _held(
     gaps = gaps.where(golden != mine, 0.0).amax(-1).where(~wrong, math.inf)
     allowed = _allowed(pair, (by_torch(values.dtype).name, dtype), finite, size)
     bounds = torch.full((len(mine),), allowed, dtype=torch.float64)
-    own = _own_values(pair, ref, mine, axis)
-    if own is None:
+    mine_values = _own_values(pair, ref, mine, axis)
+    if mine_values is None:
         return Chosen(golden, mine, gaps, bounds, torch.zeros(len(mine), dtype=torch.bool))
-    follows = rule.holds(own, mine) & ~wrong
-    if own.shape == values.shape:
-        off = 2 * (own.double() - values.double()).abs().nan_to_num(0.0, 0.0).amax(-1)
+    follows = rule.holds(mine_values, mine) & ~wrong
+    if mine_values.shape == values.shape:
+        off = 2 * (mine_values.double() - values.double()).abs().nan_to_num(0.0, 0.0).amax(-1)
         bounds = torch.where(
-            follows & _agree(pair, values, own), torch.maximum(bounds, torch.maximum(off, gaps)), bounds
+            follows & _agree(pair, values, mine_values),
+            torch.maximum(bounds, torch.maximum(off, gaps)),
+            bounds,
         )
     return Chosen(golden, mine, gaps, bounds, follows)
 
 
-def _agree(pair: Pair, values: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+def _agree(pair: Pair, golden_values: torch.Tensor, mine_values: torch.Tensor) -> torch.Tensor:
     """Of which tokens the values of both sides agree within their bounds."""
-    rows = token_rows(tuple(own.shape), Sequences(1, len(own)))
+    rows = token_rows(tuple(mine_values.shape), Sequences(1, len(mine_values)))
     assert rows is not None
-    return levels(pair, TensorSource(values), TensorSource(own), rows, len(own)) <= 1
+    return levels(pair, TensorSource(golden_values), TensorSource(mine_values), rows, len(mine_values)) <= 1
 
 
 def _float_dtype(refs: Sequence[TensorRef]) -> str:
@@ -184,8 +186,8 @@ def _allowed(pair: Pair, dtypes: Sequence[str], values: torch.Tensor, size: int)
 
 def _own_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int) -> torch.Tensor | None:
     """The values of mine, a row a token, that its indices are places in; `None` where these are not known."""
-    for each in pair.mine.chosen_from if ref is None else (ref,):
-        values = _values(each, pair, pair.mine)
+    for candidate in pair.mine.chosen_from if ref is None else (ref,):
+        values = _values(candidate, pair, pair.mine)
         if values is None or axis >= values.dim():
             continue
         rows = _rows(values, axis)
@@ -220,9 +222,9 @@ class Rule:
             return values
         counts = self._counts(values)
         best = counts.topk(self.kept, -1).indices
-        kept = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
+        eligible = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
         grouped = values.reshape(*counts.shape, -1)
-        return grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).reshape(values.shape)
+        return grouped.masked_fill(~eligible.unsqueeze(-1), -torch.inf).reshape(values.shape)
 
     def _counts(self, values: torch.Tensor) -> torch.Tensor:
         """By what the groups count, `[rows, groups]`."""
@@ -239,8 +241,9 @@ class Rule:
         """
         counts = self._counts(values.double())
         size = values.shape[-1]
-        least = counts.gather(-1, chosen.clamp(0, size - 1) // (size // self.groups)).amin(-1, keepdim=True)
-        return replace(self, kept=int((counts > least).sum(-1).max()) + 1)
+        groups = chosen.clamp(0, size - 1) // (size // self.groups)
+        smallest = counts.gather(-1, groups).amin(-1, keepdim=True)
+        return replace(self, kept=int((counts > smallest).sum(-1).max()) + 1)
 
 
 def rule_of(values: torch.Tensor, chosen: torch.Tensor, *, of_experts: bool = True) -> Rule | None:

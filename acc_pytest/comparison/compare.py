@@ -96,8 +96,8 @@ def _compare_opened(
         if comparison.label:
             notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
         if opened.suspect and measured.verdict == "fail":
-            said = f"{opened.suspect}; {measured.sentence}"
-            measured = replace(measured, sentence=said, reasons=(opened.suspect, *measured.reasons))
+            sentence = f"{opened.suspect}; {measured.sentence}"
+            measured = replace(measured, sentence=sentence, reasons=(opened.suspect, *measured.reasons))
         rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
     return worst_replica(rows)
 
@@ -128,8 +128,8 @@ def _with_ties(
     sources = left.rows.of(comparison.golden, comparison.mine)
     measurement, judgement = judge.tensors(context, *sources)
     rest = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
-    new, others = ([c.measured for c in each.checks if c.metric == "new_nonfinite"] for each in (row, rest))
-    if left.padding and new != others:
+    before, after = ([c.measured for c in r.checks if c.metric == "new_nonfinite"] for r in (row, rest))
+    if left.padding and before != after:
         return row  # attention multiplies what it does not see by 0, which NaN and infinity survive
     return with_choices(rest, pair, comparison.golden, comparison.mine, reached, left.rows)
 

@@ -38,7 +38,7 @@ def with_noise(
         return list(contexts)
     if counterpart.profiled:
         sizes = [math.prod(comparison.golden.shape) for comparison in comparisons]
-        return [_profiled(*each, pair, counterpart.profiled) for each in zip(contexts, sizes)]
+        return [_profiled(*sized, pair, counterpart.profiled) for sized in zip(contexts, sizes)]
     reason = counterpart.reason
     try:
         if counterpart.found:
@@ -74,9 +74,9 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
         noisy = open_pair(replace(pair, golden=counterpart.operand)).comparisons
         if len(noisy) != len(comparisons):
             raise Incomparable(f"{len(noisy)} replicas in the noise run, {len(comparisons)} in golden")
-        return [NoiseErrors.of(measure(own.golden, noise.golden)) for own, noise in zip(comparisons, noisy)]
-    whole = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
-    measured = [measure(comparison.golden, comparison.mine) for comparison in whole]
+        return [NoiseErrors.of(measure(a.golden, b.golden)) for a, b in zip(comparisons, noisy)]
+    full = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
+    measured = [measure(comparison.golden, comparison.mine) for comparison in full]
     worst = max(measured, key=lambda m: m.relative_euclidean_distance or 0.0)
     return [NoiseErrors.of(worst)] * len(comparisons)
 

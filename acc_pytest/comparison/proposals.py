@@ -81,17 +81,17 @@ def proposals(golden: Dump, mine: Dump, plan: Plan) -> list[Proposal]:
     return []
 
 
-def write_proposals(file: str, found: Sequence[Proposal]) -> int:
+def write_proposals(file: str, new: Sequence[Proposal]) -> int:
     """Add them to the mapping file, which is made where there is none; how many it can say.
 
     Entries that stand there already are kept. Raises `MappingError` for a file that is none.
     """
     path = Path(file)
-    known = read_op_mapping_file(file) if path.exists() else {}
-    entries = {_entry(*each.mine): [_entry(*each.golden)] for each in found}
+    present = read_op_mapping_file(file) if path.exists() else {}
+    entries = {_entry(*proposal.mine): [_entry(*proposal.golden)] for proposal in new}
     fit = {mine: golden for mine, golden in entries.items() if _can_be_said(mine) and _can_be_said(golden[0])}
     try:
-        path.write_text(json.dumps({**fit, **known}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({**fit, **present}, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise MappingError(f"{file}: cannot be written: {error.strerror}") from error
     return len(fit)
@@ -187,7 +187,7 @@ class _Proposals:
             if (apart := self._apart(golden, mine)) is not None
         ]
         for golden, mine, error, allowed in alike:
-            unique = sum(golden is other[0] or mine is other[1] for other in alike) == 1
+            unique = sum(golden is match[0] or mine is match[1] for match in alike) == 1
             between = self._between(golden, mine) if unique else None
             if between is not None:
                 yield Proposal(

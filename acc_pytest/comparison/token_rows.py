@@ -52,8 +52,8 @@ class TokenRows:
 
     def without(self, tokens: torch.Tensor) -> TokenRows:
         """The rows of all other tokens; `tokens` has a truth value for each."""
-        kept = ~tokens[self.tokens]
-        return replace(self, golden=self.golden[kept], mine=self.mine[kept], tokens=self.tokens[kept])
+        rows = ~tokens[self.tokens]
+        return replace(self, golden=self.golden[rows], mine=self.mine[rows], tokens=self.tokens[rows])
 
     def of(self, golden: Source, mine: Source) -> tuple[PickedRows, PickedRows]:
         """The rows of two sources."""
@@ -106,9 +106,9 @@ def _rows_after_heads(shape: tuple[int, ...], sequences: Sequences) -> TokenRows
     """The rows of a tensor that has the places of a sequence behind its sequences and their heads."""
     batch, length = sequences.batch, sequences.length
     for axis in range(1, len(shape) - 1):
-        above = math.prod(shape[:axis])
-        if shape[axis] == length and above % batch == 0:
-            sequence = torch.arange(above) // (above // batch)
+        leading = math.prod(shape[:axis])
+        if shape[axis] == length and leading % batch == 0:
+            sequence = torch.arange(leading) // (leading // batch)
             tokens = sequence[:, None] * length + torch.arange(length)
             return _rows(shape, axis + 1, tokens.reshape(-1))
     return None
@@ -132,11 +132,11 @@ def routed_rows(shape: tuple[int, ...], golden: torch.Tensor, mine: torch.Tensor
         return []
     end = sizes.index(count, 1)
     alike = (golden == mine).all(-1)
-    wanted = torch.arange(count)[alike.repeat_interleave(golden.shape[-1])]
+    rows = torch.arange(count)[alike.repeat_interleave(golden.shape[-1])]
     orders = [[torch.arange(count)] * 2]
     orders += [[_sorted(side, stable=stable) for side in (golden, mine)] for stable in (True, False)]
     return [
-        TokenRows(ours[wanted], theirs[wanted], wanted // golden.shape[-1], shape[end:], shape[:end])
+        TokenRows(ours[rows], theirs[rows], rows // golden.shape[-1], shape[end:], shape[:end])
         for ours, theirs in orders
     ]
 
@@ -168,8 +168,8 @@ def levels(pair: Pair, golden: Source, mine: Source, rows: TokenRows, tokens: in
         size = np.where(norm > 0, norm, rms * math.sqrt(width))
         shares = np.maximum(error / (of_row * size), peak / (of_element * max(SIGMAS * rms, largest)))
     shares = np.where(error == 0, 0.0, np.where(np.isfinite(shares), shares, np.inf))
-    found = torch.zeros(tokens, dtype=torch.float64)
-    return found.scatter_reduce_(0, rows.tokens, torch.from_numpy(shares), "amax")
+    shares_of_tokens = torch.zeros(tokens, dtype=torch.float64)
+    return shares_of_tokens.scatter_reduce_(0, rows.tokens, torch.from_numpy(shares), "amax")
 
 
 def _blocks(

@@ -107,11 +107,11 @@ def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
         return _chosen(fine, rounded, mine)
     fmt = by_torch(mine.dtype).format
     assert fmt is not None
-    exact, other = fine.double(), rounded.double()
+    exact, approximate = fine.double(), rounded.double()
     largest = torch.finfo(mine.dtype).max
     if not float(exact.norm()) <= largest:  # else no element is larger either
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
-    tried = _Held(twice, fmt, (exact, other, mine.double()))
+    tried = _Held(twice, fmt, (exact, approximate, mine.double()))
     if tried.other_overflows:
         return _by_one(judged(exact, mine, twice.terms), "the other overflows")
     return tried.outcome()
@@ -135,11 +135,11 @@ def _by_one(outcome: Recomputation, why: str) -> Recomputation:
 
 def _chosen(fine: torch.Tensor, rounded: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     """Whole numbers and truth values: each as one of the computations has it."""
-    same = (fine.to(mine.dtype) == mine) | (rounded.to(mine.dtype) == mine)
-    if bool(same.all()):
+    equal = (fine.to(mine.dtype) == mine) | (rounded.to(mine.dtype) == mine)
+    if bool(equal.all()):
         return Recomputation("right", 0.0)
     if bool((fine == rounded.to(fine.dtype)).all()):
-        count = int((~same).sum())
+        count = int((~equal).sum())
         return Recomputation("wrong", None, f"{count} of {mine.numel()} elements are not those it makes")
     return Recomputation(why="it chose other elements, which it may among equal ones")
 
@@ -147,8 +147,8 @@ def _chosen(fine: torch.Tensor, rounded: torch.Tensor, mine: torch.Tensor) -> Re
 class _Held:
     """Mine beside both computations, all in float64; what is not finite on a side counts as equal zeros."""
 
-    def __init__(self, twice: Twice, fmt: FloatFormat, given: tuple[torch.Tensor, ...]) -> None:
-        fine, rounded, mine = given
+    def __init__(self, twice: Twice, fmt: FloatFormat, tensors: tuple[torch.Tensor, ...]) -> None:
+        fine, rounded, mine = tensors
         self._twice = twice
         self._fmt = fmt
         self._new = self._lost = 0
@@ -178,15 +178,17 @@ class _Held:
                 return Recomputation("wrong", None, f"{number} of {count} elements {what}")
         size, error, noise = self._norms
         if not size:
-            least = self._fmt.smallest_normal
-            wrong = count and float(self._error.abs().max()) > max(least, 2 * float(self._noise.abs().max()))
+            smallest = self._fmt.smallest_normal
+            wrong = count and float(self._error.abs().max()) > max(
+                smallest, 2 * float(self._noise.abs().max())
+            )
             return (
                 Recomputation("wrong", None, "it makes zeros only") if wrong else Recomputation("right", 0.0)
             )
         judged, summed = self._whole(size, error / size, noise / size, count)
         if judged.outcome == "wrong":
-            own = self._mine.shape[-1] if self._twice.shared else count
-            few = min(own, fewest_samples(self._mine, count))
+            independent = self._mine.shape[-1] if self._twice.shared else count
+            few = min(independent, fewest_samples(self._mine, count))
             judged, summed = self._whole(size, error / size, noise / size, few)
         return judged if judged.outcome == "wrong" else self._row_by_row(judged, size, summed)
 
@@ -245,12 +247,12 @@ class _Held:
             return single.value, single.reason
         return u / math.sqrt(3), f"u/sqrt(3) = {u / math.sqrt(3):.3g}, the rounding of {fmt.name}"
 
-    def _row_by_row(self, whole: Recomputation, size: float, summed: float) -> Recomputation:
-        """The outcome of all rows: `whole` where each is right too."""
+    def _row_by_row(self, overall: Recomputation, size: float, summed: float) -> Recomputation:
+        """The outcome of all rows: `overall` where each is right too."""
         shape = self._fine.shape
         length = shape[-1] if len(shape) > 1 else 0
         if length < LEAST_ROW:
-            return whole
+            return overall
         draws = [self._off(draw) for draw in self._twice.draws]
         rows = RowErrors.of(self._fine, self._error, self._noise, self._mine, draws)
         errors = (rows.error - ROW_RATIO * summed * size / math.sqrt(len(rows.size))).clamp_min(0.0)
@@ -262,21 +264,21 @@ class _Held:
         allowed = ROW_RATIO * max(scatter_of(length) * float((rows.worst_noise / sizes).max()), floor)
         shares = errors / sizes
         worst = int(shares.argmax())
-        whole = replace(whole, row_error=float(shares[worst]), row_allowed=allowed)
+        overall = replace(overall, row_error=float(shares[worst]), row_allowed=allowed)
         if not float(shares[worst]) > allowed:
-            return self._alike(whole, rows, floor, summed)
+            return self._alike(overall, rows, floor, summed)
         beyond = int((shares > allowed).sum())
         row = [int(place) for place in np.unravel_index(worst, shape[:-1])]
-        said = (
+        reason = (
             f"{beyond} of {len(shares)} rows are wrong; row {row} is {float(shares[worst]):.3g} off, "
             f"of a row at most {allowed:.3g} is allowed"
         )
-        return replace(whole, outcome="wrong", why=said)
+        return replace(overall, outcome="wrong", why=reason)
 
-    def _alike(self, whole: Recomputation, rows: RowErrors, floor: float, summed: float) -> Recomputation:
+    def _alike(self, overall: Recomputation, rows: RowErrors, floor: float, summed: float) -> Recomputation:
         """The outcome of rows that weigh alike. In float32 modules may round on the way, in any direction,
         and so may sums that cancel; and what all rows share has one."""
-        judged = with_typical(whole, rows, floor)
+        judged = with_typical(overall, rows, floor)
         directed = self._fmt.roundoff > _SINGLE and summed <= _WORTH_ADDING * floor
         if self._twice.shared or not directed or judged.outcome == "wrong":
             return judged

@@ -83,7 +83,7 @@ class PairState:
         declared = str(row.context.get("declared", ""))
         mine = declared if is_narrowed(row.mine.dtype, declared) else row.mine.dtype
         formats = (by_name(dtype).format for dtype in (row.golden.dtype, mine))
-        roundoff = max((one.roundoff for one in formats if one is not None), default=0.0)
+        roundoff = max((fmt.roundoff for fmt in formats if fmt is not None), default=0.0)
         accumulated = row.context.get(ACCUMULATED)
         return cls(
             number,

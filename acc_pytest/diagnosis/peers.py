@@ -82,14 +82,18 @@ class Peers:
         self._fails |= row.verdict in FAILING
         if row.number is None or row.fed or row.verdict != "pass":
             return
-        found = replay_of(row)
-        own = found.measured.get("error") if found is not None and found.outcome == "right" else None
-        share = level_of(row) if own is None or not own[1] else own[0] / own[1]
+        replay = replay_of(row)
+        local_error = (
+            replay.measured.get("error") if replay is not None and replay.outcome == "right" else None
+        )
+        share = (
+            level_of(row) if local_error is None or not local_error[1] else local_error[0] / local_error[1]
+        )
         fmt = by_name(row.mine.dtype).format if row.mine.dtype else None
         bias = None
-        if found is not None and fmt is not None and found.bias is not None and found.bias_deviation:
-            bias = _OwnBias(found.bias, found.bias_noise or 0.0, found.bias_deviation, fmt.roundoff)
-        self._kept[row.number] = _Peer(row.name, share, own is not None, bias)
+        if replay is not None and fmt is not None and replay.bias is not None and replay.bias_deviation:
+            bias = _OwnBias(replay.bias, replay.bias_noise or 0.0, replay.bias_deviation, fmt.roundoff)
+        self._kept[row.number] = _Peer(row.name, share, local_error is not None, bias)
 
     def lines(self, plan: Plan) -> tuple[str, ...]:
         """A line for each that stands out, the farthest first; `MOST_LINES` of each sort."""
@@ -108,44 +112,44 @@ class Peers:
             shares = [self._kept[number].share for number in peers]
             middle = median(shares)
             usual = _OF_NORMAL * median(abs(share - middle) for share in shares)
-            least = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
+            limit = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
             for number, share in zip(peers, shares):
-                if middle and least < share < math.inf:
+                if middle and limit < share < math.inf:
                     yield (
                         share / middle,
                         self._said(number, plan.pairs[number], share / middle, len(peers) - 1),
                     )
 
-    def _said(self, number: int, pair: Pair, times: float, others: int) -> str:
-        kept = self._kept[number]
-        what = "error on its own inputs" if kept.replayed else "share of its bounds"
-        said = f"its {what} is {times:.2g} times that of its {others} peers, and within its bounds"
-        return f"outlier: {shown(kept.name)} step {pair.step}: {said}"
+    def _said(self, number: int, pair: Pair, times: float, count: int) -> str:
+        peer = self._kept[number]
+        what = "error on its own inputs" if peer.replayed else "share of its bounds"
+        sentence = f"its {what} is {times:.2g} times that of its {count} peers, and within its bounds"
+        return f"outlier: {shown(peer.name)} step {pair.step}: {sentence}"
 
     def _comparable(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[Sequence[int]]:
         """Peers that are judged in one way, of prefills or of decode steps."""
         first = min((str(pair.step) for pair in plan.pairs), default="")
         for group in groups:
-            parts: dict[object, list[int]] = defaultdict(list)
+            by_kind: dict[object, list[int]] = defaultdict(list)
             for number in group:
-                parts[self._kept[number].replayed, str(plan.pairs[number].step) == first].append(number)
-            yield from (part for part in parts.values() if len(part) >= FEWEST)
+                by_kind[self._kept[number].replayed, str(plan.pairs[number].step) == first].append(number)
+            yield from (members for members in by_kind.values() if len(members) >= FEWEST)
 
     def _biased(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
         for group in groups:
-            known = [bias for number in group if (bias := self._kept[number].bias) is not None]
-            if len(known) < FEWEST:
+            biases = [bias for number in group if (bias := self._kept[number].bias) is not None]
+            if len(biases) < FEWEST:
                 continue
-            weights = [bias.deviation**-2 for bias in known]
+            weights = [bias.deviation**-2 for bias in biases]
             total = sum(weights)
-            mean = sum(weight * (bias.own - bias.known) for weight, bias in zip(weights, known)) / total
-            other = sum(weight * abs(bias.known) for weight, bias in zip(weights, known)) / total
-            allowed = DIRECTED * known[0].roundoff + other + _SIGMAS / math.sqrt(total)
+            mean = sum(weight * (bias.own - bias.known) for weight, bias in zip(weights, biases)) / total
+            expected = sum(weight * abs(bias.known) for weight, bias in zip(weights, biases)) / total
+            allowed = DIRECTED * biases[0].roundoff + expected + _SIGMAS / math.sqrt(total)
             if abs(mean) > allowed:
                 name = _everywhere(plan.pairs[group[0]])
                 yield (
                     abs(mean) / allowed,
-                    f"bias: all {len(known)} of {shown(name)} are {abs(mean):.2g} too "
+                    f"bias: all {len(biases)} of {shown(name)} are {abs(mean):.2g} too "
                     f"{'large' if mean > 0 else 'small'} together, rounding may do {allowed:.2g}",
                 )
 

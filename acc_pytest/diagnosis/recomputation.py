@@ -52,7 +52,7 @@ class Recomputation:
     @property
     def measured(self) -> dict[str, tuple[float, float]]:
         """What was measured and what is allowed, by the name of the measure; of all elements first."""
-        both = {
+        measures = {
             "error": (self.error, self.allowed),
             "row_error": (self.row_error, self.row_allowed),
             "typical_row_error": (self.typical_error, self.typical_allowed),
@@ -61,7 +61,9 @@ class Recomputation:
             "golden_error": (self.golden_error, self.golden_allowed),
         }
         return {
-            name: (one, most) for name, (one, most) in both.items() if one is not None and most is not None
+            name: (value, bound)
+            for name, (value, bound) in measures.items()
+            if value is not None and bound is not None
         }
 
     @property
@@ -77,7 +79,9 @@ class Recomputation:
 
     def is_beyond(self, times: float) -> bool:
         """Whether it is wrong by so many times what is allowed, in any measure."""
-        return self.outcome == "wrong" and any(error > times * most for error, most in self.measured.values())
+        return self.outcome == "wrong" and any(
+            error > times * bound for error, bound in self.measured.values()
+        )
 
     @property
     def said(self) -> str:
@@ -134,8 +138,8 @@ class Recomputer(Protocol):
 class StoredRecomputer(Recomputer):
     """What an earlier run found, by the number of the pair; nothing for operators that are not compared."""
 
-    def __init__(self, known: dict[int, Recomputation], why: str = NOT_AT_HAND) -> None:
-        self._known = known
+    def __init__(self, outcomes: dict[int, Recomputation], why: str = NOT_AT_HAND) -> None:
+        self._known = outcomes
         self._other = Recomputation(why=why)
 
     def of_pair(self, number: int) -> Recomputation:
@@ -191,7 +195,7 @@ def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation
 def worst(outcomes: Sequence[Recomputation]) -> Recomputation:
     """One word for several: `wrong` if any is, `right` if all are, of each the largest error."""
     for outcome in ("wrong", "", "right"):
-        same = [each for each in outcomes if each.outcome == outcome]
-        if same:
-            return max(same, key=lambda each: -1.0 if each.error is None else each.error)
+        candidates = [recomputed for recomputed in outcomes if recomputed.outcome == outcome]
+        if candidates:
+            return max(candidates, key=lambda each: -1.0 if each.error is None else each.error)
     return Recomputation(why="it has no output")

@@ -81,19 +81,21 @@ class AtbRecomputer:
         places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
             return Recomputation(why="its inputs were not dumped beside it")
-        found = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
-        if found.outcome == "wrong":
-            return found
+        result = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
+        if result.outcome == "wrong":
+            return result
         for path in self._not_paired(number):
             before = self.of_operator(number, path)
             if before.outcome == "wrong":
                 return replace(before, culprit=full_name(path))
-        others = [(place, other) for place in places for other in self._not_compared(place)]
-        for place, other in others:
-            beside = self._of(place, other)
-            if beside.outcome == "wrong":
-                return replace(beside, note=f"output[{other}], which golden does not have, is the wrong one")
-        return found
+        unpaired = [(place, output) for place in places for output in self._not_compared(place)]
+        for place, output in unpaired:
+            sibling = self._of(place, output)
+            if sibling.outcome == "wrong":
+                return replace(
+                    sibling, note=f"output[{output}], which golden does not have, is the wrong one"
+                )
+        return result
 
     def _not_paired(self, number: int) -> Iterator[str]:
         """The operators that lead to a pair and have none themselves: of others it is their own that
@@ -139,29 +141,31 @@ class AtbRecomputer:
         own from its own but for a few times its rounding."""
         if number >= len(self._parents):
             return Recomputation(why="what it computes from is not known")
-        if self._small is not None and (found := self._small.of_golden(number)).outcome:
-            return found
+        if self._small is not None and (result := self._small.of_golden(number)).outcome:
+            return result
         doing = f"computing {self._pairs[number].id} from golden's inputs"
         return self._by_golden.of(number, lambda: self._of_golden(number), doing)
 
     def _of_golden(self, number: int) -> Recomputation:
         """Raises `AccError` for everything that keeps it from being computed."""
-        found = self._golden_inputs.of_pair(number)
+        result = self._golden_inputs.of_pair(number)
         operand, budget = self._pairs[number].mine, replace(self._budget, measured=True)
-        same = budget == self._budget
+        unchanged = budget == self._budget
         index = int(operand.slot.rstrip("]").partition("[")[2])
         for ref in operand.refs:
             place = operator_directory(ref)
-            own = self._of(place, index) if same else _judged(self._case_of(place, index), index, budget)
-            if own.is_beyond(DOUBTS) or not own.outcome:
-                return own
-        if found.outcome != "wrong" or not found.measured:
-            return found
-        error, allowed = found.furthest
-        said = (
+            local = (
+                self._of(place, index) if unchanged else _judged(self._case_of(place, index), index, budget)
+            )
+            if local.is_beyond(DOUBTS) or not local.outcome:
+                return local
+        if result.outcome != "wrong" or not result.measured:
+            return result
+        error, allowed = result.furthest
+        reason = (
             f"of golden's inputs it does not make golden's tensor: {error:.3g} off, {allowed:.3g} is allowed"
         )
-        return Recomputation("wrong", why=said, golden_error=error, golden_allowed=allowed)
+        return Recomputation("wrong", why=reason, golden_error=error, golden_allowed=allowed)
 
     @functools.cached_property
     def _golden_inputs(self) -> GoldenInputs:
@@ -188,9 +192,9 @@ class AtbRecomputer:
         if output is None or readable(output) is None:
             return _judged(self._case_of(directory, index), index, self._budget)
         # Before its parameters are read: most operators that are too large are so by their weights.
-        given, _ = tensors_in(os.path.join(directory, "before"), output.root)
-        _, written = tensors_in(os.path.join(directory, "after"), output.root)
-        check_size((*given.values(), *written.values()), self._budget.most)
+        inputs, _ = tensors_in(os.path.join(directory, "before"), output.root)
+        _, outputs = tensors_in(os.path.join(directory, "after"), output.root)
+        check_size((*inputs.values(), *outputs.values()), self._budget.most)
         return _judged(self._with_output(directory, index), index, self._budget)
 
     def _case_of(self, directory: str, index: int) -> Case:
@@ -233,8 +237,10 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
     """An output of a case against the reference."""
     golden = Golden(case)
     rounds_nothing = op_class(case.name, golden.param) in EXACT
-    made = golden.results if rounds_nothing else ()
-    exact = golden.unrounded(index) if not rounds_nothing else made[index] if index < len(made) else None
+    results = golden.results if rounds_nothing else ()
+    exact = (
+        golden.unrounded(index) if not rounds_nothing else results[index] if index < len(results) else None
+    )
     ref = case.outputs[index]
     if exact is None or ref is None or index >= golden.outputs:
         return Recomputation(why=_NO_OUTPUT)
@@ -254,8 +260,8 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
 
 def _longest_sum(golden: Golden) -> int:
     """The most terms that a sum of the operator may have: the longest last dimension of an input."""
-    given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    return max((int(tensor.shape[-1]) for tensor in given), default=1)
+    inputs = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
+    return max((int(tensor.shape[-1]) for tensor in inputs), default=1)
 
 
 OTHERS = 3
@@ -279,23 +285,24 @@ def unlike_others(directory: str, depth: int) -> str:
 
 
 def _difference(directory: str, depth: int) -> str:
-    parts = directory.split(os.sep)
-    base, path = os.sep.join(parts[:-depth]), parts[-depth:]
-    own = _parameters(directory)
-    if own is None or len(path) < 2:
+    segments = directory.split(os.sep)
+    base, path = os.sep.join(segments[:-depth]), segments[-depth:]
+    current = _parameters(directory)
+    if current is None or len(path) < 2:
         return ""
-    others: dict[str, Mapping[str, Any]] = {}
+    by_layer: dict[str, Mapping[str, Any]] = {}
     for layer in _layers_like(base, path[0]):
         parameters = _parameters(os.sep.join([base, layer, *path[1:]]))
         if parameters is not None:
-            others[layer] = parameters
-        if len(others) == OTHERS:
+            by_layer[layer] = parameters
+        if len(by_layer) == OTHERS:
             break
-    for key, value in own.items():
-        theirs = [other.get(key, _NOTHING) for other in others.values()]
+    for key, value in current.items():
+        theirs = [layer_parameters.get(key, _NOTHING) for layer_parameters in by_layer.values()]
         if theirs and value not in theirs and all(their == theirs[0] for their in theirs):
-            return f"its {_shown(key)} is {_value(value)}, that of layer {_shown(next(iter(others)))} is " + (
-                _value(theirs[0]) if theirs[0] is not _NOTHING else "not set"
+            return (
+                f"its {_shown(key)} is {_value(value)}, that of layer {_shown(next(iter(by_layer)))} is "
+                + (_value(theirs[0]) if theirs[0] is not _NOTHING else "not set")
             )
     return ""
 
@@ -326,13 +333,13 @@ def _parameters(directory: str) -> Mapping[str, Any] | None:
     return dict(_leaves(content)) if type(content) is dict else None
 
 
-def _leaves(param: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(param: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Each parameter with the names around it: `normParam.epsilon`."""
     for key, value in param.items():
         if type(value) is dict:
-            yield from _leaves(value, f"{above}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
-            yield above + key, value
+            yield prefix + key, value
 
 
 def _shown(name: str) -> str:

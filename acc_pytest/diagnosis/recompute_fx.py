@@ -85,19 +85,19 @@ class FxRecomputer(Recomputer):
         parsed = parse_fx_name(name)
         if parsed is None or parsed.info or parsed.kind != "output":
             raise OperatorError("its file holds no result of a call")
-        own = self._in(home)[f"{parsed.node}-{parsed.target}"]
+        files = self._in(home)[f"{parsed.node}-{parsed.target}"]
         outputs = sorted(
-            (parsed_name.index, file) for file, parsed_name in own.items() if parsed_name.kind == "output"
+            (parsed_name.index, file) for file, parsed_name in files.items() if parsed_name.kind == "output"
         )
         if [index for index, _ in outputs] != [(number,) for number in range(len(outputs))]:
             raise OperatorError("not all of its results were dumped")
         shapes = [TensorRef(f"{home}/{file}").header().shape for _, file in outputs]
-        given = {
+        inputs = {
             parsed_name.index: f"{home}/{file}"
-            for file, parsed_name in own.items()
+            for file, parsed_name in files.items()
             if parsed_name.kind == "input"
         }
-        stored = {index: _stored(path) for index, path in given.items()}
+        stored = {index: _stored(path) for index, path in inputs.items()}
         called = results(parsed.target, stored, shapes, keywords=self._has_keywords(home))
         index = parsed.index[0]
         assert isinstance(index, int)

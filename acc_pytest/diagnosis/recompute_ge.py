@@ -70,13 +70,13 @@ class GeRecomputer:
             raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
         golden = _seen(self._pairs[number].golden)
         mine = operand.refs[0].header().dtype.torch_dtype()
-        most = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
+        limit = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
         if golden.is_floating_point() and mine.is_floating_point:
             golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
         expected = chain.output(
             index,
             lambda place: _seen(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
-            most,
+            limit,
         )
         return agrees(expected, golden)
 
@@ -126,20 +126,20 @@ class GeRecomputer:
         chain = chain_of(ran, operator)
         read = [operator.inputs[number].ref for number in chain.read]
         _check_memory(operator, chain.read, index)
-        most = check_size([ref, *read], self._budget.most)
-        outcome = self._judged(chain, index, most, ref.open())
+        limit = check_size([ref, *read], self._budget.most)
+        outcome = self._judged(chain, index, limit, ref.open())
         if outcome.outcome == "wrong" and not chain.certain:
             return Recomputation(why="the device may have read something else than the graph text says")
         return outcome
 
-    def _judged(self, chain: Chain, index: int, most: int, mine: torch.Tensor) -> Recomputation:
+    def _judged(self, chain: Chain, index: int, limit: int, mine: torch.Tensor) -> Recomputation:
         def given(place: int) -> torch.Tensor:
             return chain.operator.inputs[place].ref.open()
 
         def rounded() -> torch.Tensor:
-            return chain.output(index, given, most, rounds=True).value.to(mine.dtype)
+            return chain.output(index, given, limit, rounds=True).value.to(mine.dtype)
 
-        expected = chain.output(index, given, most)
+        expected = chain.output(index, given, limit)
         if not self._budget.measured:
             return agrees(expected, mine)
         how = "the reference with every intermediate value in the types of its inputs, against float64"
@@ -153,8 +153,8 @@ def _check_memory(operator: DumpedOperator, read: Iterable[int], index: int) -> 
     """
     if operator.record is None:
         raise OperatorError("only statistics of its tensors were dumped")
-    written = operator.record.outputs[index].address
-    if written and any(operator.record.inputs[number].address == written for number in read):
+    address = operator.record.outputs[index].address
+    if address and any(operator.record.inputs[number].address == address for number in read):
         raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
 
 

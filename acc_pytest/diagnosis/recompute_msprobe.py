@@ -119,10 +119,10 @@ def _place(ref: TensorRef) -> _Recorded:
     if os.path.basename(home) != TENSORS:
         raise OperatorError(f"{ref} is no tensor of an msprobe dump")
     file = os.path.join(os.path.dirname(home), _RECORDS)
-    found = _places(file, version_of(file)).get(name)
-    if found is None:
+    location = _places(file, version_of(file)).get(name)
+    if location is None:
         raise OperatorError(f"{ref} stands in no record")
-    return _Recorded(file, *found)
+    return _Recorded(file, *location)
 
 
 @lru_cache(maxsize=16)
@@ -171,11 +171,14 @@ def _function(
     if call.kind not in _OF_CLASSES or kwargs or len(args) != 1:
         raise OperatorError(f"modules of class {call.kind} are not computed again without a model")
     function, names = _OF_CLASSES[call.kind]
-    own = record.get("parameters") or {}
-    if not own.keys() <= set(names) or (names and names[0] not in own):
+    parameters = record.get("parameters") or {}
+    if not parameters.keys() <= set(names) or (names and names[0] not in parameters):
         raise OperatorError(f"{call.path} has parameters that {function} does not have, or lacks some")
-    given = [arguments.value(own[name], "parameters", (name,)) if name in own else None for name in names]
-    return function, [*args, *given], {}
+    values = [
+        arguments.value(parameters[name], "parameters", (name,)) if name in parameters else None
+        for name in names
+    ]
+    return function, [*args, *values], {}
 
 
 def _is_device(value: object) -> bool:
@@ -190,15 +193,15 @@ class _Arguments:
         self._entries = {(entry.part, entry.key): entry for entry in records.calls[call]}
         self.refs: list[TensorRef] = []
 
-    def value(self, stated: Any, part: str, key: tuple[int | str, ...]) -> Any:
+    def value(self, stated: Any, section: str, key: tuple[int | str, ...]) -> Any:
         """A value as the call got it. Raises `OperatorError` for one that is not known."""
         if stated is None:
             return None
         if isinstance(stated, list) and len(key) < _DEEPEST:
-            return [self.value(item, part, (*key, number)) for number, item in enumerate(stated)]
+            return [self.value(item, section, (*key, number)) for number, item in enumerate(stated)]
         if isinstance(stated, dict):
-            if (part, key) in self._entries:
-                return self._tensor(self._entries[part, key])
+            if (section, key) in self._entries:
+                return self._tensor(self._entries[section, key])
             return _plain(stated)
         raise OperatorError("an argument of it is not known")
 

@@ -51,15 +51,15 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
 
 
 def by_outlines(
-    plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], others: Recomputer
+    plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], fallback: Recomputer
 ) -> Recomputer:
-    """Who computes each again by the outline of golden's rank, as `make` does; `others` those of several."""
-    made = functools.cache(lambda place: make(outlines[place]))
+    """The recomputer by the outline of golden's rank, as `make` makes it; `fallback` for pairs of several."""
+    recomputer_of = functools.cache(lambda place: make(outlines[place]))
 
     def chosen(number: int) -> Recomputer:
         for place, outline in enumerate(outlines):
             if all(ref.path.startswith(outline.home + os.sep) for ref in plan.pairs[number].golden.refs):
-                return made(place)
-        return others
+                return recomputer_of(place)
+        return fallback
 
     return SharedOut(chosen)

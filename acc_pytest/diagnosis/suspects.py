@@ -45,10 +45,10 @@ class Suspects:
         for path in self._plan.between.get(number, ()):
             if self._local.of_operator(number, path).outcome == "wrong":
                 return full_name(path)
-        for other in self._ancestors.passed(number)[:LOOKED_AT]:
-            local = self._local.of_pair(other)
+        for parent in self._ancestors.passed(number)[:LOOKED_AT]:
+            local = self._local.of_pair(parent)
             if local.outcome == "wrong":
-                return local.culprit or self._plan.pairs[other].mine.name
+                return local.culprit or self._plan.pairs[parent].mine.name
         return ""
 
     def other_between(self, number: int) -> tuple[str, str]:
@@ -68,12 +68,12 @@ class Suspects:
 
     def wrong_above(self, number: int) -> str:
         """The nearest operator above that is wrong although it is within its thresholds; or empty."""
-        looked_at = 0
+        count = 0
         for state, _ in self._ancestors.walk(number, lambda _: False):
-            if looked_at == LOOKED_AT:
+            if count == LOOKED_AT:
                 break
             local = self._local.of_pair(state.number)
-            looked_at += bool(local.outcome)
+            count += bool(local.outcome)
             if local.outcome == "wrong":
                 return local.culprit or state.name
         return ""

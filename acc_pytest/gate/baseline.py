@@ -123,8 +123,10 @@ class BaselineGate(Gate):
         if before is None or now is None or row.verdict not in ("pass", "fail"):
             return row
         if not comparable(before, now):
-            said = f"{before.metric} of {' and '.join(before.dtypes)}"
-            return replace(row, notes=(*row.notes, f"baseline: not compared, the accepted error is {said}"))
+            accepted = f"{before.metric} of {' and '.join(before.dtypes)}"
+            return replace(
+                row, notes=(*row.notes, f"baseline: not compared, the accepted error is {accepted}")
+            )
         bound = allowed(before, now)
         bad = now.error > bound
         check = Check(f"{PREFIX}{now.metric}", now.error, bound, False, _reason(before, now), not bad)

@@ -65,31 +65,31 @@ class BaselineView(KeptFileView[Accepted]):
     def lines(self) -> list[str]:
         """What the summary says of the baseline."""
         new = [key for key in self._now if key not in self._before]
-        same = {key: self._before[key] for key in self._now if key in self._before}
-        better = [key for key, before in same.items() if improved(before, self._now[key])]
+        common = {key: self._before[key] for key in self._now if key in self._before}
+        better = [key for key, before in common.items() if improved(before, self._now[key])]
         if self._update:
             after = [self._said_of_update(new, better), *self._said_of_red()]
         else:
             after = list(_how_to_accept(new, better))
-        return [*self._said_of_use(same), *after]
+        return [*self._said_of_use(common), *after]
 
     def finish(self, result: Result) -> None:
         """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
         if self._writes:
             write_baseline(self._path, self._made_now(), self._updated())
 
-    def _said_of_use(self, same: Mapping[str, Accepted]) -> Iterator[str]:
-        """What was held against the file, of which `same` are the errors met again, and what could not be."""
-        other = [key for key, before in same.items() if not comparable(before, self._now[key])]
+    def _said_of_use(self, common: Mapping[str, Accepted]) -> Iterator[str]:
+        """How many errors were compared with those of the file, `common` to both, and which could not be."""
+        incomparable = [key for key, before in common.items() if not comparable(before, self._now[key])]
         if self._before:
-            held = len(same) - len(other)
-            yield f"baseline: {held} comparisons held against the errors of {self._path}"
+            compared = len(common) - len(incomparable)
+            yield f"baseline: {compared} comparisons held against the errors of {self._path}"
             if differing := self._differing():
                 yield f"baseline: it was made with {differing}"
         if self._without_error:
             yield f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
-        if other:
-            yield f"baseline: {_some(other)} of another dtype than accepted: not compared"
+        if incomparable:
+            yield f"baseline: {_some(incomparable)} of another dtype than accepted: not compared"
         if stale := self._stale():
             yield f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
 

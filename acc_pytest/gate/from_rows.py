@@ -88,16 +88,16 @@ class _SortedRows:
     def take(self, file: StoredRows) -> None:
         """Add the rows of a file. Raises `AccError` where it disagrees with one before it."""
         self.links |= file.links
-        others: dict[str, list[Row]] = {}
+        unpaired: dict[str, list[Row]] = {}
         for row in file.rows:
             if row.alone:
                 self.unmapped[row.number or 0] = row
             elif (named := pair_id(row, self._facts.name)) is None:
-                others.setdefault(row.test_id, []).append(row)
+                unpaired.setdefault(row.test_id, []).append(row)
             else:
                 self.ranks |= named[1]
                 self._take_pair(row, file.path)
-        for test_id, rows in others.items():
+        for test_id, rows in unpaired.items():
             if self.others.setdefault(test_id, tuple(rows)) != tuple(rows):
                 raise _disagreement(test_id, file.path)
 
@@ -117,9 +117,9 @@ class _SortedRows:
 def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
     """The name of the pair of a generated test, and whether the id names the rank; `None` for other tests."""
     for rank in (f"rank{row.rank}::", "") if row.rank else ("",):
-        above = f"{root}::step{row.step}::{rank}{selectable(row.layer)}::"
-        if root and row.number is not None and row.test_id.startswith(above) and row.test_id.isprintable():
-            return row.test_id[len(above) :], bool(rank)
+        prefix = f"{root}::step{row.step}::{rank}{selectable(row.layer)}::"
+        if root and row.number is not None and row.test_id.startswith(prefix) and row.test_id.isprintable():
+            return row.test_id[len(prefix) :], bool(rank)
     return None
 
 

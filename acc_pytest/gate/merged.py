@@ -36,9 +36,9 @@ class Merged:
         stopped = [status for status in self.statuses if status not in (OK, FAILED, NOTHING)]
         if stopped:
             return max(stopped)
-        below = bool(shortfalls(tally, self.plan, self.floor))
+        short = bool(shortfalls(tally, self.plan, self.floor))
         red = any(row.red for row in self.rows)
-        if self.stored.incomplete or below or red or FAILED in self.statuses:
+        if self.stored.incomplete or short or red or FAILED in self.statuses:
             return FAILED
         if not tally.compared and (tally.tried or NOTHING in self.statuses):
             return NOTHING
@@ -57,13 +57,13 @@ def merged(files: Sequence[StoredRows]) -> Merged:
 def _merged(files: Sequence[StoredRows]) -> Merged:
     first = files[0]
     stored = stored_run(files)
-    others = (row for rows in stored.others.values() for row in rows)
+    unpaired = (row for rows in stored.others.values() for row in rows)
     run = first.run
     pairs = run.plan.pairs if run.plan is not None else 0
     return Merged(
         stored=stored,
         plan=None if run.plan is None else stored.plan,
-        rows=(*stored.pairs.values(), *_unmapped(files), *others),
+        rows=(*stored.pairs.values(), *_unmapped(files), *unpaired),
         command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
         floor=run.floor,
         statuses=tuple(file.exit_status for file in files if file.exit_status is not None),

@@ -49,8 +49,8 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
         return as_replayed(clean)
     try:
         judge_ = make_judge()
-        own, *others = replicas_of(row.statistics)
-        rows = [_rejudged(clean, own, judge_), *(_other(clean, replica, judge_) for replica in others)]
+        worst, *replicas = replicas_of(row.statistics)
+        rows = [_rejudged(clean, worst, judge_), *(_other(clean, replica, judge_) for replica in replicas)]
     except Incomparable as error:
         return incomparable(clean, f"cannot be judged without data: {error}")
     except AccError as error:

@@ -32,12 +32,12 @@ def fingerprint(ref: TensorRef) -> str:
 
 def _in_file(ref: TensorRef, header: TensorHeader) -> bytes:
     """What `_looked_at` gives, of a tensor that lies in its file as it is read."""
-    size, found = header.dtype.bits // 8, []
+    size, chunks = header.dtype.bits // 8, []
     with opened(ref.path, values=True) as (file, _):
         for place in _places(header.numel):
             file.seek(header.offset + place * size)
-            found.append(file.read(size))
-    return b"".join(found)
+            chunks.append(file.read(size))
+    return b"".join(chunks)
 
 
 def _looked_at(tensor: torch.Tensor) -> bytes:

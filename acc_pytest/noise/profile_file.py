@@ -120,8 +120,8 @@ def _number(path: str, where: str, number: _Field, entry: dict[str, Any]) -> Any
     if value is None and not number.whole:
         return None
     if type(value) not in kinds or not 0 <= value <= sys.float_info.max:
-        wanted = "a whole number" if number.whole else "a number"
-        raise FormatError(f"{path}: {where}: {number.name} must be {wanted} >= 0, got {value!r:.100}")
+        kind = "a whole number" if number.whole else "a number"
+        raise FormatError(f"{path}: {where}: {number.name} must be {kind} >= 0, got {value!r:.100}")
     return value if number.whole else float(value)
 
 

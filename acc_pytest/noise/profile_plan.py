@@ -28,19 +28,19 @@ def profile_plan(profile: Profile, pairs: Sequence[Pair]) -> NoisePlan:
     """
     home = os.path.dirname(profile.path)
     counterparts = [_counterpart(pair, profile, home) for pair in pairs]
-    known = [pair for pair, counterpart in zip(pairs, counterparts) if counterpart.found]
-    if pairs and not known:
+    profiled = [pair for pair, counterpart in zip(pairs, counterparts) if counterpart.found]
+    if pairs and not profiled:
         raise SettingsError(
             f"{profile.path}: knows none of the {len(pairs)} compared tensors of golden; {REMEDY}"
         )
-    looked_at = known[:: max(1, len(known) // _LOOKED_AT)][:_LOOKED_AT]
-    _refuse_stale(profile, looked_at, home)
+    sampled = profiled[:: max(1, len(profiled) // _LOOKED_AT)][:_LOOKED_AT]
+    _refuse_stale(profile, sampled, home)
     return NoisePlan(
         profile.path,
         ", ".join(map(str, profile.runs)),
         _with_nearby(pairs, counterparts),
         is_profile=True,
-        note=_other_type(profile, looked_at),
+        note=_other_type(profile, sampled),
     )
 
 
@@ -55,8 +55,8 @@ def _counterpart(pair: Pair, profile: Profile, home: str) -> Counterpart:
 
 
 def _profiled(golden: Operand, profile: Profile, home: str) -> tuple[ProfiledTensor, ...]:
-    known = (profile.tensors.get(key_of(ref, home)) for ref in golden.refs)
-    return tuple(tensor for tensor in known if tensor is not None)
+    tensors = (profile.tensors.get(key_of(ref, home)) for ref in golden.refs)
+    return tuple(tensor for tensor in tensors if tensor is not None)
 
 
 def _with_nearby(pairs: Sequence[Pair], counterparts: Sequence[Counterpart]) -> tuple[Counterpart, ...]:

@@ -61,5 +61,5 @@ def stated_errors(golden: TensorRef, noise: TensorRef) -> NoiseErrors:
         for name, scale in scales.items()
         if scale and (ours := getattr(g, name)) is not None and (theirs := getattr(n, name)) is not None
     ]
-    least = max((share for share in shares if math.isfinite(share)), default=None)
-    return NoiseErrors(coarser(*dtypes).name, elements, at_least=least)
+    largest = max((share for share in shares if math.isfinite(share)), default=None)
+    return NoiseErrors(coarser(*dtypes).name, elements, at_least=largest)

@@ -42,22 +42,22 @@ class CallTemplate:
         return cls(*call_values(args, kwargs, kept, lambda cache, _: cache))
 
     def filled(
-        self, mine: Mine, own: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
+        self, mine: Mine, cast: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call of `module`. `own` casts golden's own tensors."""
-        put: set[Key] = set()
+        """The arguments of a call of `module`. `cast` casts golden's own tensors."""
+        used: set[Key] = set()
 
         def given(key: Key, tensor: torch.Tensor) -> torch.Tensor:
             if key not in mine:
-                return own(tensor)
-            put.add(key)
-            return _in_form(mine[key], own(tensor))
+                return cast(tensor)
+            used.add(key)
+            return _in_form(mine[key], cast(tensor))
 
         def copied(cache: Any, key: Key) -> Any:
-            return cache_for(module, cache, own)
+            return cache_for(module, cache, cast)
 
         args, kwargs = call_values(self.args, self.kwargs, given, copied)
-        return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in put})
+        return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in used})
 
 
 def of_dump(mine: Mine, forward: Callable[..., Any], path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -79,10 +79,10 @@ def _with_further(
     grouped: dict[int | str, dict[Key, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         grouped.setdefault(key[0], {})[key[1:]] = tensor
-    for first, below in grouped.items():
-        held: dict[Any, Any] = places if isinstance(first, int) else named
-        if held.get(first) is None:
-            held[first] = _nested(below)
+    for first, inner in grouped.items():
+        arguments: dict[Any, Any] = places if isinstance(first, int) else named
+        if arguments.get(first) is None:
+            arguments[first] = _nested(inner)
     count = 1 + max(places, default=-1)
     return tuple(places.get(place) for place in range(count)), named
 
@@ -94,7 +94,7 @@ def _nested(tensors: Mapping[Key, torch.Tensor]) -> Any:
     inner: dict[int | str, dict[Key, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         inner.setdefault(key[0], {})[key[1:]] = tensor
-    values = {first: _nested(below) for first, below in inner.items()}
+    values = {first: _nested(entries) for first, entries in inner.items()}
     if all(isinstance(first, int) for first in values):
         return tuple(
             values.get(place) for place in range(1 + max(place for place in values if isinstance(place, int)))

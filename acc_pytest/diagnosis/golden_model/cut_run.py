@@ -74,18 +74,18 @@ class CutRun:
     @contextmanager
     def cut(self, module: nn.Module) -> Iterator[None]:
         """While it lasts, calls of modules in `module` come here, and what is chosen from is noted."""
-        inner = [one for one in module.modules() if one is not module]
-        before = {one: one.__dict__.get("forward") for one in inner}
-        for one in inner:
-            one.__dict__["forward"] = self._instead(one, one.forward)
+        inner = [submodule for submodule in module.modules() if submodule is not module]
+        before = {submodule: submodule.__dict__.get("forward") for submodule in inner}
+        for submodule in inner:
+            submodule.__dict__["forward"] = self._instead(submodule, submodule.forward)
         try:
             with half_on_cpu(), _Choosing(self):
                 yield
         finally:
-            for one, forward in before.items():
-                del one.__dict__["forward"]
+            for submodule, forward in before.items():
+                del submodule.__dict__["forward"]
                 if forward is not None:
-                    one.__dict__["forward"] = forward
+                    submodule.__dict__["forward"] = forward
 
     def note_choice(self, function: str, values: torch.Tensor) -> None:
         """Note what the code of the module itself hands to a function that chooses. Dumps count these calls
@@ -106,7 +106,8 @@ class CutRun:
         """Raises `OperatorError` where mine called in the module what golden's code did not."""
         for name, count in Counter(call.module for call in self._call.called).items():
             module = self._copy.modules.get(name)
-            first = next((one for one in self._copy.names.get(id(module), ()) if one in self._dumped), name)
+            aliases = self._copy.names.get(id(module), ())
+            first = next((alias for alias in aliases if alias in self._dumped), name)
             if module is not None and self._counts[self._call.path, first] < count:
                 raise OperatorError(f"golden's code does not call {name} as often as mine did")
 
@@ -159,9 +160,9 @@ class CutRun:
         )
 
     def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = in_arguments(args, kwargs)
-        tensors = given.tensors
-        if given.caches and not self.knows_past:
+        arguments = in_arguments(args, kwargs)
+        tensors = arguments.tensors
+        if arguments.caches and not self.knows_past:
             self._problem = f"what the cache of {call.path} held before is not in the dump"
             self._refusals[call] = self._problem
         if self._stack[-1] is self._call:
@@ -179,9 +180,9 @@ class CutRun:
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that mine gave, remembered as such: handed on as it is, it is still one of mine."""
-        given = self._copy.cast(tensor)
-        self._given[id(given)] = given
-        return given
+        copied = self._copy.cast(tensor)
+        self._given[id(copied)] = copied
+        return copied
 
 
 def _emptied(call: ModuleCall) -> Any:

@@ -114,8 +114,8 @@ class StepReplay:
         (ref,) = call.inputs.values()
         half = module.in_features // 2
         with torch.no_grad():
-            given = self._fine.cast(self.opened(ref))[..., :half]
-            first = nn.functional.linear(given, module.weight[:, :half])
+            rows = self._fine.cast(self.opened(ref))[..., :half]
+            first = nn.functional.linear(rows, module.weight[:, :half])
         return first.to(dtype) + (exact - first).to(dtype)
 
     def _run(self, copy: ModelCopy, call: ModuleCall) -> Tensors:
@@ -137,18 +137,19 @@ class StepReplay:
         run.check()
         if isinstance(module, TracedModule):
             run.check_all_ran()
-        made = {
-            NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
+        tensors = {
+            NodeSlot(call.path, Slot("output", key or BARE)): output
+            for key, output in in_result(result).tensors
         }
-        made |= run.handed | written(call, module, args, kwargs) | _parts(call, module)
-        return {place: tensor for place, tensor in made.items() if not tensor.is_meta}
+        tensors |= run.handed | written(call, module, args, kwargs) | _parts(call, module)
+        return {place: tensor for place, tensor in tensors.items() if not tensor.is_meta}
 
     def _held(self, call: ModuleCall, module: nn.Module) -> Iterator[Any]:
         """The weights of a module, and the tensors of mine that its call and those in it took and gave."""
         yield from module.parameters(recurse=False)
         yield from module.buffers(recurse=False)
-        for one in (call, *call.called):
-            for ref in (*one.inputs.values(), *one.outputs.values()):
+        for inner_call in (call, *call.called):
+            for ref in (*inner_call.inputs.values(), *inner_call.outputs.values()):
                 header = readable(ref)
                 if header is not None:
                     yield header
@@ -217,15 +218,17 @@ class StepReplay:
         module = self._fine.modules.get(call.module)
         if module is None or next(module.children(), None) is not None:
             return False
-        whole = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
-        return len(inspect.signature(module.forward).parameters) == len(whole) == len(call.inputs)
+        names = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
+        return len(inspect.signature(module.forward).parameters) == len(names) == len(call.inputs)
 
 
 def _parts(call: ModuleCall, module: nn.Module) -> Tensors:
     """What the trace of a call has left in caches."""
     if not isinstance(module, TracedModule):
         return {}
-    parts = module.traced_run.parts.items()
+    entries = module.traced_run.parts.items()
     return {
-        NodeSlot(call.path, Slot("output", key)): one for (name, key), one in parts if name == call.module
+        NodeSlot(call.path, Slot("output", key)): tensor
+        for (name, key), tensor in entries
+        if name == call.module
     }

@@ -55,21 +55,21 @@ class TraceRun:
     room: Room = field(default_factory=lambda: Room("a trace of golden", ()))
 
     def begin(
-        self, step: str, before: Callable[[str, Key], torch.Tensor], path: str, held: Iterable[Any]
+        self, step: str, before: Callable[[str, Key], torch.Tensor], path: str, tensors: Iterable[Any]
     ) -> None:
-        """The module at `path` is computed in a step; its results, and what it hands to others, are `held`
+        """The module at `path` is computed in a step; its results, and what it hands to others, are `tensors`
         against those of a dump."""
         self.step, self.before = step, before
         self.parts.clear()
-        self.room = Room(path, held, pairs=True)
+        self.room = Room(path, tensors, pairs=True)
 
     @property
     def traces(self) -> StepTraces:
         """Those of the step. Raises `OperatorError` where golden's dump has none."""
-        found = traces_of(self.home, self.step)
-        if found is None:
+        traces = traces_of(self.home, self.step)
+        if traces is None:
             raise OperatorError(f"golden's dump has no traces of step {self.step}")
-        return found
+        return traces
 
     @property
     def golden(self) -> torch.dtype:
@@ -96,52 +96,52 @@ class CallDtypes:
 
     def of(self, name: str, *, fixed: bool = False) -> torch.dtype:
         """What a dtype in the arguments is in this copy; a `fixed` one stands in golden's code."""
-        wanted, mine, golden = by_name(name).torch_dtype(), self._run.dtype, self._run.golden
-        if not wanted.is_floating_point:
-            return wanted
+        dtype, mine, golden = by_name(name).torch_dtype(), self._run.dtype, self._run.golden
+        if not dtype.is_floating_point:
+            return dtype
         if self._run.fine:
-            return torch.promote_types(wanted, mine)
+            return torch.promote_types(dtype, mine)
         if fixed:
-            return wanted
-        if self._run.flat and wanted is torch.float32:
+            return dtype
+        if self._run.flat and dtype is torch.float32:
             return mine
-        if wanted is not golden or mine is golden:
-            return wanted
+        if dtype is not golden or mine is golden:
+            return dtype
         if golden is not torch.float32:
             return mine
         if self._tensor is None:  # made from nothing: positions are, other numbers are made like others
-            return wanted if self._name in ("arange", "linspace") else mine
-        lowers = self._name in _CASTS and self._tensor.dtype is wanted
-        return mine if lowers else wanted
+            return dtype if self._name in ("arange", "linspace") else mine
+        lowers = self._name in _CASTS and self._tensor.dtype is dtype
+        return mine if lowers else dtype
 
     def cast(self) -> torch.Tensor | None:
         """The result of a function that casts to the dtype of its name; `None` of all others."""
-        wanted = _NAMED.get(self._name)
-        if wanted is None or self._tensor is None:
+        dtype = _NAMED.get(self._name)
+        if dtype is None or self._tensor is None:
             return None
         if self._run.fine:
-            wanted = torch.promote_types(wanted, self._run.dtype)
-        return self._tensor.to(wanted)
+            dtype = torch.promote_types(dtype, self._run.dtype)
+        return self._tensor.to(dtype)
 
     def agreed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments with the largest numbers of golden's dtype as those of this copy's, and with tensors of
         one dtype where the function asks for that."""
-        floats = [one.dtype for one in (*args, *kwargs.values()) if _is_float(one)]
-        wanted = None
+        floats = [value.dtype for value in (*args, *kwargs.values()) if _is_float(value)]
+        dtype = None
         if self._name in _INTO and self._tensor is not None:
-            wanted = self._tensor.dtype
+            dtype = self._tensor.dtype
         elif self._name in _OF_ONE_DTYPE and len(set(floats)) > 1:
-            wanted = self._run.dtype
+            dtype = self._run.dtype
         return (
-            [self._agreed(one, wanted) for one in args],
-            {name: self._agreed(one, wanted) for name, one in kwargs.items()},
+            [self._agreed(value, dtype) for value in args],
+            {name: self._agreed(value, dtype) for name, value in kwargs.items()},
         )
 
-    def _agreed(self, value: Any, wanted: torch.dtype | None) -> Any:
+    def _agreed(self, value: Any, dtype: torch.dtype | None) -> Any:
         if type(value) is float:
-            golden, own = torch.finfo(self._run.golden), torch.finfo(self._run.dtype)
-            return {golden.max: own.max, golden.min: own.min}.get(value, value)
-        return value if wanted is None or not _is_float(value) else value.to(wanted)
+            golden_limits, limits = torch.finfo(self._run.golden), torch.finfo(self._run.dtype)
+            return {golden_limits.max: limits.max, golden_limits.min: limits.min}.get(value, value)
+        return value if dtype is None or not _is_float(value) else value.to(dtype)
 
 
 def _is_float(value: Any) -> bool:

@@ -78,16 +78,16 @@ class ReproBundles(View):
             return
         make_directory(self._home)
         self._stage = Stage(self._home)
-        wanted = list(self._wanted(result))
-        if not wanted:
+        failures = list(self._wanted(result))
+        if not failures:
             return
         budget, lines = BUDGET, []
-        for number, rows in enumerate(wanted[:MOST], start=1):
-            said, used = self._bundle(self._stage.folder / folder_name(number, rows[0].name), rows, budget)
+        for number, rows in enumerate(failures[:MOST], start=1):
+            line, used = self._bundle(self._stage.folder / folder_name(number, rows[0].name), rows, budget)
             budget -= used
-            lines.append(said)
-        if len(wanted) > MOST:
-            lines.append(f"- {len(wanted) - MOST} more have no bundle: {MOST} are enough")
+            lines.append(line)
+        if len(failures) > MOST:
+            lines.append(f"- {len(failures) - MOST} more have no bundle: {MOST} are enough")
         total = BUDGET - budget
         head = [
             "# Failures that repeat on their own",
@@ -122,14 +122,14 @@ class ReproBundles(View):
         title = row.name
         try:
             home.mkdir()
-            written = self._write(home, rows, budget)
+            bundle = self._write(home, rows, budget)
         except (AccError, OSError) as error:
             write_text(home / MARK, _facts(row))
             write_text(home / "README.md", texts.readme(title, row.sentence, [], []))
             return f"- {code(home.name)} has no test: {code(str(error), 400)}", size_of(home)
         facts = self._said(rows)
-        left = [f"- left out: {code(reason, 400)}" for reason in written.left_out]
-        write_text(home / "README.md", texts.readme(title, row.sentence, [*facts, *left], written.files))
+        left = [f"- left out: {code(reason, 400)}" for reason in bundle.left_out]
+        write_text(home / "README.md", texts.readme(title, row.sentence, [*facts, *left], bundle.files))
         write_text(home / MARK, _facts(row))
         used = size_of(home)
         return f"- {code(f'pytest {home.name}')} ({_mib(used)}): {code(row.sentence, 400)}", used
