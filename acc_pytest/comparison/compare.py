@@ -21,7 +21,7 @@ from ..mapping.weights import POLICY
 from ..reporting.row import Row, RowSide
 from ..tensors.header import looking_once
 from .after_ties import after_ties, with_left
-from .fed import said_of_fed
+from .fed import with_input_sentence
 from .noise import with_noise
 from .rows import incomparable, measured_row, pair_row, worst_replica
 from .statistics import compare_statistics
@@ -72,7 +72,7 @@ def compare_pair(
             return after_ties(row, left)
         return _compare_opened(row, pair, opened, judge, counterpart, make_ties)
 
-    return with_source_line(said_of_fed(_incomparable_on_error(row, compared), pair), pair)
+    return with_source_line(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
 
 
 def _compare_opened(
@@ -110,8 +110,7 @@ def _with_ties(
     judge: Judge,
     make_ties: Callable[[], AfterTies] | None,
 ) -> Row:
-    """The row of a pair that fails as far as ties leave it: a choice, or what comes after one. Others as they
-    are."""
+    """The row of a pair that fails as far as ties leave it: a choice, or what comes after one."""
     if row.verdict != "fail":
         return row
     number = row.number

@@ -1,4 +1,4 @@
-"""What a run was fed, in words: that token ids, positions, masks or weights differ, and how."""
+"""Sentences on what a run was fed: token ids, positions, masks or weights differ, and how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST = 1 << 20
 """Elements up to which whole numbers are looked at one by one; prompts are shorter."""
 
 
-def said_of_fed(row: Row, pair: Pair) -> Row:
+def with_input_sentence(row: Row, pair: Pair) -> Row:
     """The row of what a run was fed with a sentence that says so, where it does not pass.
 
     Another shape of what was fed is a difference like any other: what follows cannot be compared for it.

@@ -1,5 +1,4 @@
-"""How far a noise run is from golden in the tensor of one pair: measured where the pair is compared, or as a
-profile has it."""
+"""Noise of golden in the tensor of one pair: measured where the pair is compared, or as a profile has it."""
 
 from __future__ import annotations
 
@@ -41,9 +40,9 @@ def with_noise(
         return [_profiled(*sized, pair, counterpart.profiled) for sized in zip(contexts, sizes)]
     reason = counterpart.reason
     try:
-        if counterpart.found:
+        if counterpart.exists:
             errors = _measured(pair, comparisons, counterpart)
-            return [noise.told(context) for context, noise in zip(contexts, errors)]
+            return [noise.applied_to(context) for context, noise in zip(contexts, errors)]
     except (AccError, OSError) as error:
         reason = f"the noise run's tensor cannot be measured: {error}"
     return [replace(context, noise_reason=reason, noise_nearby=counterpart.nearby) for context in contexts]
@@ -62,7 +61,7 @@ def with_noise_of_statistics(
         if counterpart.operand is not None:
             ends = zip(pair.golden.refs, counterpart.operand.refs)
             errors = NoiseErrors.largest_of([stated_errors(golden, noise) for golden, noise in ends])
-            return errors.told(context)
+            return errors.applied_to(context)
     except (AccError, OSError) as error:
         reason = f"the noise run's tensor cannot be measured: {error}"
     return replace(context, noise_reason=reason, noise_nearby=counterpart.nearby)
@@ -92,7 +91,7 @@ def _profiled(
     if reason:
         nearby = max(errors.relative or 0.0, errors.worst_row or 0.0)
         return replace(context, noise_reason=reason, noise_nearby=nearby)
-    return errors.told(context)
+    return errors.applied_to(context)
 
 
 def _unlike(view: View, compared: int, sizes: Sequence[int]) -> str:

@@ -33,7 +33,7 @@ class Padding:
         return self._hidden(graph, step).get(sequences, torch.zeros(sequences.tokens, dtype=torch.bool))
 
     def left(self, graph: str, step: StepLabel, shape: tuple[int, ...]) -> Left | None:
-        """What is left of a result of a step; `None` where nobody can tell which rows of it are padding."""
+        """The rest of a result of a step; `None` where nobody can tell which rows of it are padding."""
         for sequences, hidden in self._hidden(graph, step).items():
             rows = token_rows(shape, sequences) if shape[1:3].count(sequences.length) < 2 else None
             if rows is not None and rows.shape and len(rows.tokens) >= sequences.tokens:

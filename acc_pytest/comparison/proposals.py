@@ -77,7 +77,7 @@ def proposals(golden: Dump, mine: Dump, plan: Plan) -> list[Proposal]:
             _Side(mine, replace(met.mine, label=met.label), "mine", plan),
         )
         if all(side.left for side in sides):
-            return list(_Proposals(*sides, plan).found())
+            return list(_Proposals(*sides, plan).pairs())
     return []
 
 
@@ -89,7 +89,7 @@ def write_proposals(file: str, new: Sequence[Proposal]) -> int:
     path = Path(file)
     present = read_op_mapping_file(file) if path.exists() else {}
     entries = {_entry(*proposal.mine): [_entry(*proposal.golden)] for proposal in new}
-    fit = {mine: golden for mine, golden in entries.items() if _can_be_said(mine) and _can_be_said(golden[0])}
+    fit = {mine: golden for mine, golden in entries.items() if _is_writable(mine) and _is_writable(golden[0])}
     try:
         path.write_text(json.dumps({**fit, **present}, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
@@ -101,7 +101,7 @@ def _entry(node: str, slot: Slot) -> str:
     return "_".join([f"{node}_{slot.kind}", *map(str, slot.index)])
 
 
-def _can_be_said(entry: str) -> bool:
+def _is_writable(entry: str) -> bool:
     """Whether a mapping file has a form for it: names of arguments and fields have none."""
     end = Endpoint.parse(entry)
     return end is not None and end.slot is not None
@@ -133,7 +133,7 @@ class _Left:
 
 
 class _Side:
-    """What one side has left over in a step."""
+    """The tensors that one side has left over in a step."""
 
     def __init__(self, dump: Dump, step: Step, name: str, plan: Plan) -> None:
         self.tree = step.tree
@@ -178,7 +178,7 @@ class _Proposals:
         self._compared = sorted(compared, key=lambda each: each[0])
         self._agreeing: dict[str, bool] = {}
 
-    def found(self) -> Iterator[Proposal]:
+    def pairs(self) -> Iterator[Proposal]:
         """All proposals in the order of mine."""
         alike = [
             (golden, mine, *apart)
@@ -195,7 +195,7 @@ class _Proposals:
                 )
 
     def _apart(self, golden: _Left, mine: _Left) -> tuple[float, float] | None:
-        """How far apart two tensors are, and at most; `None` where they are not the same."""
+        """The distance of two tensors, and its bound; `None` where they do not match."""
         if not same_order(golden.shape, mine.shape):
             return None
         prints = golden.prints, mine.prints
@@ -239,7 +239,7 @@ class _Proposals:
 
 
 def _distances(pair: Pair) -> Iterator[tuple[float, float]]:
-    """How far apart the tensors of a pair are, and at most."""
+    """The distances of the tensors of a pair, each with its bound."""
     for comparison in open_pair(pair).comparisons:
         measured = measure(comparison.golden, comparison.mine)
         length = int(comparison.golden.shape[-1]) if comparison.golden.shape else None

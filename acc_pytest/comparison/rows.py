@@ -101,12 +101,12 @@ def measured_row(
 
 
 def messages_of(m: Measurement) -> list[str]:
-    """What the user's metrics say beside their numbers."""
+    """Messages of the user's metrics, beside their numbers."""
     return [f"{name}: {message}" for name, (_, message) in m.custom.items() if message]
 
 
 def measured_fields(row: Row, m: Measurement) -> dict[str, Any]:
-    """What the row of every measurement has: extrema of both sides, the worst element, the user's metrics."""
+    """The fields of every measured row: extrema of both sides, the worst element, the user's metrics."""
     worst = WorstElement()
     if m.worst is not None:
         worst = WorstElement(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
@@ -142,7 +142,7 @@ def _slices(m: Measurement) -> dict[str, float | None]:
 
 
 def _noise(context: JudgeContext) -> dict[str, float | None]:
-    """What the noise run of this tensor measures, beside what mine does; nothing without one."""
+    """The errors of the noise run of this tensor; none without one."""
     if context.noise_error is None:
         return {}
     return {

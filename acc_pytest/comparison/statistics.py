@@ -74,7 +74,7 @@ def _compared(
     """The row of two shards; `note` is what digests say of them."""
     g, m = golden.statistics, mine.statistics
     if pair.fed == "mask":
-        g, m = _as_seen(g), _as_seen(m)
+        g, m = _as_mask(g), _as_mask(m)
     count = mine.count if golden.count is None else golden.count
     measurement = measure_statistics(
         g,
@@ -99,7 +99,7 @@ def _compared(
     )
 
 
-def _as_seen(mask: Statistics) -> Statistics:
+def _as_mask(mask: Statistics) -> Statistics:
     """The statistics of a mask by what it lets be seen: -1 where it hides, whatever number it has there."""
     if mask.min is None or not BLOCKED >= mask.min > -math.inf:
         return mask
@@ -121,13 +121,13 @@ class _Shard:
 
 
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
-    """What to compare with what: both wholes, or a whole with each replica of it."""
+    """The shards to compare: both sides joined, or one side with each replica of it."""
     takes_values = _takes_values(pair, golden, mine)
     if not takes_values and (of_one_size := _of_one_size(golden, mine)):
         return of_one_size
     golden_count, mine_count = (
         "an unknown number of" if total.count is None else str(total.count)
-        for total in (_whole(golden), _whole(mine))
+        for total in (_joined(golden), _joined(mine))
     )
     counts = f"golden holds {golden_count} elements, mine {mine_count}"
     if takes_values or LastToken in (type(pair.golden.view), type(pair.mine.view)):
@@ -139,7 +139,7 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
 
 def _of_one_size(golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
     """The wholes, or one and each replica of it, that may hold equally many elements; none where none do."""
-    golden_total, mine_total = _whole(golden), _whole(mine)
+    golden_total, mine_total = _joined(golden), _joined(mine)
     if golden_total.count == mine_total.count or None in (golden_total.count, mine_total.count):
         return [(golden_total, mine_total)]
     if all(shard.count == golden_total.count for shard in mine):
@@ -171,7 +171,7 @@ def _shards(operand: Operand) -> list[_Shard]:
     return [_Shard(statistics_of(ref), count) for ref, count in zip(operand.refs, counts)]
 
 
-def _whole(shards: list[_Shard]) -> _Shard:
+def _joined(shards: list[_Shard]) -> _Shard:
     """The shards of one tensor taken together."""
     if len(shards) == 1:
         return shards[0]

@@ -41,7 +41,7 @@ REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """How the tensors of a pair hold the tokens of a step: their rows (`None` where nobody can tell), the
+    """The layout of a step's tokens in the tensors of a pair: their rows (`None` where nobody can tell), the
     share of T of each token, and the tokens `unlike` that chose otherwise: their rows do not go together."""
 
     sequences: Sequences
@@ -51,36 +51,36 @@ class _Layout:
 
     @classmethod
     def unknown(cls, sequences: Sequences) -> _Layout:
-        """That of a tensor whose rows nobody can tell."""
+        """The layout of a tensor whose rows nobody can tell."""
         return cls(sequences, None, torch.zeros(0), torch.zeros(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Explained:
     """The share of T that each token may have: a `usual` one, which sees the mean of what it reads, and at
-    `most`, where it sees but one token."""
+    `peak`, where it sees but one token."""
 
     usual: torch.Tensor
-    most: torch.Tensor
+    peak: torch.Tensor
 
 
 class AfterTies:
-    """What the ties of a plan reach."""
+    """The tokens that the ties of a plan reach."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._above = ChoicesAbove(plan)
-        self._tied = TiedChoices(plan, self._above)
+        self._choices = ChoicesAbove(plan)
+        self._tied = TiedChoices(plan, self._choices)
         self._experts = ExpertCalls(plan)
         self._padding = Padding(plan.pairs)
-        self._moved = functools.lru_cache(REMEMBERED)(self._moved_of)
+        self._shifts = functools.lru_cache(REMEMBERED)(self._shifts_of)
 
     def reached(self, number: int) -> torch.Tensor | None:
         """The tokens of the choice `number` that a tie above reaches; `None` where none does."""
         return self._tied.reached_rows(number)
 
     def left(self, number: int, comparison: Comparison | None) -> Left | None:
-        """What is left of a failing pair, whose sides are of other shapes where `comparison` is `None`.
+        """The rest of a failing pair, whose sides are of other shapes where `comparison` is `None`.
 
         `None` where no tie excuses it, and no token of it is padding.
         """
@@ -91,7 +91,7 @@ class AfterTies:
         return self._padding.left(pair.graph, pair.step, comparison.golden.shape)
 
     def _left_by_ties(self, number: int, comparison: Comparison | None) -> Left | None:
-        choices, pair = self._above.of(number), self._plan.pairs[number]
+        choices, pair = self._choices.of(number), self._plan.pairs[number]
         if not choices or is_choice(pair):
             return None
         layout = self._layout(number, comparison)
@@ -102,7 +102,7 @@ class AfterTies:
         explained = self._explained(number, layout)
         if layout.rows is None:
             # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
-            excused = bool(reached.any() and (explained.most > 0).any())
+            excused = bool(reached.any() and (explained.peak > 0).any())
             return Left(layout.sequences.tokens, layout.sequences.tokens) if excused else None
         present = torch.zeros_like(reached).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
         padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
@@ -114,7 +114,7 @@ class AfterTies:
         return Left(after, int(present.sum()) - padded, rows if len(rows.tokens) else None, padded)
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
-        """How the tensors of a pair hold the tokens of its step."""
+        """The layout of a pair's tensors."""
         pair = self._plan.pairs[number]
         several = self._tied.sequences(pair)
         if comparison is None or self._experts.holds(pair):
@@ -124,7 +124,7 @@ class AfterTies:
             if (rows := token_rows(golden.shape, sequences)) is not None:
                 level = levels(pair, golden, mine, rows, sequences.tokens)
                 return _Layout(sequences, rows, level, torch.zeros_like(level, dtype=torch.bool))
-        for choice in reversed(self._above.of(number).same):
+        for choice in reversed(self._choices.of(number).same):
             if (layout := self._routed(number, choice, comparison)) is not None:
                 return layout
         return _Layout.unknown(several[0])
@@ -158,18 +158,18 @@ class AfterTies:
         usual = torch.zeros(sequences.tokens, dtype=torch.float64)
         peak = usual
         for parent in self._plan.parents[number]:
-            parent_sequences, shifts = self._moved(parent)
+            parent_sequences, shifts = self._shifts(parent)
             if not bool(shifts.any()):
                 continue
             producer = self._plan.pairs[parent]
             if parent_sequences != sequences or (producer.step, producer.graph) != (pair.step, pair.graph):
                 handed, largest = _over_sequences(shifts, parent_sequences, sequences)
-            elif self._above.mixes(number, parent):
+            elif self._choices.mixes(number, parent):
                 handed, largest = self._attended(number, shifts, sequences)
             else:
                 handed = largest = shifts
             usual, peak = torch.maximum(usual, handed), torch.maximum(peak, largest)
-        for choice in self._above.beside(number):
+        for choice in self._choices.beside(number):
             chosen, rows = self._tied.chosen(choice), layout.rows
             if chosen is not None and rows is not None and rows.shape == chosen.golden.shape[1:]:
                 tie_shares = _infinite(self._tied.ties(choice, sequences).reshape(-1))
@@ -187,9 +187,9 @@ class AfterTies:
         usual = (rows.square().cumsum(-1) / visible).sqrt()
         return torch.maximum(shifts, usual.reshape(-1)), rows.cummax(-1).values.reshape(-1)
 
-    def _moved_of(self, number: int) -> tuple[Sequences, torch.Tensor]:
+    def _shifts_of(self, number: int) -> tuple[Sequences, torch.Tensor]:
         """The share of T of each token of a pair that a tie moved; 0 of all others."""
-        pair, choices = self._plan.pairs[number], self._above.of(number)
+        pair, choices = self._plan.pairs[number], self._choices.of(number)
         if is_choice(pair):
             excused = self._tied.excused(number)
             return self._tied.sequences_of(number, len(excused)), _infinite(excused)
@@ -222,7 +222,7 @@ def _out(level: torch.Tensor, reached: torch.Tensor, explained: _Explained) -> t
     """The tokens that come after a tie: reached, off, and no more so than what they come from explains."""
     off = reached & (level > OFF)
     usual = off & (level <= AMPLIFIED * explained.usual)
-    rare = off & ~usual & (level <= AMPLIFIED * explained.most)
+    rare = off & ~usual & (level <= AMPLIFIED * explained.peak)
     few = int((off & ~usual).sum()) <= max(1.0, RARE * int(reached.sum()))
     return usual | rare if few else usual
 

@@ -28,13 +28,13 @@ class TiedChoices:
 
     def __init__(self, plan: Plan, choices: ChoicesAbove) -> None:
         self._plan = plan
-        self._above = choices
+        self._choices = choices
         self._chosen: dict[int, Chosen | None] = {}
         self._excused: dict[int, torch.Tensor] = {}
 
     def reached_rows(self, number: int) -> torch.Tensor | None:
         """The tokens of the choice `number` that a tie above reaches; `None` where none does."""
-        reaching = self._above.of(number)
+        reaching = self._choices.of(number)
         chosen = self.chosen(number) if reaching else None
         if chosen is None:
             return None
@@ -67,7 +67,7 @@ class TiedChoices:
         return excused.any().expand(shape)
 
     def _sequences_with_ties(self, choice: int, sequences: Sequences) -> torch.Tensor:
-        """The same of a choice of an earlier step: of a sequence all tokens, or none."""
+        """The tokens by a choice of an earlier step: of a sequence all, or none."""
         excused = self.excused(choice)
         if len(excused) % sequences.batch:
             return excused.any().expand(1, 1)
@@ -79,7 +79,7 @@ class TiedChoices:
 
     def excused(self, choice: int) -> torch.Tensor:
         """The tokens whose choices differ and may: ties, and what comes after one."""
-        for number in self._above.choices:  # one after the other: each asks for those above it
+        for number in self._choices.choices:  # one after the other: each asks for those above it
             if number > choice:
                 break
             if number not in self._excused:
@@ -94,18 +94,18 @@ class TiedChoices:
         return chosen.ties if reached is None else chosen.excused(reached)
 
     def chosen(self, choice: int) -> Chosen | None:
-        """What the two sides chose; `None` where that cannot be read, or is no choice."""
+        """The choices of both sides; `None` where a tensor cannot be read, or is no choice."""
         if choice not in self._chosen:
             self._chosen[choice] = _opened(self._plan.pairs[choice])
         return self._chosen[choice]
 
     def sequences_of(self, choice: int, tokens: int) -> Sequences:
-        """How the tokens of a choice are sequences."""
+        """The sequences of a choice's tokens."""
         possible = self.sequences(self._plan.pairs[choice])
         return next((sequences for sequences in possible if sequences.tokens == tokens), Sequences(1, tokens))
 
     def sequences(self, pair: Pair) -> Sequence[Sequences]:
-        """What the tokens of the step of a pair may be; at least one."""
+        """The sequences that the tokens of a pair's step may be; at least one."""
         return self._sequences_of_step.get((pair.graph, pair.step)) or [Sequences(1, 1)]
 
     @functools.cached_property
@@ -116,7 +116,7 @@ class TiedChoices:
             if pair.fed == "token ids" and (header := readable(pair.golden.refs[0])) is not None:
                 *batch, length = header.shape or (1,)
                 by_step[pair.graph, pair.step].append(Sequences(math.prod(batch), length))
-        for choice in self._above.choices:
+        for choice in self._choices.choices:
             pair, chosen = self._plan.pairs[choice], self.chosen(choice)
             possible = by_step[pair.graph, pair.step]
             if chosen is not None and all(sequences.tokens != len(chosen.golden) for sequences in possible):
@@ -125,7 +125,7 @@ class TiedChoices:
 
 
 def _opened(pair: Pair) -> Chosen | None:
-    """What the sides of a pair of choices chose; `None` where they cannot be read, or chose nothing."""
+    """The choices of both sides of a pair; `None` where they cannot be read, or chose nothing."""
     try:
         opened = open_pair(pair)
         return chosen_of(pair, opened.golden, opened.mine)

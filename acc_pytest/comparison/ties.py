@@ -24,9 +24,9 @@ differing choices are of tokens that come after a tie."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What the context of a row says: how many choices differ, how many of these come after a tie, how far
-    the values of the others are apart at most, and how far they may be."""
+class _Tie:
+    """The numbers in the context of a row: how many choices differ, how many of these come after a tie, how
+    far the values of the others are apart at most, and how far they may be."""
 
     count: int
     after: int
@@ -57,13 +57,13 @@ def with_choices(
         return row
     if rows is not None and math.prod(rows.leading) == len(chosen.golden):
         chosen, reached = chosen.of(rows.golden), None if reached is None else reached[rows.golden]
-    tie = _kept(chosen, reached)
+    tie = _tie(chosen, reached)
     values = (tie.count, tie.gap, tie.allowed)
     context = {**row.context, **dict(zip(_CONTEXT, values)), **({AFTER: tie.after} if tie.after else {})}
     return as_tie(replace(row, context=context))
 
 
-def _kept(chosen: Chosen, reached: torch.Tensor | None) -> _Kept:
+def _tie(chosen: Chosen, reached: torch.Tensor | None) -> _Tie:
     ties, differing = chosen.ties, chosen.differing
     after = torch.zeros_like(ties)
     if reached is not None and len(reached) == len(ties):
@@ -71,10 +71,10 @@ def _kept(chosen: Chosen, reached: torch.Tensor | None) -> _Kept:
     judged = differing.any(-1) & ~after
     gaps, allowed = chosen.gaps[judged], chosen.allowed[judged]
     if not len(gaps):
-        return _Kept(int(differing.sum()), int(differing.sum()), 0.0, float(chosen.allowed.max()))
+        return _Tie(int(differing.sum()), int(differing.sum()), 0.0, float(chosen.allowed.max()))
     near = gaps <= allowed
     worst = int((gaps if bool(near.all()) else gaps.masked_fill(near, -1.0)).argmax())
-    return _Kept(int(differing.sum()), int(differing[after].sum()), float(gaps[worst]), float(allowed[worst]))
+    return _Tie(int(differing.sum()), int(differing[after].sum()), float(gaps[worst]), float(allowed[worst]))
 
 
 def as_tie(row: Row) -> Row:
@@ -97,7 +97,7 @@ def as_tie(row: Row) -> Row:
     return replace(row, verdict="tie", sentence=_sentence(many, behind, tie), reasons=(), checks=checks)
 
 
-def _sentence(many: str, behind: str, tie: _Kept) -> str:
+def _sentence(many: str, behind: str, tie: _Tie) -> str:
     if tie.after == tie.count:
         return f"{many}, each of a token after a tie"
     among = "equal values" if tie.gap == 0 else f"values at most {tie.gap:.3g} apart"
@@ -105,7 +105,7 @@ def _sentence(many: str, behind: str, tie: _Kept) -> str:
     return f"{many}, {subject} {among} (allowed {tie.allowed:.3g})"
 
 
-def _of_context(row: Row) -> _Kept | None:
+def _of_context(row: Row) -> _Tie | None:
     count, gap, allowed = (row.context.get(name) for name in _CONTEXT)
     after = row.context.get(AFTER, 0)
     counted = type(count) is int and type(after) is int
@@ -113,7 +113,7 @@ def _of_context(row: Row) -> _Kept | None:
         return None
     assert isinstance(count, int)
     assert isinstance(after, int)
-    return _Kept(count, after, gap, allowed)
+    return _Tie(count, after, gap, allowed)
 
 
 def _only_choices_differ(row: Row) -> bool:

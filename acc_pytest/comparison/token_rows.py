@@ -27,7 +27,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How many sequences a step has, and tokens in each."""
+    """The number of sequences in a step, and of tokens in each."""
 
     batch: int
     length: int
@@ -65,7 +65,7 @@ class TokenRows:
         return (*(int(place) for place in np.unravel_index(row, self.leading)), *picked[1:])
 
     def placed(self, measurement: Measurement) -> Measurement:
-        """What was measured of the picked rows, with its places as they are in golden."""
+        """The measurement of the picked rows, with its places as they are in golden."""
         worst, slices = measurement.worst, measurement.slices
         if worst is not None:
             worst = replace(worst, index=self.index(worst.index))
@@ -120,7 +120,7 @@ def _rows(shape: tuple[int, ...], end: int, tokens: torch.Tensor) -> TokenRows:
 
 
 def routed_rows(shape: tuple[int, ...], golden: torch.Tensor, mine: torch.Tensor) -> list[TokenRows]:
-    """Of a tensor with one row for each choice of a token, the rows of the tokens that chose alike.
+    """The rows of the tokens that chose alike, of a tensor with one row for each choice of a token.
 
     `golden` and `mine` are the choices, `[tokens, choices]`. The rows may be in their order, or sorted by
     expert, stably or as torch sorts; nothing says which, so that each is an answer. None where the shape does
@@ -154,7 +154,7 @@ def strangers(golden: Source, mine: Source, rows: TokenRows) -> float:
 
 
 def levels(pair: Pair, golden: Source, mine: Source, rows: TokenRows, tokens: int) -> torch.Tensor:
-    """How far each of `tokens` tokens is off, as shares of the tolerance T of the pair: the largest of its
+    """The error of each of `tokens` tokens, as a share of the tolerance T of the pair: the largest of its
     rows by relative L2 distance and of its elements. 0 for tokens without a row."""
     width = max(1, math.prod(rows.shape))
     if not len(rows.tokens):
@@ -175,7 +175,7 @@ def levels(pair: Pair, golden: Source, mine: Source, rows: TokenRows, tokens: in
 def _blocks(
     golden: Source, mine: Source, rows: TokenRows
 ) -> Iterator[tuple[_Floats, _Floats, _Floats, float]]:
-    """Of each row the norm of its error, that of golden, and its largest error; of a block of rows golden's
+    """The norm of each row's error, that of golden, and its largest error; of a block of rows golden's
     largest value."""
     width = max(1, math.prod(rows.shape))
     step = max(1, BLOCK // width)

@@ -43,7 +43,7 @@ Stored = Mapping[tuple[Union[int, str], ...], Union[torch.Tensor, None]]
 
 
 def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, keywords: bool) -> Results:
-    """What an operator makes of its arguments. `shapes` are those of its dumped results.
+    """The results of an operator for its arguments. `shapes` are those of its dumped results.
 
     `keywords` says that the dump holds arguments given by name. Raises `OperatorError` for what is not known.
     """
@@ -79,32 +79,32 @@ class Results:
         self._overload = overload
         self._args = args
         self._choices = [name for name in unknown if name in _CHOICES]
-        self._given = {**{name: _CHOICES[name][0] for name in self._choices}, **options}
-        self._written = sum(map(math.prod, shapes))
-        if draws(overload, args, self._given):
+        self._options = {**{name: _CHOICES[name][0] for name in self._choices}, **options}
+        self._elements = sum(map(math.prod, shapes))
+        if draws(overload, args, self._options):
             raise OperatorError(f"{overload}: drops numbers at random")
         self._check_shapes(shapes)
         self.certain = all(name in _CHOICES for name in unknown)
 
     @property
-    def said(self) -> tuple[str, list[Any], Mapping[str, Any]]:
+    def description(self) -> tuple[str, list[Any], Mapping[str, Any]]:
         """The operator and everything that it is told beside tensors."""
-        return str(self._overload), [_without_tensors(argument) for argument in self._args], self._given
+        return str(self._overload), [_without_tensors(argument) for argument in self._args], self._options
 
     @property
     def _name(self) -> str:
         return self._overload._schema.name.removeprefix("aten::")
 
     def output(self, index: int) -> Unrounded:
-        """What output `index` holds. Raises `OperatorError` where the operator has no such output."""
+        """The values of output `index`. Raises `OperatorError` where the operator has no such output."""
         if self._name in _BY_REFERENCE:
             return _BY_REFERENCE[self._name](self._args)[index]
         moves = self._moves
-        outputs = self._made(self._given, wide=not moves)
+        outputs = self._outputs_of(self._options, wide=not moves)
         if index >= len(outputs):
             raise OperatorError(f"{self._overload}: has {len(outputs)} results, {index + 1} were dumped")
         alternatives = [
-            self._made({**self._given, name: value}, wide=True)[index]
+            self._outputs_of({**self._options, name: value}, wide=True)[index]
             for name in self._choices
             for value in _CHOICES[name][1:]
         ]
@@ -118,7 +118,7 @@ class Results:
         """Output `index` as the operator itself computes it in `dtype`. `narrow` makes of an argument what it
         was before it was dumped. Raises `OperatorError` where it is not computed so.
         """
-        output = self._computed(_changed(self._args, narrow), self._given)[index]
+        output = self._computed(_changed(self._args, narrow), self._options)[index]
         if output.dtype != dtype:
             raise OperatorError(f"{self._overload}: gives {output.dtype} here, {dtype} was dumped")
         return output
@@ -138,10 +138,10 @@ class Results:
         sizes = [
             argument.abs() if isinstance(argument, torch.Tensor) else argument for argument in self._args
         ]
-        result: torch.Tensor = self._computed(_wide(sizes), self._given)[0]
+        result: torch.Tensor = self._computed(_wide(sizes), self._options)[0]
         return result
 
-    def _made(self, options: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
+    def _outputs_of(self, options: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
         if not wide:
             return self._computed(self._args, options)
         names = [argument.name for argument in self._overload._schema.arguments]
@@ -152,7 +152,7 @@ class Results:
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Run it without values first: what a file asks for must not be larger than what was dumped."""
         described = [_described(value) for value in self._args]
-        options = dict(self._given)
+        options = dict(self._options)
         if not _tensors(self._args):
             # What makes a tensor of numbers takes the device by name; without that it is not called.
             options["device"] = "meta"
@@ -161,7 +161,7 @@ class Results:
             raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
 
     def _computed(self, args: Sequence[Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
-        with Room(str(self._overload), _tensors(args), self._written, pairs=True):
+        with Room(str(self._overload), _tensors(args), self._elements, pairs=True):
             return _called(self._overload, args, options)
 
 

@@ -1,5 +1,4 @@
-"""Is what a function chose the best of what it was given? Told of `topk`, `max` and `argmax`, without a
-model."""
+"""Whether a function chose the best of its input, for `topk`, `max` and `argmax`, without a model."""
 
 from __future__ import annotations
 
@@ -31,11 +30,11 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
     if where is None or not call.inputs or slot.index not in call.outputs:
         raise OperatorError(f"what {call.path} chose was not dumped")
     values = next(iter(call.inputs.values())).open()
-    places = _kept(where.open().long(), values)
+    places = _with_axis(where.open().long(), values)
     axis = _axis(values, places)
     if axis is None or bool(values.isnan().any()):
         raise OperatorError(f"nothing says what {call.path} chose from")
-    output = None if slot.index == _PLACES[function] else _kept(call.outputs[slot.index].open(), values)
+    output = None if slot.index == _PLACES[function] else _with_axis(call.outputs[slot.index].open(), values)
     values, places = values.movedim(axis, -1), places.movedim(axis, -1)
     if bool(((places < 0) | (places >= values.shape[-1])).any()):
         return Recomputation("wrong", None, "it chose places that there are not")
@@ -52,7 +51,7 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
     return Recomputation("wrong", None, f"{differing} of {chosen[..., 0].numel()} choices are not the best")
 
 
-def _kept(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def _with_axis(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """A result with the dimension that was chosen along, the last where it was left out."""
     return result.unsqueeze(-1) if result.ndim < values.ndim else result
 

@@ -44,7 +44,7 @@ _MODULE_ROUNDINGS = PER_LAYER / SAFETY
 
 
 class Standing(Enum):
-    """How a compared tensor stands: it agrees, passes by an excuse, is beyond its bound, or says nothing."""
+    """The standing of a compared tensor: equal, passing by an excuse, beyond its bound, or not known."""
 
     SOUND = "sound"
     LIFTED = "lifted"
@@ -77,7 +77,7 @@ _NONE = _Error(0.0, 0.0)
 
 
 class PairEvidence:
-    """What the pairs of a plan prove for each other.
+    """Evidence that the pairs of a plan are for each other.
 
     `state` judges a pair, and is `None` for one that does not run; `local` computes operators again. Without
     `lifts` nothing passes as rounding.
@@ -95,14 +95,14 @@ class PairEvidence:
         self._lifted: set[int] = set()
 
     def state(self, number: int) -> PairState | None:
-        """How a pair stands; a lifted one does not fail."""
+        """The state of a pair; a lifted one does not fail."""
         state = self._judged(number)
         if state is not None and state.failing and self.lift(state) is not None:
             return replace(state, failing=False, excused=True)
         return state
 
     def standing(self, number: int) -> Standing:
-        """What the tensor of a pair proves for those computed from it."""
+        """The standing of a pair's tensor, for those computed from it."""
         state = self.state(number)
         if state is None or not state.compared or state.stated:
             return Standing.NOT_COMPARED
@@ -150,14 +150,14 @@ class PairEvidence:
         for current in pending:
             new = [
                 parent
-                for parent in self._above(current)
+                for parent in self._sources(current)
                 if parent not in visited and parent not in self._errors
             ]
             visited.update(new)
             pending += new
         return sorted(visited)
 
-    def _above(self, number: int) -> Sequence[int]:
+    def _sources(self, number: int) -> Sequence[int]:
         """The pairs through which an error may come to a pair."""
         return () if self._plan.pairs[number].fed in EXACT else self._plan.parents[number]
 
@@ -167,7 +167,7 @@ class PairEvidence:
             return None
         if not state.failing and (state.near or state.error == 0.0):
             return _Error(state.error or 0.0, state.error or 0.0)
-        parent_errors = [self._errors.get(parent) for parent in self._above(number)]
+        parent_errors = [self._errors.get(parent) for parent in self._sources(number)]
         inputs = [error for error in parent_errors if error is not None]
         if len(inputs) < len(parent_errors) or state.replayed == "wrong":
             return None
@@ -203,7 +203,7 @@ class PairEvidence:
             return golden, False
         if golden.outcome != "right":
             return recomputed, False
-        parent_states = map(self._judged, self._above(number))
+        parent_states = map(self._judged, self._sources(number))
         between = self._plan.between.get(number, ())
         return recomputed, all(state is not None and state.compared for state in parent_states) and all(
             self._local.of_operator(number, path).outcome == "right" for path in between
@@ -226,8 +226,8 @@ class PairEvidence:
         return _Error(measured, rounding if state.failing else min(rounding, measured))
 
     def _chosen(self, state: PairState, verified: bool) -> _Error | None:
-        """Whole numbers, other shapes, and rows of one expert: golden's choice, or another one that rounding
-        made above. Of the latter nothing can be measured."""
+        """The error of whole numbers, other shapes, and rows of one expert: golden's choice, or another that
+        rounding made above. Of the latter nothing can be measured."""
         if not state.failing:
             return _NONE
         pair = self._plan.pairs[state.number]

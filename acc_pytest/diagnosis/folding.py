@@ -43,14 +43,14 @@ class RootAtStep:
     pair: Pair
     number: int
     level: float
-    below: float
+    inherited_level: float
     inherited: int
     share: float | None
     final: str
 
     @property
     def name(self) -> str:
-        """What the root is called: its own name, or that of the operator above that is wrong."""
+        """The name of the root: its own, or that of the operator above that is wrong."""
         return self.cause.root_name or self.row.name
 
 
@@ -73,23 +73,23 @@ def folded(roots: Sequence[RootAtStep]) -> list[Root]:
 
 
 def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
-    """Where in the model an operator is, the same for all steps, ranks and compiled forms of a layer.
+    """The place of an operator in the model, equal for all steps, ranks and compiled forms of a layer.
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
     differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
     but in a compiled graph an operator's own name does.
     """
     pair = root.pair
-    places = [below_top(pair.mine.node)]
+    places = [path_in_model(pair.mine.node)]
     if "/" not in pair.mine.node and not pair.graph:
-        places.append(below_top(pair.golden.node))
+        places.append(path_in_model(pair.golden.node))
     named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
     layer = "" if pair.layer == pair.graph else pair.layer
     return layer, pair.mine.op_type, named, *places
 
 
-def below_top(node: str) -> str:
+def path_in_model(node: str) -> str:
     """A path without its first directory; `1_Norm` without its number, `act_fn.call1` as `act_fn`."""
     node = _AGAIN.sub("", node)
     top, _, inner = node.partition("/")
@@ -108,7 +108,7 @@ def _without_number(name: str) -> str:
 def _root(group: Sequence[RootAtStep]) -> Root:
     first = group[0]
     level = max(root.level for root in group)
-    inherited_level = max(root.below for root in group)
+    inherited_level = max(root.inherited_level for root in group)
     amplified = 0 < inherited_level < float("inf") and 0 < level < float("inf")
     inherited = sum(root.inherited for root in group)
     amplification = inherited_level / level if amplified else None
@@ -124,7 +124,7 @@ def _root(group: Sequence[RootAtStep]) -> Root:
         _sentence(group, inherited, amplification),
         tuple(root.row for root in group[1:]),
         again(group),
-        _fed(group) if first.pair.fed else "",
+        _input_sentence(group) if first.pair.fed else "",
     )
 
 
@@ -141,9 +141,9 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
     repeats = again(group)
     suffix = f" ({repeats})" if repeats else ""
     if first.pair.fed in _OF_MODULES:
-        return f"{_fed(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
+        return f"{_input_sentence(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
     if first.pair.fed:
-        return f"{_fed(group)}{suffix}; {', '.join(effects)}"
+        return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
     return f"{_about(first)}{suffix}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
 
 
@@ -164,8 +164,8 @@ def _about(root: RootAtStep) -> str:
     return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{first_place}"
 
 
-def _fed(group: Sequence[RootAtStep]) -> str:
-    """What a run was fed that differs, in words that say nothing of operators."""
+def _input_sentence(group: Sequence[RootAtStep]) -> str:
+    """A sentence on an input of the run that differs; it says nothing of operators."""
     first = group[0]
     kind, names = first.pair.fed, _names(group)
     if len(names) == 1:

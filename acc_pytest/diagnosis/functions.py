@@ -38,7 +38,7 @@ Bound = tuple[torch._ops.OpOverload, list[Any], dict[str, Any]]
 def function_results(
     prefix: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]
 ) -> Results:
-    """What a function makes of its arguments. `shapes` are those of its dumped results.
+    """The results of a function for its arguments. `shapes` are those of its dumped results.
 
     Raises `OperatorError` for a function, or a way to call it, that is not known.
     """

@@ -40,7 +40,7 @@ class Chain:
     @property
     def read(self) -> frozenset[int]:
         """Dumped inputs that the operators read."""
-        write_only = {(node.name, place) for node in self._nodes for place in _written(node)}
+        write_only = {(node.name, place) for node in self._nodes for place in _unread(node)}
         return frozenset(
             number
             for (name, place), number in self.arriving.items()
@@ -86,7 +86,7 @@ class Chain:
         self, node: GeNode, values: dict[Edge, Unrounded], open_input: Open, limit: int, rounds: bool
     ) -> None:
         """Compute a node and put its outputs to `values`."""
-        skipped = _written(node)
+        skipped = _unread(node)
         inputs = [
             None
             if edge is None or edge.is_control or place in skipped
@@ -181,7 +181,7 @@ def _left_record(ran: RecordedRun, graph: GraphIndex, edge: Edge) -> bool:
     return source is not None and (source.name in ran.dumped or source.op_type in NO_KERNEL)
 
 
-def _written(node: GeNode) -> frozenset[int]:
+def _unread(node: GeNode) -> frozenset[int]:
     """Inputs that an operator writes to without reading them."""
     try:
         return unread(node.op_type, len(node.inputs))

@@ -34,7 +34,7 @@ from ..opcheck.golden import Golden
 from ..opcheck.listing import tensors_in
 from ..operators import known
 from ..tensors.dtypes import by_torch
-from .measured_bound import Twice, held
+from .measured_bound import Twice, judged_twice
 from .operator_directories import directory_of_node, operator_directory
 from .projected_pairs import whole
 from .recomputation import Recomputation
@@ -49,7 +49,7 @@ _REMEMBERED = 1 << 26
 """Bytes of golden's values, and of their places, that are kept for the next operator that reads them."""
 
 
-class Both(NamedTuple):
+class TwoPrecisions(NamedTuple):
     """A tensor in float64, and as mine rounds. `shared` says that the two differ by what weights of whole
     numbers are off, which all rows share."""
 
@@ -71,7 +71,7 @@ class _Request:
     depth: int = 0
 
     def on(self, rank: int) -> _Request:
-        """The same on another rank."""
+        """The request for another rank."""
         return replace(self, rank=rank)
 
 
@@ -112,44 +112,44 @@ class GoldenInputs:
         if fine.shape != golden.shape or not golden.is_floating_point():
             raise OperatorError("golden's tensor is another one")
         shared = any(result.shared for result in computed)
-        return held(Twice(fine, rounded, _HOW, shared=shared), golden.to(_written(pair.mine)))
+        return judged_twice(Twice(fine, rounded, _HOW, shared=shared), golden.to(_dtype_of(pair.mine)))
 
-    def _computed(self, request: _Request, index: int) -> Both:
+    def _computed(self, request: _Request, index: int) -> TwoPrecisions:
         """Output `index` of an operator: fine, in float64, and as mine rounds."""
         fine = Golden(self._case_of(request.directory, index))
         inputs = [
-            [self._fed(request.on(rank if fine.operator.collective else request.rank), x) for x in row]
+            [self._input(request.on(rank if fine.operator.collective else request.rank), x) for x in row]
             for rank, row in enumerate(fine.inputs)
         ]
         low = fine.of([[result and result.rounded for result in row] for row in inputs])
         fine = fine.of([[result and result.fine for result in row] for row in inputs])
         shared = any(result is not None and result.shared for row in inputs for result in row)
-        return _both(fine, low, index, shared)
+        return _output(fine, low, index, shared)
 
-    def _fed(self, request: _Request, tensor: torch.Tensor | None) -> Both | None:
+    def _input(self, request: _Request, tensor: torch.Tensor | None) -> TwoPrecisions | None:
         """An input with golden's values where these are known; whole numbers that stand for others are then
         not rounded to such."""
         if tensor is None:
             return None
         if not tensor.numel() or not (tensor.is_floating_point() or tensor.dtype == torch.int8):
-            return Both(tensor, tensor)
+            return TwoPrecisions(tensor, tensor)
         into = tensor.reshape(-1).double()
         placed = [
-            values.put(tensor, into)
+            values.fill(tensor, into)
             for pair in self._read(request.number)
             if self._may_lie(pair, request.number, tensor)
             for values in self._values(pair)
         ]
         if any(placed):
-            result = Both(into, into)
-        elif (computed := self._made(request, tensor)) is not None:
+            result = TwoPrecisions(into, into)
+        elif (computed := self._from_writer(request, tensor)) is not None:
             result = computed
         else:
-            return Both(tensor, tensor)
+            return TwoPrecisions(tensor, tensor)
         fine, rounded = (numbers.reshape(tensor.shape) for numbers in (result.fine, result.rounded))
         if not tensor.is_floating_point():
             rounded = rounded.round().clamp(-128, 127)
-        return Both(fine, rounded.to(tensor.dtype), result.shared)
+        return TwoPrecisions(fine, rounded.to(tensor.dtype), result.shared)
 
     def _read(self, number: int) -> Iterator[int]:
         """The pairs that a pair computes from, and those that what an earlier step left (its attention, a
@@ -176,9 +176,9 @@ class GoldenInputs:
                 return True
         return False
 
-    def _made(self, request: _Request, tensor: torch.Tensor) -> Both | None:
-        """What the operator that wrote an input makes of golden's inputs; `None` where that is none of those
-        that the pair computes from."""
+    def _from_writer(self, request: _Request, tensor: torch.Tensor) -> TwoPrecisions | None:
+        """The result of the operator that wrote an input, for golden's inputs; `None` where that is none of
+        those that the pair computes from."""
         for writer, root in self._writers(request):
             for index, output in tensors_in(os.path.join(writer.directory, "after"), root)[1].items():
                 header = output.header()
@@ -216,7 +216,7 @@ class GoldenInputs:
                 queue.extend(self._parents[parent])
 
     def _values(self, number: int) -> tuple[GoldenValues, ...]:
-        """Where golden's values belong in the tensors of mine of a pair; nothing where they do not."""
+        """The places of golden's values in the tensors of mine of a pair; none where they have none."""
         if (placed := self._placed.pop(number, None)) is None:
             try:
                 placed = tuple(golden_values(self._pairs[number]))
@@ -230,22 +230,22 @@ class GoldenInputs:
         return placed
 
 
-def _both(fine: Golden, low: Golden, index: int, shared: bool) -> Both:
+def _output(fine: Golden, low: Golden, index: int, shared: bool) -> TwoPrecisions:
     """An output of an operator from both inputs. Raises `OperatorError` where it has no such floats."""
     if op_class(fine.case.name, fine.param) in EXACT:
-        return Both(low.results[index].double(), low.results[index], shared)
+        return TwoPrecisions(low.results[index].double(), low.results[index], shared)
     exact = fine.unrounded(index)
     if exact is None or not exact.is_floating_point():
         raise OperatorError("it writes no such floats")
     if fine.case.name == _LINEAR and (weight := fine.inputs[0][1]) is not None and weight.dtype == torch.int8:
-        return Both(exact, exact + _of_weights(fine, index), shared=True)
+        return TwoPrecisions(exact, exact + _of_weights(fine, index), shared=True)
     x = low.inputs[0][0]
     if x is not None and not low.results[index].is_floating_point():
-        return Both(exact, exact.to(x.dtype), shared)  # before it is rounded to whole numbers
-    return Both(exact, low.low(index), shared)
+        return TwoPrecisions(exact, exact.to(x.dtype), shared)  # before it is rounded to whole numbers
+    return TwoPrecisions(exact, low.low(index), shared)
 
 
-def _written(operand: Operand) -> torch.dtype:
+def _dtype_of(operand: Operand) -> torch.dtype:
     """The type of an operand, or what its whole numbers stand for."""
     scaled = scale_of(operand, 0)
     return operand.refs[0].open().dtype if scaled is None else operand.scales[0][0].open().dtype
@@ -264,7 +264,7 @@ def _as_compared(pair: Pair, results: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _of_weights(linear: Golden, index: int) -> torch.Tensor:
-    """What rounding its weights to whole numbers does to a product of int8, by its root mean square: that of
+    """The error of a product of int8 by rounding its weights to whole numbers, as root mean square: that of
     an error spread evenly over one step is sqrt(1/12). The sign is drawn.
 
     The operator itself scales it: of a first column as large as each row in all, times weights of one step.
@@ -291,8 +291,8 @@ _STARTS = 64
 
 @dataclass(frozen=True, slots=True)
 class GoldenValues:
-    """Where golden's values belong in a tensor of mine: `mine` is that tensor, flat, and `values` of it stand
-    at `places`."""
+    """The places of golden's values in a tensor of mine: `mine` is that tensor, flat, and `values` of it
+    stand at `places`."""
 
     mine: torch.Tensor
     places: torch.Tensor
@@ -303,9 +303,8 @@ class GoldenValues:
         """Bytes of memory that it takes."""
         return self.mine.nbytes + self.places.nbytes + self.values.nbytes
 
-    def put(self, tensor: torch.Tensor, into: torch.Tensor) -> bool:
-        """Put the values into the flat tensor that `tensor` becomes, if it holds those of mine; whether it
-        does."""
+    def fill(self, tensor: torch.Tensor, into: torch.Tensor) -> bool:
+        """Put the values into the flat tensor `into` that `tensor` becomes; whether `tensor` is mine's."""
         flat = tensor.reshape(-1)
         if tensor.dtype != self.mine.dtype or flat.numel() < self.mine.numel():
             return False
@@ -316,7 +315,7 @@ class GoldenValues:
         return False
 
     def _starts(self, flat: torch.Tensor) -> list[int]:
-        """Where in a longer tensor (a cache of keys) all of this one may begin."""
+        """The places in a longer tensor (a cache of keys) where all of this one may begin."""
         room = flat.numel() - self.mine.numel() + 1
         if room == 1:
             return [0]
@@ -325,8 +324,8 @@ class GoldenValues:
 
 
 def golden_values(pair: Pair) -> Iterator[GoldenValues]:
-    """By numbers instead of values: what is compared tells at which places it stood. It must hold the values
-    that stand there, or it is a sum, and no place."""
+    """The places of golden's values in the tensors of mine. A tensor of numbered places, viewed as the pair
+    is compared, has them; one that holds other values than stand there is a sum."""
     tensors = [ref.open() for ref in pair.mine.refs]
     alike = isinstance(pair.mine.view, (RowParallel, WithResidual))  # told by the values: all ranks have them
     starts = [0 if alike else sum(shard.numel() for shard in tensors[:rank]) for rank in range(len(tensors))]

@@ -72,7 +72,7 @@ class Inheritance:
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
         self._suspects = Suspects(plan, self._ancestors, local)
         self._inputs = KnownInputs(plan, self._ancestors, self._suspects, self._evidence)
-        self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
+        self._prompts = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
 
@@ -95,15 +95,15 @@ class Inheritance:
 
     def cause_of_shapes(self, state: PairState) -> Cause | None:
         """Why the pair cannot be compared, where the run was fed something of another shape; else `None`."""
-        if not state.shapes_differ or (via := self._fed_before(state)) is None:
+        if not state.shapes_differ or (via := self._input_before(state)) is None:
             return None
         root, name = self._root(via)
-        sentence = f"other shapes follow from what the run was fed: {via.said}"
+        sentence = f"other shapes follow from what the run was fed: {via.input_sentence}"
         return Cause("inherited", "dataflow", (via.number,), root, name, text=sentence)
 
-    def _fed_before(self, state: PairState) -> PairState | None:
-        """What the run was fed earlier that has another shape; `None` where nothing has."""
-        for number in self._fed:
+    def _input_before(self, state: PairState) -> PairState | None:
+        """The nearest input of the run before a pair that has another shape; `None` where none has."""
+        for number in self._prompts:
             if number >= state.number:
                 break
             earlier = self._state_of(number)
@@ -136,7 +136,7 @@ class Inheritance:
         number = state.number
         if state.replayed == "wrong":
             return self._wrong_by_replay(state)
-        if (via := self._fed_before(state)) is not None:
+        if (via := self._input_before(state)) is not None:
             return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
         parents = list(self._ancestors.nearest(number))
         failing = [parent for parent in parents if parent.failing]
@@ -151,10 +151,10 @@ class Inheritance:
         jumps = amplification is not None and amplification > (RATE if ordered else JUMP)
         if not jumps:
             return _inherited(base, failing[0])
-        local = self._own(number)
+        local = self._recomputed(number)
         with_local = _with(base, local)
         if local.outcome == "wrong":
-            sentence = f"its inputs differ already, but {local.told}"
+            sentence = f"its inputs differ already, but {local.sentence}"
             return self._is_root(state, replace(with_local, basis="local", text=sentence))
         if ordered and not local.outcome:
             sentence = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
@@ -170,7 +170,7 @@ class Inheritance:
         number = state.number
         parents = list(self._ancestors.nearest(number))
         failing = [parent for parent in parents if parent.failing]
-        local = self._own(number)
+        local = self._recomputed(number)
         if local.outcome != "wrong" and (of_golden := self._local.of_golden(number)).outcome == "wrong":
             local = of_golden
         maker = self._maker(number)
@@ -182,11 +182,11 @@ class Inheritance:
         ]
         if origins:
             cause = _with(Cause("inherited", "dataflow", tuple(origin.number for origin in origins)), local)
-            return _inherited(cause, origins[0], local.told)
+            return _inherited(cause, origins[0], local.sentence)
         sentence = (
-            f"its inputs differ already, but {local.told}"
+            f"its inputs differ already, but {local.sentence}"
             if failing
-            else self._wrong_here(number, local, parents)
+            else self._wrong_operator(number, local, parents)
         )
         cause = Cause(
             "root", "local", tuple(parent.number for parent in failing),
@@ -202,12 +202,12 @@ class Inheritance:
     def _root_or_above(self, state: PairState, parents: Sequence[PairState], base: Cause) -> _Decision:
         """Nothing directly above fails: is it this operator, or what came in below the thresholds?"""
         number = state.number
-        if state.said:
-            return self._is_root(state, replace(base, text=state.said))
-        local = self._own(number)
+        if state.input_sentence:
+            return self._is_root(state, replace(base, text=state.input_sentence))
+        local = self._recomputed(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
-            text = self._wrong_here(number, local, parents)
+            text = self._wrong_operator(number, local, parents)
             return self._is_root(state, replace(cause, text=text), local.culprit)
         hidden = self._suspects.wrong_between(number)
         if hidden:
@@ -222,7 +222,7 @@ class Inheritance:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         return self._is_root(
             state,
-            replace(cause, text=self._inputs.said(number, parents, local.why)),
+            replace(cause, text=self._inputs.sentence(number, parents, local.why)),
         )
 
     def _accumulated(self, state: PairState, parents: Sequence[PairState], cause: Cause) -> _Decision:
@@ -251,18 +251,18 @@ class Inheritance:
             )
         if unlike := self._suspects.unlike(state.number):
             return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
-        suspect, unlike = self._suspects.other_between(state.number)
+        suspect, unlike = self._suspects.unlike_between(state.number)
         if suspect:
             sentence = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
             return self._is_root(state, replace(cause, text=sentence), suspect)
         sentence = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(state, replace(cause, text=sentence))
 
-    def _wrong_here(self, number: int, local: Recomputation, parents: Sequence[PairState]) -> str:
-        """What to say of an operator that is wrong on its own inputs: these need not all be compared."""
+    def _wrong_operator(self, number: int, local: Recomputation, parents: Sequence[PairState]) -> str:
+        """The sentence on an operator that is wrong on its own inputs: these need not all be compared."""
         if not self._plan.golden_kind or local.culprit:
-            return local.told
-        return f"{self._inputs.agreement(number, parents)}, and {local.told}"
+            return local.sentence
+        return f"{self._inputs.agreement(number, parents)}, and {local.sentence}"
 
     def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
         """The nearest failing pair behind those that pass: the error may have come from there; or `None`.
@@ -286,7 +286,7 @@ class Inheritance:
         gap = self._plan.gaps.get(state.number)
         return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or state.name))
 
-    def _own(self, number: int) -> Recomputation:
+    def _recomputed(self, number: int) -> Recomputation:
         return self._local.of_pair(number)
 
 
@@ -315,8 +315,8 @@ class KnownInputs:
         self._suspects = suspects
         self._evidence = evidence
 
-    def said(self, number: int, parents: Sequence[PairState], why: str) -> str:
-        """Of a root with the pairs `parents`; `why` says why its operator was not computed again."""
+    def sentence(self, number: int, parents: Sequence[PairState], why: str) -> str:
+        """The sentence on a root with the pairs `parents` above; `why` is why it was not computed again."""
         if number in self._plan.gaps:
             return self._inside(number, parents)
         agree = self.agreement(number, parents)
@@ -325,7 +325,7 @@ class KnownInputs:
         return f"{agree} (not computed again: {why})"
 
     def agreement(self, number: int, parents: Sequence[PairState]) -> str:
-        """What is known of the inputs of a root, by the rule of evidence."""
+        """A sentence on the inputs of a root, by the rule of evidence."""
         if number in self._plan.by_order:
             return "nothing that ran before it fails" if parents else "it ran first"
         inputs = self._evidence.inputs(number, parents, self._ancestors.passed(number))
@@ -339,7 +339,7 @@ class KnownInputs:
         return f"{sentence} (not compared: {listed(inputs.not_compared)})"
 
     def _inside(self, number: int, parents: Sequence[PairState]) -> str:
-        """Where in a module its own code made a tensor that is wrong."""
+        """The sentence on the place in a module where its own code made a tensor that is wrong."""
         gap, pair = self._plan.gaps[number], self._plan.pairs[number]
         where = [f"after {listed(gap.after)}"] if gap.after else []
         where += [f"before {shown(gap.before)}"] if gap.before else []

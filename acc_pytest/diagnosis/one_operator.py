@@ -34,10 +34,8 @@ _ACCUMULATOR = 2.0**-24
 SIZE = "its output has another size than the operator writes"
 
 
-def check_size(refs: Iterable[TensorRef], limit: int = LOOKING.most) -> int:
-    """The elements of the largest of an operator's tensors. Raises `OperatorError` where all are more than
-    `limit`.
-    """
+def check_size(refs: Iterable[TensorRef], limit: int = LOOKING.limit) -> int:
+    """The elements of the largest of an operator's tensors. Raises `OperatorError` above `limit` in all."""
     elements = [ref.header().numel for ref in refs]
     if sum(elements) > limit:
         raise OperatorError(
@@ -151,7 +149,7 @@ def accumulated(terms: int, roundoff: float, sizes: torch.Tensor) -> float:
 
 
 def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Recomputation:
-    """The same bound for every element: those of a mask are so large that they hide the others in a norm."""
+    """The outcome with the bound for every element: large ones, as of a mask, hide others in a norm."""
     fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
     finite = exact.isfinite() & mine.isfinite()

@@ -1,4 +1,4 @@
-"""What a run came to, from its rows: the same words for a run of pytest and for its shards put together."""
+"""The result of a run, from its rows: one text for a run of pytest and for its shards put together."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ProjectedLinear:
     projection: TensorRef
     bias: TensorRef | None
     outputs: int
-    same: bool
+    equal_weights: bool
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Squares:
     width: int
 
 
-def held_by_projection(
+def judged_by_projection(
     layer: ProjectedLinear,
     inputs: torch.Tensor,
     mine: torch.Tensor,
@@ -101,7 +101,7 @@ class _Rows:
     values: torch.Tensor
 
     def place(self, number: int) -> list[int]:
-        """Where one of them is."""
+        """The place of a row."""
         return [int(place) for place in np.unravel_index(number * self.every, self.shape)]
 
 
@@ -135,17 +135,17 @@ def _judged(
         raise OperatorError("it has values that are not finite")
     if not total:
         return Recomputation("right", 0.0)
-    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.same)
+    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.equal_weights)
     samples = round(squares.width * total**2 / float(squares.size.square().sum()))
-    overall = _whole(noise, squares, mine, samples)
+    overall = _by_norm(noise, squares, mine, samples)
     if overall.outcome == "wrong":
-        overall = _whole(noise, squares, mine, fewest_samples(mine, samples))
+        overall = _by_norm(noise, squares, mine, fewest_samples(mine, samples))
     return _row_by_row(overall, noise, squares, rows)
 
 
 @dataclass(slots=True)
 class _Noise:
-    """What rounding does to each row, squared: storing it, storing two halves, adding up what cancels."""
+    """The rounding of each row, squared: storing it, storing two halves, adding up what cancels."""
 
     fmt: FloatFormat
     stored: torch.Tensor
@@ -162,7 +162,7 @@ class _Noise:
         return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
 
 
-def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -> Recomputation:
+def _by_norm(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -> Recomputation:
     """All rows together; their errors are made of so many independent numbers."""
     total = float(squares.size.sum())
     terms = squares.error, noise.stored, noise.halved, noise.summed

@@ -18,7 +18,7 @@ from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source
-from .projected import ProjectedLinear, held_by_projection
+from .projected import ProjectedLinear, judged_by_projection
 from .recomputation import Recomputation
 
 _UNRELATED = 0.5
@@ -29,14 +29,14 @@ def layers_of(outline: Outline) -> dict[str, ProjectedLinear]:
     """The linear layers that golden outlines; the weights of mine may have been rounded."""
     return {
         name: ProjectedLinear(
-            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], same=False
+            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], equal_weights=False
         )
         for name, projection in outline.projections.items()
         if name in outline.outputs
     }
 
 
-def held_to_golden(
+def judged_by_golden(
     pair: Pair, layers: Mapping[str, ProjectedLinear], inputs: Sequence[torch.Tensor], limit: int
 ) -> Recomputation:
     """Whether the output of a linear layer of mine is what golden's makes of `inputs`, one for each rank.
@@ -59,7 +59,7 @@ def held_to_golden(
     if not layer.outputs or y.numel() % layer.outputs:
         raise OperatorError(f"golden's dump outlines a layer of {layer.outputs} outputs")
     y = y.reshape(-1, layer.outputs)
-    recomputed = held_by_projection(layer, x, y, limit, dtype)
+    recomputed = judged_by_projection(layer, x, y, limit, dtype)
     if recomputed.error is None or recomputed.error > _UNRELATED:
         raise OperatorError("its input has other rows, or another order of columns")
     return recomputed

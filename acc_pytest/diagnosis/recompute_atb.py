@@ -34,7 +34,7 @@ from ..reporting.printable import shortened
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stores.place import names_at, on_disk
 from .golden_inputs import GoldenInputs
-from .measured_bound import Twice, held
+from .measured_bound import Twice, judged_twice
 from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, number_of, operator_directory
@@ -62,7 +62,7 @@ class AtbRecomputer:
         self._parents = parents
         self._budget = budget
         self._small = small
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
         self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
 
@@ -122,7 +122,7 @@ class AtbRecomputer:
         return slots
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of all outputs of the operator at `path` in the tree of mine, in the run of a pair."""
+        """The outcome for all outputs of the operator at `path` in the tree of mine, in the run of a pair."""
         operand = self._pairs[number].mine
         places = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
@@ -172,16 +172,16 @@ class AtbRecomputer:
         return GoldenInputs(self._pairs, self._parents, self._between, self._case_of)
 
     def unlike(self, number: int, path: str) -> str:
-        """How the parameters of the operator at `path` differ from those of the other layers, or empty."""
+        """See `Recomputer.unlike`."""
         operand = self._pairs[number].mine
         for ref in operand.refs:
             directory = directory_of_node(ref, operand.node, path)
-            if directory and (difference := unlike_others(directory, len(path.split("/")))):
+            if directory and (difference := unlike_layers(directory, len(path.split("/")))):
                 return difference
         return ""
 
     def _of(self, directory: str, index: int, output: TensorRef | None = None) -> Recomputation:
-        return self._known.of(
+        return self._recomputed.of(
             (directory, index),
             lambda: self._computed(directory, index, output),
             f"computing {directory} again",
@@ -194,14 +194,14 @@ class AtbRecomputer:
         # Before its parameters are read: most operators that are too large are so by their weights.
         inputs, _ = tensors_in(os.path.join(directory, "before"), output.root)
         _, outputs = tensors_in(os.path.join(directory, "after"), output.root)
-        check_size((*inputs.values(), *outputs.values()), self._budget.most)
+        check_size((*inputs.values(), *outputs.values()), self._budget.limit)
         return _judged(self._with_output(directory, index), index, self._budget)
 
     def _case_of(self, directory: str, index: int) -> Case:
         """The operator of a directory whose output `index` was dumped, within the budget. Raises
         `AccError`."""
         case = self._with_output(directory, index)
-        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.most)
+        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.limit)
         return case
 
     def _with_output(self, directory: str, index: int) -> Case:
@@ -251,7 +251,7 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
         return moved(exact.reshape(mine.shape), mine)
     terms = _longest_sum(golden)
     if budget.measured and exact.is_floating_point() and mine.is_floating_point():
-        return held(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
+        return judged_twice(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
     outcome = judged(exact.reshape(mine.shape), mine, terms)
     if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
         return Recomputation(why="it chose other elements, which it may among equal ones")
@@ -271,7 +271,7 @@ _LARGEST = 1 << 20
 _WIDTH = 60
 
 
-def unlike_others(directory: str, depth: int) -> str:
+def unlike_layers(directory: str, depth: int) -> str:
     """`its epsilon is 1.0, that of layer 3_Prefill_layer is 1e-05`; or empty.
 
     `directory` is that of the operator, `depth` the number of its last components that are its path in the
@@ -300,10 +300,9 @@ def _difference(directory: str, depth: int) -> str:
     for key, value in current.items():
         theirs = [layer_parameters.get(key, _NOTHING) for layer_parameters in by_layer.values()]
         if theirs and value not in theirs and all(their == theirs[0] for their in theirs):
-            return (
-                f"its {_shown(key)} is {_value(value)}, that of layer {_shown(next(iter(by_layer)))} is "
-                + (_value(theirs[0]) if theirs[0] is not _NOTHING else "not set")
-            )
+            expected = _value(theirs[0]) if theirs[0] is not _NOTHING else "not set"
+            layer = _shortened(next(iter(by_layer)))
+            return f"its {_shortened(key)} is {_value(value)}, that of layer {layer} is {expected}"
     return ""
 
 
@@ -323,7 +322,7 @@ def _layers_like(base: str, layer: str) -> Iterator[str]:
 
 
 def _parameters(directory: str) -> Mapping[str, Any] | None:
-    """What the operator was given; `None` where that cannot be read."""
+    """The parameters of the operator; `None` where its file cannot be read."""
     path = os.path.join(directory, PARAM_FILE)
     try:
         with open(on_disk(path), encoding="utf-8") as file:
@@ -342,9 +341,9 @@ def _leaves(param: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield prefix + key, value
 
 
-def _shown(name: str) -> str:
+def _shortened(name: str) -> str:
     return shortened(name, _WIDTH)
 
 
 def _value(value: object) -> str:
-    return _shown(json.dumps(value))
+    return _shortened(json.dumps(value))

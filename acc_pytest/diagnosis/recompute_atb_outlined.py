@@ -38,7 +38,7 @@ from ..tensors.ref import TensorRef
 from .one_operator import check_size
 from .operator_directories import operator_directory
 from .projected import ProjectedLinear
-from .projected_pairs import held_to_golden, is_plain, layers_of, whole
+from .projected_pairs import is_plain, judged_by_golden, layers_of, whole
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer
 from .recompute_atb import AtbRecomputer
 from .recompute_torch import TorchRecomputer
@@ -65,7 +65,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         self._plan = plan
         self._outline = outline
         self._sampled = sampled
-        self._beside = Recomputations()
+        self._to_golden = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`."""
@@ -73,11 +73,11 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         if local.outcome == "wrong":
             return local
         pair = self._plan.pairs[number]
-        return self._beside.of(
-            number, lambda: self._held(number, pair, local), f"holding {pair.id} to golden"
+        return self._to_golden.of(
+            number, lambda: self._against_golden(number, pair, local), f"holding {pair.id} to golden"
         )
 
-    def _held(self, number: int, pair: Pair, local: Recomputation) -> Recomputation:
+    def _against_golden(self, number: int, pair: Pair, local: Recomputation) -> Recomputation:
         if pair.mine.slot != _FIRST or pair.fed:
             return local
         if pair.mine.op_type != _LINEAR:
@@ -95,7 +95,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
     def _by_weight(self, pair: Pair) -> Recomputation:
         """Whether a linear layer is golden's. Raises `AccError` where that cannot be said."""
         inputs = [_first_input(ref) for ref in pair.mine.refs]
-        return held_to_golden(pair, self._layers, inputs, self._sampled)
+        return judged_by_golden(pair, self._layers, inputs, self._sampled)
 
     @cached_property
     def _layers(self) -> dict[str, ProjectedLinear]:
@@ -103,7 +103,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
 
     @cached_property
     def _golden(self) -> TorchRecomputer:
-        """What says whether golden's own linear layers are those that its dump outlines."""
+        """The recomputer of golden's own linear layers, by what its dump outlines."""
         turned = [replace(pair, mine=pair.golden) for pair in self._plan.pairs]
         budget = RecomputeBudget(self._sampled, measured=True)
         dump = open_dump(self._plan.golden_root)
@@ -118,7 +118,7 @@ class OutlinedAtbRecomputer(AtbRecomputer):
             return local
         cases = [self._case(place) for place in places]
         noted = local
-        for difference in other_numbers(self._outline, pair.golden, cases[0].name, cases[0].param):
+        for difference in differing_numbers(self._outline, pair.golden, cases[0].name, cases[0].param):
             change = _attempted(pair, cases, difference)
             if change.speaks_for_golden or (difference.alone and not change.speaks_for_mine):
                 wrong = replace(local, outcome="wrong", why=str(difference))
@@ -132,23 +132,23 @@ class OutlinedAtbRecomputer(AtbRecomputer):
 
 @dataclass(frozen=True)
 class NumberChange:
-    """What another number makes of a tensor: which `part` of it golden has, and how well that is known."""
+    """The change of a tensor by another number: the `share` of it that golden has, and its `doubt`."""
 
-    part: float
+    share: float
     doubt: float
 
     @property
     def speaks_for_golden(self) -> bool:
-        return self.part - self.doubt > _LEANS
+        return self.share - self.doubt > _LEANS
 
     @property
     def speaks_for_mine(self) -> bool:
-        return self.part + self.doubt < 1 - _LEANS
+        return self.share + self.doubt < 1 - _LEANS
 
 
 def _attempted(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> NumberChange:
-    """What golden's number makes of the operator; nothing is known of one that cannot be computed, or whose
-    rows or units are others than those of its pair."""
+    """The change of the operator's result by golden's number; nothing is known of one that cannot be
+    computed, or whose rows or units are others than those of its pair."""
     if not is_plain(pair.golden) or not is_plain(pair.mine):
         return NumberChange(0.0, math.inf)
     try:
@@ -160,7 +160,7 @@ def _attempted(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> Nu
 
 
 def _change(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> NumberChange:
-    """What golden's number makes of the operator, beside what golden has more than mine."""
+    """The change of the operator's result by golden's number, along the difference of golden and mine."""
     opened = open_pair(pair).comparisons[0]
     golden, mine = whole(opened.golden).double(), whole(opened.mine).double()
     current = _viewed(pair, [Golden(case) for case in cases])
@@ -205,7 +205,7 @@ def _weighed(local: Recomputation, by_weight: Recomputation) -> Recomputation:
     if by_weight.outcome != "wrong":
         return weighed
     return replace(
-        weighed, outcome="wrong", why=f"its weights are other ones than golden's: {by_weight.said}"
+        weighed, outcome="wrong", why=f"its weights are other ones than golden's: {by_weight.detail}"
     )
 
 
@@ -237,31 +237,31 @@ class OtherNumber:
 
     @property
     def distance(self) -> float:
-        """How far the two are apart, as a part of the larger one."""
+        """The distance of the two, as a share of the larger."""
         return abs(self.mine - self.golden) / max(abs(self.mine), abs(self.golden))
 
     def __str__(self) -> str:
         return f"its {self.name} is {self.mine:g}, that of golden is {self.golden:g}"
 
 
-def other_numbers(
+def differing_numbers(
     outline: Outline, golden: Operand, kind: str, param: Mapping[str, Any]
 ) -> list[OtherNumber]:
-    """What the operator `kind` with the parameters `param` was told otherwise than the module of `golden`.
+    """Numbers of the operator `kind` with the parameters `param` that the module of `golden` has otherwise.
 
     Empty where the two agree, or where nothing is known of either.
     """
     if kind in _NORMS and golden.slot == "output[0]":
         numbers = outline.numbers.get(golden.node, {})
         path = (_NORM_PARTS.get(param.get("layerType", 1), "normParam"), "epsilon")
-        return list(_others(param, path, [numbers[name] for name in _EPSILONS if name in numbers], 1.0))
+        return list(_differences(param, path, [numbers[name] for name in _EPSILONS if name in numbers], 1.0))
     if kind in _ATTENTIONS:
         numbers = _of_attention(outline, golden)
         scales = [numbers[name] for name in _SCALES if numbers.get(name)]
         # A factor, or what scores are divided by; a query that was scaled before counts with it.
         before = _number(param, ("qScale",)) or 1.0
         return list(
-            _others(
+            _differences(
                 param, ("qkScale",), [factor for scale in scales for factor in (scale, 1 / scale)], before
             )
         )
@@ -269,7 +269,7 @@ def other_numbers(
 
 
 def _of_attention(outline: Outline, golden: Operand) -> Mapping[str, float]:
-    """What the nearest module around a tensor was told that knows how to scale scores."""
+    """The numbers of the nearest module around a tensor that has a scale of scores."""
     node = golden.node if golden.slot.startswith("output") else golden.node.rpartition(".")[0]
     for _ in range(_AROUND):
         numbers = outline.numbers.get(node, {})
@@ -279,7 +279,7 @@ def _of_attention(outline: Outline, golden: Operand) -> Mapping[str, float]:
     return {}
 
 
-def _others(
+def _differences(
     param: Mapping[str, Any], path: tuple[str, ...], golden: list[float], factor: float
 ) -> Iterator[OtherNumber]:
     mine = _number(param, path)

@@ -45,7 +45,7 @@ _PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 class _Recorded(NamedTuple):
-    """Where a tensor stands: the file of records, the call in it, and which of its tensors it is."""
+    """The place of a tensor: the file of records, the call in it, and which of its tensors it is."""
 
     file: str
     call: str
@@ -58,14 +58,14 @@ class MsprobeRecomputer(Recomputer):
     def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
         self._pairs = pairs
         self._budget = budget
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the call that gave the tensor of a pair is right."""
         return self._of_operand(self._pairs[number].mine)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of the call at `path`, which is known where one of its tensors is compared."""
+        """The outcome for the call at `path`, which is known where one of its tensors is compared."""
         pair = self._pairs[number]
         result = self._results.get((pair.step, pair.rank, path))
         if result is None:
@@ -83,7 +83,9 @@ class MsprobeRecomputer(Recomputer):
         pair = self._pairs[number]
         try:
             with guarded(f"reading the calls of {pair.mine.name}", (OSError,)):
-                mine, golden = (_called(_place(side.refs[0]))[0].said for side in (pair.mine, pair.golden))
+                mine, golden = (
+                    _called(_place(side.refs[0]))[0].description for side in (pair.mine, pair.golden)
+                )
                 if mine != golden:
                     return Recomputation(why="golden makes another call")
         except (AccError, OSError) as error:
@@ -96,13 +98,13 @@ class MsprobeRecomputer(Recomputer):
         return worst([self._of(ref) for ref in operand.refs])
 
     def _of(self, ref: TensorRef) -> Recomputation:
-        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the call from being made again."""
         place = _place(ref)
         results, index, refs = _called(place)
-        check_size(refs, self._budget.most)
+        check_size(refs, self._budget.limit)
         mine = ref.open()
         if not self._budget.measured:
             return agrees(results.output(index), mine)
@@ -112,7 +114,7 @@ class MsprobeRecomputer(Recomputer):
 
 
 def _place(ref: TensorRef) -> _Recorded:
-    """Where a tensor of an msprobe dump stands. Raises `OperatorError` for one of another dump."""
+    """The place of a tensor of an msprobe dump. Raises `OperatorError` for one of another dump."""
     home, name = os.path.split(ref.path)
     if ref.member:
         raise OperatorError("only statistics of it were recorded")
@@ -139,7 +141,7 @@ def _data(file: str, _version: tuple[int, ...]) -> Mapping[str, Any]:
 
 
 def _called(place: _Recorded) -> tuple[Results, int, list[TensorRef]]:
-    """What the call of a tensor makes, which of its results the tensor is, and the files that takes."""
+    """The results of a tensor's call, which of them the tensor is, and the files of its arguments."""
     call = call_name(place.call)
     if call is None or call.direction != "forward":
         raise OperatorError(f"{place.call} is no forward call")

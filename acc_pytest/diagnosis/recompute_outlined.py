@@ -25,7 +25,7 @@ from ..errors import AccError
 from ..mapping.pair import Pair, Plan
 from .golden_model.outlined import outlined_model
 from .projected import ProjectedLinear
-from .projected_pairs import held_to_golden, layers_of
+from .projected_pairs import judged_by_golden, layers_of
 from .recomputation import Recomputation, RecomputeBudget, Recomputer, attempted
 from .recompute_torch import TorchRecomputer
 
@@ -45,7 +45,7 @@ class OutlinedRecomputer(Recomputer):
         self._mine = self._of(plan.mine_root, plan.pairs)
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
-        """What computes the modules of one side again."""
+        """The recomputer of the modules of one side."""
         dump, golden_dump = self._opened(root), self._opened(self._plan.golden_root)
         assert isinstance(dump, ModuleDump)
         if len(dump.ranks) == len(golden_dump.ranks):
@@ -83,9 +83,9 @@ class OutlinedRecomputer(Recomputer):
         pair = self._plan.pairs[number]
         if pair.golden.node not in self._layers or pair.mine.slot != "output[0]" or pair.fed:
             return unknown
-        limit = self._budget.most
+        limit = self._budget.limit
         return attempted(
-            lambda: held_to_golden(pair, self._layers, self._mine.given(number), limit),
+            lambda: judged_by_golden(pair, self._layers, self._mine.inputs_of(number), limit),
             f"holding {pair.id} to golden",
         )
 
@@ -118,14 +118,14 @@ def _layers(
             projection,
             outline.weights.get(f"{name}.bias"),
             outline.outputs[name],
-            _same(golden, mine, f"{name}.weight"),
+            _equal_weights(golden, mine, f"{name}.weight"),
         )
         for name, projection in outline.projections.items()
         if name in outline.outputs and name not in with_values
     }
 
 
-def _same(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str) -> bool:
+def _equal_weights(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str) -> bool:
     """Whether a weight is known to have the same values on both sides, in whatever dtypes: their sums are
     those of the same numbers in the same order.
     """

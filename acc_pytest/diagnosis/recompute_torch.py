@@ -23,15 +23,15 @@ from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.cut_run import Tensors
 from .golden_model.module_calls import BARE, ModuleCall, module_calls
 from .golden_model.replay import StepReplay
-from .measured_bound import Twice, held
+from .measured_bound import Twice, judged_twice
 from .one_operator import check_size
-from .projected import ProjectedLinear, held_by_projection
+from .projected import ProjectedLinear, judged_by_projection
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor of mine lies."""
+    """The place of a tensor of mine."""
 
     step: str
     rank: str
@@ -62,14 +62,14 @@ class TorchRecomputer(Recomputer):
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
         pair = self._pairs[number]
         return worst([self._carried(ref) if pair.fed else self._of(ref) for ref in pair.mine.refs])
 
-    def given(self, number: int) -> list[torch.Tensor]:
+    def inputs_of(self, number: int) -> list[torch.Tensor]:
         """The only input of the module that wrote the tensor of a pair, on each rank.
 
         Raises `AccError` where it was not dumped, or the module has several.
@@ -84,7 +84,7 @@ class TorchRecomputer(Recomputer):
         return inputs
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of all outputs of the module at `path`, in the step of a pair."""
+        """The outcome for all outputs of the module at `path`, in the step of a pair."""
 
         def outputs() -> Recomputation:
             place = self._place(self._pairs[number].mine.refs[0])
@@ -96,11 +96,11 @@ class TorchRecomputer(Recomputer):
         return attempted(outputs, f"computing {path} again")
 
     def of_golden(self, number: int) -> Recomputation:
-        """It is golden's module that mine is held against."""
+        """The outcome of `of_pair`: mine is held against golden's module there."""
         return Recomputation("right", 0.0)
 
     def _of(self, ref: TensorRef) -> Recomputation:
-        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
     def _carried(self, ref: TensorRef) -> Recomputation:
         """Whether what the run was fed is right: as right as what the step before gave, if it is that."""
@@ -182,7 +182,7 @@ class TorchRecomputer(Recomputer):
             read = self._read_rows(ref, mine)
             halves = None if in_two is None else read(in_two)
             twice, mine = Twice(read(exact), read(low), how, terms, in_two=halves), read(mine)
-            result = outcomes[place] = held(twice, mine)
+            result = outcomes[place] = judged_twice(twice, mine)
             if asks_for_draws(result):
                 drawn = [
                     read(tensor) for draw in range(DRAWS) if (tensor := nudged(draw).get(place)) is not None
@@ -193,7 +193,7 @@ class TorchRecomputer(Recomputer):
         return outcomes
 
     def _read_rows(self, ref: TensorRef, mine: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What drops rows of padding of a finite tensor of mine, and of what it is held against."""
+        """A function that drops rows of padding, of a finite tensor of mine and of its counterparts."""
         left, size = self._padding.left("", self._place(ref).step, tuple(mine.shape)), mine.numel()
         if left is None or (rows := left.rows) is None or not bool(mine.isfinite().all()):
             return lambda tensor: tensor
@@ -201,7 +201,7 @@ class TorchRecomputer(Recomputer):
 
     @functools.cached_property
     def _padding(self) -> Padding:
-        """What the masks of mine hide, by the directories of its steps."""
+        """The tokens that the masks of mine hide, by the directories of its steps."""
         inputs = [(pair, pair.mine.refs[0]) for pair in self._pairs if pair.fed]
         placed = [(pair, self._places.get((ref.path, ref.member))) for pair, ref in inputs]
         return Padding([replace(pair, golden=pair.mine, step=place.step) for pair, place in placed if place])
@@ -221,13 +221,13 @@ class TorchRecomputer(Recomputer):
             raise OperatorError(f"the input of {call.path} was not dumped")
         (ref,) = call.inputs.values()
         mine = call.outputs[BARE].open()
-        return held_by_projection(self._projected[call.module], ref.open(), mine, self._budget.most)
+        return judged_by_projection(self._projected[call.module], ref.open(), mine, self._budget.limit)
 
     def _check_size(self, call: ModuleCall) -> None:
-        check_size((*call.inputs.values(), *call.outputs.values()), self._budget.most)
+        check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
 
     def _place(self, ref: TensorRef) -> _Place:
-        """Where a tensor lies. Raises `OperatorError` for one that is none of a step."""
+        """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
         place = self._places.get((ref.path, ref.member))
         if place is None:
             raise OperatorError(f"{ref} is no tensor of a module")
@@ -299,14 +299,14 @@ def asks_for_draws(result: Recomputation) -> bool:
 
 
 def with_draws(twice: Twice, mine: torch.Tensor, drawn: Sequence[torch.Tensor]) -> Recomputation:
-    """What is wrong by the noise of one run, held against that of several draws beside it (`Twice.draws`).
-    Draws of another shape, which chose otherwise, tell nothing, nor do fewer than all."""
+    """The outcome by the noise of several draws (`Twice.draws`), for what is wrong by that of one run. Draws
+    of another shape, which chose otherwise, tell nothing, nor do fewer than all."""
     alike = tuple(tensor for tensor in drawn if tensor.shape == twice.fine.shape)
-    return held(replace(twice, draws=alike if len(alike) == DRAWS else ()), mine)
+    return judged_twice(replace(twice, draws=alike if len(alike) == DRAWS else ()), mine)
 
 
 def noisier(twice: Twice, candidate: torch.Tensor | None) -> Twice:
-    """The same with the `candidate` rounded computation where that is further off."""
+    """`twice` with `candidate` as its rounded computation, where that is further off."""
     if candidate is None or candidate.shape != twice.fine.shape:
         return twice
     fine = in_reals(twice.fine).double()

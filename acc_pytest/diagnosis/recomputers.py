@@ -17,7 +17,7 @@ BY_THEMSELVES = frozenset({"msprobe"})
 
 
 def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
-    """Whoever computes operators of mine again, of a plan of dumps that are at hand.
+    """The recomputer for operators of mine, of a plan of dumps that are at hand.
 
     `model` is the function that makes the golden model of a dump of modules (`OF_MODULES`). Only its own
     references are imported: a run without a failure needs none of them. Raises `AccError` where there is no

@@ -1,4 +1,4 @@
-"""What replay found of a pair in its row: checks beside those against golden, and the way back.
+"""Outcomes of replay in rows: checks beside those against golden, and the way back.
 
 It is kept in the row's context, so that a row can be judged again without the tensors.
 """
@@ -62,7 +62,7 @@ def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
 
 
 def replay_of(row: Row) -> Recomputation | None:
-    """What replay found of the pair; `None` where the run was without, or its file holds something else."""
+    """The outcome of replay for the pair; `None` where the run was without, or its file is broken."""
     if row.replayed is None:
         return None
     values: dict[str, Any] = {
@@ -75,7 +75,7 @@ def replay_of(row: Row) -> Recomputation | None:
 
 
 def stored_replay(row: Row) -> Recomputation | None:
-    """What is known of the operator of a row of an earlier run: by replay, or from looking for its cause."""
+    """The outcome for the operator of a row of an earlier run: by replay, or from looking for its cause."""
     replay = replay_of(row)
     if replay is not None or row.cause is None or not row.cause.local:
         return replay
@@ -93,7 +93,7 @@ def as_replayed(row: Row) -> Row:
     if replay.outcome != "wrong":
         note = replay.note if replay.outcome else f"not computed again: {replay.why}"
         return _noted(replace(row, checks=checks), note)
-    sentence = replay.told
+    sentence = replay.sentence
     reasons = tuple(reason for reason in row.reasons if reason != sentence)
     failing = replace(
         row, verdict="fail", skipped=False, sentence=sentence, checks=checks, reasons=(sentence, *reasons)
@@ -150,7 +150,7 @@ def as_accumulated(row: Row, t: float) -> Row:
     thresholds = by_tolerance(context_of(row.context), measurement_of(row.statistics), t, reason)
     lifted = {threshold.metric: threshold for threshold in thresholds}
     checks = tuple(
-        check if check.passed else Check.of(_said_beside(lifted[check.metric], check), check.measured)
+        check if check.passed else Check.of(_with_bound(lifted[check.metric], check), check.measured)
         for check in row.checks
     )
     times = max(check.excess for check in row.checks if not check.passed)
@@ -166,7 +166,7 @@ def as_accumulated(row: Row, t: float) -> Row:
     )
 
 
-def _said_beside(threshold: Threshold, check: Check) -> Threshold:
+def _with_bound(threshold: Threshold, check: Check) -> Threshold:
     return threshold._replace(reason=f"{threshold.reason} (else {check.bound})")
 
 

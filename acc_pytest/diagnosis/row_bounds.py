@@ -53,9 +53,9 @@ _LEAST_SAMPLES = math.ceil((SAMPLE_SIGMAS / math.log(math.sqrt(6))) ** 2)
 
 @dataclass(frozen=True, slots=True)
 class RowErrors:
-    """Of each row, float64: the norms of error, noise and exact result, and the parts of error and noise that
-    lie along the result, as <e, f>. `samples` are the numbers that the error of a row is made of, `values`
-    those of mine, [rows, channels]. `draws` is further noise.
+    """Errors of each row, float64: the norms of error, noise and exact result, and the parts of error and
+    noise that lie along the result, as <e, f>. `samples` are the numbers that the error of a row is made of,
+    `values` those of mine, [rows, channels]. `draws` is further noise.
     """
 
     error: torch.Tensor
@@ -77,8 +77,7 @@ class RowErrors:
         mine: torch.Tensor,
         draws: Sequence[torch.Tensor] = (),
     ) -> RowErrors:
-        """Of tensors of one shape, the first three in float64; `mine` as it is stored. Each of the `draws` is
-        what it is off by."""
+        """Errors of tensors of one shape: the first three in float64, `mine` as stored, `draws` as errors."""
         length = mine.shape[-1]
         count = PARTS if length % PARTS == 0 else 1
 
@@ -114,15 +113,15 @@ class RowErrors:
 
     @property
     def worst_noise(self) -> torch.Tensor:
-        """Of each row the noise of the worst draw."""
+        """The noise of each row in its worst draw."""
         noise = self.noise
         return noise if self.draws is None else torch.maximum(noise, self.draws.noise.amax(0))
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelParts:
-    """The same of each part of the channels, `width` of them, [rows, parts]: squares of the fine result and
-    of the noise, and the products of error and noise with the fine result."""
+    """Errors of each part of the channels, `width` of them, [rows, parts]: squares of the fine result and of
+    the noise, and the products of error and noise with the fine result."""
 
     fine: torch.Tensor
     noise: torch.Tensor
@@ -147,7 +146,7 @@ class Draws:
         return self.squares.sum(2).sqrt()
 
     def spread(self, size: torch.Tensor) -> float:
-        """How many times as much a typical row has in the noisiest draw as in the quietest."""
+        """The noise of a typical row in the noisiest draw, as a multiple of that in the quietest."""
         shares = (self.noise / size).median(1).values
         return float(shares.max() / shares.min()) if float(shares.min()) > 0 else 1.0
 
@@ -158,7 +157,8 @@ class Draws:
         return max((bias / share for bias, share in zip(biases, shares.tolist()) if share > 0), default=0.0)
 
     def part_directions(self, squares: torch.Tensor) -> torch.Tensor:
-        """The same of each part of the channels, whose squares are [rows, parts]."""
+        """The bias of a draw as a share of its noise, at most, for each part of the channels, whose squares
+        are [rows, parts]."""
         shares = (self.squares / squares).median(1).values.sqrt()
         biases = (self.along / squares).median(1).values.abs()
         return torch.where(shares > 0, biases / shares, 0.0).amax(0)
@@ -181,7 +181,7 @@ def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomp
 
 
 def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
-    """The same with its bias; `roundoff` is that of the type of mine."""
+    """The outcome of a tensor with its bias; `roundoff` is that of the type of mine."""
     bias, expected = _bias(rows.along, rows.size), _bias(rows.noise_along, rows.size)
     spread = max(float((rows.noise / rows.size).median()), roundoff / math.sqrt(3))
     if rows.draws is not None:
@@ -199,7 +199,8 @@ def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomp
 
 
 def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
-    """The same with the largest bias of a sixteenth of the channels: of some heads, of what one rank has."""
+    """The outcome of a tensor with the largest bias of a sixteenth of the channels: of some heads, of what
+    one rank has."""
     sections = rows.parts
     if sections is None:
         return judged
@@ -230,7 +231,7 @@ def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> R
 
 
 def fewest_samples(values: torch.Tensor, count: int) -> int:
-    """Of how many independent numbers the norm of an error is one, of values that have `count`.
+    """The number of independent numbers in the norm of an error, of values that have `count`.
 
     Normal values are all of them, though their squares weigh like those of a third as many. It is no less
     than scatter by sqrt(6): one rounding is off by u at most, and by u / sqrt(6) as its root mean square.
@@ -240,7 +241,7 @@ def fewest_samples(values: torch.Tensor, count: int) -> int:
 
 
 def roundings(values: torch.Tensor) -> float:
-    """How many independent roundings the bias of values [rows, channels] is the mean of; at least 1."""
+    """The number of independent roundings in the bias of values [rows, channels]; at least 1."""
     squares = values.double().square()
     shares = squares / squares.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     channels = shares.sum(0)
@@ -251,7 +252,7 @@ def roundings(values: torch.Tensor) -> float:
 
 
 def _bias(along: torch.Tensor, size: torch.Tensor) -> float:
-    """How much too large a typical row is, as far as the whole is too."""
+    """The share by which a typical row is too large, as far as all of it is too."""
     squares = size.square()
     typical, overall = float((along / squares).median()), float(along.sum() / squares.sum())
     if typical * overall <= 0:

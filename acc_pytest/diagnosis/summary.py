@@ -1,4 +1,4 @@
-"""What a whole run says: its roots in execution order, what follows from each, and the lines that say so."""
+"""The summary of a run: its roots in execution order, what follows from each, and the lines that say so."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ledger(View):
                 self._roots[row.number] = row
 
     def diagnosis(self, plan: Plan) -> Diagnosis:
-        """What the rows so far say of the run."""
+        """The diagnosis of the run by the rows so far."""
         inherited = Counter(member.root for member in self._causes.values() if member.kind == "inherited")
         inherited_levels: dict[int, float] = defaultdict(float)
         for number, cause in self._causes.items():
@@ -130,7 +130,7 @@ def root_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
-    """What has to be known of how the roots were found."""
+    """Notes on how the roots were found."""
     notes = []
     if guessed:
         notes.append(
@@ -196,7 +196,7 @@ def _equal(numbers: Sequence[int]) -> dict[int, float]:
 def _divided(
     state: PairState, cause: Cause | None, sources: Sequence[int], states: Mapping[int, PairState]
 ) -> tuple[float, dict[int, float]]:
-    """What a pair keeps of the part that arrives, and how the rest goes to those above it."""
+    """The share that a pair adds itself, and the weights by which the rest goes to those above it."""
     source_states = [states[parent] for parent in sources if parent in states]
     hidden = [parent for parent in sources if parent not in states or not states[parent].compared]
     return _added(state, cause, source_states), _weights(state, source_states) or _equal(hidden)

@@ -50,13 +50,13 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The accepted errors by key (`row_key.key_of`); `made` says when, on what machine, with which versions.
+    """The accepted errors by key (`row_key.key_of`); `origin` says when, where, with which versions.
 
     `path` is where it was read.
     """
 
     path: str
-    made: Mapping[str, str]
+    origin: Mapping[str, str]
     pairs: Mapping[str, Accepted]
 
 
@@ -83,7 +83,7 @@ def allowed(before: Accepted, now: Accepted) -> float:
 
 
 def factor(before: Accepted, now: Accepted) -> float:
-    """By how much an error may grow by chance, and at least 2."""
+    """The factor by which an error may grow by chance; at least 2."""
     scatter = math.sqrt(1 / (2 * before.elements) + 1 / (2 * now.elements))
     return max(LEAST_FACTOR, math.exp(SAMPLE_SIGMAS * scatter))
 

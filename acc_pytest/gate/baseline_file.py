@@ -39,7 +39,7 @@ def read_baselines(paths: Sequence[str]) -> Baseline:
                     f"{baseline.path}: accepts another error for {key!r:.200} than an earlier file; "
                     "accept this comparison in one file only"
                 )
-    return Baseline(", ".join(paths), baselines[0].made if baselines else {}, pairs)
+    return Baseline(", ".join(paths), baselines[0].origin if baselines else {}, pairs)
 
 
 def write_baseline(path: str, origin: Mapping[str, str], pairs: Mapping[str, Accepted]) -> None:

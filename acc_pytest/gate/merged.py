@@ -32,7 +32,7 @@ class Merged:
     notes: tuple[str, ...] = ()
 
     def exit_status(self, tally: Tally) -> int:
-        """How pytest would have ended the run whose rows `tally` has counted."""
+        """The exit status of pytest for the run whose rows `tally` has counted."""
         stopped = [status for status in self.statuses if status not in (OK, FAILED, NOTHING)]
         if stopped:
             return max(stopped)
@@ -57,13 +57,13 @@ def merged(files: Sequence[StoredRows]) -> Merged:
 def _merged(files: Sequence[StoredRows]) -> Merged:
     first = files[0]
     stored = stored_run(files)
-    unpaired = (row for rows in stored.others.values() for row in rows)
+    unpaired = (row for rows in stored.unpaired.values() for row in rows)
     run = first.run
     pairs = run.plan.pairs if run.plan is not None else 0
     return Merged(
         stored=stored,
         plan=None if run.plan is None else stored.plan,
-        rows=(*stored.pairs.values(), *_unmapped(files), *unpaired),
+        rows=(*stored.pairs.values(), *_unmapped_rows(files), *unpaired),
         command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
         floor=run.floor,
         statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
@@ -72,7 +72,7 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
     )
 
 
-def _unmapped(files: Sequence[StoredRows]) -> list[Row]:
+def _unmapped_rows(files: Sequence[StoredRows]) -> list[Row]:
     """One row for each node without a partner, by number: every shard may have a row of it."""
     last = {row.number or 0: row for file in files for row in file.rows if row.alone}
     return [last[number] for number in sorted(last)]

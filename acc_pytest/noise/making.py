@@ -52,8 +52,8 @@ class ProfileMaker:
         with guarded(f"measuring the noise run {noise.root} against {self.golden.root}"):
             refuse_unfit(self.golden, noise)
             partners = partners_of(self.values or self.golden, noise, self.tables)
-            _refuse_other_tokens(noise, partners.whole.values())
-            measured = dict(self._measured(partners.single, partners.whole))
+            _refuse_other_tokens(noise, partners.joined.values())
+            measured = dict(self._measured(partners.single, partners.joined))
         if not measured:
             raise SettingsError(
                 f"{noise.root}: none of its tensors can be compared with golden {self.golden.root}; give "
@@ -97,7 +97,7 @@ class ProfileMaker:
 
 
 def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> NoiseErrors | None:
-    """By what the noise run is off at one tensor of golden; `None` where nothing of its shape is known."""
+    """The errors of the noise run at one tensor of golden; `None` where nothing of its shape is known."""
     if partner is not None and any(map(has_statistics_only, (ref, partner))):
         return stated_errors(ref, partner)
     if partner is not None and same_shapes((ref,), (partner,)):

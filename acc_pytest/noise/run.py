@@ -1,4 +1,4 @@
-"""What each golden tensor of a plan is called in a noise run: golden again, on other terms.
+"""The counterparts of a plan's golden tensors in a noise run: golden again, on other terms.
 
     golden, noise dump -> planner.plan -> its pairs, by golden's tensors -> a `Counterpart` of each pair
 
@@ -41,10 +41,10 @@ def noise_plan(
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """What the tensors of golden are called in a noise run: one by one, and the pairs of whole operands."""
+    """The partners of golden's tensors in a noise run: one by one, and the pairs of whole operands."""
 
     single: Mapping[TensorRef, TensorRef]
-    whole: Mapping[tuple[TensorRef, ...], Pair]
+    joined: Mapping[tuple[TensorRef, ...], Pair]
 
 
 def partners_of(golden: Dump, noise: Dump, tables: Mapping[str, Any] | None = None) -> Partners:
@@ -59,7 +59,7 @@ def partners_of(golden: Dump, noise: Dump, tables: Mapping[str, Any] | None = No
     }
     return Partners(
         single={**_equal_slots(golden, noise, mapped), **single},
-        whole={noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)},
+        joined={noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)},
     )
 
 
@@ -73,7 +73,7 @@ def _noise_plan(
         noise.kind,
         tuple(_counterpart(pair, partners, str(noise.root)) for pair in pairs),
     )
-    if pairs and not plan.found:
+    if pairs and not plan.count:
         raise SettingsError(
             f"noise run {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
             "counterpart there; it must be a run of the same golden model, dumped as golden was"
@@ -115,7 +115,7 @@ def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[Tens
 def _counterpart(pair: Pair, partners: Partners, root: str) -> Counterpart:
     if pair.fed in EXACT:
         return Counterpart(reason=NO_NOISE)
-    golden, single, joined = pair.golden, partners.single, partners.whole
+    golden, single, joined = pair.golden, partners.single, partners.joined
     refs = tuple(single[ref] for ref in golden.refs if ref in single)
     if len(refs) == len(golden.refs) and same_shapes(golden.refs, refs):
         return Counterpart(operand=replace(golden, refs=refs, view=_view(golden.view, single)))

@@ -1,4 +1,4 @@
-"""What a module of golden is called with, so that it is given the inputs of mine.
+"""Arguments for calls of golden's modules, with the inputs of mine in them.
 
 What is no tensor (flags, a mask that is not there, a cache) no dump holds. It is what golden's own code hands
 the module, which is seen when the module around it is computed; of a module that is computed first it is the
@@ -33,13 +33,15 @@ class CallTemplate:
     kwargs: Mapping[str, Any]
 
     @classmethod
-    def seen(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_mine: Collection[Key]) -> CallTemplate:
-        """What golden's code hands a module of which mine dumped the inputs `of_mine`."""
+    def of_call(
+        cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_mine: Collection[Key]
+    ) -> CallTemplate:
+        """The template of a call by golden's code of a module whose inputs `of_mine` mine dumped."""
 
-        def kept(key: Key, tensor: torch.Tensor) -> torch.Tensor:
+        def template(key: Key, tensor: torch.Tensor) -> torch.Tensor:
             return tensor.new_empty(0) if key in of_mine else tensor.clone()
 
-        return cls(*call_values(args, kwargs, kept, lambda cache, _: cache))
+        return cls(*call_values(args, kwargs, template, lambda cache, _: cache))
 
     def filled(
         self, mine: Mine, cast: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
@@ -47,7 +49,7 @@ class CallTemplate:
         """The arguments of a call of `module`. `cast` casts golden's own tensors."""
         used: set[Key] = set()
 
-        def given(key: Key, tensor: torch.Tensor) -> torch.Tensor:
+        def filled_in(key: Key, tensor: torch.Tensor) -> torch.Tensor:
             if key not in mine:
                 return cast(tensor)
             used.add(key)
@@ -56,7 +58,7 @@ class CallTemplate:
         def copied(cache: Any, key: Key) -> Any:
             return cache_for(module, cache, cast)
 
-        args, kwargs = call_values(self.args, self.kwargs, given, copied)
+        args, kwargs = call_values(self.args, self.kwargs, filled_in, copied)
         return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in used})
 
 

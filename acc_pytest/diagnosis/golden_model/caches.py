@@ -27,14 +27,14 @@ _MOST_POSITIONS = 1 << 24
 
 
 class KeyValue(NamedTuple):
-    """What one layer of attention has cached."""
+    """The cache of one layer of attention."""
 
     key: TensorRef
     value: TensorRef
 
 
 class States(NamedTuple):
-    """What one recurrent layer has cached: the last inputs of its convolution and its own state."""
+    """The cache of one recurrent layer: the last inputs of its convolution and its own state."""
 
     convolution: TensorRef
     recurrence: TensorRef
@@ -47,7 +47,7 @@ _OF_STATES = ("conv_states", 0), ("recurrent_states", 0)
 
 
 def left_by(calls: Mapping[str, ModuleCall]) -> dict[str, Union[KeyValue, States]]:
-    """What the modules of a step left in their cache, as far as it is keys and values, or the states of a
+    """The caches that the modules of a step left, as far as it is keys and values, or the states of a
     recurrence that has one of each."""
     left: dict[str, Union[KeyValue, States]] = {}
     for path, call in calls.items():
@@ -69,12 +69,12 @@ def continues(before: Held, after: Held) -> bool:
     if _tokens(before) or _tokens(after):
         return bool(before) and _tokens(after) > _tokens(before)
     return bool(before) and all(
-        isinstance(old, States) and isinstance(new := after.get(path), States) and _moved_on(old, new)
+        isinstance(old, States) and isinstance(new := after.get(path), States) and _advances(old, new)
         for path, old in before.items()
     )
 
 
-def _moved_on(before: States, after: States) -> bool:
+def _advances(before: States, after: States) -> bool:
     """Whether all inputs of a convolution but the last are those that it had."""
     old, new = before.convolution.open(), after.convolution.open()
     return old.shape == new.shape and old.shape[-1] > 1 and torch.equal(old[..., 1:], new[..., :-1])
@@ -158,20 +158,20 @@ def cache_for(module: nn.Module, cache: Any, cast: Cast) -> Any:
         shared = {id(layer): layer for place, layer in enumerate(layers) if place != number}
         copied = copy.deepcopy(cache, shared)
         if number < len(copied.layers):
-            copied.layers[number] = _changed_part(copied.layers[number], cast)
+            copied.layers[number] = _changed_content(copied.layers[number], cast)
         return copied
     if any(isinstance(getattr(submodule, "layer_idx", None), int) for submodule in module.modules()):
         return cache
     copied = copy.deepcopy(cache)
     for name, value in vars(copied).items():
-        setattr(copied, name, _changed_part(value, cast))
+        setattr(copied, name, _changed_content(value, cast))
     return copied
 
 
-def written(
+def cache_results(
     call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[NodeSlot, torch.Tensor]:
-    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
+    """The tensors of a module in its own layer of a cache, by the slots that dumps have for them."""
     slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
     return {
         NodeSlot(call.path, Slot("output", slots[name])): tensor
@@ -181,18 +181,18 @@ def written(
     }
 
 
-def _changed_part(content: Any, cast: Cast) -> Any:
-    """What a cache holds: tensors, layers, and lists or dictionaries of either. Changed in place."""
+def _changed_content(content: Any, cast: Cast) -> Any:
+    """The content of a cache, cast in place: tensors, layers, and lists or dictionaries of either."""
     if isinstance(content, torch.Tensor):
         return cast(content)
     if isinstance(content, (list, tuple)):
-        return type(content)(_changed_part(item, cast) for item in content)
+        return type(content)(_changed_content(item, cast) for item in content)
     if isinstance(content, dict):
-        return {name: _changed_part(item, cast) for name, item in content.items()}
+        return {name: _changed_content(item, cast) for name, item in content.items()}
     if hasattr(content, "__dict__") and not isinstance(content, type):
         for name, value in vars(content).items():
             if isinstance(value, (torch.Tensor, list, tuple, dict)):
-                setattr(content, name, _changed_part(value, cast))
+                setattr(content, name, _changed_content(value, cast))
     return content
 
 

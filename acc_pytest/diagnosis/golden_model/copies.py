@@ -64,7 +64,7 @@ class ModelCopy:
         copied = tensor.to(self.dtype, copy=True)
         return copied if self.nudge is None else self.nudge.of(copied)
 
-    def own(self, tensor: torch.Tensor) -> torch.Tensor:
+    def lowered(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that the finer copy has computed, as this copy would have it."""
         return tensor.to(self.dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
 

@@ -42,12 +42,12 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
         warnings.simplefilter("ignore")
         if not outline.model:
             return traced_model(outline, steps).eval()
-        model = _made(outline)
+        model = _empty_model(outline)
     _fill(model, outline)
     return model.eval()
 
 
-def _made(outline: Outline) -> nn.Module:
+def _empty_model(outline: Outline) -> nn.Module:
     transformers: Any = importlib.import_module("transformers")
     kind = getattr(transformers, outline.model, None) if outline.model in dir(transformers) else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
@@ -79,11 +79,11 @@ def _fill(model: nn.Module, outline: Outline) -> None:
         path, _, last = name.rpartition(".")
         module = modules.get(path)
         values = ref.open().clone()
-        if module is None or not _put(module, last, values):
+        if module is None or not _assigned(module, last, values):
             raise OperatorError(f"the installed transformers make {outline.model} without {name}")
 
 
-def _put(module: nn.Module, name: str, values: torch.Tensor) -> bool:
+def _assigned(module: nn.Module, name: str, values: torch.Tensor) -> bool:
     """Whether the module has a parameter or buffer of this name and shape; it holds the values then."""
     parameter, buffer = module._parameters.get(name), module._buffers.get(name)
     if parameter is not None and parameter.shape == values.shape:

@@ -21,8 +21,8 @@ OfCache = Callable[[Any, Key], Any]
 
 
 def changed(value: Any, change: Change, of_cache: OfCache, key: Key = ()) -> Any:
-    """The same structure with every tensor as `change` makes it of its key and itself, and every cache as
-    `of_cache` does.
+    """A copy of the structure with every tensor as `change` makes it of its key and itself, and every cache
+    as `of_cache` does.
     """
     if isinstance(value, torch.Tensor):
         return change(key, value)

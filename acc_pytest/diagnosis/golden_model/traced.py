@@ -35,7 +35,7 @@ class TracedModule(nn.Module):
         self.traced_run = run
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What golden's code makes of these arguments. Raises `OperatorError` where no trace is of such."""
+        """The result of golden's code. Raises `OperatorError` where no trace has such arguments."""
         tensors = dict(in_arguments(args, kwargs).tensors)
         with (
             calling(f"running what golden's dump traced of {self.traced_name:.80}"),
@@ -59,7 +59,7 @@ class TracedModule(nn.Module):
             for key, tensor in tensors.items()
             if not _is_extra(key, candidates.values())
         }
-        fitting = [number for number, trace in candidates.items() if _given(trace) == shapes]
+        fitting = [number for number, trace in candidates.items() if _input_shapes(trace) == shapes]
         if not fitting and self._is_one_code(candidates, shapes):
             fitting = [next(iter(candidates))]
         if len(fitting) != 1:
@@ -73,7 +73,7 @@ class TracedModule(nn.Module):
         """Whether all of golden's calls did the same, whatever the shapes, and these are no other ones."""
         traces, first = self.traced_run.traces, next(iter(candidates))
         alike = len({traces.forms[number] for number in candidates}) == 1
-        return alike and traces.is_general(first) and _are_alike(_given(candidates[first]), shapes)
+        return alike and traces.is_general(first) and _are_alike(_input_shapes(candidates[first]), shapes)
 
     def traced_takes(self, keys: Iterable[Key]) -> bool:
         """Whether golden's calls were given tensors by these keys, but for masks."""
@@ -81,7 +81,7 @@ class TracedModule(nn.Module):
         candidates = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
         with calling(f"reading what golden's dump traced of {self.traced_name:.80}"):
             expected = {key for key in keys if not _is_extra(key, candidates)}
-            return all(_given(trace).keys() == expected for trace in candidates)
+            return all(_input_shapes(trace).keys() == expected for trace in candidates)
 
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
@@ -102,23 +102,23 @@ class _RunOfTrace:
         self._module = module
         self._run = module.traced_run
         self._trace = trace
-        self._given = tensors
-        self._made: list[Any] = []
+        self._inputs = tensors
+        self._results: list[Any] = []
 
     def result(self) -> Any:
         """Raises `OperatorError` where the code goes another way than golden's."""
         for call in self._trace["calls"]:
             value = self._called(call)
-            if "is" in call and _written(value) != call["is"]:
+            if "is" in call and _as_json(value) != call["is"]:
                 raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {value}")
             for key, shape in call.get("made", ()):
-                if list(_part(value, key).shape) != shape and not self._trace["general"]:
+                if list(_entry_at(value, key).shape) != shape and not self._trace["general"]:
                     raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
-            self._made.append(value)
+            self._results.append(value)
         for key, expression in self._trace.get("parts", ()):
             tensor = self._read(expression)
             if isinstance(tensor, torch.Tensor):
-                self._run.parts[self._module.traced_name, tuple(key)] = tensor
+                self._run.cached[self._module.traced_name, tuple(key)] = tensor
         return self._read(self._trace["result"])
 
     def _called(self, call: Mapping[str, Any]) -> Any:
@@ -156,25 +156,25 @@ class _RunOfTrace:
             call_dtypes = dtypes or CallDtypes(self._run, "", None)
             return call_dtypes.of(inner, fixed=kind == "fixed_dtype")
         if kind == "given":
-            return self._given[tuple(inner)]
+            return self._inputs[tuple(inner)]
         if kind == "own":
             return self._module.traced_weight(inner)
         if kind == "kept":
-            return self._run.kept(inner)
+            return self._run.constant(inner)
         if kind == "before":
             return self._before(tuple(inner))
         number, key = inner
-        return _part(self._made[number], key)
+        return _entry_at(self._results[number], key)
 
 
-def _given(trace: Mapping[str, Any]) -> dict[Key, list[int]]:
+def _input_shapes(trace: Mapping[str, Any]) -> dict[Key, list[int]]:
     """The shapes of the tensors that golden's call was given."""
     return {tuple(key): shape for key, shape in trace.get("given", ())}
 
 
 def _is_extra(key: Key, traces: Iterable[Mapping[str, Any]]) -> bool:
     """Whether it is a mask that golden's calls were not given: another attention takes one."""
-    return "mask" in str(key[0]) and not any(key in _given(trace) for trace in traces)
+    return "mask" in str(key[0]) and not any(key in _input_shapes(trace) for trace in traces)
 
 
 def _are_alike(golden: Mapping[Key, Sequence[int]], mine: Mapping[Key, Sequence[int]]) -> bool:
@@ -183,16 +183,16 @@ def _are_alike(golden: Mapping[Key, Sequence[int]], mine: Mapping[Key, Sequence[
     return golden_ranks == mine_ranks
 
 
-def _part(value: Any, key: Key) -> Any:
-    """What lies at a key of a result."""
+def _entry_at(value: Any, key: Key) -> Any:
+    """The entry at a key of a result."""
     for entry in key:
         value = value[entry]
     return value
 
 
-def _written(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A number, or lists of them, as JSON has it."""
-    return [_written(element) for element in value] if isinstance(value, (list, tuple)) else value
+    return [_as_json(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
@@ -208,14 +208,14 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     for name in sorted(around for traced in names for around in _all_around(traced)):
         if name in run.modules:
             continue
-        module = _made(name, outline, run)
+        module = _module_of(name, outline, run)
         run.modules[name] = module
         parent, _, last = name.rpartition(".")
         if parent:
             run.modules[parent].add_module(last, module)
     for name, ref in outline.weights.items():
         path, _, last = name.rpartition(".")
-        _put(run.modules[path], last, ref.open().clone())
+        _assign(run.modules[path], last, ref.open().clone())
     return run.modules[ROOT]
 
 
@@ -225,7 +225,7 @@ def _all_around(name: str) -> list[str]:
     return [".".join(segments[:count]) for count in range(1, len(segments) + 1)]
 
 
-def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
+def _module_of(name: str, outline: Outline, run: TraceRun) -> nn.Module:
     projection, outputs = outline.projections.get(name), outline.outputs.get(name)
     if projection is None or outputs is None:
         return TracedModule(name, run)
@@ -233,7 +233,7 @@ def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
     return nn.Linear(inputs, outputs, bias=f"{name}.bias" in outline.weights, device="meta")
 
 
-def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
+def _assign(module: nn.Module, name: str, values: torch.Tensor) -> None:
     if isinstance(module, nn.Linear) and module._parameters.get(name) is None:
         return
     module._parameters.pop(name, None)

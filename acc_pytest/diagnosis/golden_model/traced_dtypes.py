@@ -1,4 +1,4 @@
-"""What dtypes mean in a trace of golden, for a copy that computes finer than mine or rounds as mine does.
+"""Dtypes in a trace of golden, for a copy that computes finer than mine or rounds as mine does.
 
 A golden in float32 leaves open what a cast to float32 was written as. `x.float()` and `.to(torch.float32)`
 raise what is lower; `.to(x.dtype)`, which often ends what they begin, lowers it again. So in the copy that
@@ -38,10 +38,10 @@ _INTO = ("index_add_", "index_copy_", "index_put_", "scatter_", "scatter_add_", 
 
 @dataclass
 class TraceRun:
-    """What the modules of one copy of a model share: golden's process folder `home`, the step that is
-    computed, and how. `dtype` is that of the copy. A `fine` one casts nothing to a coarser one, a `flat` one
-    nothing to a finer one. `before` gives what modules of mine left in caches at the step before, by the name
-    of the module and the key; `parts` is what the traces have left there now. `room` is for what is called.
+    """The state that the modules of one copy of a model share: golden's process folder `home`, the step that
+    is computed, and how. `dtype` is that of the copy. A `fine` one casts nothing to a coarser one, a `flat`
+    one nothing to a finer one. `before` gives what modules of mine left in caches at the step before, by the
+    name of the module and the key; `cached` has what the traces have left now. `room` is for calls.
     """
 
     home: str
@@ -51,21 +51,20 @@ class TraceRun:
     flat: bool = False
     modules: dict[str, nn.Module] = field(default_factory=dict)
     before: Callable[[str, Key], torch.Tensor] | None = None
-    parts: dict[tuple[str, Key], torch.Tensor] = field(default_factory=dict)
+    cached: dict[tuple[str, Key], torch.Tensor] = field(default_factory=dict)
     room: Room = field(default_factory=lambda: Room("a trace of golden", ()))
 
     def begin(
         self, step: str, before: Callable[[str, Key], torch.Tensor], path: str, tensors: Iterable[Any]
     ) -> None:
-        """The module at `path` is computed in a step; its results, and what it hands to others, are `tensors`
-        against those of a dump."""
+        """Start computing the module at `path` in a step; `tensors` are all that its room is measured by."""
         self.step, self.before = step, before
-        self.parts.clear()
+        self.cached.clear()
         self.room = Room(path, tensors, pairs=True)
 
     @property
     def traces(self) -> StepTraces:
-        """Those of the step. Raises `OperatorError` where golden's dump has none."""
+        """The traces of the step. Raises `OperatorError` where golden's dump has none."""
         traces = traces_of(self.home, self.step)
         if traces is None:
             raise OperatorError(f"golden's dump has no traces of step {self.step}")
@@ -73,10 +72,10 @@ class TraceRun:
 
     @property
     def golden(self) -> torch.dtype:
-        """That of golden's network."""
+        """The dtype of golden's network."""
         return by_name(self.traces.dtype).torch_dtype()
 
-    def kept(self, name: str) -> torch.Tensor:
+    def constant(self, name: str) -> torch.Tensor:
         """A tensor that golden's code took from elsewhere. Raises `OperatorError` where it is not there."""
         ref = self.traces.kept.get(name)
         if ref is None:
@@ -87,7 +86,7 @@ class TraceRun:
 
 
 class CallDtypes:
-    """What dtypes mean in a call of the function `name` with this first argument."""
+    """The meaning of dtypes in a call of the function `name` with this first argument."""
 
     def __init__(self, run: TraceRun, name: str, first: Any) -> None:
         self._run = run
@@ -95,7 +94,7 @@ class CallDtypes:
         self._tensor = first if isinstance(first, torch.Tensor) else None
 
     def of(self, name: str, *, fixed: bool = False) -> torch.dtype:
-        """What a dtype in the arguments is in this copy; a `fixed` one stands in golden's code."""
+        """The dtype in this copy for one in the arguments; a `fixed` one stands in golden's code."""
         dtype, mine, golden = by_name(name).torch_dtype(), self._run.dtype, self._run.golden
         if not dtype.is_floating_point:
             return dtype

@@ -40,7 +40,7 @@ _DEVICE = re.compile(r"(torch\.)?(cuda|npu|xpu|mps|hpu|mtia|privateuseone)([.:]\
 
 
 def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a function makes of its arguments (`torch.Tensor.add`, `torch.nn.functional.silu`, `aten.add`).
+    """The result of a function (`torch.Tensor.add`, `torch.nn.functional.silu`, `aten.add`).
 
     Raises `OperatorError` for one that may not be called.
     """
@@ -49,8 +49,8 @@ def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _by_schema(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the operator makes that a function stands for. What the function would write in place is written
-    afterwards: into its first argument."""
+    """The result of the operator that a function stands for. A result that the function would write in place
+    is written afterwards: into its first argument."""
     space, _, last = name.removesuffix(".__get__").rpartition(".")
     if space not in _SPACES:
         raise OperatorError(f"{name:.80} is no function of torch that is called again")

@@ -1,4 +1,4 @@
-"""Where bundles go: a directory of our own, folders with harmless names, nothing outside of it.
+"""The place of bundles: a directory of our own, folders with harmless names, nothing outside of it.
 
 They are made in a folder of their own in it, and take the place of those of an earlier run when all are
 whole: a run that is killed leaves the earlier ones.
@@ -93,7 +93,7 @@ class Stage:
 
 
 def _content(home: Path) -> list[Path]:
-    """What lies there, but for what pytest leaves and bundles that are being made."""
+    """The entries of a directory, without those of pytest and of bundles that are being made."""
     return sorted(
         entry
         for entry in home.iterdir()

@@ -21,22 +21,22 @@ from ...tensors.kept_file import file_size
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
 from ..operator_directories import entry_of, operator_directory
-from . import texts
 from .folder import folder_name, inside, write_text, write_texts
+from .texts import pair_test, settings_files
 
 OPERATOR = "operator"
 """The folder with the operator of mine as a case of its own."""
 
 
 @dataclass
-class Written:
-    """What became of a bundle: its files with a word on each, and what had to be left out."""
+class Bundle:
+    """The files of a bundle with a word on each, and the reasons for those that were left out."""
 
     files: list[tuple[str, str]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
-def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> Written:
+def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> Bundle:
     """Write the bundle of the pair of `row` into `home`, at most about `budget` bytes of tensors.
 
     Raises `AccError` for a pair whose tensors cannot be had, or are larger.
@@ -50,7 +50,7 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
     size = _bytes(comparison.golden) + _bytes(comparison.mine)
     if size > budget:
         raise NoPayload(f"its tensors have {size / 2**20:.0f} MiB, more than is left for bundles")
-    bundle = Written()
+    bundle = Bundle()
     _save(home, "golden.pt", comparison.golden)
     _save(home, "mine.pt", comparison.mine)
     bundle.files += [("golden.pt", "the trusted tensor, as it was compared"), ("mine.pt", "mine, likewise")]
@@ -60,16 +60,16 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
     if unknown:
         bundle.left_out.append(f"bounds on {', '.join(unknown)}, whose functions are not part of a bundle")
     test = f"test_{home.name.replace('-', '_')}.py"
-    write_text(home / test, texts.pair_test(test, row.mine.name or pair.id, bounds))
-    write_texts(home, texts.settings_files(standard))
+    write_text(home / test, pair_test(test, row.mine.name or pair.id, bounds))
+    write_texts(home, settings_files(standard))
     bundle.files.insert(
         0, (test, "fails as the pair does, and passes when `golden.pt` is copied over `mine.pt`")
     )
     return bundle
 
 
-def facts(row: Row) -> list[str]:
-    """What a README says of a pair, one Markdown line each."""
+def pair_facts(row: Row) -> list[str]:
+    """Facts of a pair for a README, one Markdown line each."""
     sides = [("golden", row.golden), ("mine", row.mine)]
     lines = []
     for label, side in sides:
@@ -101,7 +101,7 @@ def _save(home: Path, name: str, source: Source) -> None:
         torch.save(values.clone(), file)
 
 
-def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, bundle: Written) -> None:
+def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, bundle: Bundle) -> None:
     """The nearest compared tensors that the pair computes from, as both sides have them."""
     for place, parent in enumerate(parents):
         name = folder_name(place, parent.id)
@@ -121,7 +121,7 @@ def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, bundle: Writ
         ]
 
 
-def _write_operator(home: Path, pair: Pair, budget: int, bundle: Written) -> None:
+def _write_operator(home: Path, pair: Pair, budget: int, bundle: Bundle) -> None:
     """The operator of mine with its inputs and parameters, as a case that can be checked on its own."""
     directory = operator_directory(pair.mine.refs[0]) if pair.mine.refs else ""
     if not directory:

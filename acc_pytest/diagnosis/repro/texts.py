@@ -1,4 +1,4 @@
-"""What a bundle says: its test, its README, its pytest.ini.
+"""The texts of a bundle: its test, its README, its pytest.ini.
 
 Names and sentences come from dumps. In the tests they are literals of ASCII characters, in the README code of
 one line each, which nothing in them can end.
