@@ -236,10 +236,8 @@ class Inheritance:
                 return _inherited(replace(cause, parents=(via.number,)), via, sentence)
             culprit = self._suspects.wrong_above(state.number)
             if culprit:
-                sentence = (
-                    f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
-                )
-                return self._is_root(state, replace(cause, basis="local", text=sentence), culprit)
+                text = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
+                return self._is_root(state, replace(cause, basis="local", text=text), culprit)
             culprit, unlike = self._suspects.unlike_above(state.number)
             if culprit:
                 sentence = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"

@@ -30,15 +30,10 @@ def directory_of_node(ref: TensorRef, node: str, path: str) -> str:
     """
     ref_segments = operator_directory(ref).split(os.sep)
     node_segments, path_segments = node.split("/"), path.split("/")
-    if (
-        len(ref_segments) <= len(node_segments)
-        or ref_segments[len(ref_segments) - len(node_segments) + 1 :] != node_segments[1:]
-    ):
+    depth = len(ref_segments) - len(node_segments)
+    if depth <= 0 or ref_segments[depth + 1 :] != node_segments[1:]:
         return ""
-    base, top = (
-        ref_segments[: len(ref_segments) - len(node_segments)],
-        ref_segments[len(ref_segments) - len(node_segments)],
-    )
+    base, top = ref_segments[:depth], ref_segments[depth]
     number, _, kind = path_segments[0].partition("_")
     if not number.isdecimal():
         return ""

@@ -1,4 +1,4 @@
-"""Operators that stand out among their peers although every bound holds: those of other layers and steps.
+"""Outliers among peers (one operator in all layers and steps) although every bound holds.
 
 Most pairs of a run are right, so that the same operator elsewhere says what rounding does here. Two things
 are told, and change no verdict:
@@ -82,17 +82,13 @@ class Peers:
         if row.number is None or row.fed or row.verdict != "pass":
             return
         replay = replay_of(row)
-        local_error = (
-            replay.measured.get("error") if replay is not None and replay.outcome == "right" else None
-        )
-        share = (
-            level_of(row) if local_error is None or not local_error[1] else local_error[0] / local_error[1]
-        )
+        local = replay.measured.get("error") if replay is not None and replay.outcome == "right" else None
+        share = level_of(row) if local is None or not local[1] else local[0] / local[1]
         fmt = by_name(row.mine.dtype).format if row.mine.dtype else None
         bias = None
         if replay is not None and fmt is not None and replay.bias is not None and replay.bias_deviation:
             bias = _OperatorBias(replay.bias, replay.bias_noise or 0.0, replay.bias_deviation, fmt.roundoff)
-        self._peers[row.number] = _Peer(row.name, share, local_error is not None, bias)
+        self._peers[row.number] = _Peer(row.name, share, local is not None, bias)
 
     def lines(self, plan: Plan) -> tuple[str, ...]:
         """A line for each that stands out, the farthest first; `MOST_OF_A_SORT` of each sort."""
@@ -155,12 +151,8 @@ class Peers:
 
 def _kind(pair: Pair) -> tuple[str, ...]:
     """The key that an operator shares with those of other layers, steps and ranks."""
-    return (
-        pair.mine.op_type,
-        _NUMBER.sub("*", path_in_model(pair.mine.node)),
-        _everywhere(pair),
-        pair.mine.slot,
-    )
+    path = _NUMBER.sub("*", path_in_model(pair.mine.node))
+    return pair.mine.op_type, path, _everywhere(pair), pair.mine.slot
 
 
 def _everywhere(pair: Pair) -> str:

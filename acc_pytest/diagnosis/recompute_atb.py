@@ -92,9 +92,8 @@ class AtbRecomputer:
         for place, output in unpaired:
             sibling = self._of(place, output)
             if sibling.outcome == "wrong":
-                return replace(
-                    sibling, note=f"output[{output}], which golden does not have, is the wrong one"
-                )
+                note = f"output[{output}], which golden does not have, is the wrong one"
+                return replace(sibling, note=note)
         return result
 
     def _not_paired(self, number: int) -> Iterator[str]:
@@ -154,9 +153,8 @@ class AtbRecomputer:
         index = int(operand.slot.rstrip("]").partition("[")[2])
         for ref in operand.refs:
             place = operator_directory(ref)
-            local = (
-                self._of(place, index) if unchanged else _judged(self._case_of(place, index), index, budget)
-            )
+            case = None if unchanged else self._case_of(place, index)
+            local = self._of(place, index) if case is None else _judged(case, index, budget)
             if local.is_beyond(DOUBTS) or not local.outcome:
                 return local
         if result.outcome != "wrong" or not result.measured:

@@ -73,9 +73,8 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         if local.outcome == "wrong":
             return local
         pair = self._plan.pairs[number]
-        return self._to_golden.of(
-            number, lambda: self._against_golden(number, pair, local), f"holding {pair.id} to golden"
-        )
+        doing = f"holding {pair.id} to golden"
+        return self._to_golden.of(number, lambda: self._against_golden(number, pair, local), doing)
 
     def _against_golden(self, number: int, pair: Pair, local: Recomputation) -> Recomputation:
         if pair.mine.slot != _FIRST or pair.fed:
@@ -124,9 +123,8 @@ class OutlinedAtbRecomputer(AtbRecomputer):
                 wrong = replace(local, outcome="wrong", why=str(difference))
                 return replace(wrong, golden_error=difference.distance, golden_allowed=0.0)
             if not change.speaks_for_mine:
-                noted = replace(
-                    local, note=f"{difference}; what comes of it here cannot be told from rounding"
-                )
+                note = f"{difference}; what comes of it here cannot be told from rounding"
+                noted = replace(local, note=note)
         return noted
 
 
@@ -204,9 +202,8 @@ def _weighed(local: Recomputation, by_weight: Recomputation) -> Recomputation:
     weighed = replace(local, golden_error=error, golden_allowed=allowed)
     if by_weight.outcome != "wrong":
         return weighed
-    return replace(
-        weighed, outcome="wrong", why=f"its weights are other ones than golden's: {by_weight.detail}"
-    )
+    reason = f"its weights are other ones than golden's: {by_weight.detail}"
+    return replace(weighed, outcome="wrong", why=reason)
 
 
 _NORM_PARTS = {2: "preNormParam", 3: "postNormParam"}
@@ -260,11 +257,8 @@ def differing_numbers(
         scales = [numbers[name] for name in _SCALES if numbers.get(name)]
         # A factor, or what scores are divided by; a query that was scaled before counts with it.
         before = _number(param, ("qScale",)) or 1.0
-        return list(
-            _differences(
-                param, ("qkScale",), [factor for scale in scales for factor in (scale, 1 / scale)], before
-            )
-        )
+        factors = [factor for scale in scales for factor in (scale, 1 / scale)]
+        return list(_differences(param, ("qkScale",), factors, before))
     return []
 
 
@@ -283,9 +277,7 @@ def _differences(
     param: Mapping[str, Any], path: tuple[str, ...], golden: list[float], factor: float
 ) -> Iterator[OtherNumber]:
     mine = _number(param, path)
-    if mine is None or any(
-        math.isclose(mine * factor, number, rel_tol=_SAME, abs_tol=_TINY) for number in golden
-    ):
+    if mine is None or any(math.isclose(mine * factor, x, rel_tol=_SAME, abs_tol=_TINY) for x in golden):
         return
     for number in golden:
         changed = _with(param, path, number / factor)

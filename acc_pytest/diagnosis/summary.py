@@ -50,10 +50,10 @@ class Ledger(View):
     def diagnosis(self, plan: Plan) -> Diagnosis:
         """The diagnosis of the run by the rows so far."""
         inherited = Counter(member.root for member in self._causes.values() if member.kind == "inherited")
-        inherited_levels: dict[int, float] = defaultdict(float)
+        levels: dict[int, float] = defaultdict(float)
         for number, cause in self._causes.items():
             if cause.kind == "inherited" and cause.root is not None:
-                inherited_levels[cause.root] = max(inherited_levels[cause.root], self._states[number].level)
+                levels[cause.root] = max(levels[cause.root], self._states[number].level)
         explained, finals = self._shares(plan)
         roots_at_steps = []
         for numbers in self._operators(plan):
@@ -66,10 +66,7 @@ class Ledger(View):
                     plan.pairs[first],
                     first,
                     max(self._states[member].level for member in numbers),
-                    max(
-                        (inherited_levels[member] for member in numbers if member in inherited_levels),
-                        default=0.0,
-                    ),
+                    max((levels[member] for member in numbers if member in levels), default=0.0),
                     sum(inherited[member] for member in numbers),
                     sum(shared) if shared else None,
                     finals.get(first, ""),

@@ -168,7 +168,7 @@ def cache_for(module: nn.Module, cache: Any, cast: Cast) -> Any:
     return copied
 
 
-def cache_results(
+def cached(
     call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[NodeSlot, torch.Tensor]:
     """The tensors of a module in its own layer of a cache, by the slots that dumps have for them."""
@@ -196,7 +196,7 @@ def _changed_content(content: Any, cast: Cast) -> Any:
     return content
 
 
-def _tokens(cached: Held) -> int:
+def _tokens(layers: Held) -> int:
     """The tokens in the longest layer."""
-    attending = (layer for layer in cached.values() if isinstance(layer, KeyValue))
+    attending = (layer for layer in layers.values() if isinstance(layer, KeyValue))
     return max((layer.key.header().shape[_TOKENS] for layer in attending), default=0)

@@ -41,11 +41,8 @@ def _function(file: Path, name: str) -> Callable[[], object]:
     if not callable(function):
         raise SettingsError(f"{FLAG}: {file} has no function {name}; define it or correct the name")
     parameters = inspect.signature(function).parameters.values()
-    needed = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind not in _ANY_NUMBER
-    ]
+    required = [p for p in parameters if p.default is p.empty and p.kind not in _ANY_NUMBER]
+    needed = [parameter.name for parameter in required]
     if needed:
         raise SettingsError(
             f"{FLAG}: {name} in {file} needs {', '.join(needed)}, but is called without arguments; "

@@ -23,15 +23,7 @@ from ...errors import AccError, OperatorError
 from ...guard import calling
 from ...tensors.ref import TensorRef, readable
 from .arguments import CallTemplate, of_dump
-from .caches import (
-    cache_argument,
-    cache_results,
-    continues,
-    filled_cache,
-    left_by,
-    starts_anew,
-    starts_at_zero,
-)
+from .caches import cache_argument, cached, continues, filled_cache, left_by, starts_anew, starts_at_zero
 from .copies import ModelCopy, Nudge
 from .cut_run import CutRun, Tensors
 from .experts import experts_of_mine
@@ -149,7 +141,7 @@ class StepReplay:
             NodeSlot(call.path, Slot("output", key or BARE)): output
             for key, output in in_result(result).tensors
         }
-        tensors |= run.handed | cache_results(call, module, args, kwargs) | _traced_caches(call, module)
+        tensors |= run.handed | cached(call, module, args, kwargs) | _traced_caches(call, module)
         return {place: tensor for place, tensor in tensors.items() if not tensor.is_meta}
 
     def _tensors_of(self, call: ModuleCall, module: nn.Module) -> Iterator[Any]:
