@@ -1,4 +1,4 @@
-"""Where two sides chose differently (top-k, argmax, sort), token by token, and what golden's values say.
+"""Choices (top-k, argmax, sort) in which two sides differ, token by token, and golden's values for them.
 
 Where mine chose another index, golden's own values at both choices are held against what those values may be
 off: T * rms, T being the relative L2 tolerance of the two tensors that were chosen from. Two values closer
@@ -29,7 +29,7 @@ MOST = 1 << 26
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """What either side chose, `[tokens, choices]`, and what golden's values say of each token.
+    """The choices of both sides, `[tokens, choices]`, and numbers on each token by golden's values.
 
     `gaps` are the largest differences of values where a token's choices differ: infinite for an index that is
     none, or that was chosen twice. `allowed` is what they may be in a tie. `follows` says of which tokens
@@ -53,7 +53,7 @@ class Chosen:
         return self.differing.any(-1) & (self.gaps <= self.allowed)
 
     def of(self, rows: torch.Tensor) -> Chosen:
-        """The same of some tokens."""
+        """The choices of some tokens."""
         return Chosen(
             *(values[rows] for values in (self.golden, self.mine, self.gaps, self.allowed, self.follows))
         )
@@ -65,7 +65,7 @@ class Chosen:
 
 
 def chosen_of(pair: Pair, golden: Source, mine: Source) -> Chosen | None:
-    """What the two sides of a pair of choices chose; `None` where these are no choices among known values.
+    """The choices of both sides of a pair; `None` where these are no choices among known values.
 
     Raises `AccError` or `OSError` for values that cannot be read.
     """
@@ -80,7 +80,7 @@ def chosen_of(pair: Pair, golden: Source, mine: Source) -> Chosen | None:
             ours, theirs = (_along(axis, chosen, values) for chosen in (golden_chosen, mine_chosen))
             rows = _rows(values, axis)
             if (rule := rule_of(rows, ours, of_experts=pair.fed != "token ids")) is not None:
-                return _held(pair, place, rows, (ours, theirs), axis, rule)
+                return _compared(pair, place, rows, (ours, theirs), axis, rule)
     return None
 
 
@@ -103,11 +103,11 @@ def _values(ref: TensorRef, pair: Pair, side: Operand) -> torch.Tensor | None:
 def _axes(values: tuple[int, ...], chosen: tuple[int, ...]) -> Iterator[int]:
     """The dimensions along which indices of this shape may choose among the values, the last first."""
     for axis in reversed(range(len(values))):
-        others = values[:axis] + values[axis + 1 :]
+        remaining = values[:axis] + values[axis + 1 :]
         if len(chosen) == len(values):
-            if others == chosen[:axis] + chosen[axis + 1 :] and 0 < chosen[axis] <= values[axis]:
+            if remaining == chosen[:axis] + chosen[axis + 1 :] and 0 < chosen[axis] <= values[axis]:
                 yield axis
-        elif others == chosen:
+        elif remaining == chosen:
             yield axis
 
 
@@ -120,7 +120,7 @@ def _rows(tensor: torch.Tensor, axis: int) -> torch.Tensor:
     return tensor.movedim(axis, -1).reshape(-1, tensor.shape[axis])
 
 
-def _held(
+def _compared(
     pair: Pair,
     place: int,
     values: torch.Tensor,
@@ -130,9 +130,9 @@ def _held(
 ) -> Chosen | None:
     """The choices held against golden's values; `None` where there is no float to tell how far those may be
     off."""
-    (golden, mine), others, size = chosen, pair.mine.chosen_from, values.shape[-1]
-    ref = others[place] if len(others) == len(pair.golden.chosen_from) else None
-    dtype = _float_dtype(others if ref is None else (ref, *others))
+    (golden, mine), mine_refs, size = chosen, pair.mine.chosen_from, values.shape[-1]
+    ref = mine_refs[place] if len(mine_refs) == len(pair.golden.chosen_from) else None
+    dtype = _float_dtype(mine_refs if ref is None else (ref, *mine_refs))
     finite = values.double()[values.isfinite()]
     if not dtype or not len(finite):
         return None
@@ -143,23 +143,25 @@ def _held(
     gaps = gaps.where(golden != mine, 0.0).amax(-1).where(~wrong, math.inf)
     allowed = _allowed(pair, (by_torch(values.dtype).name, dtype), finite, size)
     bounds = torch.full((len(mine),), allowed, dtype=torch.float64)
-    own = _own_values(pair, ref, mine, axis)
-    if own is None:
+    mine_values = _mine_values(pair, ref, mine, axis)
+    if mine_values is None:
         return Chosen(golden, mine, gaps, bounds, torch.zeros(len(mine), dtype=torch.bool))
-    follows = rule.holds(own, mine) & ~wrong
-    if own.shape == values.shape:
-        off = 2 * (own.double() - values.double()).abs().nan_to_num(0.0, 0.0).amax(-1)
+    follows = rule.holds(mine_values, mine) & ~wrong
+    if mine_values.shape == values.shape:
+        off = 2 * (mine_values.double() - values.double()).abs().nan_to_num(0.0, 0.0).amax(-1)
         bounds = torch.where(
-            follows & _agree(pair, values, own), torch.maximum(bounds, torch.maximum(off, gaps)), bounds
+            follows & _agree(pair, values, mine_values),
+            torch.maximum(bounds, torch.maximum(off, gaps)),
+            bounds,
         )
     return Chosen(golden, mine, gaps, bounds, follows)
 
 
-def _agree(pair: Pair, values: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """Of which tokens the values of both sides agree within their bounds."""
-    rows = token_rows(tuple(own.shape), Sequences(1, len(own)))
+def _agree(pair: Pair, golden_values: torch.Tensor, mine_values: torch.Tensor) -> torch.Tensor:
+    """Whether the values of both sides agree within their bounds, for each token."""
+    rows = token_rows(tuple(mine_values.shape), Sequences(1, len(mine_values)))
     assert rows is not None
-    return levels(pair, TensorSource(values), TensorSource(own), rows, len(own)) <= 1
+    return levels(pair, TensorSource(golden_values), TensorSource(mine_values), rows, len(mine_values)) <= 1
 
 
 def _float_dtype(refs: Sequence[TensorRef]) -> str:
@@ -182,10 +184,10 @@ def _allowed(pair: Pair, dtypes: Sequence[str], values: torch.Tensor, size: int)
     return bound.value * rms
 
 
-def _own_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int) -> torch.Tensor | None:
+def _mine_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int) -> torch.Tensor | None:
     """The values of mine, a row a token, that its indices are places in; `None` where these are not known."""
-    for each in pair.mine.chosen_from if ref is None else (ref,):
-        values = _values(each, pair, pair.mine)
+    for candidate in pair.mine.chosen_from if ref is None else (ref,):
+        values = _values(candidate, pair, pair.mine)
         if values is None or axis >= values.dim():
             continue
         rows = _rows(values, axis)
@@ -196,17 +198,17 @@ def _own_values(pair: Pair, ref: TensorRef | None, mine: torch.Tensor, axis: int
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The `largest` values, or the smallest, the best first where they are `ordered`; of the best `kept` of
-    so many `groups`, which count by the sum of their two largest values (`by_two`) or by their largest."""
+    """The `largest` values, or the smallest, the best first where they are `ordered`; of the `eligible` best
+    of `groups`, which count by the sum of their two largest values (`by_two`) or by their largest."""
 
     largest: bool = True
     ordered: bool = True
     groups: int = 1
-    kept: int = 1
+    eligible: int = 1
     by_two: bool = False
 
     def holds(self, values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Of which rows these choices are those of the rule."""
+        """Whether these choices are those of the rule, for each row."""
         inside = ((chosen >= 0) & (chosen < values.shape[-1])).all(-1)
         wide = self._limited(values.double())
         picked = wide.gather(-1, chosen.clamp(0, values.shape[-1] - 1))
@@ -219,13 +221,13 @@ class Rule:
         if self.groups == 1:
             return values
         counts = self._counts(values)
-        best = counts.topk(self.kept, -1).indices
-        kept = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
+        best = counts.topk(self.eligible, -1).indices
+        mask = torch.zeros_like(counts, dtype=torch.bool).scatter_(-1, best, value=True)
         grouped = values.reshape(*counts.shape, -1)
-        return grouped.masked_fill(~kept.unsqueeze(-1), -torch.inf).reshape(values.shape)
+        return grouped.masked_fill(~mask.unsqueeze(-1), -torch.inf).reshape(values.shape)
 
     def _counts(self, values: torch.Tensor) -> torch.Tensor:
-        """By what the groups count, `[rows, groups]`."""
+        """The numbers that the groups count by, `[rows, groups]`."""
         grouped = values.reshape(len(values), self.groups, -1)
         if self.by_two:
             return grouped.float().sigmoid().topk(2, -1).values.sum(-1)
@@ -239,8 +241,9 @@ class Rule:
         """
         counts = self._counts(values.double())
         size = values.shape[-1]
-        least = counts.gather(-1, chosen.clamp(0, size - 1) // (size // self.groups)).amin(-1, keepdim=True)
-        return replace(self, kept=int((counts > least).sum(-1).max()) + 1)
+        groups = chosen.clamp(0, size - 1) // (size // self.groups)
+        smallest = counts.gather(-1, groups).amin(-1, keepdim=True)
+        return replace(self, eligible=int((counts > smallest).sum(-1).max()) + 1)
 
 
 def rule_of(values: torch.Tensor, chosen: torch.Tensor, *, of_experts: bool = True) -> Rule | None:
@@ -262,4 +265,4 @@ def _of_groups(values: torch.Tensor, chosen: torch.Tensor) -> Iterator[Rule]:
         ways = product((False, True), (True, False))
         rules = (Rule(True, ordered, groups, by_two=by_two) for by_two, ordered in ways)
         agreeing = (rule for rule in rules if bool(rule.fewest(*first).holds(*first).all()))
-        yield from sorted((rule.fewest(values, chosen) for rule in agreeing), key=lambda rule: rule.kept)
+        yield from sorted((rule.fewest(values, chosen) for rule in agreeing), key=lambda rule: rule.eligible)

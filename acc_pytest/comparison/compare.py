@@ -21,7 +21,7 @@ from ..mapping.weights import POLICY
 from ..reporting.row import Row, RowSide
 from ..tensors.header import looking_once
 from .after_ties import after_ties, with_left
-from .fed import said_of_fed
+from .fed import with_input_sentence
 from .noise import with_noise
 from .rows import incomparable, measured_row, pair_row, worst_replica
 from .statistics import compare_statistics
@@ -72,7 +72,7 @@ def compare_pair(
             return after_ties(row, left)
         return _compare_opened(row, pair, opened, judge, counterpart, make_ties)
 
-    return with_source_line(said_of_fed(_incomparable_on_error(row, compared), pair), pair)
+    return with_source_line(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
 
 
 def _compare_opened(
@@ -96,8 +96,8 @@ def _compare_opened(
         if comparison.label:
             notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
         if opened.suspect and measured.verdict == "fail":
-            said = f"{opened.suspect}; {measured.sentence}"
-            measured = replace(measured, sentence=said, reasons=(opened.suspect, *measured.reasons))
+            sentence = f"{opened.suspect}; {measured.sentence}"
+            measured = replace(measured, sentence=sentence, reasons=(opened.suspect, *measured.reasons))
         rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
     return worst_replica(rows)
 
@@ -110,8 +110,7 @@ def _with_ties(
     judge: Judge,
     make_ties: Callable[[], AfterTies] | None,
 ) -> Row:
-    """The row of a pair that fails as far as ties leave it: a choice, or what comes after one. Others as they
-    are."""
+    """The row of a pair that fails as far as ties leave it: a choice, or what comes after one."""
     if row.verdict != "fail":
         return row
     number = row.number
@@ -128,8 +127,8 @@ def _with_ties(
     sources = left.rows.of(comparison.golden, comparison.mine)
     measurement, judgement = judge.tensors(context, *sources)
     rest = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
-    new, others = ([c.measured for c in each.checks if c.metric == "new_nonfinite"] for each in (row, rest))
-    if left.padding and new != others:
+    before, after = ([c.measured for c in r.checks if c.metric == "new_nonfinite"] for r in (row, rest))
+    if left.padding and before != after:
         return row  # attention multiplies what it does not see by 0, which NaN and infinity survive
     return with_choices(rest, pair, comparison.golden, comparison.mine, reached, left.rows)
 

@@ -18,24 +18,23 @@ another order is still in another row."""
 
 
 class ExpertCalls:
-    """Which pairs of a plan hold the tokens of one expert. Their number of rows may happen to be that of all
-    tokens."""
+    """The pairs of a plan that hold the tokens of one expert, of which there may be as many as of all."""
 
     def __init__(self, plan: Plan) -> None:
         self._calls: dict[object, list[Pair]] = defaultdict(list)
         for pair in plan.pairs:
             self._calls[_module(pair)].append(pair)
-        self._known: dict[object, bool] = {}
+        self._of_experts: dict[object, bool] = {}
 
     def holds(self, pair: Pair) -> bool:
         """Whether the pair's module is one of experts, or its calls had different numbers of rows."""
         module = _module(pair)
-        if module not in self._known:
+        if module not in self._of_experts:
             calls = self._calls[module]
-            self._known[module] = len(calls) > 1 and (
+            self._of_experts[module] = len(calls) > 1 and (
                 bool(_EXPERT.search(pair.mine.node)) or len(_row_counts(calls)) > 1
             )
-        return self._known[module]
+        return self._of_experts[module]
 
 
 def _row_counts(calls: Iterable[Pair]) -> set[int]:

@@ -1,4 +1,4 @@
-"""What a run was fed, in words: that token ids, positions, masks or weights differ, and how."""
+"""Sentences on what a run was fed: token ids, positions, masks or weights differ, and how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST = 1 << 20
 """Elements up to which whole numbers are looked at one by one; prompts are shorter."""
 
 
-def said_of_fed(row: Row, pair: Pair) -> Row:
+def with_input_sentence(row: Row, pair: Pair) -> Row:
     """The row of what a run was fed with a sentence that says so, where it does not pass.
 
     Another shape of what was fed is a difference like any other: what follows cannot be compared for it.
@@ -27,8 +27,8 @@ def said_of_fed(row: Row, pair: Pair) -> Row:
     if row.verdict == "incomparable" and not row.shapes_differ:
         return row
     if row.shapes_differ and pair.fed == "mask":
-        said = f"masks in different forms: golden is {row.golden.shape}, mine {row.mine.shape}"
-        return replace(row, sentence=said, reasons=(said, *row.reasons), skipped=True)
+        mask_sentence = f"masks in different forms: golden is {row.golden.shape}, mine {row.mine.shape}"
+        return replace(row, sentence=mask_sentence, reasons=(mask_sentence, *row.reasons), skipped=True)
     where = "" if pair.fed in WEIGHTS else f" at step {pair.step}"
     sentence = f"{_what(pair)}{where}{_how(row, pair)}"
     reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
@@ -56,10 +56,10 @@ def _how(row: Row, pair: Pair) -> str:
     if not len(where):
         return f": {row.sentence}"
     first = int(where[0])
-    values_there = f"golden {golden[first].item()}, mine {mine[first].item()}"
+    differing_values = f"golden {golden[first].item()}, mine {mine[first].item()}"
     if len(golden) == 1:
-        return f": {values_there}{_argmax(pair, int(golden), int(mine))}"
-    return f": {len(where)} of {len(golden)}, the first at {first}: {values_there}"
+        return f": {differing_values}{_argmax(pair, int(golden), int(mine))}"
+    return f": {len(where)} of {len(golden)}, the first at {first}: {differing_values}"
 
 
 def _lengths(row: Row, pair: Pair) -> str:

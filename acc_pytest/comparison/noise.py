@@ -1,5 +1,4 @@
-"""How far a noise run is from golden in the tensor of one pair: measured where the pair is compared, or as a
-profile has it."""
+"""Noise of golden in the tensor of one pair: measured where the pair is compared, or as a profile has it."""
 
 from __future__ import annotations
 
@@ -38,12 +37,12 @@ def with_noise(
         return list(contexts)
     if counterpart.profiled:
         sizes = [math.prod(comparison.golden.shape) for comparison in comparisons]
-        return [_profiled(*each, pair, counterpart.profiled) for each in zip(contexts, sizes)]
+        return [_profiled(*sized, pair, counterpart.profiled) for sized in zip(contexts, sizes)]
     reason = counterpart.reason
     try:
-        if counterpart.found:
+        if counterpart.exists:
             errors = _measured(pair, comparisons, counterpart)
-            return [noise.told(context) for context, noise in zip(contexts, errors)]
+            return [noise.applied_to(context) for context, noise in zip(contexts, errors)]
     except (AccError, OSError) as error:
         reason = f"the noise run's tensor cannot be measured: {error}"
     return [replace(context, noise_reason=reason, noise_nearby=counterpart.nearby) for context in contexts]
@@ -62,7 +61,7 @@ def with_noise_of_statistics(
         if counterpart.operand is not None:
             ends = zip(pair.golden.refs, counterpart.operand.refs)
             errors = NoiseErrors.largest_of([stated_errors(golden, noise) for golden, noise in ends])
-            return errors.told(context)
+            return errors.applied_to(context)
     except (AccError, OSError) as error:
         reason = f"the noise run's tensor cannot be measured: {error}"
     return replace(context, noise_reason=reason, noise_nearby=counterpart.nearby)
@@ -74,9 +73,9 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
         noisy = open_pair(replace(pair, golden=counterpart.operand)).comparisons
         if len(noisy) != len(comparisons):
             raise Incomparable(f"{len(noisy)} replicas in the noise run, {len(comparisons)} in golden")
-        return [NoiseErrors.of(measure(own.golden, noise.golden)) for own, noise in zip(comparisons, noisy)]
-    whole = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
-    measured = [measure(comparison.golden, comparison.mine) for comparison in whole]
+        return [NoiseErrors.of(measure(a.golden, b.golden)) for a, b in zip(comparisons, noisy)]
+    full = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
+    measured = [measure(comparison.golden, comparison.mine) for comparison in full]
     worst = max(measured, key=lambda m: m.relative_euclidean_distance or 0.0)
     return [NoiseErrors.of(worst)] * len(comparisons)
 
@@ -92,7 +91,7 @@ def _profiled(
     if reason:
         nearby = max(errors.relative or 0.0, errors.worst_row or 0.0)
         return replace(context, noise_reason=reason, noise_nearby=nearby)
-    return errors.told(context)
+    return errors.applied_to(context)
 
 
 def _unlike(view: View, compared: int, sizes: Sequence[int]) -> str:

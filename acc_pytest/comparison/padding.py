@@ -33,7 +33,7 @@ class Padding:
         return self._hidden(graph, step).get(sequences, torch.zeros(sequences.tokens, dtype=torch.bool))
 
     def left(self, graph: str, step: StepLabel, shape: tuple[int, ...]) -> Left | None:
-        """What is left of a result of a step; `None` where nobody can tell which rows of it are padding."""
+        """The rest of a result of a step; `None` where nobody can tell which rows of it are padding."""
         for sequences, hidden in self._hidden(graph, step).items():
             rows = token_rows(shape, sequences) if shape[1:3].count(sequences.length) < 2 else None
             if rows is not None and rows.shape and len(rows.tokens) >= sequences.tokens:
@@ -43,26 +43,26 @@ class Padding:
 
     def _read(self, graph: str, step: StepLabel) -> Mapping[Sequences, torch.Tensor]:
         """The tokens of a step that are padding, by what its sequences may be."""
-        fed = [pair for pair in self._pairs if pair.fed and (pair.graph, pair.step) == (graph, step)]
-        ids = [readable(pair.golden.refs[0]) for pair in fed if pair.fed == "token ids"]
+        inputs = [pair for pair in self._pairs if pair.fed and (pair.graph, pair.step) == (graph, step)]
+        ids = [readable(pair.golden.refs[0]) for pair in inputs if pair.fed == "token ids"]
         batches = {(1, *header.shape)[-2] for header in ids if header is not None and header.shape}
         # The mask of an encoder says nothing of the tokens of its decoder.
-        if len(batches) != 1 or any("coder_" in pair.golden.slot for pair in fed):
+        if len(batches) != 1 or any("coder_" in pair.golden.slot for pair in inputs):
             return {}
-        found: dict[Sequences, torch.Tensor] = {}
-        for pair in (pair for pair in fed if pair.fed == "mask" and "attention_mask" in pair.golden.slot):
+        hidden: dict[Sequences, torch.Tensor] = {}
+        for pair in (pair for pair in inputs if pair.fed == "mask" and "attention_mask" in pair.golden.slot):
             try:
                 compared = open_pair(pair).comparisons
             except (AccError, OSError):
                 continue  # masks of two forms say nothing; others may
-            sides = [side for each in compared for side in (each.golden, each.mine)]
+            sides = [side for comparison in compared for side in (comparison.golden, comparison.mine)]
             masks = [side.read(0, math.prod(side.shape)).reshape(side.shape) for side in sides]
             if not all(torch.equal(masks[0], mask) for mask in masks):
                 return {}
             if (tokens := _padding(masks[0], *batches)) is not None:
                 sequences, tokens = Sequences(*tokens.shape), tokens.reshape(-1)
-                found[sequences] = tokens & found.get(sequences, tokens)
-        return {sequences: tokens for sequences, tokens in found.items() if bool(tokens.any())}
+                hidden[sequences] = tokens & hidden.get(sequences, tokens)
+        return {sequences: tokens for sequences, tokens in hidden.items() if bool(tokens.any())}
 
 
 def _padding(mask: torch.Tensor, batch: int) -> torch.Tensor | None:
@@ -72,10 +72,10 @@ def _padding(mask: torch.Tensor, batch: int) -> torch.Tensor | None:
     `None` for one of another meaning: it hides a whole sequence, or from itself a token that others see.
     """
     if mask.dim() == 4 and mask.shape[-1] == mask.shape[-2] and mask.shape[0] in (1, batch):
-        seen = (mask > BLOCKED / 2 if mask.is_floating_point() else mask != 0).any(1).expand(batch, -1, -1)
-        hidden = ~(seen.any(1) | seen.any(2))
-        known = bool((hidden | seen.diagonal(dim1=1, dim2=2)).all())
+        visible = (mask > BLOCKED / 2 if mask.is_floating_point() else mask != 0).any(1).expand(batch, -1, -1)
+        hidden = ~(visible.any(1) | visible.any(2))
+        meaningful = bool((hidden | visible.diagonal(dim1=1, dim2=2)).all())
     else:
         hidden = mask == 0
-        known = mask.dim() == 2 and len(mask) == batch and not mask.is_floating_point()
-    return hidden if known and not bool(hidden.all(-1).any()) else None
+        meaningful = mask.dim() == 2 and len(mask) == batch and not mask.is_floating_point()
+    return hidden if meaningful and not bool(hidden.all(-1).any()) else None

@@ -77,21 +77,21 @@ def proposals(golden: Dump, mine: Dump, plan: Plan) -> list[Proposal]:
             _Side(mine, replace(met.mine, label=met.label), "mine", plan),
         )
         if all(side.left for side in sides):
-            return list(_Proposals(*sides, plan).found())
+            return list(_Proposals(*sides, plan).pairs())
     return []
 
 
-def write_proposals(file: str, found: Sequence[Proposal]) -> int:
+def write_proposals(file: str, new: Sequence[Proposal]) -> int:
     """Add them to the mapping file, which is made where there is none; how many it can say.
 
     Entries that stand there already are kept. Raises `MappingError` for a file that is none.
     """
     path = Path(file)
-    known = read_op_mapping_file(file) if path.exists() else {}
-    entries = {_entry(*each.mine): [_entry(*each.golden)] for each in found}
-    fit = {mine: golden for mine, golden in entries.items() if _can_be_said(mine) and _can_be_said(golden[0])}
+    present = read_op_mapping_file(file) if path.exists() else {}
+    entries = {_entry(*proposal.mine): [_entry(*proposal.golden)] for proposal in new}
+    fit = {mine: golden for mine, golden in entries.items() if _is_writable(mine) and _is_writable(golden[0])}
     try:
-        path.write_text(json.dumps({**fit, **known}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({**fit, **present}, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise MappingError(f"{file}: cannot be written: {error.strerror}") from error
     return len(fit)
@@ -101,7 +101,7 @@ def _entry(node: str, slot: Slot) -> str:
     return "_".join([f"{node}_{slot.kind}", *map(str, slot.index)])
 
 
-def _can_be_said(entry: str) -> bool:
+def _is_writable(entry: str) -> bool:
     """Whether a mapping file has a form for it: names of arguments and fields have none."""
     end = Endpoint.parse(entry)
     return end is not None and end.slot is not None
@@ -133,7 +133,7 @@ class _Left:
 
 
 class _Side:
-    """What one side has left over in a step."""
+    """The tensors that one side has left over in a step."""
 
     def __init__(self, dump: Dump, step: Step, name: str, plan: Plan) -> None:
         self.tree = step.tree
@@ -178,7 +178,7 @@ class _Proposals:
         self._compared = sorted(compared, key=lambda each: each[0])
         self._agreeing: dict[str, bool] = {}
 
-    def found(self) -> Iterator[Proposal]:
+    def pairs(self) -> Iterator[Proposal]:
         """All proposals in the order of mine."""
         alike = [
             (golden, mine, *apart)
@@ -187,7 +187,7 @@ class _Proposals:
             if (apart := self._apart(golden, mine)) is not None
         ]
         for golden, mine, error, allowed in alike:
-            unique = sum(golden is other[0] or mine is other[1] for other in alike) == 1
+            unique = sum(golden is match[0] or mine is match[1] for match in alike) == 1
             between = self._between(golden, mine) if unique else None
             if between is not None:
                 yield Proposal(
@@ -195,7 +195,7 @@ class _Proposals:
                 )
 
     def _apart(self, golden: _Left, mine: _Left) -> tuple[float, float] | None:
-        """How far apart two tensors are, and at most; `None` where they are not the same."""
+        """The distance of two tensors, and its bound; `None` where they do not match."""
         if not same_order(golden.shape, mine.shape):
             return None
         prints = golden.prints, mine.prints
@@ -239,7 +239,7 @@ class _Proposals:
 
 
 def _distances(pair: Pair) -> Iterator[tuple[float, float]]:
-    """How far apart the tensors of a pair are, and at most."""
+    """The distances of the tensors of a pair, each with its bound."""
     for comparison in open_pair(pair).comparisons:
         measured = measure(comparison.golden, comparison.mine)
         length = int(comparison.golden.shape[-1]) if comparison.golden.shape else None

@@ -54,13 +54,13 @@ def judged(
 
     The reasons are the sentence, if it is that of a failure, with those given `before` and `after` it.
     """
-    said = (judgement.sentence,) if judgement.verdict == "fail" else ()
+    failure = (judgement.sentence,) if judgement.verdict == "fail" else ()
     return replace(
         row,
         verdict=judgement.verdict,
         sentence=judgement.sentence,
         checks=judgement.checks,
-        reasons=(*before, *said, *after),
+        reasons=(*before, *failure, *after),
         **measured,
     )
 
@@ -101,12 +101,12 @@ def measured_row(
 
 
 def messages_of(m: Measurement) -> list[str]:
-    """What the user's metrics say beside their numbers."""
+    """Messages of the user's metrics, beside their numbers."""
     return [f"{name}: {message}" for name, (_, message) in m.custom.items() if message]
 
 
 def measured_fields(row: Row, m: Measurement) -> dict[str, Any]:
-    """What the row of every measurement has: extrema of both sides, the worst element, the user's metrics."""
+    """The fields of every measured row: extrema of both sides, the worst element, the user's metrics."""
     worst = WorstElement()
     if m.worst is not None:
         worst = WorstElement(str(list(m.worst.index)), _element(m.worst.golden), _element(m.worst.mine))
@@ -126,12 +126,14 @@ def worst_replica(rows: Sequence[Row]) -> Row:
     if len(rows) == 1:
         return rows[0]
     worst = max(rows, key=lambda row: (row.red, row.excess))
-    others: dict[str, dict[str, Scalar]] = {}
+    replicas: dict[str, dict[str, Scalar]] = {}
     for row in rows:
         custom = {f"custom.{name}": value for name, value in row.custom.items()}
-        others.setdefault(repr((row.statistics, custom)), {**row.statistics, **custom})
-    others.pop(repr((worst.statistics, {f"custom.{n}": value for n, value in worst.custom.items()})))
-    return replace(worst, statistics=with_replicas(worst.statistics, others.values())) if others else worst
+        replicas.setdefault(repr((row.statistics, custom)), {**row.statistics, **custom})
+    replicas.pop(repr((worst.statistics, {f"custom.{n}": value for n, value in worst.custom.items()})))
+    if not replicas:
+        return worst
+    return replace(worst, statistics=with_replicas(worst.statistics, replicas.values()))
 
 
 def _slices(m: Measurement) -> dict[str, float | None]:
@@ -140,7 +142,7 @@ def _slices(m: Measurement) -> dict[str, float | None]:
 
 
 def _noise(context: JudgeContext) -> dict[str, float | None]:
-    """What the noise run of this tensor measures, beside what mine does; nothing without one."""
+    """The errors of the noise run of this tensor; none without one."""
     if context.noise_error is None:
         return {}
     return {

@@ -47,19 +47,19 @@ def compare_statistics(pair: Pair, row: Row, judge: Judge, counterpart: Counterp
     results) or a side says nothing of its tensor, `Incomparable` when the sides have different numbers
     of elements, and what opening a file raises.
     """
-    same = same_bytes(pair)
+    equal = same_bytes(pair)
     bare = without_numbers(pair)
-    if same is not None and bare is not None:
+    if equal is not None and bare is not None:
         elements = sum(ref.header().numel for ref in pair.golden.refs)
-        return judged(row, judged_by_digests(same), counts={"elements": elements}, notes=(_ONLY_DIGESTS,))
+        return judged(row, judged_by_digests(equal), counts={"elements": elements}, notes=(_ONLY_DIGESTS,))
     if bare is not None:
         what = "a digest is all that was recorded of it, and those of other dtypes say nothing"
         nothing = "no statistic of it was recorded, so there is nothing to compare"
         raise NoPayload(f"{bare}: {what if bare.header().digest else nothing}")
-    said = "" if same is None else EQUAL if same else DIFFERENT
+    note = "" if equal is None else EQUAL if equal else DIFFERENT
     golden, mine = _shards(pair.golden), _shards(pair.mine)
-    of_both = _aligned(pair, golden, mine)
-    return worst_replica([_compared(pair, row, judge, counterpart, *shards, said) for shards in of_both])
+    aligned = _aligned(pair, golden, mine)
+    return worst_replica([_compared(pair, row, judge, counterpart, *shards, note) for shards in aligned])
 
 
 def _compared(
@@ -69,12 +69,12 @@ def _compared(
     counterpart: Counterpart | None,
     golden: _Shard,
     mine: _Shard,
-    said: str,
+    note: str,
 ) -> Row:
-    """The row of two shards; `said` is what digests say of them."""
+    """The row of two shards; `note` is what digests say of them."""
     g, m = golden.statistics, mine.statistics
     if pair.fed == "mask":
-        g, m = _as_seen(g), _as_seen(m)
+        g, m = _as_mask(g), _as_mask(m)
     count = mine.count if golden.count is None else golden.count
     measurement = measure_statistics(
         g,
@@ -85,7 +85,7 @@ def _compared(
     )
     context = with_noise_of_statistics(JudgeContext.of(pair), pair, measurement.numel, counterpart)
     thresholds = thresholds_for_statistics(context, measurement, judge.rules, judge.standard)
-    notes = (_SUMS_NOTE if g.l1norm is not None else _NOTE, said, context.noise_reason)
+    notes = (_SUMS_NOTE if g.l1norm is not None else _NOTE, note, context.noise_reason)
     return judged(
         row,
         judge_statistics(measurement, thresholds),
@@ -99,13 +99,13 @@ def _compared(
     )
 
 
-def _as_seen(mask: Statistics) -> Statistics:
+def _as_mask(mask: Statistics) -> Statistics:
     """The statistics of a mask by what it lets be seen: -1 where it hides, whatever number it has there."""
     if mask.min is None or not BLOCKED >= mask.min > -math.inf:
         return mask
-    least = abs(mask.min)
+    lowest = abs(mask.min)
     shares = {
-        name: value / least
+        name: value / lowest
         for name in STATISTICS
         if (value := getattr(mask, name)) is not None and math.isfinite(value)
     }
@@ -121,13 +121,13 @@ class _Shard:
 
 
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
-    """What to compare with what: both wholes, or a whole with each replica of it."""
+    """The shards to compare: both sides joined, or one side with each replica of it."""
     takes_values = _takes_values(pair, golden, mine)
     if not takes_values and (of_one_size := _of_one_size(golden, mine)):
         return of_one_size
     golden_count, mine_count = (
-        "an unknown number of" if whole.count is None else str(whole.count)
-        for whole in (_whole(golden), _whole(mine))
+        "an unknown number of" if total.count is None else str(total.count)
+        for total in (_joined(golden), _joined(mine))
     )
     counts = f"golden holds {golden_count} elements, mine {mine_count}"
     if takes_values or LastToken in (type(pair.golden.view), type(pair.mine.view)):
@@ -139,13 +139,13 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
 
 def _of_one_size(golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
     """The wholes, or one and each replica of it, that may hold equally many elements; none where none do."""
-    whole, other = _whole(golden), _whole(mine)
-    if whole.count == other.count or None in (whole.count, other.count):
-        return [(whole, other)]
-    if all(shard.count == whole.count for shard in mine):
-        return [(whole, shard) for shard in mine]
-    if all(shard.count == other.count for shard in golden):
-        return [(shard, other) for shard in golden]
+    golden_total, mine_total = _joined(golden), _joined(mine)
+    if golden_total.count == mine_total.count or None in (golden_total.count, mine_total.count):
+        return [(golden_total, mine_total)]
+    if all(shard.count == golden_total.count for shard in mine):
+        return [(golden_total, shard) for shard in mine]
+    if all(shard.count == mine_total.count for shard in golden):
+        return [(shard, mine_total) for shard in golden]
     return []
 
 
@@ -171,29 +171,29 @@ def _shards(operand: Operand) -> list[_Shard]:
     return [_Shard(statistics_of(ref), count) for ref, count in zip(operand.refs, counts)]
 
 
-def _whole(shards: list[_Shard]) -> _Shard:
+def _joined(shards: list[_Shard]) -> _Shard:
     """The shards of one tensor taken together."""
     if len(shards) == 1:
         return shards[0]
-    parts, counts = [shard.statistics for shard in shards], [shard.count for shard in shards]
-    known = [count for count in counts if count is not None]
-    all_known = len(known) == len(counts)
-    means = [part.mean if all_known else None for part in parts]
+    stated, counts = [shard.statistics for shard in shards], [shard.count for shard in shards]
+    numbers = [count for count in counts if count is not None]
+    complete = len(numbers) == len(counts)
+    means = [statistics.mean if complete else None for statistics in stated]
     return _Shard(
         Statistics(
-            max=_merged(max, [part.max for part in parts]),
-            min=_merged(min, [part.min for part in parts]),
-            mean=_merged(lambda means: _weighted(means, known), means),
-            l2norm=_merged(lambda norms: math.hypot(*norms), [part.l2norm for part in parts]),
-            l1norm=_merged(math.fsum, [part.l1norm for part in parts]),
+            max=_merged(max, [statistics.max for statistics in stated]),
+            min=_merged(min, [statistics.min for statistics in stated]),
+            mean=_merged(lambda means: _weighted(means, numbers), means),
+            l2norm=_merged(lambda norms: math.hypot(*norms), [statistics.l2norm for statistics in stated]),
+            l1norm=_merged(math.fsum, [statistics.l1norm for statistics in stated]),
         ),
-        sum(known) if all_known else None,
+        sum(numbers) if complete else None,
     )
 
 
 def _merged(how: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return how(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return how(numbers) if len(numbers) == len(values) else None
 
 
 def _weighted(means: Sequence[float], counts: Sequence[int]) -> float:
@@ -229,9 +229,9 @@ def _has_numbers(header: TensorHeader) -> bool:
     return header.payload == "data" or header.statistics not in (None, _NONE)
 
 
-def judged_by_digests(same: bool) -> Judgement:
+def judged_by_digests(equal: bool) -> Judgement:
     """The verdict where nothing but digests is known."""
-    if same:
+    if equal:
         return Judgement("pass", (), EQUAL)
     return Judgement("fail", (), f"{DIFFERENT}; how far they are apart was not recorded")
 

@@ -41,7 +41,7 @@ REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
-    """How the tensors of a pair hold the tokens of a step: their rows (`None` where nobody can tell), the
+    """The layout of a step's tokens in the tensors of a pair: their rows (`None` where nobody can tell), the
     share of T of each token, and the tokens `unlike` that chose otherwise: their rows do not go together."""
 
     sequences: Sequences
@@ -51,36 +51,36 @@ class _Layout:
 
     @classmethod
     def unknown(cls, sequences: Sequences) -> _Layout:
-        """That of a tensor whose rows nobody can tell."""
+        """The layout of a tensor whose rows nobody can tell."""
         return cls(sequences, None, torch.zeros(0), torch.zeros(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Explained:
     """The share of T that each token may have: a `usual` one, which sees the mean of what it reads, and at
-    `most`, where it sees but one token."""
+    `peak`, where it sees but one token."""
 
     usual: torch.Tensor
-    most: torch.Tensor
+    peak: torch.Tensor
 
 
 class AfterTies:
-    """What the ties of a plan reach."""
+    """The tokens that the ties of a plan reach."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._above = ChoicesAbove(plan)
-        self._tied = TiedChoices(plan, self._above)
+        self._choices = ChoicesAbove(plan)
+        self._tied = TiedChoices(plan, self._choices)
         self._experts = ExpertCalls(plan)
         self._padding = Padding(plan.pairs)
-        self._moved = functools.lru_cache(REMEMBERED)(self._moved_of)
+        self._shifts = functools.lru_cache(REMEMBERED)(self._shifts_of)
 
     def reached(self, number: int) -> torch.Tensor | None:
         """The tokens of the choice `number` that a tie above reaches; `None` where none does."""
         return self._tied.reached_rows(number)
 
     def left(self, number: int, comparison: Comparison | None) -> Left | None:
-        """What is left of a failing pair, whose sides are of other shapes where `comparison` is `None`.
+        """The rest of a failing pair, whose sides are of other shapes where `comparison` is `None`.
 
         `None` where no tie excuses it, and no token of it is padding.
         """
@@ -91,19 +91,19 @@ class AfterTies:
         return self._padding.left(pair.graph, pair.step, comparison.golden.shape)
 
     def _left_by_ties(self, number: int, comparison: Comparison | None) -> Left | None:
-        above, pair = self._above.of(number), self._plan.pairs[number]
-        if not above or is_choice(pair):
+        choices, pair = self._choices.of(number), self._plan.pairs[number]
+        if not choices or is_choice(pair):
             return None
         layout = self._layout(number, comparison)
-        reached = self._tied.reached(number, above, layout.sequences)
+        reached = self._tied.reached(number, choices, layout.sequences)
         padding = self._padding.of(pair.graph, pair.step, layout.sequences)
         if not bool((reached | padding).any()):
             return None
         explained = self._explained(number, layout)
         if layout.rows is None:
             # Rows of the tokens of one expert, or of the whole run: nothing says which of them are which.
-            whole = bool(reached.any() and (explained.most > 0).any())
-            return Left(layout.sequences.tokens, layout.sequences.tokens) if whole else None
+            excused = bool(reached.any() and (explained.peak > 0).any())
+            return Left(layout.sequences.tokens, layout.sequences.tokens) if excused else None
         present = torch.zeros_like(reached).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
         padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
         out = _out(layout.level, reached, explained) | padding
@@ -114,7 +114,7 @@ class AfterTies:
         return Left(after, int(present.sum()) - padded, rows if len(rows.tokens) else None, padded)
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
-        """How the tensors of a pair hold the tokens of its step."""
+        """The layout of a pair's tensors."""
         pair = self._plan.pairs[number]
         several = self._tied.sequences(pair)
         if comparison is None or self._experts.holds(pair):
@@ -124,7 +124,7 @@ class AfterTies:
             if (rows := token_rows(golden.shape, sequences)) is not None:
                 level = levels(pair, golden, mine, rows, sequences.tokens)
                 return _Layout(sequences, rows, level, torch.zeros_like(level, dtype=torch.bool))
-        for choice in reversed(self._above.of(number).same):
+        for choice in reversed(self._choices.of(number).same):
             if (layout := self._routed(number, choice, comparison)) is not None:
                 return layout
         return _Layout.unknown(several[0])
@@ -154,53 +154,53 @@ class AfterTies:
 
     def _explained(self, number: int, layout: _Layout) -> _Explained:
         """Which share of T each token of a pair may have for what the pair computes from."""
-        own, sequences = self._plan.pairs[number], layout.sequences
+        pair, sequences = self._plan.pairs[number], layout.sequences
         usual = torch.zeros(sequences.tokens, dtype=torch.float64)
-        most = usual
+        peak = usual
         for parent in self._plan.parents[number]:
-            other, moved = self._moved(parent)
-            if not bool(moved.any()):
+            parent_sequences, shifts = self._shifts(parent)
+            if not bool(shifts.any()):
                 continue
-            pair = self._plan.pairs[parent]
-            if other != sequences or (pair.step, pair.graph) != (own.step, own.graph):
-                handed, largest = _over_sequences(moved, other, sequences)
-            elif self._above.mixes(number, parent):
-                handed, largest = self._attended(number, moved, sequences)
+            producer = self._plan.pairs[parent]
+            if parent_sequences != sequences or (producer.step, producer.graph) != (pair.step, pair.graph):
+                handed, largest = _over_sequences(shifts, parent_sequences, sequences)
+            elif self._choices.mixes(number, parent):
+                handed, largest = self._attended(number, shifts, sequences)
             else:
-                handed = largest = moved
-            usual, most = torch.maximum(usual, handed), torch.maximum(most, largest)
-        for choice in self._above.beside(number):
+                handed = largest = shifts
+            usual, peak = torch.maximum(usual, handed), torch.maximum(peak, largest)
+        for choice in self._choices.beside(number):
             chosen, rows = self._tied.chosen(choice), layout.rows
             if chosen is not None and rows is not None and rows.shape == chosen.golden.shape[1:]:
-                own_ties = _infinite(self._tied.ties(choice, sequences).reshape(-1))
-                usual, most = torch.maximum(usual, own_ties), torch.maximum(most, own_ties)
-        return _Explained(usual, most)
+                tie_shares = _infinite(self._tied.ties(choice, sequences).reshape(-1))
+                usual, peak = torch.maximum(usual, tie_shares), torch.maximum(peak, tie_shares)
+        return _Explained(usual, peak)
 
     def _attended(
-        self, number: int, moved: torch.Tensor, sequences: Sequences
+        self, number: int, shifts: torch.Tensor, sequences: Sequences
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Over what each token sees the root mean square, and the largest."""
         if self._tied.sees_all(number):
-            return _over_sequences(moved, sequences, sequences)
-        seen = torch.arange(1, sequences.length + 1)
-        rows = moved.reshape(-1, sequences.length)
-        usual = (rows.square().cumsum(-1) / seen).sqrt()
-        return torch.maximum(moved, usual.reshape(-1)), rows.cummax(-1).values.reshape(-1)
+            return _over_sequences(shifts, sequences, sequences)
+        visible = torch.arange(1, sequences.length + 1)
+        rows = shifts.reshape(-1, sequences.length)
+        usual = (rows.square().cumsum(-1) / visible).sqrt()
+        return torch.maximum(shifts, usual.reshape(-1)), rows.cummax(-1).values.reshape(-1)
 
-    def _moved_of(self, number: int) -> tuple[Sequences, torch.Tensor]:
+    def _shifts_of(self, number: int) -> tuple[Sequences, torch.Tensor]:
         """The share of T of each token of a pair that a tie moved; 0 of all others."""
-        pair, above = self._plan.pairs[number], self._above.of(number)
+        pair, choices = self._plan.pairs[number], self._choices.of(number)
         if is_choice(pair):
             excused = self._tied.excused(number)
             return self._tied.sequences_of(number, len(excused)), _infinite(excused)
-        if not above:
+        if not choices:
             return Sequences(1, 1), torch.zeros(1)
         try:
             layouts = [self._layout(number, comparison) for comparison in open_pair(pair).comparisons]
         except (AccError, OSError):
             layouts = [self._layout(number, None)]
         sequences = layouts[0].sequences
-        reached = self._tied.reached(number, above, sequences)
+        reached = self._tied.reached(number, choices, sequences)
         if any(layout.rows is None for layout in layouts):
             return sequences, _infinite(reached)
         level = torch.stack([layout.level for layout in layouts]).amax(0)
@@ -208,21 +208,21 @@ class AfterTies:
 
 
 def _over_sequences(
-    moved: torch.Tensor, of: Sequences, sequences: Sequences
+    shifts: torch.Tensor, of: Sequences, sequences: Sequences
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The root mean square over each sequence, and the largest, for all of its tokens; over all sequences
     where there are not as many."""
-    rows = moved.reshape(of.batch if of.batch == sequences.batch else 1, -1)
-    both = rows.square().mean(-1).sqrt(), rows.amax(-1)
-    usual, most = (each.repeat_interleave(sequences.tokens // len(rows)) for each in both)
-    return usual, most
+    rows = shifts.reshape(of.batch if of.batch == sequences.batch else 1, -1)
+    statistics = rows.square().mean(-1).sqrt(), rows.amax(-1)
+    usual, peak = (statistic.repeat_interleave(sequences.tokens // len(rows)) for statistic in statistics)
+    return usual, peak
 
 
 def _out(level: torch.Tensor, reached: torch.Tensor, explained: _Explained) -> torch.Tensor:
     """The tokens that come after a tie: reached, off, and no more so than what they come from explains."""
     off = reached & (level > OFF)
     usual = off & (level <= AMPLIFIED * explained.usual)
-    rare = off & ~usual & (level <= AMPLIFIED * explained.most)
+    rare = off & ~usual & (level <= AMPLIFIED * explained.peak)
     few = int((off & ~usual).sum()) <= max(1.0, RARE * int(reached.sum()))
     return usual | rare if few else usual
 

@@ -26,34 +26,34 @@ _SEES_ALL = re.compile(r"(^|[./_])(encoder|vision|visual)", re.IGNORECASE)
 class TiedChoices:
     """Reads the tensors of choices, and what these were chosen from, once each."""
 
-    def __init__(self, plan: Plan, above: ChoicesAbove) -> None:
+    def __init__(self, plan: Plan, choices: ChoicesAbove) -> None:
         self._plan = plan
-        self._above = above
-        self._known_chosen: dict[int, Chosen | None] = {}
-        self._known_excused: dict[int, torch.Tensor] = {}
+        self._choices = choices
+        self._chosen: dict[int, Chosen | None] = {}
+        self._excused: dict[int, torch.Tensor] = {}
 
     def reached_rows(self, number: int) -> torch.Tensor | None:
         """The tokens of the choice `number` that a tie above reaches; `None` where none does."""
-        above = self._above.of(number)
-        chosen = self.chosen(number) if above else None
+        reaching = self._choices.of(number)
+        chosen = self.chosen(number) if reaching else None
         if chosen is None:
             return None
-        reached = self.reached(number, above, self.sequences_of(number, len(chosen.golden)))
+        reached = self.reached(number, reaching, self.sequences_of(number, len(chosen.golden)))
         return reached if bool(reached.any()) else None
 
-    def reached(self, number: int, above: ReachingChoices, sequences: Sequences) -> torch.Tensor:
-        """The tokens of a pair that ties among the choices `above` it reach."""
+    def reached(self, number: int, reaching: ReachingChoices, sequences: Sequences) -> torch.Tensor:
+        """The tokens of a pair that ties among the choices `reaching` it reach."""
         reached = torch.zeros(sequences.batch, sequences.length, dtype=torch.bool)
-        for choice in above.same:
+        for choice in reaching.same:
             reached |= self.ties(choice, sequences)
         later = torch.zeros_like(reached)
-        for choice in above.later:
+        for choice in reaching.later:
             later |= self.ties(choice, sequences)
         if self.sees_all(number):
             reached |= later.any(-1, keepdim=True)
         else:
             reached |= later.cummax(-1).values
-        for choice in above.every:
+        for choice in reaching.every:
             reached |= self._sequences_with_ties(choice, sequences)
         return reached.reshape(-1)
 
@@ -67,7 +67,7 @@ class TiedChoices:
         return excused.any().expand(shape)
 
     def _sequences_with_ties(self, choice: int, sequences: Sequences) -> torch.Tensor:
-        """The same of a choice of an earlier step: of a sequence all tokens, or none."""
+        """The tokens by a choice of an earlier step: of a sequence all, or none."""
         excused = self.excused(choice)
         if len(excused) % sequences.batch:
             return excused.any().expand(1, 1)
@@ -79,12 +79,12 @@ class TiedChoices:
 
     def excused(self, choice: int) -> torch.Tensor:
         """The tokens whose choices differ and may: ties, and what comes after one."""
-        for number in self._above.choices:  # one after the other: each asks for those above it
+        for number in self._choices.choices:  # one after the other: each asks for those above it
             if number > choice:
                 break
-            if number not in self._known_excused:
-                self._known_excused[number] = self._excused_of(number)
-        return self._known_excused[choice]
+            if number not in self._excused:
+                self._excused[number] = self._excused_of(number)
+        return self._excused[choice]
 
     def _excused_of(self, choice: int) -> torch.Tensor:
         chosen = self.chosen(choice)
@@ -94,38 +94,38 @@ class TiedChoices:
         return chosen.ties if reached is None else chosen.excused(reached)
 
     def chosen(self, choice: int) -> Chosen | None:
-        """What the two sides chose; `None` where that cannot be read, or is no choice."""
-        if choice not in self._known_chosen:
-            self._known_chosen[choice] = _opened(self._plan.pairs[choice])
-        return self._known_chosen[choice]
+        """The choices of both sides; `None` where a tensor cannot be read, or is no choice."""
+        if choice not in self._chosen:
+            self._chosen[choice] = _opened(self._plan.pairs[choice])
+        return self._chosen[choice]
 
     def sequences_of(self, choice: int, tokens: int) -> Sequences:
-        """How the tokens of a choice are sequences."""
-        known = self.sequences(self._plan.pairs[choice])
-        return next((each for each in known if each.tokens == tokens), Sequences(1, tokens))
+        """The sequences of a choice's tokens."""
+        possible = self.sequences(self._plan.pairs[choice])
+        return next((sequences for sequences in possible if sequences.tokens == tokens), Sequences(1, tokens))
 
     def sequences(self, pair: Pair) -> Sequence[Sequences]:
-        """What the tokens of the step of a pair may be; at least one."""
+        """The sequences that the tokens of a pair's step may be; at least one."""
         return self._sequences_of_step.get((pair.graph, pair.step)) or [Sequences(1, 1)]
 
     @functools.cached_property
     def _sequences_of_step(self) -> Mapping[tuple[str, StepLabel], list[Sequences]]:
         """The sequences of each graph and step: as its token ids say, else one of as many tokens as chose."""
-        found: dict[tuple[str, StepLabel], list[Sequences]] = defaultdict(list)
+        by_step: dict[tuple[str, StepLabel], list[Sequences]] = defaultdict(list)
         for pair in self._plan.pairs:
             if pair.fed == "token ids" and (header := readable(pair.golden.refs[0])) is not None:
                 *batch, length = header.shape or (1,)
-                found[pair.graph, pair.step].append(Sequences(math.prod(batch), length))
-        for choice in self._above.choices:
+                by_step[pair.graph, pair.step].append(Sequences(math.prod(batch), length))
+        for choice in self._choices.choices:
             pair, chosen = self._plan.pairs[choice], self.chosen(choice)
-            known = found[pair.graph, pair.step]
-            if chosen is not None and all(each.tokens != len(chosen.golden) for each in known):
-                known.append(Sequences(1, len(chosen.golden)))
-        return found
+            possible = by_step[pair.graph, pair.step]
+            if chosen is not None and all(sequences.tokens != len(chosen.golden) for sequences in possible):
+                possible.append(Sequences(1, len(chosen.golden)))
+        return by_step
 
 
 def _opened(pair: Pair) -> Chosen | None:
-    """What the sides of a pair of choices chose; `None` where they cannot be read, or chose nothing."""
+    """The choices of both sides of a pair; `None` where they cannot be read, or chose nothing."""
     try:
         opened = open_pair(pair)
         return chosen_of(pair, opened.golden, opened.mine)

@@ -24,9 +24,9 @@ differing choices are of tokens that come after a tie."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What the context of a row says: how many choices differ, how many of these come after a tie, how far
-    the values of the others are apart at most, and how far they may be."""
+class _Tie:
+    """The numbers in the context of a row: how many choices differ, how many of these come after a tie, how
+    far the values of the others are apart at most, and how far they may be."""
 
     count: int
     after: int
@@ -57,63 +57,63 @@ def with_choices(
         return row
     if rows is not None and math.prod(rows.leading) == len(chosen.golden):
         chosen, reached = chosen.of(rows.golden), None if reached is None else reached[rows.golden]
-    kept = _kept(chosen, reached)
-    values = (kept.count, kept.gap, kept.allowed)
-    context = {**row.context, **dict(zip(_CONTEXT, values)), **({AFTER: kept.after} if kept.after else {})}
+    tie = _tie(chosen, reached)
+    values = (tie.count, tie.gap, tie.allowed)
+    context = {**row.context, **dict(zip(_CONTEXT, values)), **({AFTER: tie.after} if tie.after else {})}
     return as_tie(replace(row, context=context))
 
 
-def _kept(chosen: Chosen, reached: torch.Tensor | None) -> _Kept:
-    own, differing = chosen.ties, chosen.differing
-    after = torch.zeros_like(own)
-    if reached is not None and len(reached) == len(own):
-        after = chosen.excused(reached) & ~own
+def _tie(chosen: Chosen, reached: torch.Tensor | None) -> _Tie:
+    ties, differing = chosen.ties, chosen.differing
+    after = torch.zeros_like(ties)
+    if reached is not None and len(reached) == len(ties):
+        after = chosen.excused(reached) & ~ties
     judged = differing.any(-1) & ~after
     gaps, allowed = chosen.gaps[judged], chosen.allowed[judged]
     if not len(gaps):
-        return _Kept(int(differing.sum()), int(differing.sum()), 0.0, float(chosen.allowed.max()))
+        return _Tie(int(differing.sum()), int(differing.sum()), 0.0, float(chosen.allowed.max()))
     near = gaps <= allowed
-    shown = int((gaps if bool(near.all()) else gaps.masked_fill(near, -1.0)).argmax())
-    return _Kept(int(differing.sum()), int(differing[after].sum()), float(gaps[shown]), float(allowed[shown]))
+    worst = int((gaps if bool(near.all()) else gaps.masked_fill(near, -1.0)).argmax())
+    return _Tie(int(differing.sum()), int(differing[after].sum()), float(gaps[worst]), float(allowed[worst]))
 
 
 def as_tie(row: Row) -> Row:
     """A failing row of choices as a tie, where its context says that it is one; else with a note."""
-    kept = _of_context(row)
-    if kept is None or not _only_choices_differ(row):
+    tie = _of_context(row)
+    if tie is None or not _only_choices_differ(row):
         return row
-    many = f"{kept.count} of {row.counts.get('elements')} choices differ"
-    behind = f"{kept.after} of them of tokens after a tie" if kept.after else ""
-    if not kept.gap <= kept.allowed:
-        apart = f"up to {kept.gap:.3g} apart" if math.isfinite(kept.gap) else "that are none, or chosen twice"
-        note = f"{many}, among values {apart} (of a tie at most {kept.allowed:.3g})"
+    many = f"{tie.count} of {row.counts.get('elements')} choices differ"
+    behind = f"{tie.after} of them of tokens after a tie" if tie.after else ""
+    if not tie.gap <= tie.allowed:
+        apart = f"up to {tie.gap:.3g} apart" if math.isfinite(tie.gap) else "that are none, or chosen twice"
+        note = f"{many}, among values {apart} (of a tie at most {tie.allowed:.3g})"
         note += f"; {behind}" if behind else ""
-        return replace(row, notes=(*(other for other in row.notes if other != note), note))
+        return replace(row, notes=(*(present for present in row.notes if present != note), note))
     reason = "T times rms of the values chosen from: what these may be off"
     checks = (
         *(_off(check) if check.metric == COUNT else check for check in row.checks),
-        Check(GAP, kept.gap, kept.allowed, False, reason, True),
+        Check(GAP, tie.gap, tie.allowed, False, reason, True),
     )
-    return replace(row, verdict="tie", sentence=_sentence(many, behind, kept), reasons=(), checks=checks)
+    return replace(row, verdict="tie", sentence=_sentence(many, behind, tie), reasons=(), checks=checks)
 
 
-def _sentence(many: str, behind: str, kept: _Kept) -> str:
-    if kept.after == kept.count:
+def _sentence(many: str, behind: str, tie: _Tie) -> str:
+    if tie.after == tie.count:
         return f"{many}, each of a token after a tie"
-    among = "equal values" if kept.gap == 0 else f"values at most {kept.gap:.3g} apart"
-    each = f"{behind}, the others among" if behind else "each among"
-    return f"{many}, {each} {among} (allowed {kept.allowed:.3g})"
+    among = "equal values" if tie.gap == 0 else f"values at most {tie.gap:.3g} apart"
+    subject = f"{behind}, the others among" if behind else "each among"
+    return f"{many}, {subject} {among} (allowed {tie.allowed:.3g})"
 
 
-def _of_context(row: Row) -> _Kept | None:
+def _of_context(row: Row) -> _Tie | None:
     count, gap, allowed = (row.context.get(name) for name in _CONTEXT)
     after = row.context.get(AFTER, 0)
-    whole = type(count) is int and type(after) is int
-    if not whole or type(gap) is not float or type(allowed) is not float:
+    counted = type(count) is int and type(after) is int
+    if not counted or type(gap) is not float or type(allowed) is not float:
         return None
     assert isinstance(count, int)
     assert isinstance(after, int)
-    return _Kept(count, after, gap, allowed)
+    return _Tie(count, after, gap, allowed)
 
 
 def _only_choices_differ(row: Row) -> bool:

@@ -27,7 +27,7 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How many sequences a step has, and tokens in each."""
+    """The number of sequences in a step, and of tokens in each."""
 
     batch: int
     length: int
@@ -52,8 +52,8 @@ class TokenRows:
 
     def without(self, tokens: torch.Tensor) -> TokenRows:
         """The rows of all other tokens; `tokens` has a truth value for each."""
-        kept = ~tokens[self.tokens]
-        return replace(self, golden=self.golden[kept], mine=self.mine[kept], tokens=self.tokens[kept])
+        rows = ~tokens[self.tokens]
+        return replace(self, golden=self.golden[rows], mine=self.mine[rows], tokens=self.tokens[rows])
 
     def of(self, golden: Source, mine: Source) -> tuple[PickedRows, PickedRows]:
         """The rows of two sources."""
@@ -65,7 +65,7 @@ class TokenRows:
         return (*(int(place) for place in np.unravel_index(row, self.leading)), *picked[1:])
 
     def placed(self, measurement: Measurement) -> Measurement:
-        """What was measured of the picked rows, with its places as they are in golden."""
+        """The measurement of the picked rows, with its places as they are in golden."""
         worst, slices = measurement.worst, measurement.slices
         if worst is not None:
             worst = replace(worst, index=self.index(worst.index))
@@ -106,9 +106,9 @@ def _rows_after_heads(shape: tuple[int, ...], sequences: Sequences) -> TokenRows
     """The rows of a tensor that has the places of a sequence behind its sequences and their heads."""
     batch, length = sequences.batch, sequences.length
     for axis in range(1, len(shape) - 1):
-        above = math.prod(shape[:axis])
-        if shape[axis] == length and above % batch == 0:
-            sequence = torch.arange(above) // (above // batch)
+        leading = math.prod(shape[:axis])
+        if shape[axis] == length and leading % batch == 0:
+            sequence = torch.arange(leading) // (leading // batch)
             tokens = sequence[:, None] * length + torch.arange(length)
             return _rows(shape, axis + 1, tokens.reshape(-1))
     return None
@@ -120,7 +120,7 @@ def _rows(shape: tuple[int, ...], end: int, tokens: torch.Tensor) -> TokenRows:
 
 
 def routed_rows(shape: tuple[int, ...], golden: torch.Tensor, mine: torch.Tensor) -> list[TokenRows]:
-    """Of a tensor with one row for each choice of a token, the rows of the tokens that chose alike.
+    """The rows of the tokens that chose alike, of a tensor with one row for each choice of a token.
 
     `golden` and `mine` are the choices, `[tokens, choices]`. The rows may be in their order, or sorted by
     expert, stably or as torch sorts; nothing says which, so that each is an answer. None where the shape does
@@ -132,11 +132,11 @@ def routed_rows(shape: tuple[int, ...], golden: torch.Tensor, mine: torch.Tensor
         return []
     end = sizes.index(count, 1)
     alike = (golden == mine).all(-1)
-    wanted = torch.arange(count)[alike.repeat_interleave(golden.shape[-1])]
+    rows = torch.arange(count)[alike.repeat_interleave(golden.shape[-1])]
     orders = [[torch.arange(count)] * 2]
     orders += [[_sorted(side, stable=stable) for side in (golden, mine)] for stable in (True, False)]
     return [
-        TokenRows(ours[wanted], theirs[wanted], wanted // golden.shape[-1], shape[end:], shape[:end])
+        TokenRows(ours[rows], theirs[rows], rows // golden.shape[-1], shape[end:], shape[:end])
         for ours, theirs in orders
     ]
 
@@ -154,7 +154,7 @@ def strangers(golden: Source, mine: Source, rows: TokenRows) -> float:
 
 
 def levels(pair: Pair, golden: Source, mine: Source, rows: TokenRows, tokens: int) -> torch.Tensor:
-    """How far each of `tokens` tokens is off, as shares of the tolerance T of the pair: the largest of its
+    """The error of each of `tokens` tokens, as a share of the tolerance T of the pair: the largest of its
     rows by relative L2 distance and of its elements. 0 for tokens without a row."""
     width = max(1, math.prod(rows.shape))
     if not len(rows.tokens):
@@ -168,14 +168,14 @@ def levels(pair: Pair, golden: Source, mine: Source, rows: TokenRows, tokens: in
         size = np.where(norm > 0, norm, rms * math.sqrt(width))
         shares = np.maximum(error / (of_row * size), peak / (of_element * max(SIGMAS * rms, largest)))
     shares = np.where(error == 0, 0.0, np.where(np.isfinite(shares), shares, np.inf))
-    found = torch.zeros(tokens, dtype=torch.float64)
-    return found.scatter_reduce_(0, rows.tokens, torch.from_numpy(shares), "amax")
+    shares_of_tokens = torch.zeros(tokens, dtype=torch.float64)
+    return shares_of_tokens.scatter_reduce_(0, rows.tokens, torch.from_numpy(shares), "amax")
 
 
 def _blocks(
     golden: Source, mine: Source, rows: TokenRows
 ) -> Iterator[tuple[_Floats, _Floats, _Floats, float]]:
-    """Of each row the norm of its error, that of golden, and its largest error; of a block of rows golden's
+    """The norm of each row's error, that of golden, and its largest error; of a block of rows golden's
     largest value."""
     width = max(1, math.prod(rows.shape))
     step = max(1, BLOCK // width)

@@ -65,7 +65,7 @@ def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgem
 
 
 def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
-    """In words, that both are equal once they are rounded to a narrower dtype; empty where they are not."""
+    """A note that both are equal once they are rounded to a narrower dtype; empty where they are not."""
     for name, crc32 in golden.rounded.items():
         if mine.rounded.get(name) == crc32:
             return f"equal once both are rounded to {name}"

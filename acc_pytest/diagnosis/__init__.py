@@ -1,4 +1,4 @@
-"""Where errors start: which failing pair is a root and which inherits, and what a whole run says.
+"""Root analysis: which failing pair is a root and which inherits, and what a whole run says.
 
     rows, diagnosis = run.run(plan, judge_of)
 

@@ -50,21 +50,21 @@ class Ancestors:
 
         Only where it does not is the search continued above. `passed` collects the pairs without a result.
         """
-        own = self._step_of(number)
-        here: deque[int] = deque()
+        step = self._step_of(number)
+        in_step: deque[int] = deque()
         earlier: deque[int] = deque()
-        seen = {number}
+        visited = {number}
         with_result = walked = 0
 
         def open_up(current: int) -> None:
             for parent in self._parents[current] if current < len(self._parents) else ():
-                if parent not in seen:
-                    seen.add(parent)
-                    (here if self._step_of(parent) == own else earlier).append(parent)
+                if parent not in visited:
+                    visited.add(parent)
+                    (in_step if self._step_of(parent) == step else earlier).append(parent)
 
         open_up(number)
-        while (here or earlier) and with_result < MOST_FOUND and walked < MOST_PASSED:
-            current = here.popleft() if here else earlier.popleft()
+        while (in_step or earlier) and with_result < MOST_FOUND and walked < MOST_PASSED:
+            current = in_step.popleft() if in_step else earlier.popleft()
             walked += 1
             state = self._state_of(current)
             if state is None or not state.compared:

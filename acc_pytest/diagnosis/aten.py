@@ -43,17 +43,17 @@ Stored = Mapping[tuple[Union[int, str], ...], Union[torch.Tensor, None]]
 
 
 def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, keywords: bool) -> Results:
-    """What an operator makes of its arguments. `shapes` are those of its dumped results.
+    """The results of an operator for its arguments. `shapes` are those of its dumped results.
 
     `keywords` says that the dump holds arguments given by name. Raises `OperatorError` for what is not known.
     """
     overload = operator_named(target)
     args = _positional(overload, target, stored)
     named = [arg for arg in overload._schema.arguments if arg.kwarg_only]
-    given = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
+    values = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
     telling = [arg.name for arg in named if arg.name not in WRITTEN_HOW]
-    told = {name: given[name] for name in telling if name in given}
-    return Results(overload, args, told, () if keywords else tuple(telling), tuple(shapes))
+    options = {name: values[name] for name in telling if name in values}
+    return Results(overload, args, options, () if keywords else tuple(telling), tuple(shapes))
 
 
 def _positional(overload: torch._ops.OpOverload, target: str, stored: Stored) -> list[Any]:
@@ -72,45 +72,45 @@ class Results:
         self,
         overload: torch._ops.OpOverload,
         args: Sequence[Any],
-        given: Mapping[str, Any],
+        options: Mapping[str, Any],
         unknown: tuple[str, ...],
         shapes: tuple[tuple[int, ...], ...],
     ) -> None:
         self._overload = overload
         self._args = args
         self._choices = [name for name in unknown if name in _CHOICES]
-        self._given = {**{name: _CHOICES[name][0] for name in self._choices}, **given}
-        self._written = sum(map(math.prod, shapes))
-        if draws(overload, args, self._given):
+        self._options = {**{name: _CHOICES[name][0] for name in self._choices}, **options}
+        self._elements = sum(map(math.prod, shapes))
+        if draws(overload, args, self._options):
             raise OperatorError(f"{overload}: drops numbers at random")
         self._check_shapes(shapes)
         self.certain = all(name in _CHOICES for name in unknown)
 
     @property
-    def said(self) -> tuple[str, list[Any], Mapping[str, Any]]:
+    def description(self) -> tuple[str, list[Any], Mapping[str, Any]]:
         """The operator and everything that it is told beside tensors."""
-        return str(self._overload), [_without_tensors(argument) for argument in self._args], self._given
+        return str(self._overload), [_without_tensors(argument) for argument in self._args], self._options
 
     @property
     def _name(self) -> str:
         return self._overload._schema.name.removeprefix("aten::")
 
     def output(self, index: int) -> Unrounded:
-        """What output `index` holds. Raises `OperatorError` where the operator has no such output."""
+        """The values of output `index`. Raises `OperatorError` where the operator has no such output."""
         if self._name in _BY_REFERENCE:
             return _BY_REFERENCE[self._name](self._args)[index]
         moves = self._moves
-        made = self._made(self._given, wide=not moves)
-        if index >= len(made):
-            raise OperatorError(f"{self._overload}: has {len(made)} results, {index + 1} were dumped")
-        others = [
-            self._made({**self._given, name: value}, wide=True)[index]
+        outputs = self._outputs_of(self._options, wide=not moves)
+        if index >= len(outputs):
+            raise OperatorError(f"{self._overload}: has {len(outputs)} results, {index + 1} were dumped")
+        alternatives = [
+            self._outputs_of({**self._options, name: value}, wide=True)[index]
             for name in self._choices
             for value in _CHOICES[name][1:]
         ]
         magnitude = self._sizes if self._name in _SUMMING else None
-        single = self._name in _SINGLE and not others
-        return Unrounded(made[index], self._terms, magnitude, moves, tuple(others), single)
+        single = self._name in _SINGLE and not alternatives
+        return Unrounded(outputs[index], self._terms, magnitude, moves, tuple(alternatives), single)
 
     def rounded(
         self, index: int, dtype: torch.dtype, narrow: Callable[[torch.Tensor], torch.Tensor]
@@ -118,10 +118,10 @@ class Results:
         """Output `index` as the operator itself computes it in `dtype`. `narrow` makes of an argument what it
         was before it was dumped. Raises `OperatorError` where it is not computed so.
         """
-        made = self._computed(_changed(self._args, narrow), self._given)[index]
-        if made.dtype != dtype:
-            raise OperatorError(f"{self._overload}: gives {made.dtype} here, {dtype} was dumped")
-        return made
+        output = self._computed(_changed(self._args, narrow), self._options)[index]
+        if output.dtype != dtype:
+            raise OperatorError(f"{self._overload}: gives {output.dtype} here, {dtype} was dumped")
+        return output
 
     @property
     def _moves(self) -> bool:
@@ -138,31 +138,31 @@ class Results:
         sizes = [
             argument.abs() if isinstance(argument, torch.Tensor) else argument for argument in self._args
         ]
-        result: torch.Tensor = self._computed(_wide(sizes), self._given)[0]
+        result: torch.Tensor = self._computed(_wide(sizes), self._options)[0]
         return result
 
-    def _made(self, given: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
+    def _outputs_of(self, options: Mapping[str, Any], wide: bool) -> list[torch.Tensor]:
         if not wide:
-            return self._computed(self._args, given)
+            return self._computed(self._args, options)
         names = [argument.name for argument in self._overload._schema.arguments]
         finest = [_finest(argument) for argument in _wide(self._args)]
         args = [False if name == "half_to_float" else argument for name, argument in zip(names, finest)]
-        return self._computed(args, {name: _finest(value) for name, value in given.items()})
+        return self._computed(args, {name: _finest(value) for name, value in options.items()})
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Run it without values first: what a file asks for must not be larger than what was dumped."""
         described = [_described(value) for value in self._args]
-        given = dict(self._given)
+        options = dict(self._options)
         if not _tensors(self._args):
             # What makes a tensor of numbers takes the device by name; without that it is not called.
-            given["device"] = "meta"
-        made = _called(self._overload, described, given)
-        if [tuple(value.shape) for value in made[: len(shapes)]] != list(shapes):
+            options["device"] = "meta"
+        outputs = _called(self._overload, described, options)
+        if [tuple(value.shape) for value in outputs[: len(shapes)]] != list(shapes):
             raise OperatorError(f"{self._overload}: its results have other shapes than were dumped")
 
-    def _computed(self, args: Sequence[Any], given: Mapping[str, Any]) -> list[torch.Tensor]:
-        with Room(str(self._overload), _tensors(args), self._written, pairs=True):
-            return _called(self._overload, args, given)
+    def _computed(self, args: Sequence[Any], options: Mapping[str, Any]) -> list[torch.Tensor]:
+        with Room(str(self._overload), _tensors(args), self._elements, pairs=True):
+            return _called(self._overload, args, options)
 
 
 def _finest(value: Any) -> Any:
@@ -172,14 +172,14 @@ def _finest(value: Any) -> Any:
 
 
 def _called(
-    overload: torch._ops.OpOverload, args: Sequence[Any], given: Mapping[str, Any]
+    overload: torch._ops.OpOverload, args: Sequence[Any], options: Mapping[str, Any]
 ) -> list[torch.Tensor]:
     try:
         with torch.no_grad():
-            made = overload(*args, **given)
+            returned = overload(*args, **options)
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         raise OperatorError(f"{overload}: cannot be called: {str(error).partition(chr(10))[0]}") from error
-    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    results = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     if not all(isinstance(result, torch.Tensor) for result in results):
         raise OperatorError(f"{overload}: makes no tensors")
     return results

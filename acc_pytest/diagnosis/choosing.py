@@ -1,5 +1,4 @@
-"""Is what a function chose the best of what it was given? Told of `topk`, `max` and `argmax`, without a
-model."""
+"""Whether a function chose the best of its input, for `topk`, `max` and `argmax`, without a model."""
 
 from __future__ import annotations
 
@@ -31,28 +30,28 @@ def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
     if where is None or not call.inputs or slot.index not in call.outputs:
         raise OperatorError(f"what {call.path} chose was not dumped")
     values = next(iter(call.inputs.values())).open()
-    places = _kept(where.open().long(), values)
+    places = _with_axis(where.open().long(), values)
     axis = _axis(values, places)
     if axis is None or bool(values.isnan().any()):
         raise OperatorError(f"nothing says what {call.path} chose from")
-    given = None if slot.index == _PLACES[function] else _kept(call.outputs[slot.index].open(), values)
+    output = None if slot.index == _PLACES[function] else _with_axis(call.outputs[slot.index].open(), values)
     values, places = values.movedim(axis, -1), places.movedim(axis, -1)
     if bool(((places < 0) | (places >= values.shape[-1])).any()):
         return Recomputation("wrong", None, "it chose places that there are not")
     chosen = values.gather(-1, places)
-    if given is not None and not torch.equal(chosen, given.movedim(axis, -1)):
+    if output is not None and not torch.equal(chosen, output.movedim(axis, -1)):
         return Recomputation("wrong", None, "its values are not those at the places that it chose")
     best = values.topk(places.shape[-1], -1).values
-    others = int((chosen.sort(-1).values != best.sort(-1).values).any(-1).sum())
-    if not others:
+    differing = int((chosen.sort(-1).values != best.sort(-1).values).any(-1).sum())
+    if not differing:
         return Recomputation("right", 0.0)
-    least = values.topk(places.shape[-1], -1, largest=False).values
-    if torch.equal(chosen.sort(-1).values, least.sort(-1).values):
+    smallest = values.topk(places.shape[-1], -1, largest=False).values
+    if torch.equal(chosen.sort(-1).values, smallest.sort(-1).values):
         raise OperatorError(f"{call.path} chose the smallest")
-    return Recomputation("wrong", None, f"{others} of {chosen[..., 0].numel()} choices are not the best")
+    return Recomputation("wrong", None, f"{differing} of {chosen[..., 0].numel()} choices are not the best")
 
 
-def _kept(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+def _with_axis(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """A result with the dimension that was chosen along, the last where it was left out."""
     return result.unsqueeze(-1) if result.ndim < values.ndim else result
 

@@ -19,8 +19,8 @@ def in_reals(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()).reshape(*tensor.shape[:-1], -1)
 
 
-def twice_each(sizes: torch.Tensor) -> torch.Tensor:
-    """What is known of each complex number, for both of its parts."""
+def for_real_and_imaginary(sizes: torch.Tensor) -> torch.Tensor:
+    """A number for each complex one, repeated for its real and its imaginary part."""
     return sizes.repeat_interleave(2, -1) if sizes.dim() else sizes.repeat(2)
 
 
@@ -33,6 +33,6 @@ def unrounded_in_reals(expected: Unrounded) -> Unrounded:
         others=tuple(map(in_reals, expected.others)),
         magnitude=None
         if magnitude is None
-        else lambda: twice_each(magnitude().abs().expand_as(expected.value)),
+        else lambda: for_real_and_imaginary(magnitude().abs().expand_as(expected.value)),
         singly=False,
     )

@@ -44,7 +44,7 @@ _MODULE_ROUNDINGS = PER_LAYER / SAFETY
 
 
 class Standing(Enum):
-    """How a compared tensor stands: it agrees, passes by an excuse, is beyond its bound, or says nothing."""
+    """The standing of a compared tensor: equal, passing by an excuse, beyond its bound, or not known."""
 
     SOUND = "sound"
     LIFTED = "lifted"
@@ -77,7 +77,7 @@ _NONE = _Error(0.0, 0.0)
 
 
 class PairEvidence:
-    """What the pairs of a plan prove for each other.
+    """Evidence that the pairs of a plan are for each other.
 
     `state` judges a pair, and is `None` for one that does not run; `local` computes operators again. Without
     `lifts` nothing passes as rounding.
@@ -95,14 +95,14 @@ class PairEvidence:
         self._lifted: set[int] = set()
 
     def state(self, number: int) -> PairState | None:
-        """How a pair stands; a lifted one does not fail."""
+        """The state of a pair; a lifted one does not fail."""
         state = self._judged(number)
         if state is not None and state.failing and self.lift(state) is not None:
             return replace(state, failing=False, excused=True)
         return state
 
     def standing(self, number: int) -> Standing:
-        """What the tensor of a pair proves for those computed from it."""
+        """The standing of a pair's tensor, for those computed from it."""
         state = self.state(number)
         if state is None or not state.compared or state.stated:
             return Standing.NOT_COMPARED
@@ -110,10 +110,10 @@ class PairEvidence:
             return Standing.DIFFERS
         return Standing.LIFTED if state.excused else Standing.SOUND
 
-    def inputs(self, number: int, above: Iterable[PairState], passed: Sequence[int]) -> Inputs:
-        """The inputs of a pair: the nearest pairs `above` that were compared, and those `passed` on the way
+    def inputs(self, number: int, parents: Iterable[PairState], passed: Sequence[int]) -> Inputs:
+        """The inputs of a pair: the nearest pairs `parents` that were compared, and those `passed` on the way
         to them that were not."""
-        standings = {state.number: self.standing(state.number) for state in above}
+        standings = {state.number: self.standing(state.number) for state in parents}
         hidden = [number for number, standing in standings.items() if standing is Standing.NOT_COMPARED]
         names = [
             *self._plan.unseen.get(number, ()),
@@ -140,22 +140,24 @@ class PairEvidence:
     def _error(self, number: int) -> _Error | None:
         """The error of a pair and what rounding made of it; `None` where nothing shows that."""
         if number not in self._errors and self._plan.parents:
-            for each in self._unknown(number):
-                self._errors[each] = self._traced(each)
+            for pair_number in self._unknown(number):
+                self._errors[pair_number] = self._traced(pair_number)
         return self._errors.get(number)
 
     def _unknown(self, number: int) -> list[int]:
         """A pair and all above it that were not looked at yet; a pair comes after all it computes from."""
-        above, seen = [number], {number}
-        for each in above:
+        pending, visited = [number], {number}
+        for current in pending:
             new = [
-                parent for parent in self._above(each) if parent not in seen and parent not in self._errors
+                parent
+                for parent in self._sources(current)
+                if parent not in visited and parent not in self._errors
             ]
-            seen.update(new)
-            above += new
-        return sorted(seen)
+            visited.update(new)
+            pending += new
+        return sorted(visited)
 
-    def _above(self, number: int) -> Sequence[int]:
+    def _sources(self, number: int) -> Sequence[int]:
         """The pairs through which an error may come to a pair."""
         return () if self._plan.pairs[number].fed in EXACT else self._plan.parents[number]
 
@@ -165,9 +167,9 @@ class PairEvidence:
             return None
         if not state.failing and (state.near or state.error == 0.0):
             return _Error(state.error or 0.0, state.error or 0.0)
-        above = [self._errors.get(parent) for parent in self._above(number)]
-        inputs = [error for error in above if error is not None]
-        if len(inputs) < len(above) or state.replayed == "wrong":
+        parent_errors = [self._errors.get(parent) for parent in self._sources(number)]
+        inputs = [error for error in parent_errors if error is not None]
+        if len(inputs) < len(parent_errors) or state.replayed == "wrong":
             return None
         if not state.compared and not state.failing:
             return _joined(inputs) if inputs else None
@@ -177,12 +179,12 @@ class PairEvidence:
 
     def _of_operator(self, state: PairState, inputs: Sequence[_Error]) -> _Error | None:
         """The error of what an operator made of `inputs` whose errors rounding has made."""
-        own, verified = self._computed(state)
-        if own.outcome == "wrong":
+        recomputed, verified = self._computed(state)
+        if recomputed.outcome == "wrong":
             return None
         if state.error is None or state.shapes_differ:
             return self._chosen(state, verified)
-        error = self._explained(state, own, inputs, verified)
+        error = self._explained(state, recomputed, inputs, verified)
         if state.failing and state.needed > min(state.cap, SAFETY * error.rounding):
             return self._chosen(state, verified=False)
         if state.failing:
@@ -193,44 +195,44 @@ class PairEvidence:
         """The operator of a pair on the inputs of mine, and whether its result follows from pairs: it is
         right there and on golden's inputs, and all that it reads was compared."""
         number = state.number
-        own = self._local.of_pair(number) if self._plan.mine_kind == "atb" else state.recomputed
-        if own.outcome != "right":
-            return own, False
+        recomputed = self._local.of_pair(number) if self._plan.mine_kind == "atb" else state.recomputed
+        if recomputed.outcome != "right":
+            return recomputed, False
         golden = self._local.of_golden(number)
         if golden.outcome == "wrong":
             return golden, False
         if golden.outcome != "right":
-            return own, False
-        above = map(self._judged, self._above(number))
+            return recomputed, False
+        parent_states = map(self._judged, self._sources(number))
         between = self._plan.between.get(number, ())
-        return own, all(state is not None and state.compared for state in above) and all(
+        return recomputed, all(state is not None and state.compared for state in parent_states) and all(
             self._local.of_operator(number, path).outcome == "right" for path in between
         )
 
     def _explained(
-        self, state: PairState, own: Recomputation, inputs: Sequence[_Error], verified: bool
+        self, state: PairState, recomputed: Recomputation, inputs: Sequence[_Error], verified: bool
     ) -> _Error:
         """The error of a pair and what rounding made of it; `verified` is that of `_computed`."""
         measured = state.error or 0.0
-        given = _joined(inputs)
-        noise = math.hypot(_rounding_of(own, state), state.quantised)
-        carried = math.sqrt(max(0.0, measured**2 - (own.error or 0.0) ** 2)) if verified else measured
+        arriving = _joined(inputs)
+        noise = math.hypot(_rounding_of(recomputed, state), state.quantised)
+        carried = math.sqrt(max(0.0, measured**2 - (recomputed.error or 0.0) ** 2)) if verified else measured
         if not verified:
             carried = min(carried, max((error.measured for error in inputs), default=0.0))
         if verified and self._plan.mine_kind == "atb":
             noise = math.hypot(noise, self._local.of_golden(state.number).error or 0.0)
-        share = given.rounding / given.measured if given.measured else 0.0
-        made = math.hypot(noise, share * carried)
-        return _Error(measured, made if state.failing else min(made, measured))
+        share = arriving.rounding / arriving.measured if arriving.measured else 0.0
+        rounding = math.hypot(noise, share * carried)
+        return _Error(measured, rounding if state.failing else min(rounding, measured))
 
     def _chosen(self, state: PairState, verified: bool) -> _Error | None:
-        """Whole numbers, other shapes, and rows of one expert: golden's choice, or another one that rounding
-        made above. Of the latter nothing can be measured."""
+        """The error of whole numbers, other shapes, and rows of one expert: golden's choice, or another that
+        rounding made above. Of the latter nothing can be measured."""
         if not state.failing:
             return _NONE
         pair = self._plan.pairs[state.number]
-        above = self._plan.parents[state.number]
-        follows = any(is_choice(self._plan.pairs[parent]) and self._is_another(parent) for parent in above)
+        parents = self._plan.parents[state.number]
+        follows = any(is_choice(self._plan.pairs[parent]) and self._is_another(parent) for parent in parents)
         chooses = state.error is None and is_choice(pair) and verified
         if not chooses and not (follows and (state.shapes_differ or self._experts.holds(pair))):
             return None
@@ -250,13 +252,13 @@ def _joined(errors: Sequence[_Error]) -> _Error:
     )
 
 
-def _rounding_of(own: Recomputation, state: PairState) -> float:
+def _rounding_of(recomputed: Recomputation, state: PairState) -> float:
     """The relative rounding of one operator: as it was measured, else as its bound or its type says.
 
     One that was not computed again rounds no more than its own T allows, which a noise profile may have set.
     """
-    if own.outcome == "right" and own.noise is not None:
-        return own.noise
-    if own.outcome == "right" and own.allowed is not None:
-        return own.allowed / PER_LAYER
+    if recomputed.outcome == "right" and recomputed.noise is not None:
+        return recomputed.noise
+    if recomputed.outcome == "right" and recomputed.allowed is not None:
+        return recomputed.allowed / PER_LAYER
     return min(_MODULE_ROUNDINGS * state.roundoff, state.allowed / SAFETY)

@@ -43,58 +43,58 @@ class RootAtStep:
     pair: Pair
     number: int
     level: float
-    below: float
+    inherited_level: float
     inherited: int
     share: float | None
     final: str
 
     @property
     def name(self) -> str:
-        """What the root is called: its own name, or that of the operator above that is wrong."""
+        """The name of the root: its own, or that of the operator above that is wrong."""
         return self.cause.root_name or self.row.name
 
 
 def folded(roots: Sequence[RootAtStep]) -> list[Root]:
     """One root for each fault, those of what the run was fed first; else in execution order."""
     groups: dict[object, list[RootAtStep]] = {}
-    seen: Counter[object] = Counter()
+    counts: Counter[object] = Counter()
     for root in roots:
         if root.pair.fed:
             groups.setdefault(("fed", root.pair.fed), []).append(root)
             continue
         place = _place_in_model(root)
         # Two of a step and rank are two operators, whatever their names share, but for calls of one module.
-        here = place, root.pair.graph, root.pair.step, root.pair.rank
-        again_here = _AGAIN.search(root.pair.mine.node) is not None
-        groups.setdefault((place, 0 if again_here else seen[here]), []).append(root)
-        seen[here] += not again_here
+        place_in_step = place, root.pair.graph, root.pair.step, root.pair.rank
+        repeats_call = _AGAIN.search(root.pair.mine.node) is not None
+        groups.setdefault((place, 0 if repeats_call else counts[place_in_step]), []).append(root)
+        counts[place_in_step] += not repeats_call
     ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
     return [_root(group) for group in ordered]
 
 
 def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
-    """Where in the model an operator is, the same for all steps, ranks and compiled forms of a layer.
+    """The place of an operator in the model, equal for all steps, ranks and compiled forms of a layer.
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
     differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
     but in a compiled graph an operator's own name does.
     """
     pair = root.pair
-    places = [below_top(pair.mine.node)]
+    places = [path_in_model(pair.mine.node)]
     if "/" not in pair.mine.node and not pair.graph:
-        places.append(below_top(pair.golden.node))
+        places.append(path_in_model(pair.golden.node))
     named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
     layer = "" if pair.layer == pair.graph else pair.layer
     return layer, pair.mine.op_type, named, *places
 
 
-def below_top(node: str) -> str:
+def path_in_model(node: str) -> str:
     """A path without its first directory; `1_Norm` without its number, `act_fn.call1` as `act_fn`."""
     node = _AGAIN.sub("", node)
-    top, _, below = node.partition("/")
+    top, _, inner = node.partition("/")
     number, _, kind = top.partition("_")
-    return below or (kind if number.isdecimal() else node)
+    return inner or (kind if number.isdecimal() else node)
 
 
 def _without_number(name: str) -> str:
@@ -108,10 +108,10 @@ def _without_number(name: str) -> str:
 def _root(group: Sequence[RootAtStep]) -> Root:
     first = group[0]
     level = max(root.level for root in group)
-    below = max(root.below for root in group)
-    amplified = 0 < below < float("inf") and 0 < level < float("inf")
+    inherited_level = max(root.inherited_level for root in group)
+    amplified = 0 < inherited_level < float("inf") and 0 < level < float("inf")
     inherited = sum(root.inherited for root in group)
-    amplification = below / level if amplified else None
+    amplification = inherited_level / level if amplified else None
     return Root(
         first.number,
         first.name,
@@ -124,7 +124,7 @@ def _root(group: Sequence[RootAtStep]) -> Root:
         _sentence(group, inherited, amplification),
         tuple(root.row for root in group[1:]),
         again(group),
-        _fed(group) if first.pair.fed else "",
+        _input_sentence(group) if first.pair.fed else "",
     )
 
 
@@ -138,13 +138,13 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         effects.append(f"the final output {of}{_final(first.final)} is within its bounds")
     elif first.share is not None and first.final != first.row.name:
         effects.append(f"explains {first.share:.0%} of the error of {_final(first.final)}")
-    more = again(group)
-    said = f" ({more})" if more else ""
+    repeats = again(group)
+    suffix = f" ({repeats})" if repeats else ""
     if first.pair.fed in _OF_MODULES:
-        return f"{_fed(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
+        return f"{_input_sentence(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
     if first.pair.fed:
-        return f"{_fed(group)}{said}; {', '.join(effects)}"
-    return f"{_about(first)}{said}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
+        return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
+    return f"{_about(first)}{suffix}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
 
 
 def _final(name: str) -> str:
@@ -160,12 +160,12 @@ def _about(root: RootAtStep) -> str:
     where += [f"rank {row.rank}"] if row.rank else []
     where += [row.graph] if row.graph else []
     where += [row.layer] if row.layer and row.layer != row.graph else []
-    seen = "" if name == row.name else f" (first seen at {shown(row.name)})"
-    return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{seen}"
+    first_place = "" if name == row.name else f" (first seen at {shown(row.name)})"
+    return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{first_place}"
 
 
-def _fed(group: Sequence[RootAtStep]) -> str:
-    """What a run was fed that differs, in words that say nothing of operators."""
+def _input_sentence(group: Sequence[RootAtStep]) -> str:
+    """A sentence on an input of the run that differs; it says nothing of operators."""
     first = group[0]
     kind, names = first.pair.fed, _names(group)
     if len(names) == 1:
@@ -174,9 +174,9 @@ def _fed(group: Sequence[RootAtStep]) -> str:
         subject = f"{kind} of {shown(first.name)}" if kind in _OF_MODULES else f"{kind} {shown(first.name)}"
         verb = "differs" if kind in _DIFFER else "differ"
         return f"{subject} {verb} at step {first.row.step}: {first.row.sentence}"
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    omitted = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     several = _DIFFER.get(kind, kind) + (f" of {len(names)} modules" if kind in _OF_MODULES else "")
-    return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{more}"
+    return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{omitted}"
 
 
 def _names(group: Sequence[RootAtStep]) -> list[str]:
@@ -188,11 +188,11 @@ def again(group: Sequence[RootAtStep]) -> str:
     first = group[0].row
     steps = [str(root.row.step) for root in group if root.row.step != first.step]
     ranks = [root.row.rank for root in group if root.row.rank != first.rank]
-    said = []
+    places = []
     for what, names in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
         if names:
-            more = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
-            said.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{more}")
+            omitted = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
+            places.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{omitted}")
     graphs = [root.pair.graph for root in group if root.pair.graph != group[0].pair.graph]
-    said += dict.fromkeys(map(shown, graphs))
-    return f"again at {' and '.join(said)}" if said else ""
+    places += dict.fromkeys(map(shown, graphs))
+    return f"again at {' and '.join(places)}" if places else ""

@@ -38,7 +38,7 @@ Bound = tuple[torch._ops.OpOverload, list[Any], dict[str, Any]]
 def function_results(
     prefix: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]
 ) -> Results:
-    """What a function makes of its arguments. `shapes` are those of its dumped results.
+    """The results of a function for its arguments. `shapes` are those of its dumped results.
 
     Raises `OperatorError` for a function, or a way to call it, that is not known.
     """
@@ -62,17 +62,17 @@ def _as_operator(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[st
 
 def _embedding(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
     names = ("input", "weight", "padding_idx", "max_norm")
-    given = dict(zip(names, args)) | kwargs
-    if given.get("max_norm") is not None or not {"input", "weight"} <= given.keys():
+    arguments = dict(zip(names, args)) | kwargs
+    if arguments.get("max_norm") is not None or not {"input", "weight"} <= arguments.keys():
         raise OperatorError("an embedding that renormalises its weight is not computed again")
-    return "embedding", [given["weight"], given["input"]], {}
+    return "embedding", [arguments["weight"], arguments["input"]], {}
 
 
 def _dropout(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
-    given = dict(zip(("input", "p", "training"), args)) | kwargs
-    if (given.get("p", 0.5) and given.get("training", True)) or "input" not in given:
+    arguments = dict(zip(("input", "p", "training"), args)) | kwargs
+    if (arguments.get("p", 0.5) and arguments.get("training", True)) or "input" not in arguments:
         raise OperatorError("a dropout that drops gives other values each time")
-    return "clone", [given["input"]], {}
+    return "clone", [arguments["input"]], {}
 
 
 def _einsum(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
@@ -137,18 +137,18 @@ def _by_name(
     if (
         len(args) > last >= 0
         and _is_list(positional[last])
-        and all(isinstance(one, int) for one in args[last:])
+        and all(isinstance(size, int) for size in args[last:])
     ):
         args = [*args[:last], list(args[last:])]  # sizes, or dimensions, one by one
     if len(args) > len(positional):
         raise OperatorError(f"{overload}: takes {len(positional)} arguments, {len(args)} were dumped")
-    known = {argument.name for argument in arguments}
+    argument_names = {argument.name for argument in arguments}
     values = {argument.name: value for argument, value in zip(positional, args)}
     for name, value in kwargs.items():
-        own = name if name in known else _RENAMED.get(name, name)
-        if own not in known and own not in _IGNORED:
+        argument_name = name if name in argument_names else _RENAMED.get(name, name)
+        if argument_name not in argument_names and argument_name not in _IGNORED:
             raise OperatorError(f"{overload}: takes no argument {name}")
-        values[own] = value
+        values[argument_name] = value
     return values
 
 
@@ -162,5 +162,5 @@ def _fits(kind: str, value: Any) -> bool:
     if kind.startswith("Optional["):
         return value is None or _fits(inner, value)
     if kind.startswith("List["):
-        return isinstance(value, (list, tuple)) and all(_fits(inner, one) for one in value)
+        return isinstance(value, (list, tuple)) and all(_fits(inner, element) for element in value)
     return isinstance(value, _KINDS.get(kind, ()))

@@ -40,11 +40,11 @@ class Chain:
     @property
     def read(self) -> frozenset[int]:
         """Dumped inputs that the operators read."""
-        written = {(node.name, place) for node in self._nodes for place in _written(node)}
+        write_only = {(node.name, place) for node in self._nodes for place in _unread(node)}
         return frozenset(
             number
-            for (part, place), number in self.arriving.items()
-            if number is not None and (part, place) not in written
+            for (name, place), number in self.arriving.items()
+            if number is not None and (name, place) not in write_only
         )
 
     @property
@@ -53,9 +53,9 @@ class Chain:
         nodes = {node.name: node for node in self._nodes}
         return frozenset(
             number
-            for (part, place), number in self.arriving.items()
+            for (name, place), number in self.arriving.items()
             if number is not None
-            and (edge := nodes[part].inputs[place]) is not None
+            and (edge := nodes[name].inputs[place]) is not None
             and _is_constant(self.graph, edge)
         )
 
@@ -63,8 +63,8 @@ class Chain:
     def _nodes(self) -> tuple[GeNode, ...]:
         return self.operator.parts.nodes
 
-    def output(self, index: int, given: Open, most: int, *, rounds: bool = False) -> Unrounded:
-        """What dumped output `index` holds if its inputs are `given`; `rounds` as in `ge_operators.compute`.
+    def output(self, index: int, open_input: Open, limit: int, *, rounds: bool = False) -> Unrounded:
+        """Dumped output `index`, computed of what `open_input` opens; `rounds` as in `ge_operators.compute`.
 
         Raises `AccError` where none knows.
         """
@@ -74,7 +74,7 @@ class Chain:
             raise OperatorError("not known which tensor of the graph its output is")
         values: dict[Edge, Unrounded] = {}
         for node in self._nodes:
-            self._run(node, values, given, most, rounds)
+            self._run(node, values, open_input, limit, rounds)
         result = values.get(edge)
         if result is None:
             raise OperatorError(f"{edge.producer}:{edge.index} is not one of its outputs in the graph")
@@ -82,18 +82,20 @@ class Chain:
             return result
         return Unrounded(result.value, max(value.terms for value in values.values()), result.magnitude)
 
-    def _run(self, node: GeNode, values: dict[Edge, Unrounded], given: Open, most: int, rounds: bool) -> None:
+    def _run(
+        self, node: GeNode, values: dict[Edge, Unrounded], open_input: Open, limit: int, rounds: bool
+    ) -> None:
         """Compute a node and put its outputs to `values`."""
-        skipped = _written(node)
+        skipped = _unread(node)
         inputs = [
             None
             if edge is None or edge.is_control or place in skipped
-            else self._input(node, place, edge, values, given, most, rounds)
+            else self._input(node, place, edge, values, open_input, limit, rounds)
             for place, edge in enumerate(node.inputs)
             if edge is None or not edge.is_control
         ]
         results = compute(
-            node.op_type, node.attrs, inputs, outputs=node.output_count, most=most, rounds=rounds
+            node.op_type, node.attrs, inputs, outputs=node.output_count, most=limit, rounds=rounds
         )
         values.update({Edge(node.name, index): result for index, result in enumerate(results)})
 
@@ -103,21 +105,21 @@ class Chain:
         place: int,
         edge: Edge,
         values: dict[Edge, Unrounded],
-        given: Open,
-        most: int,
+        open_input: Open,
+        limit: int,
         rounds: bool,
     ) -> torch.Tensor:
         if (node.name, place) in self.arriving:
             number = self.arriving[node.name, place]
             try:
-                return self._constant(edge) if number is None else given(number)
+                return self._constant(edge) if number is None else open_input(number)
             except NoPayload:
                 return self._constant(edge)
         if edge not in values:
             # What hands a value on inside of a fused operator is no part of its name.
             between = self.graph.node(edge.producer)
             assert between is not None
-            self._run(between, values, given, most, rounds)
+            self._run(between, values, open_input, limit, rounds)
         return values[edge].value
 
     def _constant(self, edge: Edge) -> torch.Tensor:
@@ -130,14 +132,15 @@ class Chain:
 
 def chain_of(ran: RecordedRun, operator: DumpedOperator) -> Chain:
     """The chain of a dumped operator. Raises `OperatorError` with the reason why there is none."""
-    parts, graph = operator.parts, ran.graph
-    if operator.broken or graph is None or not parts.nodes or parts.partial:
-        raise OperatorError(operator.broken or parts.reason or "it is not in the graph text")
+    composition, graph = operator.parts, ran.graph
+    if operator.broken or graph is None or not composition.nodes or composition.partial:
+        raise OperatorError(operator.broken or composition.reason or "it is not in the graph text")
     edges = [
-        ((part, _place(graph, part, number)), edge) for part, number, edge in graph.arriving(parts.nodes)
+        ((name, _place(graph, name, number)), edge)
+        for name, number, edge in graph.arriving(composition.nodes)
     ]
     constant = [(key, _is_constant(graph, edge)) for key, edge in edges]
-    certain = parts.inputs == "sure" and all(_left_record(ran, graph, edge) for _, edge in edges)
+    certain = composition.inputs == "sure" and all(_left_record(ran, graph, edge) for _, edge in edges)
     return Chain(ran, operator, graph, _numbered(constant, len(operator.inputs)), certain)
 
 
@@ -156,9 +159,9 @@ def _numbered(
     return {key: None if is_constant else next(dumped) for key, is_constant in constant}
 
 
-def _place(graph: GraphIndex, part: str, number: int) -> int:
+def _place(graph: GraphIndex, name: str, number: int) -> int:
     """The place of a part's data input among all its inputs that are no control edges."""
-    node = graph.node(part)
+    node = graph.node(name)
     assert node is not None
     plain = [edge for edge in node.inputs if edge is None or not edge.is_control]
     return [place for place, edge in enumerate(plain) if edge is not None][number]
@@ -174,11 +177,11 @@ def _left_record(ran: RecordedRun, graph: GraphIndex, edge: Edge) -> bool:
     node = graph.node(edge.producer)
     if node is None or node.name in ran.dumped or node.op_type in NO_KERNEL:
         return node is not None
-    made = graph.node(graph.source(edge).producer)
-    return made is not None and (made.name in ran.dumped or made.op_type in NO_KERNEL)
+    source = graph.node(graph.source(edge).producer)
+    return source is not None and (source.name in ran.dumped or source.op_type in NO_KERNEL)
 
 
-def _written(node: GeNode) -> frozenset[int]:
+def _unread(node: GeNode) -> frozenset[int]:
     """Inputs that an operator writes to without reading them."""
     try:
         return unread(node.op_type, len(node.inputs))

@@ -34,7 +34,7 @@ from ..opcheck.golden import Golden
 from ..opcheck.listing import tensors_in
 from ..operators import known
 from ..tensors.dtypes import by_torch
-from .measured_bound import Twice, held
+from .measured_bound import Twice, judged_twice
 from .operator_directories import directory_of_node, operator_directory
 from .projected_pairs import whole
 from .recomputation import Recomputation
@@ -49,7 +49,7 @@ _REMEMBERED = 1 << 26
 """Bytes of golden's values, and of their places, that are kept for the next operator that reads them."""
 
 
-class Both(NamedTuple):
+class TwoPrecisions(NamedTuple):
     """A tensor in float64, and as mine rounds. `shared` says that the two differ by what weights of whole
     numbers are off, which all rows share."""
 
@@ -59,7 +59,7 @@ class Both(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """An operator that is to be computed: for which pair, on which of its ranks, and where it was dumped.
 
     `depth` is how many operators of which golden has no tensor lie below it.
@@ -70,8 +70,8 @@ class _Asked:
     directory: str
     depth: int = 0
 
-    def on(self, rank: int) -> _Asked:
-        """The same on another rank."""
+    def on(self, rank: int) -> _Request:
+        """The request for another rank."""
         return replace(self, rank=rank)
 
 
@@ -104,169 +104,172 @@ class GoldenInputs:
             raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
         golden = whole(open_pair(pair).comparisons[0].golden)
         computed = [
-            self._computed(_Asked(number, rank, operator_directory(ref)), int(index))
+            self._computed(_Request(number, rank, operator_directory(ref)), int(index))
             for rank, ref in enumerate(pair.mine.refs)
         ]
-        fine = _as_compared(pair, [one.fine for one in computed])
-        rounded = _as_compared(pair, [one.rounded for one in computed])
+        fine = _as_compared(pair, [result.fine for result in computed])
+        rounded = _as_compared(pair, [result.rounded for result in computed])
         if fine.shape != golden.shape or not golden.is_floating_point():
             raise OperatorError("golden's tensor is another one")
-        shared = any(one.shared for one in computed)
-        return held(Twice(fine, rounded, _HOW, shared=shared), golden.to(_written(pair.mine)))
+        shared = any(result.shared for result in computed)
+        return judged_twice(Twice(fine, rounded, _HOW, shared=shared), golden.to(_dtype_of(pair.mine)))
 
-    def _computed(self, asked: _Asked, index: int) -> Both:
+    def _computed(self, request: _Request, index: int) -> TwoPrecisions:
         """Output `index` of an operator: fine, in float64, and as mine rounds."""
-        fine = Golden(self._case_of(asked.directory, index))
-        given = [
-            [self._fed(asked.on(rank if fine.operator.collective else asked.rank), one) for one in row]
+        fine = Golden(self._case_of(request.directory, index))
+        inputs = [
+            [self._input(request.on(rank if fine.operator.collective else request.rank), x) for x in row]
             for rank, row in enumerate(fine.inputs)
         ]
-        low = fine.of([[both and both.rounded for both in row] for row in given])
-        fine = fine.of([[both and both.fine for both in row] for row in given])
-        shared = any(both is not None and both.shared for row in given for both in row)
-        return _both(fine, low, index, shared)
+        low = fine.of([[result and result.rounded for result in row] for row in inputs])
+        fine = fine.of([[result and result.fine for result in row] for row in inputs])
+        shared = any(result is not None and result.shared for row in inputs for result in row)
+        return _output(fine, low, index, shared)
 
-    def _fed(self, asked: _Asked, given: torch.Tensor | None) -> Both | None:
+    def _input(self, request: _Request, tensor: torch.Tensor | None) -> TwoPrecisions | None:
         """An input with golden's values where these are known; whole numbers that stand for others are then
         not rounded to such."""
-        if given is None:
+        if tensor is None:
             return None
-        if not given.numel() or not (given.is_floating_point() or given.dtype == torch.int8):
-            return Both(given, given)
-        into = given.reshape(-1).double()
-        put = [
-            values.put(given, into)
-            for pair in self._read(asked.number)
-            if self._may_lie(pair, asked.number, given)
+        if not tensor.numel() or not (tensor.is_floating_point() or tensor.dtype == torch.int8):
+            return TwoPrecisions(tensor, tensor)
+        into = tensor.reshape(-1).double()
+        placed = [
+            values.fill(tensor, into)
+            for pair in self._read(request.number)
+            if self._may_lie(pair, request.number, tensor)
             for values in self._values(pair)
         ]
-        if any(put):
-            both = Both(into, into)
-        elif (made := self._made(asked, given)) is not None:
-            both = made
+        if any(placed):
+            result = TwoPrecisions(into, into)
+        elif (computed := self._from_writer(request, tensor)) is not None:
+            result = computed
         else:
-            return Both(given, given)
-        fine, rounded = (one.reshape(given.shape) for one in (both.fine, both.rounded))
-        if not given.is_floating_point():
+            return TwoPrecisions(tensor, tensor)
+        fine, rounded = (numbers.reshape(tensor.shape) for numbers in (result.fine, result.rounded))
+        if not tensor.is_floating_point():
             rounded = rounded.round().clamp(-128, 127)
-        return Both(fine, rounded.to(given.dtype), both.shared)
+        return TwoPrecisions(fine, rounded.to(tensor.dtype), result.shared)
 
     def _read(self, number: int) -> Iterator[int]:
         """The pairs that a pair computes from, and those that what an earlier step left (its attention, a
         cache) was computed from. These show all that lies there, so that nothing above them is opened."""
-        above, seen = deque([number]), {number}
-        while above:
-            reader = above.popleft()
+        queue, visited = deque([number]), {number}
+        while queue:
+            reader = queue.popleft()
             for parent in self._parents[reader]:
-                if parent not in seen:
-                    seen.add(parent)
+                if parent not in visited:
+                    visited.add(parent)
                     yield parent
                     if self._pairs[parent].step != self._pairs[reader].step:
-                        above.append(parent)
+                        queue.append(parent)
 
-    def _may_lie(self, number: int, reader: int, given: torch.Tensor) -> bool:
+    def _may_lie(self, number: int, reader: int, tensor: torch.Tensor) -> bool:
         """Whether an input of a pair may be the tensor of mine in another one, by its size: the whole of it,
         or a cache that holds what an earlier step stored."""
         earlier = self._pairs[number].step != self._pairs[reader].step
         for ref in self._pairs[number].mine.refs:
             header = ref.header()
-            if by_torch(given.dtype) != header.dtype:
+            if by_torch(tensor.dtype) != header.dtype:
                 continue
-            if header.numel == given.numel() or (earlier and header.numel < given.numel()):
+            if header.numel == tensor.numel() or (earlier and header.numel < tensor.numel()):
                 return True
         return False
 
-    def _made(self, asked: _Asked, given: torch.Tensor) -> Both | None:
-        """What the operator that wrote an input makes of golden's inputs; `None` where that is none of those
-        that the pair computes from."""
-        for writer, root in self._writers(asked):
+    def _from_writer(self, request: _Request, tensor: torch.Tensor) -> TwoPrecisions | None:
+        """The result of the operator that wrote an input, for golden's inputs; `None` where that is none of
+        those that the pair computes from."""
+        for writer, root in self._writers(request):
             for index, output in tensors_in(os.path.join(writer.directory, "after"), root)[1].items():
                 header = output.header()
-                if (header.numel, header.dtype) != (given.numel(), by_torch(given.dtype)):
+                if (header.numel, header.dtype) != (tensor.numel(), by_torch(tensor.dtype)):
                     continue
-                if torch.equal(output.open().reshape(-1), given.reshape(-1)):
+                if torch.equal(output.open().reshape(-1), tensor.reshape(-1)):
                     return self._computed(writer, index)
         return None
 
-    def _writers(self, asked: _Asked) -> Iterator[tuple[_Asked, str]]:
+    def _writers(self, request: _Request) -> Iterator[tuple[_Request, str]]:
         """The operators that may have written an input: those that are not compared, and those of the
         parents, each with the root of its dump."""
-        if asked.depth == _DEPTH:
+        if request.depth == _DEPTH:
             raise OperatorError(f"golden has no tensor of {_DEPTH} operators before it")
-        operand = self._pairs[asked.number].mine
-        ref = operand.refs[asked.rank]
-        for path in self._between.get(asked.number, ()):
+        operand = self._pairs[request.number].mine
+        ref = operand.refs[request.rank]
+        for path in self._between.get(request.number, ()):
             place = directory_of_node(ref, operand.node, path)
-            if place and place != asked.directory:
-                yield _Asked(asked.number, asked.rank, place, asked.depth + 1), ref.root
-        above, seen = deque(self._parents[asked.number]), set()
-        while above:
-            parent = above.popleft()
+            if place and place != request.directory:
+                yield _Request(request.number, request.rank, place, request.depth + 1), ref.root
+        queue, visited = deque(self._parents[request.number]), set()
+        while queue:
+            parent = queue.popleft()
             mine = self._pairs[parent].mine
-            if parent in seen or len(mine.refs) != len(operand.refs):
+            if parent in visited or len(mine.refs) != len(operand.refs):
                 continue
-            seen.add(parent)
+            visited.add(parent)
             if mine.op_type in known():
-                there = mine.refs[asked.rank]
-                yield _Asked(parent, asked.rank, operator_directory(there), asked.depth + 1), there.root
+                output = mine.refs[request.rank]
+                yield (
+                    _Request(parent, request.rank, operator_directory(output), request.depth + 1),
+                    output.root,
+                )
             else:  # a graph, whose result is that of an operator in it
-                above.extend(self._parents[parent])
+                queue.extend(self._parents[parent])
 
     def _values(self, number: int) -> tuple[GoldenValues, ...]:
-        """Where golden's values belong in the tensors of mine of a pair; nothing where they do not."""
-        if (found := self._placed.pop(number, None)) is None:
+        """The places of golden's values in the tensors of mine of a pair; none where they have none."""
+        if (placed := self._placed.pop(number, None)) is None:
             try:
-                found = tuple(golden_values(self._pairs[number]))
+                placed = tuple(golden_values(self._pairs[number]))
             except AccError:
-                found = ()
-            self._bytes += sum(values.nbytes for values in found)
-        self._placed[number] = found  # the last one used, and so the last one to go
+                placed = ()
+            self._bytes += sum(values.nbytes for values in placed)
+        self._placed[number] = placed  # the last one used, and so the last one to go
         while self._bytes > _REMEMBERED:
             oldest = self._placed.pop(next(iter(self._placed)))
             self._bytes -= sum(values.nbytes for values in oldest)
-        return found
+        return placed
 
 
-def _both(fine: Golden, low: Golden, index: int, shared: bool) -> Both:
+def _output(fine: Golden, low: Golden, index: int, shared: bool) -> TwoPrecisions:
     """An output of an operator from both inputs. Raises `OperatorError` where it has no such floats."""
     if op_class(fine.case.name, fine.param) in EXACT:
-        return Both(low.results[index].double(), low.results[index], shared)
+        return TwoPrecisions(low.results[index].double(), low.results[index], shared)
     exact = fine.unrounded(index)
     if exact is None or not exact.is_floating_point():
         raise OperatorError("it writes no such floats")
     if fine.case.name == _LINEAR and (weight := fine.inputs[0][1]) is not None and weight.dtype == torch.int8:
-        return Both(exact, exact + _of_weights(fine, index), shared=True)
+        return TwoPrecisions(exact, exact + _of_weights(fine, index), shared=True)
     x = low.inputs[0][0]
     if x is not None and not low.results[index].is_floating_point():
-        return Both(exact, exact.to(x.dtype), shared)  # before it is rounded to whole numbers
-    return Both(exact, low.low(index), shared)
+        return TwoPrecisions(exact, exact.to(x.dtype), shared)  # before it is rounded to whole numbers
+    return TwoPrecisions(exact, low.low(index), shared)
 
 
-def _written(operand: Operand) -> torch.dtype:
+def _dtype_of(operand: Operand) -> torch.dtype:
     """The type of an operand, or what its whole numbers stand for."""
     scaled = scale_of(operand, 0)
     return operand.refs[0].open().dtype if scaled is None else operand.scales[0][0].open().dtype
 
 
-def _as_compared(pair: Pair, made: Sequence[torch.Tensor]) -> torch.Tensor:
+def _as_compared(pair: Pair, results: Sequence[torch.Tensor]) -> torch.Tensor:
     """A result of each rank as the pair is compared. Raises `OperatorError` for another size."""
     viewed = []
-    for rank, (ref, one) in enumerate(zip(pair.mine.refs, made)):
+    for rank, (ref, result) in enumerate(zip(pair.mine.refs, results)):
         header, scale = ref.header(), scale_of(pair.mine, rank)
-        if one.numel() != header.numel:
+        if result.numel() != header.numel:
             raise OperatorError("its output has another size than the operator writes")
-        numbers = one.double() if scale is None else (one.double() - scale[1]) * scale[0]
+        numbers = result.double() if scale is None else (result.double() - scale[1]) * scale[0]
         viewed.append(numbers.reshape(header.shape))
     return whole(reconcile(open_shards(pair.golden), shards_of(pair.mine, viewed)).mine)
 
 
 def _of_weights(linear: Golden, index: int) -> torch.Tensor:
-    """What rounding its weights to whole numbers does to a product of int8, by its root mean square: that of
+    """The error of a product of int8 by rounding its weights to whole numbers, as root mean square: that of
     an error spread evenly over one step is sqrt(1/12). The sign is drawn.
 
     The operator itself scales it: of a first column as large as each row in all, times weights of one step.
     """
-    x, weight, *others = linear.inputs[0]
+    x, weight, *remaining = linear.inputs[0]
     assert x is not None
     assert weight is not None
     axis = -2 if linear.param["transposeA"] else -1
@@ -274,10 +277,10 @@ def _of_weights(linear: Golden, index: int) -> torch.Tensor:
     rows.narrow(axis, 0, 1).copy_((x.double().square().sum(axis, keepdim=True) / 12).sqrt())
     ones = torch.ones_like(weight, dtype=torch.float64)
     spread = torch.zeros(())
-    for sign, one in ((1, rows), (-1, torch.zeros_like(rows))):
-        made = linear.of([[one, ones, *others]]).unrounded(index)
-        assert made is not None
-        spread = spread + sign * made
+    for sign, activation in ((1, rows), (-1, torch.zeros_like(rows))):
+        product = linear.of([[activation, ones, *remaining]]).unrounded(index)
+        assert product is not None
+        spread = spread + sign * product
     drawn = torch.randint(2, spread.shape, generator=torch.Generator().manual_seed(0))
     return spread * (2 * drawn - 1)
 
@@ -288,8 +291,8 @@ _STARTS = 64
 
 @dataclass(frozen=True, slots=True)
 class GoldenValues:
-    """Where golden's values belong in a tensor of mine: `mine` is that tensor, flat, and `values` of it stand
-    at `places`."""
+    """The places of golden's values in a tensor of mine: `mine` is that tensor, flat, and `values` of it
+    stand at `places`."""
 
     mine: torch.Tensor
     places: torch.Tensor
@@ -300,11 +303,10 @@ class GoldenValues:
         """Bytes of memory that it takes."""
         return self.mine.nbytes + self.places.nbytes + self.values.nbytes
 
-    def put(self, given: torch.Tensor, into: torch.Tensor) -> bool:
-        """Put the values into the flat tensor that `given` becomes, if it holds those of mine; whether it
-        does."""
-        flat = given.reshape(-1)
-        if given.dtype != self.mine.dtype or flat.numel() < self.mine.numel():
+    def fill(self, tensor: torch.Tensor, into: torch.Tensor) -> bool:
+        """Put the values into the flat tensor `into` that `tensor` becomes; whether `tensor` is mine's."""
+        flat = tensor.reshape(-1)
+        if tensor.dtype != self.mine.dtype or flat.numel() < self.mine.numel():
             return False
         for start in self._starts(flat):
             if torch.equal(flat[start + self.places], self.mine[self.places]):
@@ -312,42 +314,42 @@ class GoldenValues:
                 return True
         return False
 
-    def _starts(self, given: torch.Tensor) -> list[int]:
-        """Where in a longer tensor (a cache of keys) all of this one may begin."""
-        room = given.numel() - self.mine.numel() + 1
+    def _starts(self, flat: torch.Tensor) -> list[int]:
+        """The places in a longer tensor (a cache of keys) where all of this one may begin."""
+        room = flat.numel() - self.mine.numel() + 1
         if room == 1:
             return [0]
         place = int(self.places[0])
-        return (given[place : place + room] == self.mine[place]).nonzero()[:_STARTS, 0].tolist()
+        return (flat[place : place + room] == self.mine[place]).nonzero()[:_STARTS, 0].tolist()
 
 
 def golden_values(pair: Pair) -> Iterator[GoldenValues]:
-    """By numbers instead of values: what is compared tells at which places it stood. It must hold the values
-    that stand there, or it is a sum, and no place."""
+    """The places of golden's values in the tensors of mine. A tensor of numbered places, viewed as the pair
+    is compared, has them; one that holds other values than stand there is a sum."""
     tensors = [ref.open() for ref in pair.mine.refs]
     alike = isinstance(pair.mine.view, (RowParallel, WithResidual))  # told by the values: all ranks have them
-    starts = [0 if alike else sum(one.numel() for one in tensors[:rank]) for rank in range(len(tensors))]
+    starts = [0 if alike else sum(shard.numel() for shard in tensors[:rank]) for rank in range(len(tensors))]
     numbered = [
-        torch.arange(start, start + one.numel(), dtype=torch.float64).reshape(one.shape)
-        for start, one in zip(starts, tensors)
+        torch.arange(start, start + shard.numel(), dtype=torch.float64).reshape(shard.shape)
+        for start, shard in zip(starts, tensors)
     ]
     values = open_pair(pair).comparisons
     places = reconcile(open_shards(pair.golden), shards_of(pair.mine, numbered)).comparisons
     for value, place in zip(values, places):
-        at, seen = whole(place.mine).reshape(-1).long(), whole(value.mine).reshape(-1)
+        at, compared = whole(place.mine).reshape(-1).long(), whole(value.mine).reshape(-1)
         golden = whole(value.golden).reshape(-1)
         for rank, (start, tensor) in enumerate(zip(starts, tensors)):
             flat = tensor.reshape(-1)
-            here = (at >= start) & (at < start + flat.numel())
-            own, numbers = at[here] - start, golden[here].double()
+            inside = (at >= start) & (at < start + flat.numel())
+            offsets, numbers = at[inside] - start, golden[inside].double()
             scale = scale_of(pair.mine, rank)
             if scale is not None:
-                stands = ((flat[own].float() - scale[1]) * scale[0]).to(seen.dtype)
+                stands = ((flat[offsets].float() - scale[1]) * scale[0]).to(compared.dtype)
                 numbers = numbers / scale[0].double() + scale[1].double()
             else:
-                stands = flat[own]
-            if own.numel() and torch.equal(stands, seen[here].to(stands.dtype)):
-                yield GoldenValues(flat, own, numbers)
+                stands = flat[offsets]
+            if offsets.numel() and torch.equal(stands, compared[inside].to(stands.dtype)):
+                yield GoldenValues(flat, offsets, numbers)
 
 
 def scale_of(operand: Operand, rank: int) -> tuple[torch.Tensor, torch.Tensor] | None:

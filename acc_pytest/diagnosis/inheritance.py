@@ -72,7 +72,7 @@ class Inheritance:
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
         self._suspects = Suspects(plan, self._ancestors, local)
         self._inputs = KnownInputs(plan, self._ancestors, self._suspects, self._evidence)
-        self._fed = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
+        self._prompts = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
 
@@ -88,43 +88,43 @@ class Inheritance:
         if decision.via is None:
             return cause
         via = self._state_of(decision.via)
-        way = f" by way of {shown(via.name)}" if via is not None and via.number != root else ""
-        more = f": {cause.text}" if cause.text else ""
+        route = f" by way of {shown(via.name)}" if via is not None and via.number != root else ""
+        suffix = f": {cause.text}" if cause.text else ""
         step = self._plan.pairs[root].step
-        return replace(cause, text=f"inherited from {shown(name)} at step {step}{way}{more}")
+        return replace(cause, text=f"inherited from {shown(name)} at step {step}{route}{suffix}")
 
     def cause_of_shapes(self, state: PairState) -> Cause | None:
         """Why the pair cannot be compared, where the run was fed something of another shape; else `None`."""
-        if not state.shapes_differ or (via := self._fed_before(state)) is None:
+        if not state.shapes_differ or (via := self._input_before(state)) is None:
             return None
         root, name = self._root(via)
-        said = f"other shapes follow from what the run was fed: {via.said}"
-        return Cause("inherited", "dataflow", (via.number,), root, name, text=said)
+        sentence = f"other shapes follow from what the run was fed: {via.input_sentence}"
+        return Cause("inherited", "dataflow", (via.number,), root, name, text=sentence)
 
-    def _fed_before(self, state: PairState) -> PairState | None:
-        """What the run was fed earlier that has another shape; `None` where nothing has."""
-        for number in self._fed:
+    def _input_before(self, state: PairState) -> PairState | None:
+        """The nearest input of the run before a pair that has another shape; `None` where none has."""
+        for number in self._prompts:
             if number >= state.number:
                 break
-            fed = self._state_of(number)
-            if fed is not None and fed.failing and fed.shapes_differ:
-                return fed
+            earlier = self._state_of(number)
+            if earlier is not None and earlier.failing and earlier.shapes_differ:
+                return earlier
         return None
 
     def _root(self, state: PairState) -> tuple[int, str]:
         """The root of a pair and what it is called; every pair on the way learns it too."""
-        way: list[PairState] = []
+        route: list[PairState] = []
         while state.number not in self._roots:
             decision = self._decision(state)
             if decision.via is None:
                 self._roots[state.number] = state.number, decision.cause.root_name
                 break
-            way.append(state)
-            above = self._state_of(decision.via)
-            assert above is not None
-            state = above
+            route.append(state)
+            parent = self._state_of(decision.via)
+            assert parent is not None
+            state = parent
         root = self._roots[state.number]
-        self._roots.update((passed.number, root) for passed in way)
+        self._roots.update((passed.number, root) for passed in route)
         return root
 
     def _decision(self, state: PairState) -> _Decision:
@@ -136,29 +136,29 @@ class Inheritance:
         number = state.number
         if state.replayed == "wrong":
             return self._wrong_by_replay(state)
-        if (via := self._fed_before(state)) is not None:
+        if (via := self._input_before(state)) is not None:
             return _inherited(Cause("inherited", "dataflow", (via.number,)), via)
-        above = list(self._ancestors.nearest(number))
-        failing = [parent for parent in above if parent.failing]
+        parents = list(self._ancestors.nearest(number))
+        failing = [parent for parent in parents if parent.failing]
         ordered = number in self._plan.by_order
-        amplification = _ratio(state, failing or above)
+        amplification = _ratio(state, failing or parents)
         base = Cause(
             "root", "order" if ordered else "dataflow", tuple(parent.number for parent in failing),
             amplification=amplification,
         )  # fmt: skip
         if not failing:
-            return self._root_or_above(state, above, base)
+            return self._root_or_above(state, parents, base)
         jumps = amplification is not None and amplification > (RATE if ordered else JUMP)
         if not jumps:
             return _inherited(base, failing[0])
-        local = self._own(number)
+        local = self._recomputed(number)
         with_local = _with(base, local)
         if local.outcome == "wrong":
-            said = f"its inputs differ already, but {local.told}"
-            return self._is_root(state, replace(with_local, basis="local", text=said))
+            sentence = f"its inputs differ already, but {local.sentence}"
+            return self._is_root(state, replace(with_local, basis="local", text=sentence))
         if ordered and not local.outcome:
-            said = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
-            return self._is_root(state, replace(with_local, text=said))
+            sentence = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
+            return self._is_root(state, replace(with_local, text=sentence))
         return _inherited(with_local, failing[0])
 
     def _wrong_by_replay(self, state: PairState) -> _Decision:
@@ -168,29 +168,29 @@ class Inheritance:
         made it is the first.
         """
         number = state.number
-        above = list(self._ancestors.nearest(number))
-        failing = [parent for parent in above if parent.failing]
-        local = self._own(number)
+        parents = list(self._ancestors.nearest(number))
+        failing = [parent for parent in parents if parent.failing]
+        local = self._recomputed(number)
         if local.outcome != "wrong" and (of_golden := self._local.of_golden(number)).outcome == "wrong":
             local = of_golden
         maker = self._maker(number)
-        same = [
+        origins = [
             parent
             for parent in failing
             if self._plan.pairs[parent.number].fed in WEIGHTS
             or (parent.replayed == "wrong" and self._maker(parent.number) == maker)
         ]
-        if same:
-            cause = _with(Cause("inherited", "dataflow", tuple(each.number for each in same)), local)
-            return _inherited(cause, same[0], local.told)
-        said = (
-            f"its inputs differ already, but {local.told}"
+        if origins:
+            cause = _with(Cause("inherited", "dataflow", tuple(origin.number for origin in origins)), local)
+            return _inherited(cause, origins[0], local.sentence)
+        sentence = (
+            f"its inputs differ already, but {local.sentence}"
             if failing
-            else self._wrong_here(number, local, above)
+            else self._wrong_operator(number, local, parents)
         )
         cause = Cause(
             "root", "local", tuple(parent.number for parent in failing),
-            amplification=_ratio(state, failing or above), text=said,
+            amplification=_ratio(state, failing or parents), text=sentence,
         )  # fmt: skip
         return self._is_root(state, _with(cause, local), local.culprit)
 
@@ -199,68 +199,68 @@ class Inheritance:
         gap = self._plan.gaps.get(number)
         return (gap.module if gap else "") or self._plan.pairs[number].mine.node
 
-    def _root_or_above(self, state: PairState, above: Sequence[PairState], base: Cause) -> _Decision:
+    def _root_or_above(self, state: PairState, parents: Sequence[PairState], base: Cause) -> _Decision:
         """Nothing directly above fails: is it this operator, or what came in below the thresholds?"""
         number = state.number
-        if state.said:
-            return self._is_root(state, replace(base, text=state.said))
-        local = self._own(number)
+        if state.input_sentence:
+            return self._is_root(state, replace(base, text=state.input_sentence))
+        local = self._recomputed(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
-            text = self._wrong_here(number, local, above)
+            text = self._wrong_operator(number, local, parents)
             return self._is_root(state, replace(cause, text=text), local.culprit)
         hidden = self._suspects.wrong_between(number)
         if hidden:
-            said = (
+            sentence = (
                 f"{shown(hidden)} lies between it and its inputs, is not compared, "
                 "and is wrong on its own inputs"
             )
-            return self._is_root(state, replace(cause, basis="local", text=said), hidden)
+            return self._is_root(state, replace(cause, basis="local", text=sentence), hidden)
         if local.outcome == "right":
-            return self._accumulated(state, above, cause)
+            return self._accumulated(state, parents, cause)
         if (via := self._behind_passing(number, cause)) is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         return self._is_root(
             state,
-            replace(cause, text=self._inputs.said(number, above, local.why)),
+            replace(cause, text=self._inputs.sentence(number, parents, local.why)),
         )
 
-    def _accumulated(self, state: PairState, above: Sequence[PairState], cause: Cause) -> _Decision:
+    def _accumulated(self, state: PairState, parents: Sequence[PairState], cause: Cause) -> _Decision:
         """The operator is right on its own inputs, and nothing directly above it fails."""
         right = "the operator is right on its own inputs"
-        exact = bool(above) and not any(parent.level for parent in above)
+        exact = bool(parents) and not any(parent.level for parent in parents)
         jumps = exact or (cause.amplification is not None and cause.amplification > JUMP)
-        if above and (not jumps or self._local.of_golden(state.number).outcome == "right"):
+        if parents and (not jumps or self._local.of_golden(state.number).outcome == "right"):
             if (via := self._failing_behind(state.number, lambda _: True)) is not None:
-                said = f"{right}, and what is between passes"
-                return _inherited(replace(cause, parents=(via.number,)), via, said)
+                sentence = f"{right}, and what is between passes"
+                return _inherited(replace(cause, parents=(via.number,)), via, sentence)
             culprit = self._suspects.wrong_above(state.number)
             if culprit:
-                said = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
-                return self._is_root(state, replace(cause, basis="local", text=said), culprit)
+                text = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
+                return self._is_root(state, replace(cause, basis="local", text=text), culprit)
             culprit, unlike = self._suspects.unlike_above(state.number)
             if culprit:
-                said = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
-                return self._is_root(state, replace(cause, text=said), culprit)
-            agree = self._inputs.agreement(state.number, above)
+                sentence = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
+                return self._is_root(state, replace(cause, text=sentence), culprit)
+            agree = self._inputs.agreement(state.number, parents)
             return self._is_root(
                 state,
                 replace(cause, text=f"{right}, and {agree}: more error came from above than rounding makes"),
             )
         if unlike := self._suspects.unlike(state.number):
             return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
-        suspect, unlike = self._suspects.other_between(state.number)
+        suspect, unlike = self._suspects.unlike_between(state.number)
         if suspect:
-            said = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
-            return self._is_root(state, replace(cause, text=said), suspect)
-        said = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
-        return self._is_root(state, replace(cause, text=said))
+            sentence = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
+            return self._is_root(state, replace(cause, text=sentence), suspect)
+        sentence = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
+        return self._is_root(state, replace(cause, text=sentence))
 
-    def _wrong_here(self, number: int, local: Recomputation, above: Sequence[PairState]) -> str:
-        """What to say of an operator that is wrong on its own inputs: these need not all be compared."""
+    def _wrong_operator(self, number: int, local: Recomputation, parents: Sequence[PairState]) -> str:
+        """The sentence on an operator that is wrong on its own inputs: these need not all be compared."""
         if not self._plan.golden_kind or local.culprit:
-            return local.told
-        return f"{self._inputs.agreement(number, above)}, and {local.told}"
+            return local.sentence
+        return f"{self._inputs.agreement(number, parents)}, and {local.sentence}"
 
     def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
         """The nearest failing pair behind those that pass: the error may have come from there; or `None`.
@@ -284,20 +284,20 @@ class Inheritance:
         gap = self._plan.gaps.get(state.number)
         return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or state.name))
 
-    def _own(self, number: int) -> Recomputation:
+    def _recomputed(self, number: int) -> Recomputation:
         return self._local.of_pair(number)
 
 
-def _inherited(cause: Cause, via: PairState, said: str = "") -> _Decision:
-    return _Decision(via.number, replace(cause, kind="inherited", text=said))
+def _inherited(cause: Cause, via: PairState, text: str = "") -> _Decision:
+    return _Decision(via.number, replace(cause, kind="inherited", text=text))
 
 
-def _ratio(state: PairState, above: Sequence[PairState]) -> float | None:
+def _ratio(state: PairState, parents: Sequence[PairState]) -> float | None:
     """A pair's level over the largest of those above it; `None` where one of them is no number."""
-    most = max((parent.level for parent in above), default=0.0)
-    if not 0.0 < most < math.inf or math.isinf(state.level):
+    largest = max((parent.level for parent in parents), default=0.0)
+    if not 0.0 < largest < math.inf or math.isinf(state.level):
         return None
-    return state.level / most
+    return state.level / largest
 
 
 def _with(cause: Cause, local: Recomputation) -> Cause:
@@ -313,38 +313,42 @@ class KnownInputs:
         self._suspects = suspects
         self._evidence = evidence
 
-    def said(self, number: int, above: Sequence[PairState], why: str) -> str:
-        """Of a root with the pairs `above`; `why` says why its operator was not computed again."""
+    def sentence(self, number: int, parents: Sequence[PairState], why: str) -> str:
+        """The sentence on a root with the pairs `parents` above; `why` is why it was not computed again."""
         if number in self._plan.gaps:
-            return self._inside(number, above)
-        agree = self.agreement(number, above)
+            return self._inside(number, parents)
+        agree = self.agreement(number, parents)
         if unlike := self._suspects.unlike(number):
             agree += f"; {unlike}"
         return f"{agree} (not computed again: {why})"
 
-    def agreement(self, number: int, above: Sequence[PairState]) -> str:
-        """What is known of the inputs of a root, by the rule of evidence."""
+    def agreement(self, number: int, parents: Sequence[PairState]) -> str:
+        """A sentence on the inputs of a root, by the rule of evidence."""
         if number in self._plan.by_order:
-            return "nothing that ran before it fails" if above else "it ran first"
-        inputs = self._evidence.inputs(number, above, self._ancestors.passed(number))
+            return "nothing that ran before it fails" if parents else "it ran first"
+        inputs = self._evidence.inputs(number, parents, self._ancestors.passed(number))
         if inputs.agree:
             return "its inputs agree"
-        said = "all that was compared above it agrees" if above else "nothing above it is compared"
+        sentence = "all that was compared above it agrees" if parents else "nothing above it is compared"
         if Standing.LIFTED in inputs.compared:
-            said += ", but for ties and accumulated rounding"
-        return f"{said} (not compared: {listed(inputs.not_compared)})" if inputs.not_compared else said
+            sentence += ", but for ties and accumulated rounding"
+        if not inputs.not_compared:
+            return sentence
+        return f"{sentence} (not compared: {listed(inputs.not_compared)})"
 
-    def _inside(self, number: int, above: Sequence[PairState]) -> str:
-        """Where in a module its own code made a tensor that is wrong."""
+    def _inside(self, number: int, parents: Sequence[PairState]) -> str:
+        """The sentence on the place in a module where its own code made a tensor that is wrong."""
         gap, pair = self._plan.gaps[number], self._plan.pairs[number]
         where = [f"after {listed(gap.after)}"] if gap.after else []
         where += [f"before {shown(gap.before)}"] if gap.before else []
         module = shown(gap.module.rpartition(".")[2]) or "the model"
-        said = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
+        fault = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
         unseen = self._plan.unseen.get(number, ())
         not_compared = f"; not compared: {listed(unseen)}" if unseen else ""
         agree = (
-            "what these modules gave and what it was given agree" if above else "nothing above it is compared"
+            "what these modules gave and what it was given agree"
+            if parents
+            else "nothing above it is compared"
         )
-        seen = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
-        return f"{said}: {seen} differs, and {agree}{not_compared}"
+        tensor_name = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
+        return f"{fault}: {tensor_name} differs, and {agree}{not_compared}"

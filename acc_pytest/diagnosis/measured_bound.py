@@ -37,7 +37,7 @@ from ..errors import OperatorError
 from ..ge_operators import Unrounded
 from ..judging.tolerance import scatter_of, scatter_text
 from ..tensors.dtypes import FloatFormat, by_torch
-from .complex_values import in_reals, twice_each, unrounded_in_reals
+from .complex_values import for_real_and_imaginary, in_reals, unrounded_in_reals
 from .one_operator import SIZE, accumulated, agrees, each_element, judged, one_operator_tolerance
 from .recomputation import Recomputation
 from .row_bounds import RATIO, RowErrors, fewest_samples, with_bias, with_part_bias, with_typical
@@ -87,15 +87,15 @@ def agrees_as_measured(
     try:
         second = in_reals(rounded())
     except OperatorError as error:
-        return _by_one(agrees(expected, mine), str(error))
+        return _by_derived(agrees(expected, mine), str(error))
     sizes = None if expected.magnitude is None else expected.magnitude().double().expand_as(fine)
-    outcome = held(Twice(fine, second, how, expected.terms, sizes), mine)
+    outcome = judged_twice(Twice(fine, second, how, expected.terms, sizes), mine)
     if outcome.outcome == "right" and expected.singly:
         return each_element(fine.reshape(mine.shape), mine, outcome)
     return outcome
 
 
-def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
+def judged_twice(twice: Twice, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` is what the operator makes, but for its rounding."""
     if twice.fine.is_complex() and mine.is_complex():
         twice, mine = _in_reals(twice), in_reals(mine)
@@ -107,13 +107,13 @@ def held(twice: Twice, mine: torch.Tensor) -> Recomputation:
         return _chosen(fine, rounded, mine)
     fmt = by_torch(mine.dtype).format
     assert fmt is not None
-    exact, other = fine.double(), rounded.double()
+    exact, approximate = fine.double(), rounded.double()
     largest = torch.finfo(mine.dtype).max
     if not float(exact.norm()) <= largest:  # else no element is larger either
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * math.inf, exact)
-    tried = _Held(twice, fmt, (exact, other, mine.double()))
-    if tried.other_overflows:
-        return _by_one(judged(exact, mine, twice.terms), "the other overflows")
+    tried = _Comparison(twice, fmt, (exact, approximate, mine.double()))
+    if tried.rounded_overflows:
+        return _by_derived(judged(exact, mine, twice.terms), "the other overflows")
     return tried.outcome()
 
 
@@ -122,44 +122,44 @@ def _in_reals(twice: Twice) -> Twice:
         twice,
         fine=in_reals(twice.fine),
         rounded=in_reals(twice.rounded),
-        sizes=None if twice.sizes is None else twice_each(twice.sizes),
+        sizes=None if twice.sizes is None else for_real_and_imaginary(twice.sizes),
         in_two=None if twice.in_two is None else in_reals(twice.in_two),
         draws=tuple(map(in_reals, twice.draws)),
     )
 
 
-def _by_one(outcome: Recomputation, why: str) -> Recomputation:
+def _by_derived(outcome: Recomputation, why: str) -> Recomputation:
     """An outcome by the bound that is derived."""
     return replace(outcome, reason=f"only one computation is possible ({why}): {outcome.reason}")
 
 
 def _chosen(fine: torch.Tensor, rounded: torch.Tensor, mine: torch.Tensor) -> Recomputation:
-    """Whole numbers and truth values: each as one of the computations has it."""
-    same = (fine.to(mine.dtype) == mine) | (rounded.to(mine.dtype) == mine)
-    if bool(same.all()):
+    """Whether whole numbers and truth values are each as one of the computations has it."""
+    equal = (fine.to(mine.dtype) == mine) | (rounded.to(mine.dtype) == mine)
+    if bool(equal.all()):
         return Recomputation("right", 0.0)
     if bool((fine == rounded.to(fine.dtype)).all()):
-        count = int((~same).sum())
+        count = int((~equal).sum())
         return Recomputation("wrong", None, f"{count} of {mine.numel()} elements are not those it makes")
     return Recomputation(why="it chose other elements, which it may among equal ones")
 
 
-class _Held:
+class _Comparison:
     """Mine beside both computations, all in float64; what is not finite on a side counts as equal zeros."""
 
-    def __init__(self, twice: Twice, fmt: FloatFormat, given: tuple[torch.Tensor, ...]) -> None:
-        fine, rounded, mine = given
+    def __init__(self, twice: Twice, fmt: FloatFormat, tensors: tuple[torch.Tensor, ...]) -> None:
+        fine, rounded, mine = tensors
         self._twice = twice
         self._fmt = fmt
         self._new = self._lost = 0
-        self.other_overflows = False
+        self.rounded_overflows = False
         self._mine = mine
         self._fine, self._error, self._noise = fine, mine - fine, rounded - fine
         self._norms = self._measured()
         if all(map(math.isfinite, self._norms)):
             return
         finite = fine.isfinite() & rounded.isfinite() & mine.isfinite()
-        self.other_overflows = bool((fine.isfinite() & ~rounded.isfinite()).any())
+        self.rounded_overflows = bool((fine.isfinite() & ~rounded.isfinite()).any())
         self._new = int((fine.isfinite() & rounded.isfinite() & ~mine.isfinite()).sum())
         self._lost = int((~fine.isfinite() & ~rounded.isfinite() & mine.isfinite()).sum())
         self._fine, self._mine = torch.where(finite, fine, 0.0), torch.where(finite, mine, 0.0)
@@ -178,19 +178,21 @@ class _Held:
                 return Recomputation("wrong", None, f"{number} of {count} elements {what}")
         size, error, noise = self._norms
         if not size:
-            least = self._fmt.smallest_normal
-            wrong = count and float(self._error.abs().max()) > max(least, 2 * float(self._noise.abs().max()))
+            smallest = self._fmt.smallest_normal
+            wrong = count and float(self._error.abs().max()) > max(
+                smallest, 2 * float(self._noise.abs().max())
+            )
             return (
                 Recomputation("wrong", None, "it makes zeros only") if wrong else Recomputation("right", 0.0)
             )
-        judged, summed = self._whole(size, error / size, noise / size, count)
+        judged, summed = self._by_norms(size, error / size, noise / size, count)
         if judged.outcome == "wrong":
-            own = self._mine.shape[-1] if self._twice.shared else count
-            few = min(own, fewest_samples(self._mine, count))
-            judged, summed = self._whole(size, error / size, noise / size, few)
+            independent = self._mine.shape[-1] if self._twice.shared else count
+            few = min(independent, fewest_samples(self._mine, count))
+            judged, summed = self._by_norms(size, error / size, noise / size, few)
         return judged if judged.outcome == "wrong" else self._row_by_row(judged, size, summed)
 
-    def _whole(self, size: float, error: float, noise: float, samples: int) -> tuple[Recomputation, float]:
+    def _by_norms(self, size: float, error: float, noise: float, samples: int) -> tuple[Recomputation, float]:
         """The outcome of the norms, of errors that are made of so many independent numbers; and what sums
         that cancel may be off."""
         scatter = scatter_of(samples)
@@ -221,7 +223,7 @@ class _Held:
         return max((float(self._off(draw).norm()) for draw in self._twice.draws), default=0.0)
 
     def _off(self, draw: torch.Tensor) -> torch.Tensor:
-        """What a draw is off by; nothing where it is not finite."""
+        """The error of a draw; zeros where it is not finite."""
         return (draw.double().reshape(self._fine.shape) - self._fine).nan_to_num(0.0, 0.0, 0.0)
 
     def _halved(self, size: float) -> float:
@@ -236,7 +238,7 @@ class _Held:
         return norm / size
 
     def _floor(self, size: float) -> tuple[float, str]:
-        """What storing alone may do, relative to values of this size in all; and why."""
+        """The error that storing alone may make, relative to values of this size in all; and why."""
         fmt = self._fmt
         rms = size / math.sqrt(self._fine.numel())
         u = max(fmt.roundoff, fmt.spacing / 2 / rms)
@@ -245,12 +247,12 @@ class _Held:
             return single.value, single.reason
         return u / math.sqrt(3), f"u/sqrt(3) = {u / math.sqrt(3):.3g}, the rounding of {fmt.name}"
 
-    def _row_by_row(self, whole: Recomputation, size: float, summed: float) -> Recomputation:
-        """The outcome of all rows: `whole` where each is right too."""
+    def _row_by_row(self, overall: Recomputation, size: float, summed: float) -> Recomputation:
+        """The outcome of all rows: `overall` where each is right too."""
         shape = self._fine.shape
         length = shape[-1] if len(shape) > 1 else 0
         if length < LEAST_ROW:
-            return whole
+            return overall
         draws = [self._off(draw) for draw in self._twice.draws]
         rows = RowErrors.of(self._fine, self._error, self._noise, self._mine, draws)
         errors = (rows.error - ROW_RATIO * summed * size / math.sqrt(len(rows.size))).clamp_min(0.0)
@@ -262,21 +264,21 @@ class _Held:
         allowed = ROW_RATIO * max(scatter_of(length) * float((rows.worst_noise / sizes).max()), floor)
         shares = errors / sizes
         worst = int(shares.argmax())
-        whole = replace(whole, row_error=float(shares[worst]), row_allowed=allowed)
+        overall = replace(overall, row_error=float(shares[worst]), row_allowed=allowed)
         if not float(shares[worst]) > allowed:
-            return self._alike(whole, rows, floor, summed)
+            return self._alike(overall, rows, floor, summed)
         beyond = int((shares > allowed).sum())
         row = [int(place) for place in np.unravel_index(worst, shape[:-1])]
-        said = (
+        reason = (
             f"{beyond} of {len(shares)} rows are wrong; row {row} is {float(shares[worst]):.3g} off, "
             f"of a row at most {allowed:.3g} is allowed"
         )
-        return replace(whole, outcome="wrong", why=said)
+        return replace(overall, outcome="wrong", why=reason)
 
-    def _alike(self, whole: Recomputation, rows: RowErrors, floor: float, summed: float) -> Recomputation:
+    def _alike(self, overall: Recomputation, rows: RowErrors, floor: float, summed: float) -> Recomputation:
         """The outcome of rows that weigh alike. In float32 modules may round on the way, in any direction,
         and so may sums that cancel; and what all rows share has one."""
-        judged = with_typical(whole, rows, floor)
+        judged = with_typical(overall, rows, floor)
         directed = self._fmt.roundoff > _SINGLE and summed <= _WORTH_ADDING * floor
         if self._twice.shared or not directed or judged.outcome == "wrong":
             return judged

@@ -13,8 +13,8 @@ NAMED = 3
 
 def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(map(shown, names[:NAMED]))}{more}"
+    omitted = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(map(shown, names[:NAMED]))}{omitted}"
 
 
 def shown(name: str) -> str:
@@ -24,7 +24,7 @@ def shown(name: str) -> str:
 
 def full_name(path: str) -> str:
     """The name of the operator at `path`, as ATB makes it of the ids above: `RopeOperation_2_0_1_0`."""
-    parts = [part.partition("_") for part in path.split("/")]
-    if not all(number.isdecimal() for number, _, _ in parts):
+    segments = [segment.partition("_") for segment in path.split("/")]
+    if not all(number.isdecimal() for number, _, _ in segments):
         return path
-    return "_".join((parts[-1][2], *(number for number, _, _ in parts)))
+    return "_".join((segments[-1][2], *(number for number, _, _ in segments)))

@@ -34,14 +34,12 @@ _ACCUMULATOR = 2.0**-24
 SIZE = "its output has another size than the operator writes"
 
 
-def check_size(refs: Iterable[TensorRef], most: int = LOOKING.most) -> int:
-    """The elements of the largest of an operator's tensors. Raises `OperatorError` where all are more than
-    `most`.
-    """
+def check_size(refs: Iterable[TensorRef], limit: int = LOOKING.limit) -> int:
+    """The elements of the largest of an operator's tensors. Raises `OperatorError` above `limit` in all."""
     elements = [ref.header().numel for ref in refs]
-    if sum(elements) > most:
+    if sum(elements) > limit:
         raise OperatorError(
-            f"it has {sum(elements)} elements, and of more than {most} none is computed again"
+            f"it has {sum(elements)} elements, and of more than {limit} none is computed again"
         )
     return max(elements, default=0)
 
@@ -57,14 +55,14 @@ def agrees(expected: Unrounded, mine: torch.Tensor) -> Recomputation:
     first = next(results)
     if first.outcome == "right":
         return first
-    return next((other for other in results if other.outcome == "right"), first)
+    return next((alternative for alternative in results if alternative.outcome == "right"), first)
 
 
 def _agrees_with(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     if expected.image is not None:
         return moved(expected.image(exact), expected.image(mine))
-    whole = not exact.is_floating_point() and not mine.is_floating_point()
-    if whole or (expected.moved and not exact.is_floating_point()):
+    integral = not exact.is_floating_point() and not mine.is_floating_point()
+    if integral or (expected.moved and not exact.is_floating_point()):
         return moved(exact.to(mine.dtype), mine)
     if expected.moved and mine.is_floating_point() and _holds(mine.dtype, exact):
         return moved(exact.to(mine.dtype), mine)
@@ -91,31 +89,31 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputatio
         exact = torch.where(exact.abs() > largest, torch.sign(exact) * torch.inf, exact)
     measurement = measure(TensorSource(exact), TensorSource(mine))
     dtypes = measurement.golden_dtype, measurement.mine_dtype
-    given = None if is_exact(measurement) else one_operator_tolerance(*dtypes, length, measurement.golden_rms)
-    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, rule_tolerance=given))
+    bound = None if is_exact(measurement) else one_operator_tolerance(*dtypes, length, measurement.golden_rms)
+    judgement = judge(measurement, derived(JudgeContext(length=length), measurement, rule_tolerance=bound))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     if new := measurement.nonfinite.new:
         return Recomputation(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
     error = measurement.relative_euclidean_distance
-    if given is None:
+    if bound is None:
         return Recomputation(outcome, error, judgement.sentence)
-    return Recomputation(outcome, error, judgement.sentence, allowed=given.value, reason=given.reason)
+    return Recomputation(outcome, error, judgement.sentence, allowed=bound.value, reason=bound.reason)
 
 
 def moved(exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` holds the very values of `exact`; NaN is a value like any other here."""
     if exact.dtype != mine.dtype:
         return Recomputation(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
-    same = exact == mine
+    equal = exact == mine
     if exact.is_floating_point():
-        same |= exact.isnan() & mine.isnan()
-    if bool(same.all()):
+        equal |= exact.isnan() & mine.isnan()
+    if bool(equal.all()):
         return Recomputation("right", 0.0)
     distance = measure(TensorSource(exact), TensorSource(mine)).relative_euclidean_distance
     return Recomputation(
         "wrong",
         distance,
-        f"{int((~same).sum())} of {same.numel()} elements are not those it moves",
+        f"{int((~equal).sum())} of {equal.numel()} elements are not those it moves",
         allowed=0.0,
         reason="what is moved is not rounded",
     )
@@ -129,8 +127,8 @@ def one_operator_tolerance(golden: str, mine: str, length: int, rms: float | Non
 
 def _holds(dtype: torch.dtype, exact: torch.Tensor) -> bool:
     """Whether `dtype` has every value of `exact`, so that moving them there rounds nothing."""
-    there = exact.to(dtype).to(exact.dtype)
-    return bool(((there == exact) | exact.isnan()).all())
+    cast = exact.to(dtype).to(exact.dtype)
+    return bool(((cast == exact) | exact.isnan()).all())
 
 
 def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> bool:
@@ -141,8 +139,8 @@ def _cancelled(expected: Unrounded, exact: torch.Tensor, mine: torch.Tensor) -> 
     assert fmt is not None
     sizes = expected.magnitude().double().expand_as(expected.value).reshape(mine.shape)
     error = float((mine.double() - exact).norm())
-    own = fmt.roundoff * float(exact.norm()) + fmt.spacing / 2 * math.sqrt(mine.numel())
-    return error <= PER_LAYER * own + accumulated(expected.terms, fmt.roundoff, sizes)
+    rounding = fmt.roundoff * float(exact.norm()) + fmt.spacing / 2 * math.sqrt(mine.numel())
+    return error <= PER_LAYER * rounding + accumulated(expected.terms, fmt.roundoff, sizes)
 
 
 def accumulated(terms: int, roundoff: float, sizes: torch.Tensor) -> float:
@@ -151,7 +149,7 @@ def accumulated(terms: int, roundoff: float, sizes: torch.Tensor) -> float:
 
 
 def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation) -> Recomputation:
-    """The same bound for every element: those of a mask are so large that they hide the others in a norm."""
+    """The outcome with the bound for every element: large ones, as of a mask, hide others in a norm."""
     fmt = by_name(str(mine.dtype)).format
     assert fmt is not None
     finite = exact.isfinite() & mine.isfinite()
@@ -160,5 +158,5 @@ def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation
     beyond = int((off > allowed).sum())
     if not beyond:
         return by_norm
-    said = f"{beyond} of {mine.numel()} elements are not those of the operator"
-    return replace(by_norm, outcome="wrong", why=said)
+    reason = f"{beyond} of {mine.numel()} elements are not those of the operator"
+    return replace(by_norm, outcome="wrong", why=reason)

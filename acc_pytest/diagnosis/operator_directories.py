@@ -28,16 +28,17 @@ def directory_of_node(ref: TensorRef, node: str, path: str) -> str:
 
     Ids of the first level differ between the ranks of a run by a constant. Empty where there is none.
     """
-    own = operator_directory(ref).split(os.sep)
-    parts, wanted = node.split("/"), path.split("/")
-    if len(own) <= len(parts) or own[len(own) - len(parts) + 1 :] != parts[1:]:
+    ref_segments = operator_directory(ref).split(os.sep)
+    node_segments, path_segments = node.split("/"), path.split("/")
+    depth = len(ref_segments) - len(node_segments)
+    if depth <= 0 or ref_segments[depth + 1 :] != node_segments[1:]:
         return ""
-    base, top = own[: len(own) - len(parts)], own[len(own) - len(parts)]
-    number, _, kind = wanted[0].partition("_")
+    base, top = ref_segments[:depth], ref_segments[depth]
+    number, _, kind = path_segments[0].partition("_")
     if not number.isdecimal():
         return ""
-    shift = number_of(top) - number_of(parts[0])
-    directory = os.sep.join([*base, f"{int(number) + shift}_{kind}", *wanted[1:]])
+    shift = number_of(top) - number_of(node_segments[0])
+    directory = os.sep.join([*base, f"{int(number) + shift}_{kind}", *path_segments[1:]])
     return directory if is_directory(directory) else ""
 
 

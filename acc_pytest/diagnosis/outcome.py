@@ -1,4 +1,4 @@
-"""What a run came to, from its rows: the same words for a run of pytest and for its shards put together."""
+"""The result of a run, from its rows: one text for a run of pytest and for its shards put together."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def result_of(
     recorder: Recorder, ledger: Ledger | None, plan: Plan | None, floor: float, exit_status: int
 ) -> Result:
     """The result of a run whose rows have all come to `recorder`, `ledger` (with a plan) among its views."""
-    diagnosis, roots, fed = None, [], 0
+    diagnosis, roots, input_roots = None, [], 0
     if ledger is not None and plan is not None:
         from .summary import MOST_LINES, root_lines  # imports torch, which a run without a plan does without
 
         diagnosis = ledger.diagnosis(plan)
         roots = root_lines(diagnosis)
-        fed = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
+        input_roots = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     problems = recorder.problems
-    lines = summary_lines(recorder.tally, plan, floor, roots, fed)
+    lines = summary_lines(recorder.tally, plan, floor, roots, input_roots)
     lines += [message(note) for note in (plan.notes if plan else ()) if note.startswith(REPEATED)]
     lines += map(message, () if diagnosis is None else diagnosis.peers)
     lines += map(message, (*recorder.lines, *problems))

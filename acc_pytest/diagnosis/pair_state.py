@@ -1,4 +1,4 @@
-"""What root analysis keeps of a row, for every pair of a run: a few numbers."""
+"""The state of a pair: a few numbers of its row, for root analysis."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PairState:
     and `allowed` its bound, infinite without one.
     `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
     tells little of the others. `stated` says that only statistics were compared, which other tensors may have
-    too. `shapes_differ` is that of the row. `said` is the sentence of a row about what
+    too. `shapes_differ` is that of the row. `input_sentence` is the sentence of a row about what
     the run was fed, empty for all others. `recomputed` is the operator of mine computed again on its own
     inputs. `accumulated` is the T up to which an earlier run took its error for rounding, `None` where it did
     not. `near` says that the error is no more than the rounding of one operator, whatever came before,
@@ -46,7 +46,7 @@ class PairState:
     error: float | None
     name: str
     shapes_differ: bool = False
-    said: str = ""
+    input_sentence: str = ""
     masked: bool = False
     stated: bool = False
     recomputed: Recomputation = NOT_COMPUTED
@@ -61,7 +61,7 @@ class PairState:
 
     @property
     def replayed(self) -> str:
-        """What replay found of the operator of mine: `right`, `wrong`, or empty."""
+        """The outcome of replay for the operator of mine: `right`, `wrong`, or empty."""
         return self.recomputed.outcome
 
     @classmethod
@@ -73,17 +73,17 @@ class PairState:
         """
         if _latest and _latest[0][0] is row and _latest[0][1].number == number:
             return _latest[0][1]
-        state = cls._made(row, number)
+        state = cls._of_row(row, number)
         _latest[:] = [(row, state)]
         return state
 
     @classmethod
-    def _made(cls, row: Row, number: int) -> PairState:
+    def _of_row(cls, row: Row, number: int) -> PairState:
         error = row.metrics.get(DISTANCE)
         declared = str(row.context.get("declared", ""))
         mine = declared if is_narrowed(row.mine.dtype, declared) else row.mine.dtype
         formats = (by_name(dtype).format for dtype in (row.golden.dtype, mine))
-        roundoff = max((one.roundoff for one in formats if one is not None), default=0.0)
+        roundoff = max((fmt.roundoff for fmt in formats if fmt is not None), default=0.0)
         accumulated = row.context.get(ACCUMULATED)
         return cls(
             number,

@@ -1,4 +1,4 @@
-"""What stands out among its peers although every bound holds: the same operator in other layers and steps.
+"""Outliers among peers (one operator in all layers and steps) although every bound holds.
 
 Most pairs of a run are right, so that the same operator elsewhere says what rounding does here. Two things
 are told, and change no verdict:
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from ..reporting.row import Row
 from ..tensors.dtypes import by_name
-from .folding import below_top
+from .folding import path_in_model
 from .names import shown
 from .pair_state import FAILING, level_of
 from .replayed import replay_of
@@ -37,7 +37,7 @@ from .replayed import replay_of
 if TYPE_CHECKING:
     from ..mapping.pair import Pair, Plan
 
-MOST_LINES = 3
+MOST_OF_A_SORT = 3
 FEWEST = 4
 """Peers, the pair among them, that say what is usual."""
 TIMES = 3.0
@@ -52,12 +52,11 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnBias:
-    """Of one operator: how much too large it is, how much the other computation is, its standard error, and
-    u."""
+class _OperatorBias:
+    """The bias of one operator, that of the other computation, its standard error, and u."""
 
-    own: float
-    known: float
+    mean: float
+    expected: float
     deviation: float
     roundoff: float
 
@@ -67,14 +66,14 @@ class _Peer:
     name: str
     share: float
     replayed: bool
-    bias: _OwnBias | None
+    bias: _OperatorBias | None
 
 
 class Peers:
     """Takes the rows of a run in any order, and keeps a few numbers of each."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, _Peer] = {}
+        self._peers: dict[int, _Peer] = {}
         self._fails = False
 
     def add(self, row: Row) -> None:
@@ -82,77 +81,78 @@ class Peers:
         self._fails |= row.verdict in FAILING
         if row.number is None or row.fed or row.verdict != "pass":
             return
-        found = replay_of(row)
-        own = found.measured.get("error") if found is not None and found.outcome == "right" else None
-        share = level_of(row) if own is None or not own[1] else own[0] / own[1]
+        replay = replay_of(row)
+        local = replay.measured.get("error") if replay is not None and replay.outcome == "right" else None
+        share = level_of(row) if local is None or not local[1] else local[0] / local[1]
         fmt = by_name(row.mine.dtype).format if row.mine.dtype else None
         bias = None
-        if found is not None and fmt is not None and found.bias is not None and found.bias_deviation:
-            bias = _OwnBias(found.bias, found.bias_noise or 0.0, found.bias_deviation, fmt.roundoff)
-        self._kept[row.number] = _Peer(row.name, share, own is not None, bias)
+        if replay is not None and fmt is not None and replay.bias is not None and replay.bias_deviation:
+            bias = _OperatorBias(replay.bias, replay.bias_noise or 0.0, replay.bias_deviation, fmt.roundoff)
+        self._peers[row.number] = _Peer(row.name, share, local is not None, bias)
 
     def lines(self, plan: Plan) -> tuple[str, ...]:
-        """A line for each that stands out, the farthest first; `MOST_LINES` of each sort."""
+        """A line for each that stands out, the farthest first; `MOST_OF_A_SORT` of each sort."""
         if self._fails:
             return ()
         groups: dict[object, list[int]] = defaultdict(list)
-        for number in sorted(self._kept):
+        for number in sorted(self._peers):
             if number < len(plan.pairs):
                 groups[_kind(plan.pairs[number])].append(number)
         outliers = sorted(self._outliers(groups.values(), plan), reverse=True)
         biased = sorted(self._biased(groups.values(), plan), reverse=True)
-        return tuple(line for _, line in (*biased[:MOST_LINES], *outliers[:MOST_LINES]))
+        return tuple(line for _, line in (*biased[:MOST_OF_A_SORT], *outliers[:MOST_OF_A_SORT]))
 
     def _outliers(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
         for peers in self._comparable(groups, plan):
-            shares = [self._kept[number].share for number in peers]
+            shares = [self._peers[number].share for number in peers]
             middle = median(shares)
             usual = _OF_NORMAL * median(abs(share - middle) for share in shares)
-            least = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
+            limit = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
             for number, share in zip(peers, shares):
-                if middle and least < share < math.inf:
+                if middle and limit < share < math.inf:
                     yield (
                         share / middle,
-                        self._said(number, plan.pairs[number], share / middle, len(peers) - 1),
+                        self._sentence(number, plan.pairs[number], share / middle, len(peers) - 1),
                     )
 
-    def _said(self, number: int, pair: Pair, times: float, others: int) -> str:
-        kept = self._kept[number]
-        what = "error on its own inputs" if kept.replayed else "share of its bounds"
-        said = f"its {what} is {times:.2g} times that of its {others} peers, and within its bounds"
-        return f"outlier: {shown(kept.name)} step {pair.step}: {said}"
+    def _sentence(self, number: int, pair: Pair, times: float, count: int) -> str:
+        peer = self._peers[number]
+        what = "error on its own inputs" if peer.replayed else "share of its bounds"
+        sentence = f"its {what} is {times:.2g} times that of its {count} peers, and within its bounds"
+        return f"outlier: {shown(peer.name)} step {pair.step}: {sentence}"
 
     def _comparable(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[Sequence[int]]:
         """Peers that are judged in one way, of prefills or of decode steps."""
         first = min((str(pair.step) for pair in plan.pairs), default="")
         for group in groups:
-            parts: dict[object, list[int]] = defaultdict(list)
+            by_kind: dict[object, list[int]] = defaultdict(list)
             for number in group:
-                parts[self._kept[number].replayed, str(plan.pairs[number].step) == first].append(number)
-            yield from (part for part in parts.values() if len(part) >= FEWEST)
+                by_kind[self._peers[number].replayed, str(plan.pairs[number].step) == first].append(number)
+            yield from (members for members in by_kind.values() if len(members) >= FEWEST)
 
     def _biased(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
         for group in groups:
-            known = [bias for number in group if (bias := self._kept[number].bias) is not None]
-            if len(known) < FEWEST:
+            biases = [bias for number in group if (bias := self._peers[number].bias) is not None]
+            if len(biases) < FEWEST:
                 continue
-            weights = [bias.deviation**-2 for bias in known]
+            weights = [bias.deviation**-2 for bias in biases]
             total = sum(weights)
-            mean = sum(weight * (bias.own - bias.known) for weight, bias in zip(weights, known)) / total
-            other = sum(weight * abs(bias.known) for weight, bias in zip(weights, known)) / total
-            allowed = DIRECTED * known[0].roundoff + other + _SIGMAS / math.sqrt(total)
+            mean = sum(weight * (bias.mean - bias.expected) for weight, bias in zip(weights, biases)) / total
+            expected = sum(weight * abs(bias.expected) for weight, bias in zip(weights, biases)) / total
+            allowed = DIRECTED * biases[0].roundoff + expected + _SIGMAS / math.sqrt(total)
             if abs(mean) > allowed:
                 name = _everywhere(plan.pairs[group[0]])
                 yield (
                     abs(mean) / allowed,
-                    f"bias: all {len(known)} of {shown(name)} are {abs(mean):.2g} too "
+                    f"bias: all {len(biases)} of {shown(name)} are {abs(mean):.2g} too "
                     f"{'large' if mean > 0 else 'small'} together, rounding may do {allowed:.2g}",
                 )
 
 
 def _kind(pair: Pair) -> tuple[str, ...]:
-    """What the same operator in other layers, steps and ranks has in common."""
-    return pair.mine.op_type, _NUMBER.sub("*", below_top(pair.mine.node)), _everywhere(pair), pair.mine.slot
+    """The key that an operator shares with those of other layers, steps and ranks."""
+    path = _NUMBER.sub("*", path_in_model(pair.mine.node))
+    return pair.mine.op_type, path, _everywhere(pair), pair.mine.slot
 
 
 def _everywhere(pair: Pair) -> str:

@@ -43,7 +43,7 @@ class ProjectedLinear:
     projection: TensorRef
     bias: TensorRef | None
     outputs: int
-    same: bool
+    equal_weights: bool
 
 
 @dataclass(slots=True)
@@ -60,23 +60,23 @@ class _Squares:
     width: int
 
 
-def held_by_projection(
+def judged_by_projection(
     layer: ProjectedLinear,
-    given: torch.Tensor,
+    inputs: torch.Tensor,
     mine: torch.Tensor,
-    most: int,
+    limit: int,
     dtype: torch.dtype | None = None,
 ) -> Recomputation:
-    """Whether `mine` is what the layer makes of `given`, but for the rounding of `dtype`, by default its own.
+    """Whether `mine` is the output of the layer for `inputs`, but for the rounding of `dtype` (its own).
 
-    Of tensors of more than `most` elements in all every second row is looked at, or every third and so on.
+    Of tensors of more than `limit` elements in all every second row is looked at, or every third and so on.
     Raises `AccError` where the projection cannot be read.
     """
     projection = layer.projection.open().double()
-    features, count = given.shape[-1], mine.shape[-1]
+    features, count = inputs.shape[-1], mine.shape[-1]
     width = projection.shape[-1] if projection.ndim == 2 else 0
     fits = projection.shape == (features, width) and 0 < width <= MOST_WIDTH and count == layer.outputs
-    if not fits or given.shape[:-1] != mine.shape[:-1]:
+    if not fits or inputs.shape[:-1] != mine.shape[:-1]:
         return Recomputation(why=SIZE)
     shift = torch.zeros(width, dtype=torch.float64)
     if layer.bias is not None:
@@ -84,8 +84,8 @@ def held_by_projection(
         if bias.shape != (count,):
             return Recomputation(why=SIZE)
         shift = bias @ signs(count, width)
-    every = max(1, -(-(given.numel() + mine.numel()) // most))
-    x, y = given.reshape(-1, features)[::every], mine.reshape(-1, count)[::every]
+    every = max(1, -(-(inputs.numel() + mine.numel()) // limit))
+    x, y = inputs.reshape(-1, features)[::every], mine.reshape(-1, count)[::every]
     fmt = by_torch(dtype or mine.dtype).format
     assert fmt is not None
     judged = _judged(layer, _squares(x, y, projection, shift), y, _Rows(mine.shape[:-1], every, y), fmt)
@@ -101,19 +101,19 @@ class _Rows:
     values: torch.Tensor
 
     def place(self, number: int) -> list[int]:
-        """Where one of them is."""
+        """The place of a row."""
         return [int(place) for place in np.unravel_index(number * self.every, self.shape)]
 
 
 def _squares(
-    given: torch.Tensor, mine: torch.Tensor, projection: torch.Tensor, shift: torch.Tensor
+    inputs: torch.Tensor, mine: torch.Tensor, projection: torch.Tensor, shift: torch.Tensor
 ) -> _Squares:
-    drawn, half = signs(mine.shape[1], projection.shape[1]), given.shape[1] // 2
+    drawn, half = signs(mine.shape[1], projection.shape[1]), inputs.shape[1] // 2
     energies = projection.square().mean(1)
     blocks = []
-    rows = max(1, _ROWS // (given.shape[1] + mine.shape[1]))
+    rows = max(1, _ROWS // (inputs.shape[1] + mine.shape[1]))
     for start in range(0, len(mine), rows):
-        x, y = given[start : start + rows].double(), mine[start : start + rows].double()
+        x, y = inputs[start : start + rows].double(), mine[start : start + rows].double()
         first, second = x[:, :half] @ projection[:half], x[:, half:] @ projection[half:]
         right = first + second + shift
         error, exact = y @ drawn - right, right.square().mean(1)
@@ -121,10 +121,10 @@ def _squares(
         halves = (first.square() + second.square()).mean(1)
         terms, along = x.square() @ energies, (error * right).mean(1)
         blocks.append((error.square().mean(1), size, halves, terms, exact, along))
-    error, size, halved, summed, right, beside = (
+    error, size, halved, summed, right, alignment = (
         map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6
     )
-    return _Squares(error, size, halved, summed, right, beside, projection.shape[1])
+    return _Squares(error, size, halved, summed, right, alignment, projection.shape[1])
 
 
 def _judged(
@@ -135,17 +135,17 @@ def _judged(
         raise OperatorError("it has values that are not finite")
     if not total:
         return Recomputation("right", 0.0)
-    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.same)
+    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.equal_weights)
     samples = round(squares.width * total**2 / float(squares.size.square().sum()))
-    whole = _whole(noise, squares, mine, samples)
-    if whole.outcome == "wrong":
-        whole = _whole(noise, squares, mine, fewest_samples(mine, samples))
-    return _row_by_row(whole, noise, squares, rows)
+    overall = _by_norm(noise, squares, mine, samples)
+    if overall.outcome == "wrong":
+        overall = _by_norm(noise, squares, mine, fewest_samples(mine, samples))
+    return _row_by_row(overall, noise, squares, rows)
 
 
 @dataclass(slots=True)
 class _Noise:
-    """What rounding does to each row, squared: storing it, storing two halves, adding up what cancels."""
+    """The rounding of each row, squared: storing it, storing two halves, adding up what cancels."""
 
     fmt: FloatFormat
     stored: torch.Tensor
@@ -153,20 +153,20 @@ class _Noise:
     summed: torch.Tensor
 
     @classmethod
-    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, same: bool) -> _Noise:
+    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, equal_weights: bool) -> _Noise:
         rounding = fmt.roundoff / math.sqrt(6)
         stored = rounding**2 * squares.size + length * fmt.spacing**2 / 12
-        if not same:
+        if not equal_weights:
             stored = stored + rounding**2 * squares.terms
         halved = stored + rounding**2 * squares.halves
         return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
 
 
-def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -> Recomputation:
+def _by_norm(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -> Recomputation:
     """All rows together; their errors are made of so many independent numbers."""
     total = float(squares.size.sum())
-    parts = squares.error, noise.stored, noise.halved, noise.summed
-    error, stored, halved, summed = (math.sqrt(float(each.sum()) / total) for each in parts)
+    terms = squares.error, noise.stored, noise.halved, noise.summed
+    error, stored, halved, summed = (math.sqrt(float(term.sum()) / total) for term in terms)
     scatter = scatter_of(samples)
     allowed = RATIO * scatter * stored
     reason = f"{RATIO:g}{scatter_text(samples)} times the rounding of {noise.fmt.name}, {stored:.3g}"
@@ -184,41 +184,41 @@ def _whole(noise: _Noise, squares: _Squares, mine: torch.Tensor, samples: int) -
     return Recomputation(outcome, error, "", stored, allowed, reason)
 
 
-def _row_by_row(whole: Recomputation, noise: _Noise, squares: _Squares, rows: _Rows) -> Recomputation:
-    """The outcome of all rows: `whole` where each is right too."""
-    if whole.outcome == "wrong" or not rows.shape or whole.noise is None or whole.allowed is None:
-        return whole
-    least = noise.fmt.roundoff**4 * float(squares.size.mean())
-    sizes = squares.size.clamp_min(least)
+def _row_by_row(overall: Recomputation, noise: _Noise, squares: _Squares, rows: _Rows) -> Recomputation:
+    """The outcome of all rows: `overall` where each is right too."""
+    if overall.outcome == "wrong" or not rows.shape or overall.noise is None or overall.allowed is None:
+        return overall
+    floor = noise.fmt.roundoff**4 * float(squares.size.mean())
+    sizes = squares.size.clamp_min(floor)
     bounds = (
         ROW_RATIO * scatter_of(squares.width) * (noise.halved / sizes).sqrt() + (noise.summed / sizes).sqrt()
     )
     if noise.fmt.roundoff <= _SINGLE:
-        bounds = bounds.clamp_min(ROW_RATIO * whole.allowed)
+        bounds = bounds.clamp_min(ROW_RATIO * overall.allowed)
     shares = (squares.error / sizes).sqrt()
     worst = int((shares / bounds).argmax())
     share, allowed = float(shares[worst]), float(bounds[worst])
-    whole = replace(whole, row_error=share, row_allowed=allowed)
+    overall = replace(overall, row_error=share, row_allowed=allowed)
     if share <= allowed:
-        return _alike(whole, noise, squares, sizes, rows.values)
+        return _alike(overall, noise, squares, sizes, rows.values)
     beyond = int((shares > bounds).sum())
-    said = (
+    reason = (
         f"{beyond} of {len(shares)} rows are wrong; row {rows.place(worst)} is {share:.3g} off, "
         f"{allowed:.3g} is allowed"
     )
-    return replace(whole, outcome="wrong", why=said)
+    return replace(overall, outcome="wrong", why=reason)
 
 
 def _alike(
-    whole: Recomputation, noise: _Noise, squares: _Squares, sizes: torch.Tensor, values: torch.Tensor
+    overall: Recomputation, noise: _Noise, squares: _Squares, sizes: torch.Tensor, values: torch.Tensor
 ) -> Recomputation:
     """The outcome of rows that weigh alike. In float32 a device may multiply with less."""
     if noise.fmt.roundoff <= _SINGLE:
-        return whole
+        return overall
     rounding = torch.maximum(noise.stored, (HALVES_RATIO / RATIO) ** 2 * noise.halved) + noise.summed
     nothing = torch.zeros_like(rounding)
     norms = squares.error.sqrt(), rounding.sqrt(), sizes.sqrt()
-    judged = with_typical(whole, RowErrors(*norms, squares.along, nothing, squares.width, values), 0.0)
+    judged = with_typical(overall, RowErrors(*norms, squares.along, nothing, squares.width, values), 0.0)
     if judged.outcome == "wrong":
         return judged
     exact = squares.right.clamp_min(noise.fmt.roundoff**4 * float(squares.size.mean())).sqrt()

@@ -18,7 +18,7 @@ from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair
 from ..tensors.dtypes import by_torch
 from ..tensors.source import Source
-from .projected import ProjectedLinear, held_by_projection
+from .projected import ProjectedLinear, judged_by_projection
 from .recomputation import Recomputation
 
 _UNRELATED = 0.5
@@ -29,18 +29,17 @@ def layers_of(outline: Outline) -> dict[str, ProjectedLinear]:
     """The linear layers that golden outlines; the weights of mine may have been rounded."""
     return {
         name: ProjectedLinear(
-            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], same=False
+            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], equal_weights=False
         )
         for name, projection in outline.projections.items()
         if name in outline.outputs
     }
 
 
-def held_to_golden(
-    pair: Pair, layers: Mapping[str, ProjectedLinear], given: Sequence[torch.Tensor], most: int
+def judged_by_golden(
+    pair: Pair, layers: Mapping[str, ProjectedLinear], inputs: Sequence[torch.Tensor], limit: int
 ) -> Recomputation:
-    """Whether the output of a linear layer of mine is what golden's makes of the inputs `given`, one for each
-    rank.
+    """Whether the output of a linear layer of mine is what golden's makes of `inputs`, one for each rank.
 
     Raises `AccError` where that cannot be said.
     """
@@ -53,17 +52,17 @@ def held_to_golden(
     ):
         raise OperatorError("golden's dump does not outline it")
     dtype = pair.mine.refs[0].open().dtype
-    if by_torch(dtype).format is None or not all(one.is_floating_point() for one in given):
+    if by_torch(dtype).format is None or not all(tensor.is_floating_point() for tensor in inputs):
         raise OperatorError("it is quantised")
-    x = _together(given, layer.projection.header().shape[0])
+    x = _together(inputs, layer.projection.header().shape[0])
     y = whole(open_pair(pair).mine)
     if not layer.outputs or y.numel() % layer.outputs:
         raise OperatorError(f"golden's dump outlines a layer of {layer.outputs} outputs")
     y = y.reshape(-1, layer.outputs)
-    found = held_by_projection(layer, x, y, most, dtype)
-    if found.error is None or found.error > _UNRELATED:
+    recomputed = judged_by_projection(layer, x, y, limit, dtype)
+    if recomputed.error is None or recomputed.error > _UNRELATED:
         raise OperatorError("its input has other rows, or another order of columns")
-    return found
+    return recomputed
 
 
 def is_plain(operand: Operand) -> bool:
@@ -83,14 +82,14 @@ def whole(source: Source) -> torch.Tensor:
     return source.read(0, math.prod(source.shape)).reshape(source.shape)
 
 
-def _together(given: Sequence[torch.Tensor], features: int) -> torch.Tensor:
+def _together(inputs: Sequence[torch.Tensor], features: int) -> torch.Tensor:
     """The input of a layer of so many features: the same on all ranks, or a part of it on each.
 
     Raises `OperatorError` where ranks have other values of what should be the same.
     """
-    rows = [one.reshape(-1, one.shape[-1]) for one in given]
+    rows = [tensor.reshape(-1, tensor.shape[-1]) for tensor in inputs]
     if rows[0].shape[-1] != features:
         return torch.cat(rows, -1)
-    if not all(torch.equal(rows[0], one) for one in rows[1:]):
+    if not all(torch.equal(rows[0], tensor) for tensor in rows[1:]):
         raise OperatorError("its input is not the same on all ranks")
     return rows[0]

@@ -51,8 +51,8 @@ class Recomputation:
 
     @property
     def measured(self) -> dict[str, tuple[float, float]]:
-        """What was measured and what is allowed, by the name of the measure; of all elements first."""
-        both = {
+        """Measurement and bound by the name of the measure; of all elements first."""
+        measures = {
             "error": (self.error, self.allowed),
             "row_error": (self.row_error, self.row_allowed),
             "typical_row_error": (self.typical_error, self.typical_allowed),
@@ -61,27 +61,31 @@ class Recomputation:
             "golden_error": (self.golden_error, self.golden_allowed),
         }
         return {
-            name: (one, most) for name, (one, most) in both.items() if one is not None and most is not None
+            name: (value, bound)
+            for name, (value, bound) in measures.items()
+            if value is not None and bound is not None
         }
 
     @property
     def furthest(self) -> tuple[float, float]:
-        """What was measured and what is allowed, of the measure that is the largest share of it."""
-        return max(self.measured.values(), key=lambda both: both[0] / both[1] if both[1] else math.inf)
+        """Measurement and bound of the measure that is the largest share of its bound."""
+        return max(self.measured.values(), key=lambda pair: pair[0] / pair[1] if pair[1] else math.inf)
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """A sentence on an operator that is wrong, or on another one that is."""
         what = f"{shown(self.culprit)}, before it and not compared, {WRONG_ITSELF}" if self.culprit else WRONG
-        return f"{what}{': ' * bool(self.said)}{self.said}"
+        return f"{what}{': ' * bool(self.detail)}{self.detail}"
 
     def is_beyond(self, times: float) -> bool:
         """Whether it is wrong by so many times what is allowed, in any measure."""
-        return self.outcome == "wrong" and any(error > times * most for error, most in self.measured.values())
+        return self.outcome == "wrong" and any(
+            error > times * bound for error, bound in self.measured.values()
+        )
 
     @property
-    def said(self) -> str:
-        """What is wrong, to be said after `WRONG`; empty where nothing more is known."""
+    def detail(self) -> str:
+        """A clause that follows `WRONG`; empty where nothing more is known."""
         if self.error is None:
             return self.why
         if self.noise is None or self.allowed is None:
@@ -97,11 +101,9 @@ NOT_COMPUTED = Recomputation()
 
 @dataclass(frozen=True, slots=True)
 class RecomputeBudget:
-    """Up to how many elements an operator is computed again, and whether twice, so that its rounding is
-    measured.
-    """
+    """The most elements of an operator that is computed again; whether its rounding is `measured`."""
 
-    most: int
+    limit: int
     measured: bool = False
 
 
@@ -116,10 +118,10 @@ class Recomputer(Protocol):
     """Says whether operators of mine are right on their own inputs."""
 
     def of_pair(self, number: int) -> Recomputation:
-        """Of the operator that wrote the tensor of a pair."""
+        """The outcome for the operator that wrote the tensor of a pair."""
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """Of the operator at `path` in the tree of mine, in the execution of the pair."""
+        """The outcome for the operator at `path` in the tree of mine, in the execution of the pair."""
         return Recomputation(why=NOT_AT_HAND)
 
     def of_golden(self, number: int) -> Recomputation:
@@ -127,20 +129,20 @@ class Recomputer(Protocol):
         return Recomputation(why=NOT_AT_HAND)
 
     def unlike(self, number: int, path: str) -> str:
-        """How the parameters of that operator differ from those of the same one in other layers; or empty."""
+        """A sentence on parameters of that operator that its twins in other layers do not have; or empty."""
         return ""
 
 
 class StoredRecomputer(Recomputer):
-    """What an earlier run found, by the number of the pair; nothing for operators that are not compared."""
+    """Outcomes of an earlier run, by the number of the pair; none for operators that are not compared."""
 
-    def __init__(self, known: dict[int, Recomputation], why: str = NOT_AT_HAND) -> None:
-        self._known = known
-        self._other = Recomputation(why=why)
+    def __init__(self, outcomes: dict[int, Recomputation], why: str = NOT_AT_HAND) -> None:
+        self._outcomes = outcomes
+        self._unknown = Recomputation(why=why)
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`."""
-        return self._known.get(number, self._other)
+        return self._outcomes.get(number, self._unknown)
 
 
 class SharedOut(Recomputer):
@@ -170,13 +172,13 @@ class Recomputations:
     """Outcomes by key (an output, a file); each is computed once."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Recomputation] = {}
+        self._outcomes: dict[Hashable, Recomputation] = {}
 
     def of(self, key: Hashable, compute: Callable[[], Recomputation], doing: str) -> Recomputation:
         """The outcome for `key`, that of `compute` the first time. `doing` is for errors nobody foresaw."""
-        if key not in self._known:
-            self._known[key] = attempted(compute, doing)
-        return self._known[key]
+        if key not in self._outcomes:
+            self._outcomes[key] = attempted(compute, doing)
+        return self._outcomes[key]
 
 
 def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation:
@@ -191,7 +193,7 @@ def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation
 def worst(outcomes: Sequence[Recomputation]) -> Recomputation:
     """One word for several: `wrong` if any is, `right` if all are, of each the largest error."""
     for outcome in ("wrong", "", "right"):
-        same = [each for each in outcomes if each.outcome == outcome]
-        if same:
-            return max(same, key=lambda each: -1.0 if each.error is None else each.error)
+        candidates = [recomputed for recomputed in outcomes if recomputed.outcome == outcome]
+        if candidates:
+            return max(candidates, key=lambda each: -1.0 if each.error is None else each.error)
     return Recomputation(why="it has no output")

@@ -34,7 +34,7 @@ from ..reporting.printable import shortened
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stores.place import names_at, on_disk
 from .golden_inputs import GoldenInputs
-from .measured_bound import Twice, held
+from .measured_bound import Twice, judged_twice
 from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
 from .operator_directories import directory_of_node, entry_of, number_of, operator_directory
@@ -62,7 +62,7 @@ class AtbRecomputer:
         self._parents = parents
         self._budget = budget
         self._small = small
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
         self._by_golden = Recomputations()
         self._case = functools.lru_cache(maxsize=_CASES)(case_at)
 
@@ -81,19 +81,20 @@ class AtbRecomputer:
         places = [operator_directory(ref) for ref in operand.refs]
         if not all(places):
             return Recomputation(why="its inputs were not dumped beside it")
-        found = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
-        if found.outcome == "wrong":
-            return found
+        result = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
+        if result.outcome == "wrong":
+            return result
         for path in self._not_paired(number):
             before = self.of_operator(number, path)
             if before.outcome == "wrong":
                 return replace(before, culprit=full_name(path))
-        others = [(place, other) for place in places for other in self._not_compared(place)]
-        for place, other in others:
-            beside = self._of(place, other)
-            if beside.outcome == "wrong":
-                return replace(beside, note=f"output[{other}], which golden does not have, is the wrong one")
-        return found
+        unpaired = [(place, output) for place in places for output in self._not_compared(place)]
+        for place, output in unpaired:
+            sibling = self._of(place, output)
+            if sibling.outcome == "wrong":
+                note = f"output[{output}], which golden does not have, is the wrong one"
+                return replace(sibling, note=note)
+        return result
 
     def _not_paired(self, number: int) -> Iterator[str]:
         """The operators that lead to a pair and have none themselves: of others it is their own that
@@ -120,7 +121,7 @@ class AtbRecomputer:
         return slots
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of all outputs of the operator at `path` in the tree of mine, in the run of a pair."""
+        """The outcome for all outputs of the operator at `path` in the tree of mine, in the run of a pair."""
         operand = self._pairs[number].mine
         places = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
         if not all(places):
@@ -139,45 +140,46 @@ class AtbRecomputer:
         own from its own but for a few times its rounding."""
         if number >= len(self._parents):
             return Recomputation(why="what it computes from is not known")
-        if self._small is not None and (found := self._small.of_golden(number)).outcome:
-            return found
+        if self._small is not None and (result := self._small.of_golden(number)).outcome:
+            return result
         doing = f"computing {self._pairs[number].id} from golden's inputs"
         return self._by_golden.of(number, lambda: self._of_golden(number), doing)
 
     def _of_golden(self, number: int) -> Recomputation:
         """Raises `AccError` for everything that keeps it from being computed."""
-        found = self._golden_inputs.of_pair(number)
+        result = self._golden_inputs.of_pair(number)
         operand, budget = self._pairs[number].mine, replace(self._budget, measured=True)
-        same = budget == self._budget
+        unchanged = budget == self._budget
         index = int(operand.slot.rstrip("]").partition("[")[2])
         for ref in operand.refs:
             place = operator_directory(ref)
-            own = self._of(place, index) if same else _judged(self._case_of(place, index), index, budget)
-            if own.is_beyond(DOUBTS) or not own.outcome:
-                return own
-        if found.outcome != "wrong" or not found.measured:
-            return found
-        error, allowed = found.furthest
-        said = (
+            case = None if unchanged else self._case_of(place, index)
+            local = self._of(place, index) if case is None else _judged(case, index, budget)
+            if local.is_beyond(DOUBTS) or not local.outcome:
+                return local
+        if result.outcome != "wrong" or not result.measured:
+            return result
+        error, allowed = result.furthest
+        reason = (
             f"of golden's inputs it does not make golden's tensor: {error:.3g} off, {allowed:.3g} is allowed"
         )
-        return Recomputation("wrong", why=said, golden_error=error, golden_allowed=allowed)
+        return Recomputation("wrong", why=reason, golden_error=error, golden_allowed=allowed)
 
     @functools.cached_property
     def _golden_inputs(self) -> GoldenInputs:
         return GoldenInputs(self._pairs, self._parents, self._between, self._case_of)
 
     def unlike(self, number: int, path: str) -> str:
-        """How the parameters of the operator at `path` differ from those of the other layers, or empty."""
+        """See `Recomputer.unlike`."""
         operand = self._pairs[number].mine
         for ref in operand.refs:
             directory = directory_of_node(ref, operand.node, path)
-            if directory and (difference := unlike_others(directory, len(path.split("/")))):
+            if directory and (difference := unlike_layers(directory, len(path.split("/")))):
                 return difference
         return ""
 
     def _of(self, directory: str, index: int, output: TensorRef | None = None) -> Recomputation:
-        return self._known.of(
+        return self._recomputed.of(
             (directory, index),
             lambda: self._computed(directory, index, output),
             f"computing {directory} again",
@@ -188,16 +190,16 @@ class AtbRecomputer:
         if output is None or readable(output) is None:
             return _judged(self._case_of(directory, index), index, self._budget)
         # Before its parameters are read: most operators that are too large are so by their weights.
-        given, _ = tensors_in(os.path.join(directory, "before"), output.root)
-        _, written = tensors_in(os.path.join(directory, "after"), output.root)
-        check_size((*given.values(), *written.values()), self._budget.most)
+        inputs, _ = tensors_in(os.path.join(directory, "before"), output.root)
+        _, outputs = tensors_in(os.path.join(directory, "after"), output.root)
+        check_size((*inputs.values(), *outputs.values()), self._budget.limit)
         return _judged(self._with_output(directory, index), index, self._budget)
 
     def _case_of(self, directory: str, index: int) -> Case:
         """The operator of a directory whose output `index` was dumped, within the budget. Raises
         `AccError`."""
         case = self._with_output(directory, index)
-        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.most)
+        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.limit)
         return case
 
     def _with_output(self, directory: str, index: int) -> Case:
@@ -233,8 +235,10 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
     """An output of a case against the reference."""
     golden = Golden(case)
     rounds_nothing = op_class(case.name, golden.param) in EXACT
-    made = golden.results if rounds_nothing else ()
-    exact = golden.unrounded(index) if not rounds_nothing else made[index] if index < len(made) else None
+    results = golden.results if rounds_nothing else ()
+    exact = (
+        golden.unrounded(index) if not rounds_nothing else results[index] if index < len(results) else None
+    )
     ref = case.outputs[index]
     if exact is None or ref is None or index >= golden.outputs:
         return Recomputation(why=_NO_OUTPUT)
@@ -245,7 +249,7 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
         return moved(exact.reshape(mine.shape), mine)
     terms = _longest_sum(golden)
     if budget.measured and exact.is_floating_point() and mine.is_floating_point():
-        return held(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
+        return judged_twice(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
     outcome = judged(exact.reshape(mine.shape), mine, terms)
     if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
         return Recomputation(why="it chose other elements, which it may among equal ones")
@@ -254,8 +258,8 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
 
 def _longest_sum(golden: Golden) -> int:
     """The most terms that a sum of the operator may have: the longest last dimension of an input."""
-    given = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    return max((int(tensor.shape[-1]) for tensor in given), default=1)
+    inputs = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
+    return max((int(tensor.shape[-1]) for tensor in inputs), default=1)
 
 
 OTHERS = 3
@@ -265,7 +269,7 @@ _LARGEST = 1 << 20
 _WIDTH = 60
 
 
-def unlike_others(directory: str, depth: int) -> str:
+def unlike_layers(directory: str, depth: int) -> str:
     """`its epsilon is 1.0, that of layer 3_Prefill_layer is 1e-05`; or empty.
 
     `directory` is that of the operator, `depth` the number of its last components that are its path in the
@@ -279,24 +283,24 @@ def unlike_others(directory: str, depth: int) -> str:
 
 
 def _difference(directory: str, depth: int) -> str:
-    parts = directory.split(os.sep)
-    base, path = os.sep.join(parts[:-depth]), parts[-depth:]
-    own = _parameters(directory)
-    if own is None or len(path) < 2:
+    segments = directory.split(os.sep)
+    base, path = os.sep.join(segments[:-depth]), segments[-depth:]
+    current = _parameters(directory)
+    if current is None or len(path) < 2:
         return ""
-    others: dict[str, Mapping[str, Any]] = {}
+    by_layer: dict[str, Mapping[str, Any]] = {}
     for layer in _layers_like(base, path[0]):
         parameters = _parameters(os.sep.join([base, layer, *path[1:]]))
         if parameters is not None:
-            others[layer] = parameters
-        if len(others) == OTHERS:
+            by_layer[layer] = parameters
+        if len(by_layer) == OTHERS:
             break
-    for key, value in own.items():
-        theirs = [other.get(key, _NOTHING) for other in others.values()]
+    for key, value in current.items():
+        theirs = [layer_parameters.get(key, _NOTHING) for layer_parameters in by_layer.values()]
         if theirs and value not in theirs and all(their == theirs[0] for their in theirs):
-            return f"its {_shown(key)} is {_value(value)}, that of layer {_shown(next(iter(others)))} is " + (
-                _value(theirs[0]) if theirs[0] is not _NOTHING else "not set"
-            )
+            expected = _value(theirs[0]) if theirs[0] is not _NOTHING else "not set"
+            layer = _shortened(next(iter(by_layer)))
+            return f"its {_shortened(key)} is {_value(value)}, that of layer {layer} is {expected}"
     return ""
 
 
@@ -316,7 +320,7 @@ def _layers_like(base: str, layer: str) -> Iterator[str]:
 
 
 def _parameters(directory: str) -> Mapping[str, Any] | None:
-    """What the operator was given; `None` where that cannot be read."""
+    """The parameters of the operator; `None` where its file cannot be read."""
     path = os.path.join(directory, PARAM_FILE)
     try:
         with open(on_disk(path), encoding="utf-8") as file:
@@ -326,18 +330,18 @@ def _parameters(directory: str) -> Mapping[str, Any] | None:
     return dict(_leaves(content)) if type(content) is dict else None
 
 
-def _leaves(param: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(param: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Each parameter with the names around it: `normParam.epsilon`."""
     for key, value in param.items():
         if type(value) is dict:
-            yield from _leaves(value, f"{above}{key}.")
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
-            yield above + key, value
+            yield prefix + key, value
 
 
-def _shown(name: str) -> str:
+def _shortened(name: str) -> str:
     return shortened(name, _WIDTH)
 
 
 def _value(value: object) -> str:
-    return _shown(json.dumps(value))
+    return _shortened(json.dumps(value))

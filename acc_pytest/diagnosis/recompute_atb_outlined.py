@@ -38,7 +38,7 @@ from ..tensors.ref import TensorRef
 from .one_operator import check_size
 from .operator_directories import operator_directory
 from .projected import ProjectedLinear
-from .projected_pairs import held_to_golden, is_plain, layers_of, whole
+from .projected_pairs import is_plain, judged_by_golden, layers_of, whole
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer
 from .recompute_atb import AtbRecomputer
 from .recompute_torch import TorchRecomputer
@@ -65,35 +65,36 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         self._plan = plan
         self._outline = outline
         self._sampled = sampled
-        self._beside = Recomputations()
+        self._to_golden = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`."""
-        own = super().of_pair(number)
-        if own.outcome == "wrong":
-            return own
+        local = super().of_pair(number)
+        if local.outcome == "wrong":
+            return local
         pair = self._plan.pairs[number]
-        return self._beside.of(number, lambda: self._held(number, pair, own), f"holding {pair.id} to golden")
+        doing = f"holding {pair.id} to golden"
+        return self._to_golden.of(number, lambda: self._against_golden(number, pair, local), doing)
 
-    def _held(self, number: int, pair: Pair, own: Recomputation) -> Recomputation:
+    def _against_golden(self, number: int, pair: Pair, local: Recomputation) -> Recomputation:
         if pair.mine.slot != _FIRST or pair.fed:
-            return own
+            return local
         if pair.mine.op_type != _LINEAR:
-            return self._by_numbers(pair, own)
+            return self._by_numbers(pair, local)
         if pair.golden.node not in self._layers:
-            return own
+            return local
         try:
-            found = self._by_weight(pair)
+            by_weight = self._by_weight(pair)
         except AccError:
-            return own
-        if found.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
-            return own
-        return found if not own.outcome else _weighed(own, found)
+            return local
+        if by_weight.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
+            return local
+        return by_weight if not local.outcome else _weighed(local, by_weight)
 
     def _by_weight(self, pair: Pair) -> Recomputation:
         """Whether a linear layer is golden's. Raises `AccError` where that cannot be said."""
-        given = [_first_input(ref) for ref in pair.mine.refs]
-        return held_to_golden(pair, self._layers, given, self._sampled)
+        inputs = [_first_input(ref) for ref in pair.mine.refs]
+        return judged_by_golden(pair, self._layers, inputs, self._sampled)
 
     @cached_property
     def _layers(self) -> dict[str, ProjectedLinear]:
@@ -101,106 +102,108 @@ class OutlinedAtbRecomputer(AtbRecomputer):
 
     @cached_property
     def _golden(self) -> TorchRecomputer:
-        """What says whether golden's own linear layers are those that its dump outlines."""
+        """The recomputer of golden's own linear layers, by what its dump outlines."""
         turned = [replace(pair, mine=pair.golden) for pair in self._plan.pairs]
         budget = RecomputeBudget(self._sampled, measured=True)
         dump = open_dump(self._plan.golden_root)
         return TorchRecomputer(dump, turned, nn.Module(), budget, self._layers)
 
-    def _by_numbers(self, pair: Pair, own: Recomputation) -> Recomputation:
+    def _by_numbers(self, pair: Pair, local: Recomputation) -> Recomputation:
         """Whether a number that golden was told otherwise is why the two differ."""
         if pair.mine.op_type not in WITH_NUMBERS:
-            return own
+            return local
         places = [operator_directory(ref) for ref in pair.mine.refs]
         if not all(places) or not self._outline.numbers:
-            return own
+            return local
         cases = [self._case(place) for place in places]
-        noted = own
-        for other in other_numbers(self._outline, pair.golden, cases[0].name, cases[0].param):
-            change = _attempted(pair, cases, other)
-            if change.speaks_for_golden or (other.alone and not change.speaks_for_mine):
-                wrong = replace(own, outcome="wrong", why=str(other))
-                return replace(wrong, golden_error=other.distance, golden_allowed=0.0)
+        noted = local
+        for difference in differing_numbers(self._outline, pair.golden, cases[0].name, cases[0].param):
+            change = _attempted(pair, cases, difference)
+            if change.speaks_for_golden or (difference.alone and not change.speaks_for_mine):
+                wrong = replace(local, outcome="wrong", why=str(difference))
+                return replace(wrong, golden_error=difference.distance, golden_allowed=0.0)
             if not change.speaks_for_mine:
-                noted = replace(own, note=f"{other}; what comes of it here cannot be told from rounding")
+                note = f"{difference}; what comes of it here cannot be told from rounding"
+                noted = replace(local, note=note)
         return noted
 
 
 @dataclass(frozen=True)
 class NumberChange:
-    """What another number makes of a tensor: which `part` of it golden has, and how well that is known."""
+    """The change of a tensor by another number: the `share` of it that golden has, and its `doubt`."""
 
-    part: float
+    share: float
     doubt: float
 
     @property
     def speaks_for_golden(self) -> bool:
-        return self.part - self.doubt > _LEANS
+        return self.share - self.doubt > _LEANS
 
     @property
     def speaks_for_mine(self) -> bool:
-        return self.part + self.doubt < 1 - _LEANS
+        return self.share + self.doubt < 1 - _LEANS
 
 
-def _attempted(pair: Pair, cases: Sequence[Case], other: OtherNumber) -> NumberChange:
-    """What golden's number makes of the operator; nothing is known of one that cannot be computed, or whose
-    rows or units are others than those of its pair."""
+def _attempted(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> NumberChange:
+    """The change of the operator's result by golden's number; nothing is known of one that cannot be
+    computed, or whose rows or units are others than those of its pair."""
     if not is_plain(pair.golden) or not is_plain(pair.mine):
         return NumberChange(0.0, math.inf)
     try:
         for case in cases:
             check_size(ref for ref in (*case.inputs, *case.outputs) if ref is not None)
-        return _change(pair, cases, other)
+        return _change(pair, cases, difference)
     except AccError:
         return NumberChange(0.0, math.inf)
 
 
-def _change(pair: Pair, cases: Sequence[Case], other: OtherNumber) -> NumberChange:
-    """What golden's number makes of the operator, beside what golden has more than mine."""
+def _change(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> NumberChange:
+    """The change of the operator's result by golden's number, along the difference of golden and mine."""
     opened = open_pair(pair).comparisons[0]
     golden, mine = whole(opened.golden).double(), whole(opened.mine).double()
-    own = _viewed(pair, [Golden(case) for case in cases])
-    change = _viewed(pair, [Golden(replace(case, param=other.param)) for case in cases]) - own
+    current = _viewed(pair, [Golden(case) for case in cases])
+    change = _viewed(pair, [Golden(replace(case, param=difference.param)) for case in cases]) - current
     square = float(change.square().sum())
     if not square:
         return NumberChange(0.0, math.inf)
     missing, width = golden - mine, opened.golden.shape[-1] if opened.golden.shape else 1
-    part = float((missing * change).sum()) / square
-    left = missing - part * change
+    share = float((missing * change).sum()) / square
+    left = missing - share * change
     spread = max(float((left * change).reshape(-1, length).sum(1).norm()) for length in (1, width))
-    directed = float(left.norm()) * abs(float((own * change).sum())) / float(own.norm()) * _DIRECTED
-    return NumberChange(part, (_SIGMAS * spread + directed) / square)
+    directed = float(left.norm()) * abs(float((current * change).sum())) / float(current.norm()) * _DIRECTED
+    return NumberChange(share, (_SIGMAS * spread + directed) / square)
 
 
 def _viewed(pair: Pair, computed: Sequence[Golden]) -> torch.Tensor:
     """The first result of each rank, in float64, as the pair is compared."""
-    made = []
-    for one, ref in zip(computed, pair.mine.refs):
-        exact = one.exact(0)
+    results = []
+    for reference, ref in zip(computed, pair.mine.refs):
+        exact = reference.exact(0)
         if exact is None or exact.numel() != ref.header().numel:
             raise OperatorError("it writes no such floats")
-        made.append(exact.reshape(ref.header().shape))
-    return whole(reconcile(open_shards(pair.golden), shards_of(pair.mine, made)).mine).double()
+        results.append(exact.reshape(ref.header().shape))
+    return whole(reconcile(open_shards(pair.golden), shards_of(pair.mine, results)).mine).double()
 
 
 def _first_input(output: TensorRef) -> torch.Tensor:
     """The first input of the operator that wrote a tensor, as it was before. Raises `OperatorError`."""
     place = operator_directory(output)
-    given = tensors_in(os.path.join(place, "before"), output.root)[0].get(0) if place else None
-    if given is None:
+    ref = tensors_in(os.path.join(place, "before"), output.root)[0].get(0) if place else None
+    if ref is None:
         raise OperatorError("its input was not dumped")
-    return given.open()
+    return ref.open()
 
 
-def _weighed(own: Recomputation, found: Recomputation) -> Recomputation:
+def _weighed(local: Recomputation, by_weight: Recomputation) -> Recomputation:
     """An operator that is right with its own weights, beside what golden's weights make of it."""
-    if not found.measured:
-        return own
-    error, allowed = found.furthest
-    held = replace(own, golden_error=error, golden_allowed=allowed)
-    if found.outcome != "wrong":
-        return held
-    return replace(held, outcome="wrong", why=f"its weights are other ones than golden's: {found.said}")
+    if not by_weight.measured:
+        return local
+    error, allowed = by_weight.furthest
+    weighed = replace(local, golden_error=error, golden_allowed=allowed)
+    if by_weight.outcome != "wrong":
+        return weighed
+    reason = f"its weights are other ones than golden's: {by_weight.detail}"
+    return replace(weighed, outcome="wrong", why=reason)
 
 
 _NORM_PARTS = {2: "preNormParam", 3: "postNormParam"}
@@ -231,68 +234,67 @@ class OtherNumber:
 
     @property
     def distance(self) -> float:
-        """How far the two are apart, as a part of the larger one."""
+        """The distance of the two, as a share of the larger."""
         return abs(self.mine - self.golden) / max(abs(self.mine), abs(self.golden))
 
     def __str__(self) -> str:
         return f"its {self.name} is {self.mine:g}, that of golden is {self.golden:g}"
 
 
-def other_numbers(
+def differing_numbers(
     outline: Outline, golden: Operand, kind: str, param: Mapping[str, Any]
 ) -> list[OtherNumber]:
-    """What the operator `kind` with the parameters `param` was told otherwise than the module of `golden`.
+    """Numbers of the operator `kind` with the parameters `param` that the module of `golden` has otherwise.
 
     Empty where the two agree, or where nothing is known of either.
     """
     if kind in _NORMS and golden.slot == "output[0]":
-        told = outline.numbers.get(golden.node, {})
+        numbers = outline.numbers.get(golden.node, {})
         path = (_NORM_PARTS.get(param.get("layerType", 1), "normParam"), "epsilon")
-        return list(_others(param, path, [told[name] for name in _EPSILONS if name in told], 1.0))
+        return list(_differences(param, path, [numbers[name] for name in _EPSILONS if name in numbers], 1.0))
     if kind in _ATTENTIONS:
-        told = _of_attention(outline, golden)
-        scales = [told[name] for name in _SCALES if told.get(name)]
+        numbers = _of_attention(outline, golden)
+        scales = [numbers[name] for name in _SCALES if numbers.get(name)]
         # A factor, or what scores are divided by; a query that was scaled before counts with it.
         before = _number(param, ("qScale",)) or 1.0
-        return list(
-            _others(param, ("qkScale",), [one for each in scales for one in (each, 1 / each)], before)
-        )
+        factors = [factor for scale in scales for factor in (scale, 1 / scale)]
+        return list(_differences(param, ("qkScale",), factors, before))
     return []
 
 
 def _of_attention(outline: Outline, golden: Operand) -> Mapping[str, float]:
-    """What the nearest module around a tensor was told that knows how to scale scores."""
+    """The numbers of the nearest module around a tensor that has a scale of scores."""
     node = golden.node if golden.slot.startswith("output") else golden.node.rpartition(".")[0]
     for _ in range(_AROUND):
-        told = outline.numbers.get(node, {})
-        if any(name in told for name in _SCALES):
-            return told
+        numbers = outline.numbers.get(node, {})
+        if any(name in numbers for name in _SCALES):
+            return numbers
         node = node.rpartition(".")[0]
     return {}
 
 
-def _others(
+def _differences(
     param: Mapping[str, Any], path: tuple[str, ...], golden: list[float], factor: float
 ) -> Iterator[OtherNumber]:
     mine = _number(param, path)
-    if mine is None or any(math.isclose(mine * factor, one, rel_tol=_SAME, abs_tol=_TINY) for one in golden):
+    if mine is None or any(math.isclose(mine * factor, x, rel_tol=_SAME, abs_tol=_TINY) for x in golden):
         return
-    for one in golden:
-        changed = _with(param, path, one / factor)
-        yield OtherNumber(".".join(path), mine, one / factor, changed, path[-1] == "epsilon")
+    for number in golden:
+        changed = _with(param, path, number / factor)
+        yield OtherNumber(".".join(path), mine, number / factor, changed, path[-1] == "epsilon")
 
 
 def _number(param: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
-    held: Any = param
+    value: Any = param
     for name in path:
-        held = held.get(name) if isinstance(held, Mapping) else None
-    return float(held) if isinstance(held, (int, float)) and not isinstance(held, bool) else None
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _with(param: Mapping[str, Any], path: tuple[str, ...], value: float) -> dict[str, Any]:
     changed = copy.deepcopy(dict(param))
-    held: Any = changed
+    inner: Any = changed
     for name in path[:-1]:
-        held = held[name]
-    held[path[-1]] = value
+        inner = inner[name]
+    inner[path[-1]] = value
     return changed

@@ -28,7 +28,7 @@ class FxRecomputer(Recomputer):
         self._pairs = pairs
         self._budget = budget
         self._calls: dict[str, Mapping[str, dict[str, FxFileName]]] = {}
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the call that gave the tensor of a pair is right."""
@@ -38,7 +38,7 @@ class FxRecomputer(Recomputer):
         return worst([self._of(ref) for ref in operand.refs])
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of all results of the call at `path` (`{node}-{target}`), in the run of a pair."""
+        """The outcome for all results of the call at `path` (`{node}-{target}`), in the run of a pair."""
         home = os.path.dirname(self._pairs[number].mine.refs[0].path)
         files = self._in(home).get(path, {})
         outputs = [TensorRef(f"{home}/{name}") for name, parsed in files.items() if parsed.kind == "output"]
@@ -54,18 +54,18 @@ class FxRecomputer(Recomputer):
         mine, golden = pair.mine.refs[0], pair.golden.refs[0]
         try:
             with guarded(f"reading the calls of {mine} and {golden}", (OSError,)):
-                if self._call(mine)[0].said != self._call(golden)[0].said:
+                if self._call(mine)[0].description != self._call(golden)[0].description:
                     return Recomputation(why="golden makes another call")
         except (AccError, OSError) as error:
             return Recomputation(why=str(error))
         return self._of(golden)
 
     def _of(self, ref: TensorRef) -> Recomputation:
-        return self._known.of(ref.path, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(ref.path, lambda: self._computed(ref), f"computing {ref} again")
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the call from being made again."""
-        check_size([ref], self._budget.most)
+        check_size([ref], self._budget.limit)
         called, index = self._call(ref)
         mine = _as_computed(ref.open())
         if self._budget.measured:
@@ -85,19 +85,19 @@ class FxRecomputer(Recomputer):
         parsed = parse_fx_name(name)
         if parsed is None or parsed.info or parsed.kind != "output":
             raise OperatorError("its file holds no result of a call")
-        own = self._in(home)[f"{parsed.node}-{parsed.target}"]
+        files = self._in(home)[f"{parsed.node}-{parsed.target}"]
         outputs = sorted(
-            (parsed_name.index, file) for file, parsed_name in own.items() if parsed_name.kind == "output"
+            (parsed_name.index, file) for file, parsed_name in files.items() if parsed_name.kind == "output"
         )
         if [index for index, _ in outputs] != [(number,) for number in range(len(outputs))]:
             raise OperatorError("not all of its results were dumped")
         shapes = [TensorRef(f"{home}/{file}").header().shape for _, file in outputs]
-        given = {
+        inputs = {
             parsed_name.index: f"{home}/{file}"
-            for file, parsed_name in own.items()
+            for file, parsed_name in files.items()
             if parsed_name.kind == "input"
         }
-        stored = {index: _stored(path) for index, path in given.items()}
+        stored = {index: _stored(path) for index, path in inputs.items()}
         called = results(parsed.target, stored, shapes, keywords=self._has_keywords(home))
         index = parsed.index[0]
         assert isinstance(index, int)
@@ -131,7 +131,7 @@ class FxRecomputer(Recomputer):
 
 
 def _stored(path: str) -> torch.Tensor | None:
-    """What a file holds; `None` for an object, which is not unpickled. Raises `AccError` for text."""
+    """The value in a file; `None` for an object, which is not unpickled. Raises `AccError` for text."""
     dtype = stored_dtype(path)
     return None if dtype is not None and dtype.hasobject else TensorRef(path).open()
 

@@ -33,7 +33,7 @@ class GeRecomputer:
         self._pairs = pairs
         self._budget = budget
         self._records = GeRecords(root)
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the operator that wrote the tensor of a pair is right."""
@@ -43,7 +43,7 @@ class GeRecomputer:
         return worst([self._of(ref) for ref in operand.refs])
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of all outputs of the operator called `path` in the graph, in the run of a pair."""
+        """The outcome for all outputs of the operator called `path` in the graph, in the run of a pair."""
         try:
             ran = self._records.run_of(self._pairs[number].mine.refs[0])
             operator = ran.named(path) if ran is not None else None
@@ -68,15 +68,15 @@ class GeRecomputer:
         missing = chain.read - inputs.keys()
         if missing:
             raise OperatorError(f"golden has nothing to compare with its input {min(missing)}")
-        golden = _seen(self._pairs[number].golden)
+        golden = _golden_tensor(self._pairs[number].golden)
         mine = operand.refs[0].header().dtype.torch_dtype()
-        most = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
+        limit = check_size([operand.refs[0], *(side.refs[0] for side in inputs.values())])
         if golden.is_floating_point() and mine.is_floating_point:
             golden = golden.to(mine) if mine.itemsize < golden.dtype.itemsize else golden
         expected = chain.output(
             index,
-            lambda place: _seen(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
-            most,
+            lambda place: _golden_tensor(inputs[place]).reshape(operator.inputs[place].ref.header().shape),
+            limit,
         )
         return agrees(expected, golden)
 
@@ -107,7 +107,7 @@ class GeRecomputer:
         return by_file
 
     def _place(self, ref: TensorRef) -> tuple[RecordedRun, DumpedOperator, int]:
-        """Where a tensor lies: run, operator, number of the output. Raises `OperatorError`."""
+        """The place of a tensor: run, operator, number of the output. Raises `OperatorError`."""
         ran = self._records.run_of(ref)
         operator = ran.by_file.get(ref.path) if ran is not None else None
         kind, _, number = (ref.member or "").partition("/")
@@ -116,7 +116,7 @@ class GeRecomputer:
         return ran, operator, int(number)
 
     def _of(self, ref: TensorRef) -> Recomputation:
-        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
@@ -126,20 +126,20 @@ class GeRecomputer:
         chain = chain_of(ran, operator)
         read = [operator.inputs[number].ref for number in chain.read]
         _check_memory(operator, chain.read, index)
-        most = check_size([ref, *read], self._budget.most)
-        outcome = self._judged(chain, index, most, ref.open())
+        limit = check_size([ref, *read], self._budget.limit)
+        outcome = self._judged(chain, index, limit, ref.open())
         if outcome.outcome == "wrong" and not chain.certain:
             return Recomputation(why="the device may have read something else than the graph text says")
         return outcome
 
-    def _judged(self, chain: Chain, index: int, most: int, mine: torch.Tensor) -> Recomputation:
-        def given(place: int) -> torch.Tensor:
+    def _judged(self, chain: Chain, index: int, limit: int, mine: torch.Tensor) -> Recomputation:
+        def open_input(place: int) -> torch.Tensor:
             return chain.operator.inputs[place].ref.open()
 
         def rounded() -> torch.Tensor:
-            return chain.output(index, given, most, rounds=True).value.to(mine.dtype)
+            return chain.output(index, open_input, limit, rounds=True).value.to(mine.dtype)
 
-        expected = chain.output(index, given, most)
+        expected = chain.output(index, open_input, limit)
         if not self._budget.measured:
             return agrees(expected, mine)
         how = "the reference with every intermediate value in the types of its inputs, against float64"
@@ -153,12 +153,12 @@ def _check_memory(operator: DumpedOperator, read: Iterable[int], index: int) -> 
     """
     if operator.record is None:
         raise OperatorError("only statistics of its tensors were dumped")
-    written = operator.record.outputs[index].address
-    if written and any(operator.record.inputs[number].address == written for number in read):
+    address = operator.record.outputs[index].address
+    if address and any(operator.record.inputs[number].address == address for number in read):
         raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
 
 
-def _seen(side: Operand) -> torch.Tensor:
+def _golden_tensor(side: Operand) -> torch.Tensor:
     """A tensor of golden as mine holds it. Raises `OperatorError` for one that is only part of that."""
     tensor = side.refs[0].open()
     if isinstance(side.view, Permuted):

@@ -45,7 +45,7 @@ _PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
 
 class _Recorded(NamedTuple):
-    """Where a tensor stands: the file of records, the call in it, and which of its tensors it is."""
+    """The place of a tensor: the file of records, the call in it, and which of its tensors it is."""
 
     file: str
     call: str
@@ -58,14 +58,14 @@ class MsprobeRecomputer(Recomputer):
     def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
         self._pairs = pairs
         self._budget = budget
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the call that gave the tensor of a pair is right."""
         return self._of_operand(self._pairs[number].mine)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of the call at `path`, which is known where one of its tensors is compared."""
+        """The outcome for the call at `path`, which is known where one of its tensors is compared."""
         pair = self._pairs[number]
         result = self._results.get((pair.step, pair.rank, path))
         if result is None:
@@ -83,7 +83,9 @@ class MsprobeRecomputer(Recomputer):
         pair = self._pairs[number]
         try:
             with guarded(f"reading the calls of {pair.mine.name}", (OSError,)):
-                mine, golden = (_called(_place(side.refs[0]))[0].said for side in (pair.mine, pair.golden))
+                mine, golden = (
+                    _called(_place(side.refs[0]))[0].description for side in (pair.mine, pair.golden)
+                )
                 if mine != golden:
                     return Recomputation(why="golden makes another call")
         except (AccError, OSError) as error:
@@ -96,13 +98,13 @@ class MsprobeRecomputer(Recomputer):
         return worst([self._of(ref) for ref in operand.refs])
 
     def _of(self, ref: TensorRef) -> Recomputation:
-        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         """Raises `AccError` for everything that keeps the call from being made again."""
         place = _place(ref)
         results, index, refs = _called(place)
-        check_size(refs, self._budget.most)
+        check_size(refs, self._budget.limit)
         mine = ref.open()
         if not self._budget.measured:
             return agrees(results.output(index), mine)
@@ -112,17 +114,17 @@ class MsprobeRecomputer(Recomputer):
 
 
 def _place(ref: TensorRef) -> _Recorded:
-    """Where a tensor of an msprobe dump stands. Raises `OperatorError` for one of another dump."""
+    """The place of a tensor of an msprobe dump. Raises `OperatorError` for one of another dump."""
     home, name = os.path.split(ref.path)
     if ref.member:
         raise OperatorError("only statistics of it were recorded")
     if os.path.basename(home) != TENSORS:
         raise OperatorError(f"{ref} is no tensor of an msprobe dump")
     file = os.path.join(os.path.dirname(home), _RECORDS)
-    found = _places(file, version_of(file)).get(name)
-    if found is None:
+    location = _places(file, version_of(file)).get(name)
+    if location is None:
         raise OperatorError(f"{ref} stands in no record")
-    return _Recorded(file, *found)
+    return _Recorded(file, *location)
 
 
 @lru_cache(maxsize=16)
@@ -139,7 +141,7 @@ def _data(file: str, _version: tuple[int, ...]) -> Mapping[str, Any]:
 
 
 def _called(place: _Recorded) -> tuple[Results, int, list[TensorRef]]:
-    """What the call of a tensor makes, which of its results the tensor is, and the files that takes."""
+    """The results of a tensor's call, which of them the tensor is, and the files of its arguments."""
     call = call_name(place.call)
     if call is None or call.direction != "forward":
         raise OperatorError(f"{place.call} is no forward call")
@@ -171,11 +173,14 @@ def _function(
     if call.kind not in _OF_CLASSES or kwargs or len(args) != 1:
         raise OperatorError(f"modules of class {call.kind} are not computed again without a model")
     function, names = _OF_CLASSES[call.kind]
-    own = record.get("parameters") or {}
-    if not own.keys() <= set(names) or (names and names[0] not in own):
+    parameters = record.get("parameters") or {}
+    if not parameters.keys() <= set(names) or (names and names[0] not in parameters):
         raise OperatorError(f"{call.path} has parameters that {function} does not have, or lacks some")
-    given = [arguments.value(own[name], "parameters", (name,)) if name in own else None for name in names]
-    return function, [*args, *given], {}
+    values = [
+        arguments.value(parameters[name], "parameters", (name,)) if name in parameters else None
+        for name in names
+    ]
+    return function, [*args, *values], {}
 
 
 def _is_device(value: object) -> bool:
@@ -190,15 +195,15 @@ class _Arguments:
         self._entries = {(entry.part, entry.key): entry for entry in records.calls[call]}
         self.refs: list[TensorRef] = []
 
-    def value(self, stated: Any, part: str, key: tuple[int | str, ...]) -> Any:
+    def value(self, stated: Any, section: str, key: tuple[int | str, ...]) -> Any:
         """A value as the call got it. Raises `OperatorError` for one that is not known."""
         if stated is None:
             return None
         if isinstance(stated, list) and len(key) < _DEEPEST:
-            return [self.value(item, part, (*key, number)) for number, item in enumerate(stated)]
+            return [self.value(item, section, (*key, number)) for number, item in enumerate(stated)]
         if isinstance(stated, dict):
-            if (part, key) in self._entries:
-                return self._tensor(self._entries[part, key])
+            if (section, key) in self._entries:
+                return self._tensor(self._entries[section, key])
             return _plain(stated)
         raise OperatorError("an argument of it is not known")
 

@@ -25,7 +25,7 @@ from ..errors import AccError
 from ..mapping.pair import Pair, Plan
 from .golden_model.outlined import outlined_model
 from .projected import ProjectedLinear
-from .projected_pairs import held_to_golden, layers_of
+from .projected_pairs import judged_by_golden, layers_of
 from .recomputation import Recomputation, RecomputeBudget, Recomputer, attempted
 from .recompute_torch import TorchRecomputer
 
@@ -45,13 +45,13 @@ class OutlinedRecomputer(Recomputer):
         self._mine = self._of(plan.mine_root, plan.pairs)
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
-        """What computes the modules of one side again."""
-        dump, whole = self._opened(root), self._opened(self._plan.golden_root)
+        """The recomputer of the modules of one side."""
+        dump, golden_dump = self._opened(root), self._opened(self._plan.golden_root)
         assert isinstance(dump, ModuleDump)
-        if len(dump.ranks) == len(whole.ranks):
-            names = [rank.name for rank in whole.ranks]
+        if len(dump.ranks) == len(golden_dump.ranks):
+            names = [rank.name for rank in golden_dump.ranks]
             dump = dump.of_rank(dump.ranks[names.index(os.path.basename(self._outline.home))])
-        model = self._model(whole)
+        model = self._model(golden_dump)
         golden = _by_all_names(weights_of(Path(self._outline.home)))
         layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
         return TorchRecomputer(dump, pairs, model, self._budget, layers)
@@ -71,21 +71,21 @@ class OutlinedRecomputer(Recomputer):
 
     def of_pair(self, number: int) -> Recomputation:
         """See `Recomputer.of_pair`. Wrong only where golden's own module is right."""
-        found = self._mine.of_pair(number)
-        if not found.outcome:
-            found = self._of_ranks(number, found)
-        if found.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
+        result = self._mine.of_pair(number)
+        if not result.outcome:
+            result = self._of_ranks(number, result)
+        if result.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
             return Recomputation(why="golden itself does not compute what its dump outlines")
-        return replace(found, lacking=self._lacking)
+        return replace(result, lacking=self._lacking)
 
     def _of_ranks(self, number: int, unknown: Recomputation) -> Recomputation:
         """Whether a linear layer that mine calls otherwise or shares out over ranks is golden's."""
         pair = self._plan.pairs[number]
         if pair.golden.node not in self._layers or pair.mine.slot != "output[0]" or pair.fed:
             return unknown
-        most = self._budget.most
+        limit = self._budget.limit
         return attempted(
-            lambda: held_to_golden(pair, self._layers, self._mine.given(number), most),
+            lambda: judged_by_golden(pair, self._layers, self._mine.inputs_of(number), limit),
             f"holding {pair.id} to golden",
         )
 
@@ -95,8 +95,8 @@ class OutlinedRecomputer(Recomputer):
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """See `Recomputer.of_operator`."""
-        found = self._mine.of_operator(number, path)
-        return found if found.outcome == "right" else replace(found, outcome="")
+        result = self._mine.of_operator(number, path)
+        return result if result.outcome == "right" else replace(result, outcome="")
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether golden's module is what its dump outlines."""
@@ -108,7 +108,7 @@ def _layers(
 ) -> dict[str, ProjectedLinear]:
     """The linear layers whose weights the model has no values of."""
     modules = {place.name: place.module for place in module_tree(model).walk()}
-    known = {
+    with_values = {
         name
         for name in outline.projections
         if name in modules and not any(weight.is_meta for weight in modules[name].parameters(recurse=False))
@@ -118,22 +118,22 @@ def _layers(
             projection,
             outline.weights.get(f"{name}.bias"),
             outline.outputs[name],
-            _same(golden, mine, f"{name}.weight"),
+            _equal_weights(golden, mine, f"{name}.weight"),
         )
         for name, projection in outline.projections.items()
-        if name in outline.outputs and name not in known
+        if name in outline.outputs and name not in with_values
     }
 
 
-def _same(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str) -> bool:
+def _equal_weights(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str) -> bool:
     """Whether a weight is known to have the same values on both sides, in whatever dtypes: their sums are
     those of the same numbers in the same order.
     """
-    one, other = (side[name].digest if name in side else None for side in (golden, mine))
-    if one is None or other is None:
+    ours, theirs = (side[name].digest if name in side else None for side in (golden, mine))
+    if ours is None or theirs is None:
         return False
-    return one.shape == other.shape and (one.sum, one.squares) == (other.sum, other.squares)
+    return ours.shape == theirs.shape and (ours.sum, ours.squares) == (theirs.sum, theirs.squares)
 
 
 def _by_all_names(saved: Mapping[str, SavedWeight]) -> Mapping[str, SavedWeight]:
-    return {name: one for first, one in saved.items() for name in (first, *one.aliases)}
+    return {name: weight for first, weight in saved.items() for name in (first, *weight.aliases)}

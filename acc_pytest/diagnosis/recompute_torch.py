@@ -23,15 +23,15 @@ from .golden_model.copies import ModelCopy, copies, network_dtype
 from .golden_model.cut_run import Tensors
 from .golden_model.module_calls import BARE, ModuleCall, module_calls
 from .golden_model.replay import StepReplay
-from .measured_bound import Twice, held
+from .measured_bound import Twice, judged_twice
 from .one_operator import check_size
-from .projected import ProjectedLinear, held_by_projection
+from .projected import ProjectedLinear, judged_by_projection
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor of mine lies."""
+    """The place of a tensor of mine."""
 
     step: str
     rank: str
@@ -62,29 +62,29 @@ class TorchRecomputer(Recomputer):
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
-        self._known = Recomputations()
+        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
         pair = self._pairs[number]
         return worst([self._carried(ref) if pair.fed else self._of(ref) for ref in pair.mine.refs])
 
-    def given(self, number: int) -> list[torch.Tensor]:
+    def inputs_of(self, number: int) -> list[torch.Tensor]:
         """The only input of the module that wrote the tensor of a pair, on each rank.
 
         Raises `AccError` where it was not dumped, or the module has several.
         """
-        found = []
+        inputs = []
         for ref in self._pairs[number].mine.refs:
             place = self._place(ref)
             call = self._calls_of(place).get(place.slot.path)
             if call is None or len(call.inputs) != 1:
                 raise OperatorError(f"{place.slot.path} is not known to have one input")
-            found += [one.open() for one in call.inputs.values()]
-        return found
+            inputs += [tensor.open() for tensor in call.inputs.values()]
+        return inputs
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The same of all outputs of the module at `path`, in the step of a pair."""
+        """The outcome for all outputs of the module at `path`, in the step of a pair."""
 
         def outputs() -> Recomputation:
             place = self._place(self._pairs[number].mine.refs[0])
@@ -96,11 +96,11 @@ class TorchRecomputer(Recomputer):
         return attempted(outputs, f"computing {path} again")
 
     def of_golden(self, number: int) -> Recomputation:
-        """It is golden's module that mine is held against."""
+        """The outcome of `of_pair`: mine is held against golden's module there."""
         return Recomputation("right", 0.0)
 
     def _of(self, ref: TensorRef) -> Recomputation:
-        return self._known.of(ref, lambda: self._computed(ref), f"computing {ref} again")
+        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
 
     def _carried(self, ref: TensorRef) -> Recomputation:
         """Whether what the run was fed is right: as right as what the step before gave, if it is that."""
@@ -122,11 +122,11 @@ class TorchRecomputer(Recomputer):
         """Raises `AccError` for everything that keeps the module from being computed again."""
         place = self._place(ref)
         calls = self._calls_of(place)
-        own = calls.get(place.slot.path)
-        if own is not None and place.slot.slot.kind == "output" and own.module in self._projected:
-            return self._by_projection(own)
-        if own is not None and self._chose(own) and place.slot.slot.kind == "output":
-            return chosen_again(own, place.slot.slot)
+        writer = calls.get(place.slot.path)
+        if writer is not None and place.slot.slot.kind == "output" and writer.module in self._projected:
+            return self._by_projection(writer)
+        if writer is not None and self._chose(writer) and place.slot.slot.kind == "output":
+            return chosen_again(writer, place.slot.slot)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
             before = self._before(place)
@@ -170,28 +170,30 @@ class TorchRecomputer(Recomputer):
 
         flat = functools.cache(lambda: replay.flat(call))
         for place, exact in fine.items():
-            own = calls.get(place.path)
-            refs = {} if own is None else own.inputs if place.slot.kind == "input" else own.outputs
+            writer = calls.get(place.path)
+            refs = {} if writer is None else writer.inputs if place.slot.kind == "input" else writer.outputs
             ref = refs.get(place.slot.index)
             if ref is None or place not in rounded or not self._is_asked_for(place, ref):
                 continue
             terms = int(exact.shape[-1]) if exact.ndim else 1
             mine = replay.opened(ref)
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
-            other = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
+            low = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
             read = self._read_rows(ref, mine)
             halves = None if in_two is None else read(in_two)
-            twice, mine = Twice(read(exact), read(other), how, terms, in_two=halves), read(mine)
-            found = outcomes[place] = held(twice, mine)
-            if asks_for_draws(found):
-                made = [read(one) for draw in range(DRAWS) if (one := nudged(draw).get(place)) is not None]
+            twice, mine = Twice(read(exact), read(low), how, terms, in_two=halves), read(mine)
+            result = outcomes[place] = judged_twice(twice, mine)
+            if asks_for_draws(result):
+                drawn = [
+                    read(tensor) for draw in range(DRAWS) if (tensor := nudged(draw).get(place)) is not None
+                ]
                 if (level := flat().get(place)) is not None:
                     twice = noisier(twice, read(level))
-                outcomes[place] = with_draws(twice, mine, made)
+                outcomes[place] = with_draws(twice, mine, drawn)
         return outcomes
 
     def _read_rows(self, ref: TensorRef, mine: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """What drops rows of padding of a finite tensor of mine, and of what it is held against."""
+        """A function that drops rows of padding, of a finite tensor of mine and of its counterparts."""
         left, size = self._padding.left("", self._place(ref).step, tuple(mine.shape)), mine.numel()
         if left is None or (rows := left.rows) is None or not bool(mine.isfinite().all()):
             return lambda tensor: tensor
@@ -199,10 +201,10 @@ class TorchRecomputer(Recomputer):
 
     @functools.cached_property
     def _padding(self) -> Padding:
-        """What the masks of mine hide, by the directories of its steps."""
-        fed = [(pair, pair.mine.refs[0]) for pair in self._pairs if pair.fed]
-        known = [(pair, self._places.get((ref.path, ref.member))) for pair, ref in fed]
-        return Padding([replace(pair, golden=pair.mine, step=place.step) for pair, place in known if place])
+        """The tokens that the masks of mine hide, by the directories of its steps."""
+        inputs = [(pair, pair.mine.refs[0]) for pair in self._pairs if pair.fed]
+        placed = [(pair, self._places.get((ref.path, ref.member))) for pair, ref in inputs]
+        return Padding([replace(pair, golden=pair.mine, step=place.step) for pair, place in placed if place])
 
     def _is_asked_for(self, place: NodeSlot, ref: TensorRef) -> bool:
         """Whether somebody may ask for a tensor: results of modules, and what is handed to one if a pair has
@@ -217,15 +219,15 @@ class TorchRecomputer(Recomputer):
         """Whether a linear layer of one input and one output is right; of a large one some of its rows."""
         if len(call.inputs) != 1 or tuple(call.outputs) != (BARE,):
             raise OperatorError(f"the input of {call.path} was not dumped")
-        (given,) = call.inputs.values()
+        (ref,) = call.inputs.values()
         mine = call.outputs[BARE].open()
-        return held_by_projection(self._projected[call.module], given.open(), mine, self._budget.most)
+        return judged_by_projection(self._projected[call.module], ref.open(), mine, self._budget.limit)
 
     def _check_size(self, call: ModuleCall) -> None:
-        check_size((*call.inputs.values(), *call.outputs.values()), self._budget.most)
+        check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
 
     def _place(self, ref: TensorRef) -> _Place:
-        """Where a tensor lies. Raises `OperatorError` for one that is none of a step."""
+        """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
         place = self._places.get((ref.path, ref.member))
         if place is None:
             raise OperatorError(f"{ref} is no tensor of a module")
@@ -245,20 +247,20 @@ class TorchRecomputer(Recomputer):
     @functools.cached_property
     def _places(self) -> dict[tuple[str, str], _Place]:
         """Every tensor of mine, the first place of those that stand in several."""
-        found: dict[tuple[str, str], _Place] = {}
+        places: dict[tuple[str, str], _Place] = {}
         for step in self._dump.steps:
             for rank in self._dump.ranks:
                 for node in step.tree.walk():
                     for slot, ref in self._dump.tensors(step, rank, node).items():
                         place = _Place(step.directory, rank.name, NodeSlot(node.path, slot))
-                        found.setdefault((ref.path, ref.member), place)
-        return found
+                        places.setdefault((ref.path, ref.member), place)
+        return places
 
     def _calls_of(self, place: _Place) -> dict[str, ModuleCall]:
         key = place.step, place.rank
         if key not in self._calls:
-            step = next((one for one in self._dump.steps if one.directory == place.step), None)
-            rank = next((one for one in self._dump.ranks if one.name == place.rank), None)
+            step = next((entry for entry in self._dump.steps if entry.directory == place.step), None)
+            rank = next((entry for entry in self._dump.ranks if entry.name == place.rank), None)
             if step is None or rank is None:
                 raise OperatorError("it does not belong to a step of mine")
             self._calls[key] = module_calls(self._dump, step, rank)
@@ -268,8 +270,10 @@ class TorchRecomputer(Recomputer):
     def _copies(self) -> tuple[ModelCopy, ModelCopy]:
         dump, rank = self._dump, self._dump.ranks[0]
         digests = dump.weights(rank)
-        saved = {name: one.digest.dtype for name, one in digests.items() if one.digest is not None}
-        weights = [saved[name] for name, one in digests.items() if name in saved and one.kind == "parameter"]
+        saved = {name: weight.digest.dtype for name, weight in digests.items() if weight.digest is not None}
+        weights = [
+            saved[name] for name, weight in digests.items() if name in saved and weight.kind == "parameter"
+        ]
         for name, ref in dump.dumped_weights(rank).items() if not saved else ():
             header = readable(ref)
             if header is not None:
@@ -287,27 +291,27 @@ DRAWS = 8
 """Runs of a module whose inputs are off by roundings: how much its noise varies."""
 
 
-def asks_for_draws(found: Recomputation) -> bool:
+def asks_for_draws(result: Recomputation) -> bool:
     """Whether the noise of one run may say too little of a tensor that is wrong beside it. A head that looks
     at one token alone rounds nothing, and one that looks at two nearly alike much, so that a few rows may
     have all of the noise, and in one direction."""
-    return found.outcome == "wrong" and found.error is not None
+    return result.outcome == "wrong" and result.error is not None
 
 
-def with_draws(twice: Twice, mine: torch.Tensor, made: Sequence[torch.Tensor]) -> Recomputation:
-    """What is wrong by the noise of one run, held against that of several draws beside it (`Twice.draws`).
-    Draws of another shape, which chose otherwise, tell nothing, nor do fewer than all."""
-    same = tuple(one for one in made if one.shape == twice.fine.shape)
-    return held(replace(twice, draws=same if len(same) == DRAWS else ()), mine)
+def with_draws(twice: Twice, mine: torch.Tensor, drawn: Sequence[torch.Tensor]) -> Recomputation:
+    """The outcome by the noise of several draws (`Twice.draws`), for what is wrong by that of one run. Draws
+    of another shape, which chose otherwise, tell nothing, nor do fewer than all."""
+    alike = tuple(tensor for tensor in drawn if tensor.shape == twice.fine.shape)
+    return judged_twice(replace(twice, draws=alike if len(alike) == DRAWS else ()), mine)
 
 
-def noisier(twice: Twice, other: torch.Tensor | None) -> Twice:
-    """The same with the `other` rounded computation where that is further off."""
-    if other is None or other.shape != twice.fine.shape:
+def noisier(twice: Twice, candidate: torch.Tensor | None) -> Twice:
+    """`twice` with `candidate` as its rounded computation, where that is further off."""
+    if candidate is None or candidate.shape != twice.fine.shape:
         return twice
     fine = in_reals(twice.fine).double()
-    off, before = (float((in_reals(one).double() - fine).norm()) for one in (other, twice.rounded))
-    return replace(twice, rounded=other) if off > before else twice
+    off, before = (float((in_reals(tensor).double() - fine).norm()) for tensor in (candidate, twice.rounded))
+    return replace(twice, rounded=candidate) if off > before else twice
 
 
 def stored_as(rounded: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:

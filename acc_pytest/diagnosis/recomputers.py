@@ -17,7 +17,7 @@ BY_THEMSELVES = frozenset({"msprobe"})
 
 
 def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
-    """Whoever computes operators of mine again, of a plan of dumps that are at hand.
+    """The recomputer for operators of mine, of a plan of dumps that are at hand.
 
     `model` is the function that makes the golden model of a dump of modules (`OF_MODULES`). Only its own
     references are imported: a run without a failure needs none of them. Raises `AccError` where there is no
@@ -51,15 +51,15 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
 
 
 def by_outlines(
-    plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], others: Recomputer
+    plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], fallback: Recomputer
 ) -> Recomputer:
-    """Who computes each again by the outline of golden's rank, as `make` does; `others` those of several."""
-    made = functools.cache(lambda place: make(outlines[place]))
+    """The recomputer by the outline of golden's rank, as `make` makes it; `fallback` for pairs of several."""
+    recomputer_of = functools.cache(lambda place: make(outlines[place]))
 
     def chosen(number: int) -> Recomputer:
         for place, outline in enumerate(outlines):
             if all(ref.path.startswith(outline.home + os.sep) for ref in plan.pairs[number].golden.refs):
-                return made(place)
-        return others
+                return recomputer_of(place)
+        return fallback
 
     return SharedOut(chosen)

@@ -1,4 +1,4 @@
-"""What replay found of a pair in its row: checks beside those against golden, and the way back.
+"""Outcomes of replay in rows: checks beside those against golden, and the way back.
 
 It is kept in the row's context, so that a row can be judged again without the tensors.
 """
@@ -43,11 +43,11 @@ _WHAT = {
 
 def with_replay(row: Row, recomputed: Recomputation) -> Row:
     """The row of a pair with what became of the operator of mine on its own inputs."""
-    values = {one.name: getattr(recomputed, one.name) for one in fields(recomputed)}
-    kept: dict[str, Scalar] = {
+    values = {field.name: getattr(recomputed, field.name) for field in fields(recomputed)}
+    entries: dict[str, Scalar] = {
         REPLAY + name: value for name, value in values.items() if value is not None and value != ""
     }
-    return as_replayed(replace(row, context={**row.context, **kept}))
+    return as_replayed(replace(row, context={**row.context, **entries}))
 
 
 def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
@@ -62,23 +62,23 @@ def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
 
 
 def replay_of(row: Row) -> Recomputation | None:
-    """What replay found of the pair; `None` where the run was without, or its file holds something else."""
+    """The outcome of replay for the pair; `None` where the run was without, or its file is broken."""
     if row.replayed is None:
         return None
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: row.context[REPLAY + name] for name in _KINDS if REPLAY + name in row.context
     }
-    sound = all(isinstance(value, _KINDS[name]) for name, value in found.items())
-    if not found or not sound or found.get("outcome", "") not in ("", "right", "wrong"):
+    sound = all(isinstance(value, _KINDS[name]) for name, value in values.items())
+    if not values or not sound or values.get("outcome", "") not in ("", "right", "wrong"):
         return None
-    return Recomputation(**found)
+    return Recomputation(**values)
 
 
 def stored_replay(row: Row) -> Recomputation | None:
-    """What is known of the operator of a row of an earlier run: by replay, or from looking for its cause."""
-    found = replay_of(row)
-    if found is not None or row.cause is None or not row.cause.local:
-        return found
+    """The outcome for the operator of a row of an earlier run: by replay, or from looking for its cause."""
+    replay = replay_of(row)
+    if replay is not None or row.cause is None or not row.cause.local:
+        return replay
     return Recomputation(row.cause.local, row.cause.local_error)
 
 
@@ -86,24 +86,24 @@ def as_replayed(row: Row) -> Row:
     """A row with the checks of what its context says of replay. Wrong on its own inputs fails, whatever the
     comparison with golden says.
     """
-    found = replay_of(row)
-    if found is None:
+    replay = replay_of(row)
+    if replay is None:
         return row
-    checks = (*(check for check in row.checks if not check.metric.startswith(REPLAY)), *_checks(found))
-    if found.outcome != "wrong":
-        note = found.note if found.outcome else f"not computed again: {found.why}"
+    checks = (*(check for check in row.checks if not check.metric.startswith(REPLAY)), *_checks(replay))
+    if replay.outcome != "wrong":
+        note = replay.note if replay.outcome else f"not computed again: {replay.why}"
         return _noted(replace(row, checks=checks), note)
-    said = found.told
-    others = tuple(reason for reason in row.reasons if reason != said)
+    sentence = replay.sentence
+    reasons = tuple(reason for reason in row.reasons if reason != sentence)
     failing = replace(
-        row, verdict="fail", skipped=False, sentence=said, checks=checks, reasons=(said, *others)
+        row, verdict="fail", skipped=False, sentence=sentence, checks=checks, reasons=(sentence, *reasons)
     )
-    return _noted(failing, found.note)
+    return _noted(failing, replay.note)
 
 
 def _noted(row: Row, note: str) -> Row:
-    known = not note or note in (*row.notes, *row.reasons)
-    return row if known else replace(row, notes=(*row.notes, note))
+    present = not note or note in (*row.notes, *row.reasons)
+    return row if present else replace(row, notes=(*row.notes, note))
 
 
 def may_accumulate(row: Row) -> bool:
@@ -113,7 +113,7 @@ def may_accumulate(row: Row) -> bool:
     if row.verdict == "incomparable":
         return row.shapes_differ and not row.fed
     failing = [check for check in row.checks if not check.passed]
-    return row.verdict == "fail" and not any("." in one.metric or SET in one.reason for one in failing)
+    return row.verdict == "fail" and not any("." in check.metric or SET in check.reason for check in failing)
 
 
 def needed_tolerance(row: Row) -> float:
@@ -150,33 +150,33 @@ def as_accumulated(row: Row, t: float) -> Row:
     thresholds = by_tolerance(context_of(row.context), measurement_of(row.statistics), t, reason)
     lifted = {threshold.metric: threshold for threshold in thresholds}
     checks = tuple(
-        check if check.passed else Check.of(_said_beside(lifted[check.metric], check), check.measured)
+        check if check.passed else Check.of(_with_bound(lifted[check.metric], check), check.measured)
         for check in row.checks
     )
     times = max(check.excess for check in row.checks if not check.passed)
-    said = f"rounding that has accumulated, {times:.3g} times the bound without it: {reason}"
+    sentence = f"rounding that has accumulated, {times:.3g} times the bound without it: {reason}"
     return replace(
         row,
         verdict="pass",
-        sentence=said,
+        sentence=sentence,
         checks=checks,
         reasons=(),
-        notes=(*row.notes, said),
+        notes=(*row.notes, sentence),
         context={**context, TIMES_LIFTED: times},
     )
 
 
-def _said_beside(threshold: Threshold, check: Check) -> Threshold:
+def _with_bound(threshold: Threshold, check: Check) -> Threshold:
     return threshold._replace(reason=f"{threshold.reason} (else {check.bound})")
 
 
-def _checks(found: Recomputation) -> Iterator[Check]:
-    measured = found.measured
+def _checks(replay: Recomputation) -> Iterator[Check]:
+    measured = replay.measured
     for name, (error, allowed) in measured.items():
-        yield _check(name, error, allowed, f"{_WHAT[name]}{found.reason}")
+        yield _check(name, error, allowed, f"{_WHAT[name]}{replay.reason}")
     beyond = any(error > allowed for error, allowed in measured.values())
-    if found.outcome == "wrong" and not beyond:
-        yield _check("wrong", 1.0, 0.0, found.why or found.reason)
+    if replay.outcome == "wrong" and not beyond:
+        yield _check("wrong", 1.0, 0.0, replay.why or replay.reason)
 
 
 def _check(name: str, measured: float, allowed: float, reason: str) -> Check:

@@ -53,9 +53,9 @@ _LEAST_SAMPLES = math.ceil((SAMPLE_SIGMAS / math.log(math.sqrt(6))) ** 2)
 
 @dataclass(frozen=True, slots=True)
 class RowErrors:
-    """Of each row, float64: the norms of error, noise and exact result, and the parts of error and noise that
-    lie along the result, as <e, f>. `samples` are the numbers that the error of a row is made of, `values`
-    those of mine, [rows, channels]. `draws` is further noise.
+    """Errors of each row, float64: the norms of error, noise and exact result, and the parts of error and
+    noise that lie along the result, as <e, f>. `samples` are the numbers that the error of a row is made of,
+    `values` those of mine, [rows, channels]. `draws` is further noise.
     """
 
     error: torch.Tensor
@@ -77,27 +77,26 @@ class RowErrors:
         mine: torch.Tensor,
         draws: Sequence[torch.Tensor] = (),
     ) -> RowErrors:
-        """Of tensors of one shape, the first three in float64; `mine` as it is stored. Each of the `draws` is
-        what it is off by."""
+        """Errors of tensors of one shape: the first three in float64, `mine` as stored, `draws` as errors."""
         length = mine.shape[-1]
         count = PARTS if length % PARTS == 0 else 1
 
-        def products(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-            return (one * other).reshape(-1, count, length // count).sum(2)
+        def products(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+            return (first * second).reshape(-1, count, length // count).sum(2)
 
-        parts = ChannelParts(
+        channels = ChannelParts(
             products(fine, fine), products(noise, noise), products(error, fine), products(noise, fine),
             length // count,
         )  # fmt: skip
         return cls(
             error.reshape(-1, length).norm(dim=1),
-            parts.noise.sum(1).sqrt(),
-            parts.fine.sum(1).sqrt(),
-            parts.along.sum(1),
-            parts.noise_along.sum(1),
+            channels.noise.sum(1).sqrt(),
+            channels.fine.sum(1).sqrt(),
+            channels.along.sum(1),
+            channels.noise_along.sum(1),
             length,
             mine.reshape(-1, length),
-            parts if count == PARTS else None,
+            channels if count == PARTS else None,
         )._with(draws, fine, products)
 
     def _with(
@@ -108,21 +107,21 @@ class RowErrors:
     ) -> RowErrors:
         if not draws:
             return self
-        squares = torch.stack([products(one, one) for one in draws])
-        along = torch.stack([products(one, fine) for one in draws])
+        squares = torch.stack([products(draw, draw) for draw in draws])
+        along = torch.stack([products(draw, fine) for draw in draws])
         return replace(self, draws=Draws(squares, along))
 
     @property
     def worst_noise(self) -> torch.Tensor:
-        """Of each row the noise of the worst draw."""
+        """The noise of each row in its worst draw."""
         noise = self.noise
         return noise if self.draws is None else torch.maximum(noise, self.draws.noise.amax(0))
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelParts:
-    """The same of each part of the channels, `width` of them, [rows, parts]: squares of the fine result and
-    of the noise, and the products of error and noise with the fine result."""
+    """Errors of each part of the channels, `width` of them, [rows, parts]: squares of the fine result and of
+    the noise, and the products of error and noise with the fine result."""
 
     fine: torch.Tensor
     noise: torch.Tensor
@@ -147,18 +146,19 @@ class Draws:
         return self.squares.sum(2).sqrt()
 
     def spread(self, size: torch.Tensor) -> float:
-        """How many times as much a typical row has in the noisiest draw as in the quietest."""
+        """The noise of a typical row in the noisiest draw, as a multiple of that in the quietest."""
         shares = (self.noise / size).median(1).values
         return float(shares.max() / shares.min()) if float(shares.min()) > 0 else 1.0
 
     def direction(self, size: torch.Tensor) -> float:
         """The bias of a draw as a share of its noise in a typical row, at most."""
         shares = (self.noise / size).median(1).values
-        biases = [abs(_bias(one.sum(1), size)) for one in self.along]
+        biases = [abs(_bias(draw.sum(1), size)) for draw in self.along]
         return max((bias / share for bias, share in zip(biases, shares.tolist()) if share > 0), default=0.0)
 
     def part_directions(self, squares: torch.Tensor) -> torch.Tensor:
-        """The same of each part of the channels, whose squares are [rows, parts]."""
+        """The bias of a draw as a share of its noise, at most, for each part of the channels, whose squares
+        are [rows, parts]."""
         shares = (self.squares / squares).median(1).values.sqrt()
         biases = (self.along / squares).median(1).values.abs()
         return torch.where(shares > 0, biases / shares, 0.0).amax(0)
@@ -166,7 +166,7 @@ class Draws:
 
 def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomputation:
     """The outcome of a tensor with that of its typical row. `floor` is what any row may be off."""
-    noise, error = (float((each / rows.size).median()) for each in (rows.noise, rows.error))
+    noise, error = (float((norms / rows.size).median()) for norms in (rows.noise, rows.error))
     if rows.draws is not None:
         noise *= rows.draws.spread(rows.size)
     samples = rows.samples * len(rows.size)
@@ -176,84 +176,85 @@ def with_typical(judged: Recomputation, rows: RowErrors, floor: float) -> Recomp
     judged = replace(judged, typical_error=error, typical_allowed=allowed)
     if error <= allowed:
         return judged
-    said = f"a typical row is {error:.3g} off, {allowed:.3g} is allowed"
-    return replace(judged, outcome="wrong", why=said)
+    reason = f"a typical row is {error:.3g} off, {allowed:.3g} is allowed"
+    return replace(judged, outcome="wrong", why=reason)
 
 
 def with_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
-    """The same with its bias; `roundoff` is that of the type of mine."""
-    bias, known = _bias(rows.along, rows.size), _bias(rows.noise_along, rows.size)
+    """The outcome of a tensor with its bias; `roundoff` is that of the type of mine."""
+    bias, expected = _bias(rows.along, rows.size), _bias(rows.noise_along, rows.size)
     spread = max(float((rows.noise / rows.size).median()), roundoff / math.sqrt(3))
     if rows.draws is not None:
-        known = max(abs(known), rows.draws.direction(rows.size) * spread)
-    least = RATIO * abs(known) + DIRECTED * roundoff + spread**2 / 2
+        expected = max(abs(expected), rows.draws.direction(rows.size) * spread)
+    base = RATIO * abs(expected) + DIRECTED * roundoff + spread**2 / 2
     standard = RATIO * spread * _MEDIAN / math.sqrt(rows.samples * len(rows.size))
-    if abs(bias) > least + _SIGMAS * standard:
+    if abs(bias) > base + _SIGMAS * standard:
         standard = max(standard, RATIO * spread * _MEDIAN / math.sqrt(roundings(rows.values)))
-    allowed = least + _SIGMAS * standard
-    judged = replace(judged, bias=bias, bias_allowed=allowed, bias_noise=known, bias_deviation=standard)
+    allowed = base + _SIGMAS * standard
+    judged = replace(judged, bias=bias, bias_allowed=allowed, bias_noise=expected, bias_deviation=standard)
     if abs(bias) <= allowed:
         return judged
-    said = f"all of it is {abs(bias):.3g} too {'large' if bias > 0 else 'small'}, {allowed:.3g} is allowed"
-    return replace(judged, outcome="wrong", why=said)
+    reason = f"all of it is {abs(bias):.3g} too {'large' if bias > 0 else 'small'}, {allowed:.3g} is allowed"
+    return replace(judged, outcome="wrong", why=reason)
 
 
 def with_part_bias(judged: Recomputation, rows: RowErrors, roundoff: float) -> Recomputation:
-    """The same with the largest bias of a sixteenth of the channels: of some heads, of what one rank has."""
-    parts = rows.parts
-    if parts is None:
+    """The outcome of a tensor with the largest bias of a sixteenth of the channels: of some heads, of what
+    one rank has."""
+    sections = rows.parts
+    if sections is None:
         return judged
-    squares = parts.fine.clamp_min(roundoff**4 * float(parts.fine.mean()))
-    bias, known, noise = (
-        (each / squares).median(0).values for each in (parts.along, parts.noise_along, parts.noise)
+    squares = sections.fine.clamp_min(roundoff**4 * float(sections.fine.mean()))
+    bias, expected, noise = (
+        (sums / squares).median(0).values for sums in (sections.along, sections.noise_along, sections.noise)
     )
     spread = noise.sqrt().clamp_min(roundoff / math.sqrt(3))
     if rows.draws is not None:
-        known = torch.maximum(known.abs(), rows.draws.part_directions(squares) * spread)
-    least = RATIO * known.abs() + DIRECTED * roundoff + spread**2 / 2
+        expected = torch.maximum(expected.abs(), rows.draws.part_directions(squares) * spread)
+    base = RATIO * expected.abs() + DIRECTED * roundoff + spread**2 / 2
     deviations = _SIGMAS_OF_PARTS * RATIO * _MEDIAN * spread
-    allowed = least + deviations / math.sqrt(len(squares) * parts.width)
-    for part in (bias.abs() > allowed).nonzero()[:, 0].tolist():
-        values = rows.values[:, part * parts.width : (part + 1) * parts.width]
-        allowed[part] = least[part] + deviations[part] / math.sqrt(roundings(values))
+    allowed = base + deviations / math.sqrt(len(squares) * sections.width)
+    for section in (bias.abs() > allowed).nonzero()[:, 0].tolist():
+        values = rows.values[:, section * sections.width : (section + 1) * sections.width]
+        allowed[section] = base[section] + deviations[section] / math.sqrt(roundings(values))
     worst = int((bias.abs() / allowed).argmax())
-    found, most = float(bias[worst]), float(allowed[worst])
-    judged = replace(judged, part_bias=abs(found), part_bias_allowed=most)
-    if abs(found) <= most:
+    worst_bias, bound = float(bias[worst]), float(allowed[worst])
+    judged = replace(judged, part_bias=abs(worst_bias), part_bias_allowed=bound)
+    if abs(worst_bias) <= bound:
         return judged
-    width = parts.width
-    said = (
-        f"channels {worst * width} to {(worst + 1) * width - 1} are {abs(found):.3g} too "
-        f"{'large' if found > 0 else 'small'}, {most:.3g} is allowed"
+    width = sections.width
+    reason = (
+        f"channels {worst * width} to {(worst + 1) * width - 1} are {abs(worst_bias):.3g} too "
+        f"{'large' if worst_bias > 0 else 'small'}, {bound:.3g} is allowed"
     )
-    return replace(judged, outcome="wrong", why=said)
+    return replace(judged, outcome="wrong", why=reason)
 
 
 def fewest_samples(values: torch.Tensor, count: int) -> int:
-    """Of how many independent numbers the norm of an error is one, of values that have `count`.
+    """The number of independent numbers in the norm of an error, of values that have `count`.
 
     Normal values are all of them, though their squares weigh like those of a third as many. It is no less
     than scatter by sqrt(6): one rounding is off by u at most, and by u / sqrt(6) as its root mean square.
     """
-    own = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
-    return min(count, max(_LEAST_SAMPLES, round(_NORMAL * roundings(own))))
+    rows = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
+    return min(count, max(_LEAST_SAMPLES, round(_NORMAL * roundings(rows))))
 
 
 def roundings(values: torch.Tensor) -> float:
-    """How many independent roundings the bias of values [rows, channels] is the mean of; at least 1."""
+    """The number of independent roundings in the bias of values [rows, channels]; at least 1."""
     squares = values.double().square()
     shares = squares / squares.sum(1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
     channels = shares.sum(0)
     distinct = 1.0 + (values.sort(0).values.diff(dim=0) != 0).sum(0)
     weighed = channels.square() / shares.square().sum(0).clamp_min(torch.finfo(torch.float64).tiny)
-    own = torch.minimum(distinct, weighed.clamp_min(1.0))
-    return max(1.0, float(channels.sum() ** 2 / (channels.square() / own).sum()))
+    independent = torch.minimum(distinct, weighed.clamp_min(1.0))
+    return max(1.0, float(channels.sum() ** 2 / (channels.square() / independent).sum()))
 
 
 def _bias(along: torch.Tensor, size: torch.Tensor) -> float:
-    """How much too large a typical row is, as far as the whole is too."""
+    """The share by which a typical row is too large, as far as all of it is too."""
     squares = size.square()
-    typical, whole = float((along / squares).median()), float(along.sum() / squares.sum())
-    if typical * whole <= 0:
+    typical, overall = float((along / squares).median()), float(along.sum() / squares.sum())
+    if typical * overall <= 0:
         return 0.0
-    return typical if abs(typical) <= abs(whole) else whole
+    return typical if abs(typical) <= abs(overall) else overall

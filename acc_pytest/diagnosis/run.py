@@ -40,7 +40,7 @@ def run(plan: Plan, judge_of: Callable[[Pair], Judge] | None = None) -> tuple[li
 def diagnose(
     plan: Plan, rows: Sequence[Row], recomputer: Recomputer | None = None, lifts: bool = True
 ) -> tuple[list[Row], Diagnosis]:
-    """The same of rows that were compared already, one for each pair in the plan's order.
+    """The diagnosis of rows that were compared already, one for each pair in the plan's order.
 
     `recomputer` computes operators of mine again, by default whoever can without a golden model. Without
     `lifts` no error passes as rounding.

@@ -1,4 +1,4 @@
-"""What a whole run says: its roots in execution order, what follows from each, and the lines that say so."""
+"""The summary of a run: its roots in execution order, what follows from each, and the lines that say so."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Ledger(View):
                 self._roots[row.number] = row
 
     def diagnosis(self, plan: Plan) -> Diagnosis:
-        """What the rows so far say of the run."""
+        """The diagnosis of the run by the rows so far."""
         inherited = Counter(member.root for member in self._causes.values() if member.kind == "inherited")
-        below: dict[int, float] = defaultdict(float)
+        levels: dict[int, float] = defaultdict(float)
         for number, cause in self._causes.items():
             if cause.kind == "inherited" and cause.root is not None:
-                below[cause.root] = max(below[cause.root], self._states[number].level)
+                levels[cause.root] = max(levels[cause.root], self._states[number].level)
         explained, finals = self._shares(plan)
         roots_at_steps = []
         for numbers in self._operators(plan):
@@ -66,7 +66,7 @@ class Ledger(View):
                     plan.pairs[first],
                     first,
                     max(self._states[member].level for member in numbers),
-                    max((below[member] for member in numbers if member in below), default=0.0),
+                    max((levels[member] for member in numbers if member in levels), default=0.0),
                     sum(inherited[member] for member in numbers),
                     sum(shared) if shared else None,
                     finals.get(first, ""),
@@ -102,16 +102,16 @@ class Ledger(View):
         explained: dict[int, float] = {}
         finals: dict[int, str] = {}
         steps = list(self._steps(plan))
-        one_fails = any(not self._causes.keys().isdisjoint(last.values()) for _, last in steps)
+        any_fails = any(not self._causes.keys().isdisjoint(last.values()) for _, last in steps)
         for numbers, last in steps:
             roots = [number for number in numbers if number in self._roots]
             for rank, final in last.items() if roots else ():
                 mine = [root for root in roots if rank is None or plan.pairs[root].rank in (rank, None)]
-                part = shares(final, numbers[0], plan.parents, self._states, self._causes)
-                if final in self._causes or not one_fails:
+                root_shares = shares(final, numbers[0], plan.parents, self._states, self._causes)
+                if final in self._causes or not any_fails:
                     finals |= dict.fromkeys(mine, self._states[final].name)
                 for number in mine if final in self._causes else ():
-                    explained[number] = max(explained.get(number, 0.0), part.get(number, 0.0))
+                    explained[number] = max(explained.get(number, 0.0), root_shares.get(number, 0.0))
         return explained, finals
 
 
@@ -127,7 +127,7 @@ def root_lines(diagnosis: Diagnosis) -> list[str]:
 
 
 def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
-    """What has to be known of how the roots were found."""
+    """Notes on how the roots were found."""
     notes = []
     if guessed:
         notes.append(
@@ -159,26 +159,26 @@ def shares(
     """
     if final not in causes:
         return {}
-    parts: dict[int, float] = defaultdict(float, {final: 1.0})
+    arriving: dict[int, float] = defaultdict(float, {final: 1.0})
     explained: dict[int, float] = {}
     for number in range(final, first - 1, -1):
-        part = parts.pop(number, 0.0)
-        if not part:
+        share = arriving.pop(number, 0.0)
+        if not share:
             continue
         state, cause = states.get(number), causes.get(number)
-        above = _between(first, parents[number] if number < len(parents) else (), number)
+        sources = _between(first, parents[number] if number < len(parents) else (), number)
         if state is None or not state.compared:
             # Nothing is known of it, so what is above it gets equal parts.
-            weights = _equal(above)
+            weights = _equal(sources)
         else:
-            if cause is not None and cause.kind == "inherited" and not set(cause.parents) & set(above):
-                above = _between(first, cause.parents, number)
-            kept, weights = _divided(state, cause, above, states)
+            if cause is not None and cause.kind == "inherited" and not set(cause.parents) & set(sources):
+                sources = _between(first, cause.parents, number)
+            added, weights = _divided(state, cause, sources, states)
             if cause is not None and cause.kind == "root":
-                explained[number] = min(1.0, part * kept)  # parts of 1 may sum to a rounding more
-            part *= 1.0 - kept
+                explained[number] = min(1.0, share * added)  # parts of 1 may sum to a rounding more
+            share *= 1.0 - added
         for parent, weight in weights.items():
-            parts[parent] += part * weight
+            arriving[parent] += share * weight
     return explained
 
 
@@ -191,46 +191,46 @@ def _equal(numbers: Sequence[int]) -> dict[int, float]:
 
 
 def _divided(
-    state: PairState, cause: Cause | None, above: Sequence[int], states: Mapping[int, PairState]
+    state: PairState, cause: Cause | None, sources: Sequence[int], states: Mapping[int, PairState]
 ) -> tuple[float, dict[int, float]]:
-    """What a pair keeps of the part that arrives, and how the rest goes to those above it."""
-    known = [states[parent] for parent in above if parent in states]
-    hidden = [parent for parent in above if parent not in states or not states[parent].compared]
-    return _added(state, cause, known), _weights(state, known) or _equal(hidden)
+    """The share that a pair adds itself, and the weights by which the rest goes to those above it."""
+    source_states = [states[parent] for parent in sources if parent in states]
+    hidden = [parent for parent in sources if parent not in states or not states[parent].compared]
+    return _added(state, cause, source_states), _weights(state, source_states) or _equal(hidden)
 
 
-def _added(state: PairState, cause: Cause | None, above: Sequence[PairState]) -> float:
+def _added(state: PairState, cause: Cause | None, sources: Sequence[PairState]) -> float:
     """The part of its squared error that a pair adds itself: nothing where it is inherited."""
     if cause is not None and cause.kind != "root":
         return 0.0
-    own, others = _sizes(state, above)
-    if cause is not None and cause.parents and cause.local_error is not None and 0 < own < math.inf:
-        return min(1.0, (cause.local_error / own) ** 2)
-    most = max(others, default=0.0)
-    if math.isinf(own):
-        return 0.0 if math.isinf(most) else 1.0
-    if own <= 0.0:
-        return 0.0 if above else 1.0
-    return max(0.0, 1.0 - (most / own) ** 2)
+    size, source_sizes = _sizes(state, sources)
+    if cause is not None and cause.parents and cause.local_error is not None and 0 < size < math.inf:
+        return min(1.0, (cause.local_error / size) ** 2)
+    largest = max(source_sizes, default=0.0)
+    if math.isinf(size):
+        return 0.0 if math.isinf(largest) else 1.0
+    if size <= 0.0:
+        return 0.0 if sources else 1.0
+    return max(0.0, 1.0 - (largest / size) ** 2)
 
 
-def _sizes(state: PairState, above: Sequence[PairState]) -> tuple[float, list[float]]:
+def _sizes(state: PairState, sources: Sequence[PairState]) -> tuple[float, list[float]]:
     """Errors in one unit, infinite for a new NaN: relative ones where all have them, else levels."""
-    compared = [parent for parent in above if parent.compared]
-    known = all(parent.error is not None for parent in (state, *compared))
+    compared = [parent for parent in sources if parent.compared]
+    measured = all(parent.error is not None for parent in (state, *compared))
 
     def size(parent: PairState) -> float:
-        if math.isinf(parent.level) or not known:
+        if math.isinf(parent.level) or not measured:
             return parent.level
         return parent.error if parent.error is not None and not math.isnan(parent.error) else math.inf
 
     return size(state), [size(parent) for parent in compared]
 
 
-def _weights(state: PairState, above: Sequence[PairState]) -> dict[int, float]:
+def _weights(state: PairState, sources: Sequence[PairState]) -> dict[int, float]:
     """The parts that the pairs above have in what came in, by number; they sum to 1, or nothing came in."""
-    numbers = [parent.number for parent in above if parent.compared]
-    sizes = dict(zip(numbers, _sizes(state, above)[1]))
+    numbers = [parent.number for parent in sources if parent.compared]
+    sizes = dict(zip(numbers, _sizes(state, sources)[1]))
     infinite = [number for number, size in sizes.items() if math.isinf(size)]
     if infinite:
         return dict.fromkeys(infinite, 1.0 / len(infinite))

@@ -1,5 +1,5 @@
-"""Where else the mistake may be: operators above a root, or between it and its inputs, that are wrong on
-their own inputs or have other parameters."""
+"""Suspects: operators above a root, or between it and its inputs, that are wrong on their own inputs or have
+other parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllG
 """Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
 
 
-def may_be_other(row: Row, number: int, pair: Pair) -> bool:
+def may_differ(row: Row, number: int, pair: Pair) -> bool:
     """Whether the operator of a pair that passes may have other weights or parameters than golden's: it has
     some, and is further off than one operator rounds. Rows of a tie or of experts may be others."""
     if _PLAIN.match(pair.mine.op_type) or pair.golden.experts is not None or row.after_tie:
@@ -45,13 +45,13 @@ class Suspects:
         for path in self._plan.between.get(number, ()):
             if self._local.of_operator(number, path).outcome == "wrong":
                 return full_name(path)
-        for other in self._ancestors.passed(number)[:LOOKED_AT]:
-            local = self._local.of_pair(other)
+        for parent in self._ancestors.passed(number)[:LOOKED_AT]:
+            local = self._local.of_pair(parent)
             if local.outcome == "wrong":
-                return local.culprit or self._plan.pairs[other].mine.name
+                return local.culprit or self._plan.pairs[parent].mine.name
         return ""
 
-    def other_between(self, number: int) -> tuple[str, str]:
+    def unlike_between(self, number: int) -> tuple[str, str]:
         """The operator that has other parameters than golden's and is not compared, and why; or empty.
 
         One whose parameters are not those of the other layers; else the nearest that has any, above an
@@ -68,12 +68,12 @@ class Suspects:
 
     def wrong_above(self, number: int) -> str:
         """The nearest operator above that is wrong although it is within its thresholds; or empty."""
-        looked_at = 0
+        count = 0
         for state, _ in self._ancestors.walk(number, lambda _: False):
-            if looked_at == LOOKED_AT:
+            if count == LOOKED_AT:
                 break
             local = self._local.of_pair(state.number)
-            looked_at += bool(local.outcome)
+            count += bool(local.outcome)
             if local.outcome == "wrong":
                 return local.culprit or state.name
         return ""
@@ -87,5 +87,5 @@ class Suspects:
         return "", ""
 
     def unlike(self, number: int) -> str:
-        """What the operator of a pair has otherwise than the same one in other layers; or empty."""
+        """A sentence on parameters of a pair's operator that other layers do not have; or empty."""
         return self._local.unlike(number, self._plan.pairs[number].mine.node)

@@ -1,1 +1,1 @@
-"""What changes a verdict after the thresholds: baseline, known differences, lock; rows judged again."""
+"""Gates that change a verdict after the thresholds: baseline, known differences, lock; rows judged again."""

@@ -50,13 +50,13 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The accepted errors by key (`row_key.key_of`); `made` says when, on what machine, with which versions.
+    """The accepted errors by key (`row_key.key_of`); `origin` says when, where, with which versions.
 
     `path` is where it was read.
     """
 
     path: str
-    made: Mapping[str, str]
+    origin: Mapping[str, str]
     pairs: Mapping[str, Accepted]
 
 
@@ -83,7 +83,7 @@ def allowed(before: Accepted, now: Accepted) -> float:
 
 
 def factor(before: Accepted, now: Accepted) -> float:
-    """By how much an error may grow by chance, and at least 2."""
+    """The factor by which an error may grow by chance; at least 2."""
     scatter = math.sqrt(1 / (2 * before.elements) + 1 / (2 * now.elements))
     return max(LEAST_FACTOR, math.exp(SAMPLE_SIGMAS * scatter))
 
@@ -123,8 +123,10 @@ class BaselineGate(Gate):
         if before is None or now is None or row.verdict not in ("pass", "fail"):
             return row
         if not comparable(before, now):
-            said = f"{before.metric} of {' and '.join(before.dtypes)}"
-            return replace(row, notes=(*row.notes, f"baseline: not compared, the accepted error is {said}"))
+            accepted = f"{before.metric} of {' and '.join(before.dtypes)}"
+            return replace(
+                row, notes=(*row.notes, f"baseline: not compared, the accepted error is {accepted}")
+            )
         bound = allowed(before, now)
         bad = now.error > bound
         check = Check(f"{PREFIX}{now.metric}", now.error, bound, False, _reason(before, now), not bad)

@@ -19,10 +19,10 @@ DIGITS = 5
 def read_baseline(path: str) -> Baseline:
     """The baseline in a file. Raises `FormatError` naming file and entry, `AccError` if unreadable."""
     content = read_json(path, FORMAT, VERSION)
-    made, pairs = texts_of(path, content.get("made"), "made"), content.get("pairs")
+    origin, pairs = texts_of(path, content.get("made"), "made"), content.get("pairs")
     if type(pairs) is not dict:
         raise FormatError(f"{path}: pairs must be an object, got {pairs!r:.100}")
-    return Baseline(path, made, {key: _accepted(path, key, entry) for key, entry in pairs.items()})
+    return Baseline(path, origin, {key: _accepted(path, key, entry) for key, entry in pairs.items()})
 
 
 def read_baselines(paths: Sequence[str]) -> Baseline:
@@ -39,12 +39,12 @@ def read_baselines(paths: Sequence[str]) -> Baseline:
                     f"{baseline.path}: accepts another error for {key!r:.200} than an earlier file; "
                     "accept this comparison in one file only"
                 )
-    return Baseline(", ".join(paths), baselines[0].made if baselines else {}, pairs)
+    return Baseline(", ".join(paths), baselines[0].origin if baselines else {}, pairs)
 
 
-def write_baseline(path: str, made: Mapping[str, str], pairs: Mapping[str, Accepted]) -> None:
+def write_baseline(path: str, origin: Mapping[str, str], pairs: Mapping[str, Accepted]) -> None:
     """Write a baseline, atomically. Raises `AccError` where the system refuses."""
-    head = {"format": FORMAT, "version": VERSION, "made": dict(made)}
+    head = {"format": FORMAT, "version": VERSION, "made": dict(origin)}
     write_json(path, head, "pairs", ((key, _entry(accepted)) for key, accepted in pairs.items()))
 
 

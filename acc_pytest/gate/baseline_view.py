@@ -33,7 +33,7 @@ class BaselineView(KeptFileView[Accepted]):
     def __init__(self, path: str, baseline: Baseline | None, update: str) -> None:
         before = baseline.pairs if baseline is not None else {}
         super().__init__(path, "--acc-baseline", before, update=bool(update))
-        self._made: Mapping[str, str] = baseline.made if baseline is not None else {}
+        self._origin: Mapping[str, str] = baseline.origin if baseline is not None else {}
         self._update = update
         self._without_error = 0
         self._red = 0
@@ -63,37 +63,37 @@ class BaselineView(KeptFileView[Accepted]):
             self._now[key_of(row)] = accepted
 
     def lines(self) -> list[str]:
-        """What the summary says of the baseline."""
+        """The lines of the summary on the baseline."""
         new = [key for key in self._now if key not in self._before]
-        same = {key: self._before[key] for key in self._now if key in self._before}
-        better = [key for key, before in same.items() if improved(before, self._now[key])]
+        common = {key: self._before[key] for key in self._now if key in self._before}
+        better = [key for key, before in common.items() if improved(before, self._now[key])]
         if self._update:
-            after = [self._said_of_update(new, better), *self._said_of_red()]
+            after = [self._update_line(new, better), *self._red_lines()]
         else:
             after = list(_how_to_accept(new, better))
-        return [*self._said_of_use(same), *after]
+        return [*self._use_lines(common), *after]
 
     def finish(self, result: Result) -> None:
         """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
         if self._writes:
-            write_baseline(self._path, self._made_now(), self._updated())
+            write_baseline(self._path, self._origin_now(), self._updated())
 
-    def _said_of_use(self, same: Mapping[str, Accepted]) -> Iterator[str]:
-        """What was held against the file, of which `same` are the errors met again, and what could not be."""
-        other = [key for key, before in same.items() if not comparable(before, self._now[key])]
+    def _use_lines(self, common: Mapping[str, Accepted]) -> Iterator[str]:
+        """Lines on errors compared with those of the file, of which `common` are in both, and on others."""
+        incomparable = [key for key, before in common.items() if not comparable(before, self._now[key])]
         if self._before:
-            held = len(same) - len(other)
-            yield f"baseline: {held} comparisons held against the errors of {self._path}"
+            compared = len(common) - len(incomparable)
+            yield f"baseline: {compared} comparisons held against the errors of {self._path}"
             if differing := self._differing():
                 yield f"baseline: it was made with {differing}"
         if self._without_error:
             yield f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
-        if other:
-            yield f"baseline: {_some(other)} of another dtype than accepted: not compared"
+        if incomparable:
+            yield f"baseline: {_some(incomparable)} of another dtype than accepted: not compared"
         if stale := self._stale():
             yield f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
 
-    def _said_of_update(self, new: list[str], better: list[str]) -> str:
+    def _update_line(self, new: list[str], better: list[str]) -> str:
         if not self._writes:
             return "baseline: NOT updated, for the run did not come to its end or compared nothing"
         changed = f"{len(new)} new"
@@ -101,8 +101,8 @@ class BaselineView(KeptFileView[Accepted]):
             changed += f", {len(self._now) - len(new)} recorded anew ({len(better)} clearly better)"
         return f"baseline: updated, {changed}"
 
-    def _said_of_red(self) -> Iterator[str]:
-        """That a baseline makes nothing green that is beyond its thresholds, and what does."""
+    def _red_lines(self) -> Iterator[str]:
+        """Lines that a baseline makes nothing green that is beyond its thresholds, and what does."""
         if not self._writes or self._first_red is None:
             return
         which = f"{self._red} pairs stay red: they exceed their"
@@ -117,20 +117,20 @@ class BaselineView(KeptFileView[Accepted]):
     def _updated(self) -> dict[str, Accepted]:
         if self._update == NEW:
             return {**self._now, **self._before}
-        return {**self._kept(), **self._now}
+        return {**self._without_stale(), **self._now}
 
     def _differing(self) -> str:
         """The parts of machine and versions that the baseline was made with and that are others now."""
         return ", ".join(
-            f"{name} {self._made[name]} (now {self._environment.get(name, 'none')})"
+            f"{name} {self._origin[name]} (now {self._environment.get(name, 'none')})"
             for name in _TELLING
-            if name in self._made and self._made[name] != self._environment.get(name)
+            if name in self._origin and self._origin[name] != self._environment.get(name)
         )
 
-    def _made_now(self) -> dict[str, str]:
+    def _origin_now(self) -> dict[str, str]:
         """With `new` entries beside old ones the head stays that of the old ones."""
         if self._update == NEW and self._before:
-            return dict(self._made)
+            return dict(self._origin)
         return {"date": _today().isoformat(), **self._environment}
 
 
@@ -170,12 +170,12 @@ def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
     for metric in ("relative_euclidean_distance", *(metric for metric in failing if metric in METRICS)):
         error = measured(row, metric)
         if error is not None and math.isfinite(error):
-            yield f"at_most.{metric} = {_above(error)}"
+            yield f"at_most.{metric} = {_bound(error)}"
             return
 
 
 def _matched(row: Row) -> dict[str, str | int]:
-    """What tells the row from others: its operator, layer and step."""
+    """The fields that tell the row from others: its operator, layer and step."""
     side = row.mine if row.mine.node else row.golden
     match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
     if row.layer:
@@ -192,6 +192,6 @@ def _toml(value: str | int) -> str:
     return json.dumps(value.encode("utf-8", "replace").decode("utf-8")).replace("\x7f", "\\u007f")
 
 
-def _above(error: float) -> str:
+def _bound(error: float) -> str:
     text = f"{error * ROOM:.2g}"
     return text if "e" in text else f"{error * ROOM:#.2g}".rstrip(".")

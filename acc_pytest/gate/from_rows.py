@@ -28,9 +28,9 @@ _NOT_STORED = Pair(
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What files of rows say of one run (of several shards of it, taken together).
+    """One run by its files of rows (of several shards of it, taken together).
 
-    `pairs` are the rows of generated tests by number. `others` are, by test id, the rows of other tests:
+    `pairs` are the rows of generated tests by number. `unpaired` are, by test id, the rows of other tests:
     of single operators, and of people's own. `ranks` says whether ids name the rank; `metrics` are the
     custom metrics that were measured, as they were given. `standard` is that of a run which noise was known
     of, else `default`. `incomplete` has a sentence for each part of the run that no file has.
@@ -39,7 +39,7 @@ class StoredRun:
     title: Literal["comparison", "opcheck"]
     plan: Plan
     pairs: Mapping[int, Row] = field(default_factory=dict)
-    others: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
+    unpaired: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
     ranks: bool = False
     metrics: tuple[str, ...] = ()
     standard: str = "default"
@@ -66,7 +66,7 @@ def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
         title=first.run.title,
         plan=_plan(facts, rows, _notes(files, facts, rows.pairs)),
         pairs=dict(sorted(rows.pairs.items())),
-        others=rows.others,
+        unpaired=rows.unpaired,
         ranks=rows.ranks,
         metrics=_metrics(files),
         standard=THREE_WAY.name if first.run.settings.get("standard") == THREE_WAY.name else DEFAULT.name,
@@ -82,23 +82,23 @@ class _SortedRows:
         self.links: dict[int, Links] = {}
         self.pairs: dict[int, Row] = {}
         self.unmapped: dict[int, Row] = {}
-        self.others: dict[str, tuple[Row, ...]] = {}
+        self.unpaired: dict[str, tuple[Row, ...]] = {}
         self.ranks = False
 
     def take(self, file: StoredRows) -> None:
         """Add the rows of a file. Raises `AccError` where it disagrees with one before it."""
         self.links |= file.links
-        others: dict[str, list[Row]] = {}
+        unpaired: dict[str, list[Row]] = {}
         for row in file.rows:
             if row.alone:
                 self.unmapped[row.number or 0] = row
             elif (named := pair_id(row, self._facts.name)) is None:
-                others.setdefault(row.test_id, []).append(row)
+                unpaired.setdefault(row.test_id, []).append(row)
             else:
                 self.ranks |= named[1]
                 self._take_pair(row, file.path)
-        for test_id, rows in others.items():
-            if self.others.setdefault(test_id, tuple(rows)) != tuple(rows):
+        for test_id, rows in unpaired.items():
+            if self.unpaired.setdefault(test_id, tuple(rows)) != tuple(rows):
                 raise _disagreement(test_id, file.path)
 
     def _take_pair(self, row: Row, path: str) -> None:
@@ -117,9 +117,9 @@ class _SortedRows:
 def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
     """The name of the pair of a generated test, and whether the id names the rank; `None` for other tests."""
     for rank in (f"rank{row.rank}::", "") if row.rank else ("",):
-        above = f"{root}::step{row.step}::{rank}{selectable(row.layer)}::"
-        if root and row.number is not None and row.test_id.startswith(above) and row.test_id.isprintable():
-            return row.test_id[len(above) :], bool(rank)
+        prefix = f"{root}::step{row.step}::{rank}{selectable(row.layer)}::"
+        if root and row.number is not None and row.test_id.startswith(prefix) and row.test_id.isprintable():
+            return row.test_id[len(prefix) :], bool(rank)
     return None
 
 

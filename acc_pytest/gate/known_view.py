@@ -59,7 +59,7 @@ class KnownView(PlanView):
             elif entry.expired:
                 failing = f"; {counts['fail']} pairs that it is about fail" if counts["fail"] else ""
                 lines.append(f"known: {entry.source} has expired: {entry.origin}{failing}")
-            elif not self._whole_plan_ran:
+            elif not self._plan_ran:
                 continue
             elif not counts:
                 lines.append(f"known: {entry.source} is about no pair of this run: {entry.origin}")

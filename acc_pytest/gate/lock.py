@@ -75,7 +75,7 @@ def loosened(key: str, before: Bounds, now: Bounds) -> list[Loosened]:
 
 
 def tightened(before: Bounds, now: Bounds) -> int:
-    """How many thresholds of one comparison allow less than before, or are new."""
+    """The number of thresholds of one comparison that allow less than before, or are new."""
     return sum(
         metric not in before or new.looser_than(before[metric]) < 1 - RESOLUTION
         for metric, new in now.items()

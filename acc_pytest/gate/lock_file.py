@@ -43,8 +43,8 @@ def write_lock(path: str, history: tuple[Change, ...], tests: Mapping[str, Bound
     """Write a lock, atomically. Raises `AccError` where the system refuses."""
     names: dict[str, str] = {}
     bounds: dict[str, dict[str, str]] = {}
-    for key, held in tests.items():
-        texts = {metric: str(bound) for metric, bound in sorted(held.items())}
+    for key, bounds_of_test in tests.items():
+        texts = {metric: str(bound) for metric, bound in sorted(bounds_of_test.items())}
         names[key] = name = _hash(texts)
         bounds[name] = texts
     changes = [{"date": change.date, "user": change.user, "reason": change.reason} for change in history]

@@ -42,7 +42,7 @@ class LockView(KeptFileView[Bounds]):
             self._tightened += tightened(self._before[key], bounds)
 
     def lines(self) -> list[str]:
-        """What the summary says of the lock."""
+        """The lines of the summary on the lock."""
         new = sum(key not in self._before for key in self._now)
         lines = [f"lock: {self._bounds} thresholds of {len(self._now)} comparisons held against {self._path}"]
         if self._tightened:
@@ -75,7 +75,7 @@ class LockView(KeptFileView[Bounds]):
             return
         day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         change = Change(day, _user(), self._reason)
-        write_lock(self._path, (*self._history, change), {**self._kept(), **self._now})
+        write_lock(self._path, (*self._history, change), {**self._without_stale(), **self._now})
 
     def _worst(self) -> list[Loosened]:
         """The most loosened threshold of each kind of change: one rule may loosen thousands."""

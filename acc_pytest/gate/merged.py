@@ -32,13 +32,13 @@ class Merged:
     notes: tuple[str, ...] = ()
 
     def exit_status(self, tally: Tally) -> int:
-        """How pytest would have ended the run whose rows `tally` has counted."""
+        """The exit status of pytest for the run whose rows `tally` has counted."""
         stopped = [status for status in self.statuses if status not in (OK, FAILED, NOTHING)]
         if stopped:
             return max(stopped)
-        below = bool(shortfalls(tally, self.plan, self.floor))
+        short = bool(shortfalls(tally, self.plan, self.floor))
         red = any(row.red for row in self.rows)
-        if self.stored.incomplete or below or red or FAILED in self.statuses:
+        if self.stored.incomplete or short or red or FAILED in self.statuses:
             return FAILED
         if not tally.compared and (tally.tried or NOTHING in self.statuses):
             return NOTHING
@@ -57,13 +57,13 @@ def merged(files: Sequence[StoredRows]) -> Merged:
 def _merged(files: Sequence[StoredRows]) -> Merged:
     first = files[0]
     stored = stored_run(files)
-    others = (row for rows in stored.others.values() for row in rows)
+    unpaired = (row for rows in stored.unpaired.values() for row in rows)
     run = first.run
     pairs = run.plan.pairs if run.plan is not None else 0
     return Merged(
         stored=stored,
         plan=None if run.plan is None else stored.plan,
-        rows=(*stored.pairs.values(), *_unmapped(files), *others),
+        rows=(*stored.pairs.values(), *_unmapped_rows(files), *unpaired),
         command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
         floor=run.floor,
         statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
@@ -72,7 +72,7 @@ def _merged(files: Sequence[StoredRows]) -> Merged:
     )
 
 
-def _unmapped(files: Sequence[StoredRows]) -> list[Row]:
+def _unmapped_rows(files: Sequence[StoredRows]) -> list[Row]:
     """One row for each node without a partner, by number: every shard may have a row of it."""
     last = {row.number or 0: row for file in files for row in file.rows if row.alone}
     return [last[number] for number in sorted(last)]

@@ -31,8 +31,8 @@ def check_one_run(files: Sequence[StoredRows]) -> None:
                 )
     shards = [(_shard(file), file.path) for file in files]
     if len({count for (_, count), _ in shards}) > 1:
-        said = ", ".join(f"{path} is {number}/{count}" for (number, count), path in shards)
-        raise AccError(f"the files are not shards of one run: {said}")
+        listing = ", ".join(f"{path} is {number}/{count}" for (number, count), path in shards)
+        raise AccError(f"the files are not shards of one run: {listing}")
 
 
 def _facts(file: StoredRows) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def unfinished(files: Sequence[StoredRows]) -> list[str]:
 
 def _shard(file: StoredRows) -> tuple[int, int]:
     """Number and count of the shard that a file is of; 1 of 1 for a whole run."""
-    said = file.run.settings.get("shard")
-    if type(said) is list and len(said) == 2 and all(type(part) is int for part in said):
-        number, count = said
+    setting = file.run.settings.get("shard")
+    if type(setting) is list and len(setting) == 2 and all(type(entry) is int for entry in setting):
+        number, count = setting
         if 1 <= number <= count < 10**6:
             return number, count
-    if said is not None:
-        raise AccError(f"{file.path}: settings.shard must be two numbers, got {said!r:.100}")
+    if setting is not None:
+        raise AccError(f"{file.path}: settings.shard must be two numbers, got {setting!r:.100}")
     return 1, 1

@@ -41,7 +41,7 @@ def gates_of(settings: Settings) -> tuple[Gate, ...]:
 
 @guarded("opening baseline, lock and known differences")
 def views_of(settings: Settings) -> list[View]:
-    """What the gates say at the end of a run, and the files they write. Raises `AccError` as `gates_of`."""
+    """The views of the gates: lines at the end of a run, and files. Raises `AccError` as `gates_of`."""
     views: list[View] = []
     if settings.baseline:
         from .baseline_view import BaselineView

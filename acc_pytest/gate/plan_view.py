@@ -37,7 +37,7 @@ class PlanView(View):
         self._complete = complete
 
     @property
-    def _whole_plan_ran(self) -> bool:
+    def _plan_ran(self) -> bool:
         return self._complete and bool(self._plan_name) and not self._without_row
 
 
@@ -78,11 +78,11 @@ class KeptFileView(PlanView, Generic[T]):
 
     def _stale(self) -> list[str]:
         """Entries of this plan that no test met, where all of the plan has run."""
-        if not self._whole_plan_ran:
+        if not self._plan_ran:
             return []
         return [key for key in self._before if root_of(key) == self._plan_name and key not in self._now]
 
-    def _kept(self) -> dict[str, T]:
+    def _without_stale(self) -> dict[str, T]:
         """The entries that were read, without stale ones."""
         stale = set(self._stale())
         return {key: value for key, value in self._before.items() if key not in stale}

@@ -49,8 +49,8 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
         return as_replayed(clean)
     try:
         judge_ = make_judge()
-        own, *others = replicas_of(row.statistics)
-        rows = [_rejudged(clean, own, judge_), *(_other(clean, replica, judge_) for replica in others)]
+        worst, *replicas = replicas_of(row.statistics)
+        rows = [_rejudged(clean, worst, judge_), *(_replica(clean, replica, judge_) for replica in replicas)]
     except Incomparable as error:
         return incomparable(clean, f"cannot be judged without data: {error}")
     except AccError as error:
@@ -87,7 +87,7 @@ def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
     return as_tie(again)
 
 
-def _other(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
+def _replica(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
     """The row of another replica, which was not the worst when it was measured."""
     custom = {name[len(_CUSTOM) :]: value for name, value in statistics.items() if name.startswith(_CUSTOM)}
     judgement = _judgement(row, statistics, custom, judge_)

@@ -1,4 +1,4 @@
-"""Where a row belongs: the key under which files know it, and what rules match it by."""
+"""The key of a row: files know it by that, and rules match it by its context."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def root_of(key: str) -> str:
 
 
 def context_of_row(row: Row) -> JudgeContext:
-    """What rules match a row by; of single operators from what the row says of both sides."""
+    """The context that rules match a row by; of single operators from what the row says of both sides."""
     if row.context:
         return context_of(row.context)
     return JudgeContext(

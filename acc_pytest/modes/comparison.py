@@ -135,7 +135,7 @@ class ComparisonMode(PairMode):
         """
         from ..diagnosis.recomputation import DOUBTS
         from ..diagnosis.replayed import with_replay
-        from ..diagnosis.suspects import may_be_other
+        from ..diagnosis.suspects import may_differ
 
         if self.settings.replay or self._all_outlined:
             found = self.recomputer.of_pair(number)
@@ -143,7 +143,7 @@ class ComparisonMode(PairMode):
         if self._of_atb is None or row.verdict != "pass":
             return row
         found = self._of_atb.of_pair(number)
-        if not found.is_beyond(DOUBTS) and may_be_other(row, number, self.plan.pairs[number]):
+        if not found.is_beyond(DOUBTS) and may_differ(row, number, self.plan.pairs[number]):
             of_golden = self._of_atb.of_golden(number)
             found = of_golden if of_golden.is_beyond(DOUBTS) else found
         return with_replay(row, found) if found.is_beyond(DOUBTS) or found.note else row

@@ -54,7 +54,7 @@ class StoredTest(GeneratedTest):
 
     @property
     def marks(self) -> Sequence[pytest.Mark]:
-        for row in self.mode.stored.others[self.test_id]:
+        for row in self.mode.stored.unpaired[self.test_id]:
             if op_type := row.mine.op_type or row.golden.op_type:
                 step = row.step if isinstance(row.step, int) else str(row.step) or "unknown"
                 return (op_mark(op_type, row.level, row.layer, step, row.policy),)
@@ -67,7 +67,7 @@ class StoredTest(GeneratedTest):
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         from ..gate.rejudge import ungated
 
-        return [gated(item.config, ungated(row)) for row in self.mode.stored.others[self.test_id]]
+        return [gated(item.config, ungated(row)) for row in self.mode.stored.unpaired[self.test_id]]
 
 
 @dataclass(eq=False)
@@ -110,7 +110,7 @@ class StoredRowsMode(PairMode):
     def tests(self) -> tuple[GeneratedTest, ...]:
         """Those of pairs, then the others, by the first part of their ids, in the order of the rows."""
         others = []
-        for test_id in self.stored.others:
+        for test_id in self.stored.unpaired:
             root, _, name = escaped(test_id).partition(SEPARATOR)
             others.append(StoredTest(self, (root, name or root), None, test_id))
         return (*super().tests, *together(others, lambda test: test.names[0]))

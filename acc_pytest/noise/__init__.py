@@ -1,1 +1,1 @@
-"""What golden differs from itself by in another right run of it: a noise run, or a profile of such runs."""
+"""Noise: the difference of golden from itself in another right run, or a profile of several."""

@@ -12,7 +12,7 @@ NO_NOISE = "weights, ids, positions and masks are no results and have no noise"
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """Where the noise of the golden tensor of a pair is known from.
+    """The source of the noise of a pair's golden tensor.
 
     `operand` is to be read in place of golden's. Without it `pair` compares golden's whole tensor with the
     noise run's. `profiled` are the errors that a profile has, one for each of golden's shards. With none of
@@ -26,7 +26,7 @@ class Counterpart:
     nearby: float | None = None
 
     @property
-    def found(self) -> bool:
+    def exists(self) -> bool:
         """Whether anything is known of the noise."""
         return self.operand is not None or self.pair is not None or bool(self.profiled)
 
@@ -45,6 +45,6 @@ class NoisePlan:
     note: str = ""
 
     @property
-    def found(self) -> int:
-        """How many pairs have one."""
-        return sum(counterpart.found for counterpart in self.counterparts)
+    def count(self) -> int:
+        """The number of pairs that have one."""
+        return sum(counterpart.exists for counterpart in self.counterparts)

@@ -63,7 +63,7 @@ class NoiseErrors:
 
     @classmethod
     def largest_of(cls, runs: Sequence[NoiseErrors]) -> NoiseErrors:
-        """What several runs of one tensor are off by at most; the type is the coarsest.
+        """The largest errors of several runs of one tensor; the type is the coarsest.
 
         Of the shards of one tensor it is never less than what their whole is off by: of several ratios that
         of the sums is at most the largest.
@@ -79,7 +79,7 @@ class NoiseErrors:
             runs=min(run.runs for run in runs),
         )
 
-    def told(self, context: JudgeContext) -> JudgeContext:
+    def applied_to(self, context: JudgeContext) -> JudgeContext:
         """The context of a pair with what the noise run is off by in its golden tensor."""
         return replace(
             context,

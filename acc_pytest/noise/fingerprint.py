@@ -26,21 +26,21 @@ def fingerprint(ref: TensorRef) -> str:
     check = zlib.crc32(f"{header.dtype.name} {list(header.shape)} {header.statistics}".encode())
     if header.payload != "statistics" and header.numel:
         lies_so = header.plain and header.dtype.itemsize is not None
-        check = zlib.crc32(_in_file(ref, header) if lies_so else _looked_at(ref.open()), check)
+        check = zlib.crc32(_in_file(ref, header) if lies_so else _sampled(ref.open()), check)
     return f"{check:08x}"
 
 
 def _in_file(ref: TensorRef, header: TensorHeader) -> bytes:
-    """What `_looked_at` gives, of a tensor that lies in its file as it is read."""
-    size, found = header.dtype.bits // 8, []
+    """The bytes of `_sampled`, of a tensor that lies in its file as it is read."""
+    size, chunks = header.dtype.bits // 8, []
     with opened(ref.path, values=True) as (file, _):
         for place in _places(header.numel):
             file.seek(header.offset + place * size)
-            found.append(file.read(size))
-    return b"".join(found)
+            chunks.append(file.read(size))
+    return b"".join(chunks)
 
 
-def _looked_at(tensor: torch.Tensor) -> bytes:
+def _sampled(tensor: torch.Tensor) -> bytes:
     from ..metrics.tensor_values import raw  # with torch, which a run without a profile may do without
 
     places = _places(tensor.numel())

@@ -52,8 +52,8 @@ class ProfileMaker:
         with guarded(f"measuring the noise run {noise.root} against {self.golden.root}"):
             refuse_unfit(self.golden, noise)
             partners = partners_of(self.values or self.golden, noise, self.tables)
-            _refuse_other_tokens(noise, partners.whole.values())
-            measured = dict(self._measured(partners.single, partners.whole))
+            _refuse_other_tokens(noise, partners.joined.values())
+            measured = dict(self._measured(partners.single, partners.joined))
         if not measured:
             raise SettingsError(
                 f"{noise.root}: none of its tensors can be compared with golden {self.golden.root}; give "
@@ -67,20 +67,20 @@ class ProfileMaker:
         """The profile of all runs, where it belongs. Nothing is written."""
         path = profile_path(str(self.golden.root))
         home = os.path.dirname(path)
-        own = {ref: ref for ref in self._errors}
+        partners = {ref: ref for ref in self._errors}
         if self.values is not None:
-            own = dict(partners_of(self.golden, self.values, self.tables).single)
+            partners = dict(partners_of(self.golden, self.values, self.tables).single)
         tensors = {
             key_of(ref, home): ProfiledTensor(fingerprint(ref), _merged(self._errors[measured]))
-            for ref, measured in own.items()
+            for ref, measured in partners.items()
             if measured in self._errors
         }
         return Profile(path, tuple(self.runs), tensors)
 
     def _measured(
-        self, single: Mapping[TensorRef, TensorRef], whole: Mapping[tuple[TensorRef, ...], Pair]
+        self, single: Mapping[TensorRef, TensorRef], pairs: Mapping[tuple[TensorRef, ...], Pair]
     ) -> Iterator[tuple[TensorRef, NoiseErrors]]:
-        alone = {refs[0]: pair for refs, pair in whole.items() if len(refs) == 1}
+        alone = {refs[0]: pair for refs, pair in pairs.items() if len(refs) == 1}
         weights = {ref for ref, pair in alone.items() if pair.fed in WEIGHTS}
         for ref in dict.fromkeys((*single, *alone)):
             if ref in weights:
@@ -97,7 +97,7 @@ class ProfileMaker:
 
 
 def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> NoiseErrors | None:
-    """By what the noise run is off at one tensor of golden; `None` where nothing of its shape is known."""
+    """The errors of the noise run at one tensor of golden; `None` where nothing of its shape is known."""
     if partner is not None and any(map(has_statistics_only, (ref, partner))):
         return stated_errors(ref, partner)
     if partner is not None and same_shapes((ref,), (partner,)):
@@ -106,7 +106,9 @@ def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> 
         comparisons = list(open_pair(pair).comparisons)
     else:
         return None
-    return NoiseErrors.largest_of([NoiseErrors.of(measure(each.golden, each.mine)) for each in comparisons])
+    return NoiseErrors.largest_of(
+        [NoiseErrors.of(measure(comparison.golden, comparison.mine)) for comparison in comparisons]
+    )
 
 
 def _merged(runs: Sequence[NoiseErrors]) -> NoiseErrors:
@@ -125,7 +127,7 @@ def _refuse_other_tokens(noise: Dump, pairs: Iterable[Pair]) -> None:
         if pair.fed not in _SAME_FED:
             continue
         opened = open_pair(pair)
-        if any(measure(each.golden, each.mine).mismatches for each in opened.comparisons):
+        if any(measure(comparison.golden, comparison.mine).mismatches for comparison in opened.comparisons):
             raise SettingsError(
                 f"{noise.root}: was fed other {pair.fed} than golden at step {pair.step}; give every step of "
                 "a noise run the tokens of golden"
@@ -134,5 +136,5 @@ def _refuse_other_tokens(noise: Dump, pairs: Iterable[Pair]) -> None:
 
 def _usual_dtype(errors: Iterable[NoiseErrors]) -> str:
     """The float type of most tensors; empty where all are whole numbers."""
-    dtypes = Counter(each.dtype for each in errors if each.dtype)
+    dtypes = Counter(error.dtype for error in errors if error.dtype)
     return dtypes.most_common(1)[0][0] if dtypes else ""

@@ -55,11 +55,12 @@ class Profile:
 
 
 def profile_path(root: str) -> str:
-    """Where the profile of the dump `root` lies, if it has one: in its directory, or that of its one file."""
+    """The path of the profile of the dump `root`, if it has one: in its directory, or that of its one
+    file."""
     return os.path.join(root if is_directory(root) else os.path.dirname(root), NOISE_PROFILE)
 
 
 def key_of(ref: TensorRef, home: str) -> str:
-    """What a tensor is called in the profile of the directory `home`."""
+    """The key of a tensor in the profile of the directory `home`."""
     path = os.path.relpath(ref.path, home).replace(os.sep, "/")
     return f"{path}:{ref.member}" if ref.member else path

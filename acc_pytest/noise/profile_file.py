@@ -66,7 +66,7 @@ class _Field:
     """A number of `NoiseErrors`: its name, whether it is whole, and what it is where it is not written."""
 
     name: str
-    whole: bool
+    integral: bool
     neutral: Any
 
 
@@ -83,7 +83,7 @@ def _entry(tensor: ProfiledTensor) -> dict[str, Any]:
     for number in _NUMBERS:
         value = getattr(tensor.errors, number.name)
         if value != number.neutral:
-            entry[number.name] = value if number.whole else _short(value)
+            entry[number.name] = value if number.integral else _short(value)
     return entry
 
 
@@ -116,13 +116,13 @@ def _tensor(path: str, key: str, entry: object) -> ProfiledTensor:
 
 def _number(path: str, where: str, number: _Field, entry: dict[str, Any]) -> Any:
     value = entry.get(number.name, number.neutral)
-    kinds = (int,) if number.whole else (int, float)
-    if value is None and not number.whole:
+    kinds = (int,) if number.integral else (int, float)
+    if value is None and not number.integral:
         return None
     if type(value) not in kinds or not 0 <= value <= sys.float_info.max:
-        wanted = "a whole number" if number.whole else "a number"
-        raise FormatError(f"{path}: {where}: {number.name} must be {wanted} >= 0, got {value!r:.100}")
-    return value if number.whole else float(value)
+        kind = "a whole number" if number.integral else "a number"
+        raise FormatError(f"{path}: {where}: {number.name} must be {kind} >= 0, got {value!r:.100}")
+    return value if number.integral else float(value)
 
 
 def _dtype(path: str, where: str, name: object) -> str:

@@ -1,4 +1,4 @@
-"""What a profile knows of the pairs of a plan: the errors of the noise runs, by golden's files."""
+"""A profile for the pairs of a plan: the errors of the noise runs, by golden's files."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def profile_plan(profile: Profile, pairs: Sequence[Pair]) -> NoisePlan:
     """
     home = os.path.dirname(profile.path)
     counterparts = [_counterpart(pair, profile, home) for pair in pairs]
-    known = [pair for pair, counterpart in zip(pairs, counterparts) if counterpart.found]
-    if pairs and not known:
+    profiled = [pair for pair, counterpart in zip(pairs, counterparts) if counterpart.exists]
+    if pairs and not profiled:
         raise SettingsError(
             f"{profile.path}: knows none of the {len(pairs)} compared tensors of golden; {REMEDY}"
         )
-    looked_at = known[:: max(1, len(known) // _LOOKED_AT)][:_LOOKED_AT]
-    _refuse_stale(profile, looked_at, home)
+    sampled = profiled[:: max(1, len(profiled) // _LOOKED_AT)][:_LOOKED_AT]
+    _refuse_stale(profile, sampled, home)
     return NoisePlan(
         profile.path,
         ", ".join(map(str, profile.runs)),
         _with_nearby(pairs, counterparts),
         is_profile=True,
-        note=_other_type(profile, looked_at),
+        note=_type_note(profile, sampled),
     )
 
 
@@ -55,12 +55,12 @@ def _counterpart(pair: Pair, profile: Profile, home: str) -> Counterpart:
 
 
 def _profiled(golden: Operand, profile: Profile, home: str) -> tuple[ProfiledTensor, ...]:
-    known = (profile.tensors.get(key_of(ref, home)) for ref in golden.refs)
-    return tuple(tensor for tensor in known if tensor is not None)
+    tensors = (profile.tensors.get(key_of(ref, home)) for ref in golden.refs)
+    return tuple(tensor for tensor in tensors if tensor is not None)
 
 
 def _with_nearby(pairs: Sequence[Pair], counterparts: Sequence[Counterpart]) -> tuple[Counterpart, ...]:
-    """Those that the profile lacks with the largest error in the same layer and step."""
+    """The counterparts, those that the profile lacks with the largest error in the same layer and step."""
     largest: dict[tuple[object, ...], float] = {}
     for pair, counterpart in zip(pairs, counterparts):
         for tensor in counterpart.profiled:
@@ -68,13 +68,13 @@ def _with_nearby(pairs: Sequence[Pair], counterparts: Sequence[Counterpart]) -> 
             largest[place] = max(largest.get(place, 0.0), tensor.errors.relative or 0.0)
     return tuple(
         counterpart
-        if counterpart.found or pair.fed
+        if counterpart.exists or pair.fed
         else replace(counterpart, nearby=largest.get((pair.step, pair.graph, pair.layer)))
         for pair, counterpart in zip(pairs, counterparts)
     )
 
 
-def _other_type(profile: Profile, pairs: Sequence[Pair]) -> str:
+def _type_note(profile: Profile, pairs: Sequence[Pair]) -> str:
     """A sentence where mine has another float type than the runs of the profile; empty where it has not."""
     headers = [readable(ref) for pair in pairs for ref in pair.mine.refs[:1]]
     of_mine = _roundoffs(header.dtype for header in headers if header is not None)

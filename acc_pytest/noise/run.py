@@ -1,4 +1,4 @@
-"""What each golden tensor of a plan is called in a noise run: golden again, on other terms.
+"""The counterparts of a plan's golden tensors in a noise run: golden again, on other terms.
 
     golden, noise dump -> planner.plan -> its pairs, by golden's tensors -> a `Counterpart` of each pair
 
@@ -41,10 +41,10 @@ def noise_plan(
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """What the tensors of golden are called in a noise run: one by one, and the pairs of whole operands."""
+    """The partners of golden's tensors in a noise run: one by one, and the pairs of whole operands."""
 
     single: Mapping[TensorRef, TensorRef]
-    whole: Mapping[tuple[TensorRef, ...], Pair]
+    joined: Mapping[tuple[TensorRef, ...], Pair]
 
 
 def partners_of(golden: Dump, noise: Dump, tables: Mapping[str, Any] | None = None) -> Partners:
@@ -59,7 +59,7 @@ def partners_of(golden: Dump, noise: Dump, tables: Mapping[str, Any] | None = No
     }
     return Partners(
         single={**_equal_slots(golden, noise, mapped), **single},
-        whole={noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)},
+        joined={noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)},
     )
 
 
@@ -68,17 +68,17 @@ def _noise_plan(
 ) -> NoisePlan:
     refuse_unfit(golden, noise)
     partners = partners_of(golden, noise, tables)
-    made = NoisePlan(
+    plan = NoisePlan(
         str(noise.root),
         noise.kind,
         tuple(_counterpart(pair, partners, str(noise.root)) for pair in pairs),
     )
-    if pairs and not made.found:
+    if pairs and not plan.count:
         raise SettingsError(
             f"noise run {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
             "counterpart there; it must be a run of the same golden model, dumped as golden was"
         )
-    return made
+    return plan
 
 
 def refuse_unfit(golden: Dump, noise: Dump) -> None:
@@ -101,26 +101,26 @@ def _equal_slots(golden: Dump, noise: Dump, mapped: Sequence[Pair]) -> dict[Tens
         nodes.setdefault(pair.step, {})[pair.golden.node] = pair.mine.node
     partners: dict[TensorRef, TensorRef] = {}
     for met in common_steps(golden, noise):
-        for path, other in nodes.get(met.label, {}).items():
-            ends = met.golden.tree.by_path.get(path), met.mine.tree.by_path.get(other)
+        for path, noise_path in nodes.get(met.label, {}).items():
+            ends = met.golden.tree.by_path.get(path), met.mine.tree.by_path.get(noise_path)
             for golden_rank, noise_rank in zip(golden.ranks, noise.ranks):
                 if ends[0] is None or ends[1] is None:
                     continue
-                there = noise.tensors(met.mine, noise_rank, ends[1])
-                here = golden.tensors(met.golden, golden_rank, ends[0])
-                partners |= {ref: there[slot] for slot, ref in here.items() if slot in there}
+                theirs = noise.tensors(met.mine, noise_rank, ends[1])
+                ours = golden.tensors(met.golden, golden_rank, ends[0])
+                partners |= {ref: theirs[slot] for slot, ref in ours.items() if slot in theirs}
     return partners
 
 
 def _counterpart(pair: Pair, partners: Partners, root: str) -> Counterpart:
     if pair.fed in EXACT:
         return Counterpart(reason=NO_NOISE)
-    golden, single, whole = pair.golden, partners.single, partners.whole
+    golden, single, joined = pair.golden, partners.single, partners.joined
     refs = tuple(single[ref] for ref in golden.refs if ref in single)
     if len(refs) == len(golden.refs) and same_shapes(golden.refs, refs):
         return Counterpart(operand=replace(golden, refs=refs, view=_view(golden.view, single)))
-    if golden.refs in whole:
-        return Counterpart(pair=whole[golden.refs])
+    if golden.refs in joined:
+        return Counterpart(pair=joined[golden.refs])
     return Counterpart(reason=f"{golden.name or golden.node} {golden.slot} has no counterpart in {root}")
 
 
@@ -136,6 +136,6 @@ def _view(view: View, single: Mapping[TensorRef, TensorRef]) -> View:
 def same_shapes(golden: Sequence[TensorRef], noise: Sequence[TensorRef]) -> bool:
     """Whether every shard has the shape of its partner; a header that cannot be read is told when opened."""
     try:
-        return all(ref.header().shape == other.header().shape for ref, other in zip(golden, noise))
+        return all(ref.header().shape == partner.header().shape for ref, partner in zip(golden, noise))
     except (AccError, OSError):
         return True

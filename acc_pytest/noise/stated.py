@@ -1,4 +1,4 @@
-"""What statistics alone say of the noise: max, min, mean and norm of golden's tensor and the noise run's."""
+"""Noise by statistics alone: max, min, mean and norm of golden's tensor and the noise run's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def has_statistics_only(ref: TensorRef) -> bool:
 
 
 def statistics_of(ref: TensorRef) -> Statistics:
-    """What a dump states of a tensor, or what its values have. Raises `AccError` where it cannot be read.
+    """The statistics that a dump states of a tensor, else those of its values. Raises `AccError` where it
+    cannot be read.
 
     NaN and Inf count in mean and norm, as those who write statistics count them.
     """
@@ -37,7 +38,7 @@ def statistics_of(ref: TensorRef) -> Statistics:
 
 
 def stated_errors(golden: TensorRef, noise: TensorRef) -> NoiseErrors:
-    """How far the noise run is at least from golden, by what is stated of both.
+    """The least errors of the noise run, by what is stated of both.
 
     A norm moves by no more than the whole does, a mean by no more than the rms error, and an extreme by no
     more than one element may.
@@ -61,5 +62,5 @@ def stated_errors(golden: TensorRef, noise: TensorRef) -> NoiseErrors:
         for name, scale in scales.items()
         if scale and (ours := getattr(g, name)) is not None and (theirs := getattr(n, name)) is not None
     ]
-    least = max((share for share in shares if math.isfinite(share)), default=None)
-    return NoiseErrors(coarser(*dtypes).name, elements, at_least=least)
+    largest = max((share for share in shares if math.isfinite(share)), default=None)
+    return NoiseErrors(coarser(*dtypes).name, elements, at_least=largest)

@@ -66,9 +66,9 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
     if noise is not None:
         pairs = _count(len(plan.pairs), "pair")
         lines.append(
-            f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.found} of {pairs})"
+            f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.count} of {pairs})"
             if not noise.is_profile
-            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.found} of {_results(plan)} "
+            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.count} of {_results(plan)} "
             f"({_path(noise.root)})"
         )
         if noise.note:

@@ -216,7 +216,7 @@ def _judged_again(home: Path, file: str) -> None:
     stored = stored_run([read_rows(str(home / file))])
     for row in stored.pairs.values():
         with_nominal_bounds(rejudge(row, Judge), ())
-    for rows in stored.others.values():
+    for rows in stored.unpaired.values():
         for row in rows:
             ungated(row)
     repr(stored.plan.pairs)

@@ -47,7 +47,7 @@ class Dumps:
         if way != PROFILE:
             options["noise"] = NO_NOISE
         if way == REPLAY:
-            options["replay"] = str(LOOKING.most)
+            options["replay"] = str(LOOKING.limit)
             if self.factory:
                 options["model"] = self.factory
         return options

@@ -36,7 +36,7 @@ def test_groups_of_experts_are_told(groups: int, kept: int, by_two: bool) -> Non
     chosen = grouped(LOGITS, groups, kept, 4, by_two=by_two)
     rule = rule_of(LOGITS, chosen)
     assert rule is not None
-    assert (rule.groups, rule.kept) == (groups, kept)
+    assert (rule.groups, rule.eligible) == (groups, kept)
     assert rule.holds(LOGITS, chosen).all()
     other = chosen.clone()
     other[3, 0] = LOGITS[3].argmin()

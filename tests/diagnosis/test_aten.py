@@ -132,17 +132,17 @@ def test_a_keyword_that_was_not_dumped_may_have_any_of_its_few_values() -> None:
 def test_keywords_are_given_but_for_how_a_result_is_stored() -> None:
     added = called("aten.add.Tensor", [X, X], X, alpha=2)
     torch.testing.assert_close(added.output(0).value.float(), 3 * X)
-    name, args, given = added.said
+    name, args, given = added.description
     assert (name, args, given) == ("aten.add.Tensor", [None, None], {"alpha": 2})
     stored_as = called("aten.clone.default", [X], X, memory_format=None)
-    assert stored_as.said[2] == {}
+    assert stored_as.description[2] == {}
 
 
 def test_a_call_is_told_by_everything_beside_its_tensors() -> None:
-    assert called("aten.cat.default", [[X, X], 1], torch.cat([X, X], 1)).said == (
+    assert called("aten.cat.default", [[X, X], 1], torch.cat([X, X], 1)).description == (
         "aten.cat.default", [[None, None], 1], {},
     )  # fmt: skip
-    assert called("aten.permute.default", [X, [1, 0]], X.T).said[1] == [None, [1, 0]]
+    assert called("aten.permute.default", [X, [1, 0]], X.T).description[1] == [None, [1, 0]]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from acc_pytest.diagnosis.repro import of_case, of_pair, view
 from acc_pytest.diagnosis.repro.folder import MARK, folder_name, opened, size_of
 from acc_pytest.diagnosis.repro.of_case import write_case
-from acc_pytest.diagnosis.repro.of_pair import Written, write_pair
+from acc_pytest.diagnosis.repro.of_pair import Bundle, write_pair
 from acc_pytest.diagnosis.repro.texts import settings_files
 from acc_pytest.diagnosis.repro.view import ReproBundles
 from acc_pytest.errors import AccError, NoPayload
@@ -51,7 +51,7 @@ def plan(tmp_path: Path) -> Plan:
     return replace(plan, pairs=tuple(pairs))
 
 
-def bundle(home: Path, plan: Plan, row: Row, budget: int = PLENTY, standard: str = "default") -> Written:
+def bundle(home: Path, plan: Plan, row: Row, budget: int = PLENTY, standard: str = "default") -> Bundle:
     home.mkdir()
     return write_pair(home, plan, row, standard, budget)
 
@@ -158,7 +158,7 @@ def test_a_readme_says_which_tensors_of_which_test() -> None:
     row = replace(
         row_of(1, 5.0), golden=RowSide("a.b", "a", "Linear", "output[0]", "", "torch.float32", "2x3")
     )
-    assert of_pair.facts(row) == [
+    assert of_pair.pair_facts(row) == [
         "- golden: `Linear a.b output[0]` `torch.float32 2x3`",
         "- mine: `Op` ",
         "- in the run it came from: `dump::step0::Op_1`",
@@ -255,7 +255,7 @@ def test_a_check_that_needs_more_than_a_bundle_holds_has_none(
 
 
 def test_a_readme_says_which_case(case: Case) -> None:
-    assert of_case.facts([check_row()]) == [
+    assert of_case.case_facts([check_row()]) == [
         "- operator: `SoftmaxOperation`, ids `5_0`",
         "- parameters: `{}`",
         "- standard: `ascend`",

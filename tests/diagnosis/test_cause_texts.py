@@ -275,9 +275,9 @@ def test_the_state_of_a_pair_is_what_its_verdict_says(verdict: str, compared: bo
     row = Row("id", verdict, "said", shapes_differ=True, mine=RowSide(name="n"))
     found = PairState.of(row, 3)
     assert (found.number, found.compared, found.failing) == (3, compared, failing)
-    assert (found.name, found.shapes_differ, found.said, found.error) == ("n", True, "", None)
+    assert (found.name, found.shapes_differ, found.input_sentence, found.error) == ("n", True, "", None)
     assert found.level == (math.inf if failing else 0.0), "no bound says how much"
-    assert PairState.of(replace(row, fed="mask"), 3).said == "said"
+    assert PairState.of(replace(row, fed="mask"), 3).input_sentence == "said"
 
 
 def test_error_and_outcome_of_replay_are_those_of_the_row() -> None:

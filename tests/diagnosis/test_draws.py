@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from acc_pytest.diagnosis.measured_bound import Twice, held
+from acc_pytest.diagnosis.measured_bound import Twice, judged_twice
 from acc_pytest.diagnosis.recompute_torch import DRAWS, asks_for_draws, stored_as, with_draws
 
 
@@ -42,7 +42,7 @@ def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
     exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
     twice = Twice(exact, noisy(exact, 0.01, 2), "in bfloat16")
     mine = noisy(exact, error, 3).bfloat16()
-    found = held(twice, mine)
+    found = judged_twice(twice, mine)
     assert asks_for_draws(found), found
     again = with_draws(twice, mine, drawn(exact, sizes))
     assert again.outcome == outcome, again
@@ -55,7 +55,7 @@ def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> No
     twice = Twice(exact, exact.bfloat16(), "in bfloat16")
     mine = exact.bfloat16()
     mine[9] = 0
-    found = held(twice, mine)
+    found = judged_twice(twice, mine)
     assert asks_for_draws(found), found
     draws = []
     for number, size in enumerate(SIZES):
@@ -76,7 +76,7 @@ def test_a_row_may_have_the_noise_of_its_worst_draw(off: float, outcome: str) ->
     one = torch.zeros(1000, 1)
     one[7] = 1.0
     mine = (exact + off * one * unit).bfloat16()
-    found = held(Twice(exact, exact.bfloat16(), "in bfloat16"), mine)
+    found = judged_twice(Twice(exact, exact.bfloat16(), "in bfloat16"), mine)
     assert asks_for_draws(found), found
     twice = Twice(exact, exact.bfloat16(), "in bfloat16")
     draws = [exact + 0.01 * one * unit] * DRAWS

@@ -43,7 +43,7 @@ def at(
         layer=pair.layer,
         fed=pair.fed,
     )
-    known: dict[str, Any] = {"level": 5.0, "below": 0.0, "inherited": 0, "share": None, "final": ""}
+    known: dict[str, Any] = {"level": 5.0, "inherited_level": 0.0, "inherited": 0, "share": None, "final": ""}
     cause = Cause("root", "dataflow", root=number, root_name=root_name or row.name, text=text)
     return RootAtStep(row, cause, pair, number, **{**known, **fields})
 
@@ -108,8 +108,8 @@ def test_what_the_run_was_fed_comes_first() -> None:
 
 def test_a_folded_root_counts_all_that_inherits_and_grows_most() -> None:
     group = [
-        at(inherited=2, level=2.0, below=10.0, share=0.25, number=4),
-        at(step=1, inherited=1, level=4.0, below=20.0, share=0.5),
+        at(inherited=2, level=2.0, inherited_level=10.0, share=0.25, number=4),
+        at(step=1, inherited=1, level=4.0, inherited_level=20.0, share=0.5),
     ]
     root = one(*group)
     assert (root.number, root.inherited, root.amplification, root.share, root.basis) == (
@@ -128,7 +128,7 @@ def test_a_folded_root_counts_all_that_inherits_and_grows_most() -> None:
     [(2.0, 6.0, 3.0), (2.0, 0.0, None), (2.0, math.inf, None), (math.inf, 6.0, None), (0.0, 6.0, None)],
 )
 def test_what_grows_without_bound_has_no_number(level: float, below: float, times: float | None) -> None:
-    assert one(at(level=level, below=below)).amplification == times
+    assert one(at(level=level, inherited_level=below)).amplification == times
 
 
 # ---- what is said -----------------------------------------------------------------------------------
@@ -139,8 +139,11 @@ def test_what_grows_without_bound_has_no_number(level: float, below: float, time
     [
         ({}, "0 pairs inherit from it"),
         ({"inherited": 1}, "1 pair inherits from it"),
-        ({"inherited": 2, "below": 12.0}, "2 pairs inherit from it, at most 2.4 times its error there"),
-        ({"below": 12.0}, "0 pairs inherit from it"),
+        (
+            {"inherited": 2, "inherited_level": 12.0},
+            "2 pairs inherit from it, at most 2.4 times its error there",
+        ),
+        ({"inherited_level": 12.0}, "0 pairs inherit from it"),
         ({"final": "out"}, "0 pairs inherit from it, the final output out is within its bounds"),
         (
             {"final": "root"},

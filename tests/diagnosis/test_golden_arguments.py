@@ -69,7 +69,7 @@ def test_a_place_before_the_first_dumped_one_is_none() -> None:
 
 
 def test_a_template_keeps_what_is_no_tensor_and_what_mine_did_not_dump() -> None:
-    seen = CallTemplate.seen((ONE, [TWO, None]), {"mask": THREE, "flag": True}, [(0,), ("mask",)])
+    seen = CallTemplate.of_call((ONE, [TWO, None]), {"mask": THREE, "flag": True}, [(0,), ("mask",)])
     assert (plain(seen.args), plain(seen.kwargs)) == (("empty", [2.0, None]), {"mask": "empty", "flag": True})
     module = nn.Linear(2, 2)
     mine: dict[Key, torch.Tensor] = {
@@ -96,7 +96,7 @@ def test_masks_take_the_form_that_golden_uses() -> None:
         (added.bfloat16(), may, torch.tensor([0.0, torch.finfo(torch.bfloat16).min]).bfloat16()),
         (torch.ones(2, dtype=torch.int64), may, may),
     ):
-        template = CallTemplate.seen((golden,), {}, [(0,)])
+        template = CallTemplate.of_call((golden,), {}, [(0,)])
         (found,), _ = template.filled({(0,): mine}, torch.clone, module)
         assert found.dtype == expected.dtype
         assert torch.equal(found, expected)
@@ -165,15 +165,15 @@ def test_tensors_are_copied_to_what_a_copy_computes_in() -> None:
     fine, rounding = copies(Stated(), torch.bfloat16, {})
     half, whole = torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.int64)
     assert [fine.cast(half).dtype, rounding.cast(half).dtype] == [torch.float32, torch.bfloat16]
-    assert [rounding.cast(half.float()).dtype, rounding.own(half.float()).dtype] == [
+    assert [rounding.cast(half.float()).dtype, rounding.lowered(half.float()).dtype] == [
         torch.float32,
         torch.bfloat16,
     ]
-    assert fine.cast(whole).dtype == fine.own(whole).dtype == torch.int64
+    assert fine.cast(whole).dtype == fine.lowered(whole).dtype == torch.int64
     for one in (half, whole, half.float()):
         for of in (fine, rounding):
             assert of.cast(one).data_ptr() != one.data_ptr()
-            assert of.own(one).data_ptr() != one.data_ptr()
+            assert of.lowered(one).data_ptr() != one.data_ptr()
 
 
 def test_a_module_of_two_names_has_both() -> None:
@@ -244,7 +244,7 @@ def test_the_file_of_a_factory_must_be_there(tmp_path: Path) -> None:
 
 def test_a_mask_that_is_added_has_the_dtype_of_the_copy() -> None:
     """Golden's own code was seen in float32; the copy that rounds computes in bfloat16."""
-    template = CallTemplate.seen((torch.zeros(2),), {}, [(0,)])
+    template = CallTemplate.of_call((torch.zeros(2),), {}, [(0,)])
     (found,), _ = template.filled(
         {(0,): torch.tensor([True, False])}, lambda one: one.bfloat16(), nn.Linear(2, 2)
     )

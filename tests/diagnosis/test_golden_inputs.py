@@ -17,7 +17,7 @@ from acc_pytest.diagnosis import golden_inputs
 from acc_pytest.diagnosis.golden_inputs import GoldenValues, golden_values
 from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
 from acc_pytest.diagnosis.run import run
-from acc_pytest.diagnosis.suspects import may_be_other
+from acc_pytest.diagnosis.suspects import may_differ
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.engine_views import ExpertPick, Selected
@@ -227,10 +227,10 @@ def test_golden_s_inputs_are_asked_of_what_may_have_other_numbers(
     pair = plan_of([[]]).pairs[0]
     row = row_of(0, 0.5, error=error, context={"tokens_after_tie": after_tie, "tokens": 4})
     row = replace(row, golden=replace(row.golden, dtype="float32"), mine=replace(row.mine, dtype="float16"))
-    assert may_be_other(row, 0, replace(pair, mine=replace(pair.mine, op_type=op_type))) is asked
+    assert may_differ(row, 0, replace(pair, mine=replace(pair.mine, op_type=op_type))) is asked
     chosen = Selected(TensorRef("chosen.pth"))
     inside = replace(pair.golden, experts=ExpertPick(None, None, "golden", chosen, chosen, 1))
-    assert not may_be_other(row, 0, replace(pair, golden=inside))
+    assert not may_differ(row, 0, replace(pair, golden=inside))
 
 
 def test_values_stand_where_a_longer_tensor_has_those_of_mine() -> None:
@@ -239,7 +239,7 @@ def test_values_stand_where_a_longer_tensor_has_those_of_mine() -> None:
     golden = GoldenValues(mine, torch.tensor([0, 2]), torch.tensor([10.0, 30.0], dtype=torch.float64))
     cache = torch.tensor([1.0, 0.0, 1.0, 7.0, 3.0, 0.0])
     into = cache.double()
-    assert golden.put(cache, into)
+    assert golden.fill(cache, into)
     assert into.tolist() == [1.0, 0.0, 10.0, 7.0, 30.0, 0.0]
     for other in (torch.zeros(6), mine[:2], mine.half()):
-        assert not golden.put(other, other.double())
+        assert not golden.fill(other, other.double())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from acc_pytest.diagnosis.measured_bound import Twice, agrees_as_measured, held
+from acc_pytest.diagnosis.measured_bound import Twice, agrees_as_measured, judged_twice
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
@@ -19,7 +19,7 @@ NOISE = float((ROUNDED.double() - FINE).norm() / FINE.norm())
 
 
 def judged(mine: torch.Tensor, fine: torch.Tensor = FINE, rounded: torch.Tensor = ROUNDED) -> Recomputation:
-    return held(Twice(fine, rounded, "told how"), mine)
+    return judged_twice(Twice(fine, rounded, "told how"), mine)
 
 
 def off(times: float) -> torch.Tensor:
@@ -57,7 +57,7 @@ def test_a_wrong_row_is_seen_beside_a_row_of_large_values() -> None:
     assert found.error is not None
     assert found.allowed is not None
     assert found.error < found.allowed, "the whole tensor hides it"
-    assert "1 of 64 rows are wrong; row [7] is 1 off" in found.said
+    assert "1 of 64 rows are wrong; row [7] is 1 off" in found.detail
 
 
 def test_rows_are_those_of_the_last_dimension() -> None:
@@ -83,7 +83,7 @@ def test_a_result_that_is_two_thousandths_off_is_seen_by_its_bias(scale: float, 
     assert found.allowed is not None
     assert found.error < found.allowed
     assert found.bias == pytest.approx(scale - 1, abs=4 * 2**-8 / math.sqrt(3 * FINE.numel()))
-    assert said in found.said
+    assert said in found.detail
 
 
 def test_a_head_that_is_one_percent_off_is_named_by_its_channels() -> None:
@@ -95,17 +95,17 @@ def test_a_head_that_is_one_percent_off_is_named_by_its_channels() -> None:
     assert found.bias is not None
     assert found.bias_allowed is not None
     assert found.bias < found.bias_allowed
-    assert found.said.startswith("channels 32 to 39 are 0.01")
+    assert found.detail.startswith("channels 32 to 39 are 0.01")
 
 
 def test_noise_that_all_rows_share_may_have_a_direction() -> None:
     """That of weights of whole numbers: here each channel is up to 0.8 % too large in all rows."""
     drawn = torch.rand(FINE.shape[-1], generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     mine, noise = FINE * (1 + 0.008 * drawn), FINE * (1 + 0.008 * (drawn - 0.5))
-    found = held(Twice(FINE, noise.bfloat16(), "told how", shared=True), mine.bfloat16())
+    found = judged_twice(Twice(FINE, noise.bfloat16(), "told how", shared=True), mine.bfloat16())
     assert (found.outcome, found.bias) == ("right", None)
-    assert held(Twice(FINE, noise.bfloat16(), "told how"), mine.bfloat16()).outcome == "wrong"
-    twice = held(Twice(FINE, noise.bfloat16(), "told how", shared=True), (FINE * 1.02).bfloat16())
+    assert judged_twice(Twice(FINE, noise.bfloat16(), "told how"), mine.bfloat16()).outcome == "wrong"
+    twice = judged_twice(Twice(FINE, noise.bfloat16(), "told how", shared=True), (FINE * 1.02).bfloat16())
     assert twice.outcome == "wrong"
 
 
@@ -114,7 +114,7 @@ def test_rounding_to_zero_is_seen_by_its_bias() -> None:
     towards_zero = (FINE.float().view(torch.int32) & -65536).view(torch.float32).bfloat16()
     found = judged(towards_zero)
     assert found.outcome == "wrong"
-    assert "too small" in found.said
+    assert "too small" in found.detail
 
 
 def test_what_the_other_computation_has_of_a_bias_mine_may_have_too() -> None:
@@ -130,14 +130,14 @@ def test_one_percent_beside_a_row_whose_rounding_is_all_of_the_noise_is_seen() -
     rounded[0] *= 1 + 0.04 * torch.randn(FINE.shape[1], generator=draw, dtype=torch.float64)
     mine = fine + 0.01 * torch.randn(FINE.shape, generator=draw, dtype=torch.float64) * fine.abs()
     mine[0] = fine[0]
-    found = held(
+    found = judged_twice(
         Twice(fine, torch.cat([rounded[:1], fine[1:].bfloat16()]).double(), "told how"), mine.bfloat16()
     )
     assert found.outcome == "wrong"
     assert found.error is not None
     assert found.allowed is not None
     assert found.error < found.allowed
-    assert found.said.startswith("a typical row is 0.0")
+    assert found.detail.startswith("a typical row is 0.0")
 
 
 def test_where_the_other_computation_overflows_the_derived_bound_stands() -> None:
@@ -151,11 +151,11 @@ def test_where_the_other_computation_overflows_the_derived_bound_stands() -> Non
 def test_what_only_mine_cannot_hold_is_wrong(value: float) -> None:
     mine = ROUNDED.clone()
     mine[0, 0] = value
-    assert judged(mine).said == "1 of 8192 elements are NaN or infinite"
+    assert judged(mine).detail == "1 of 8192 elements are NaN or infinite"
     fine, rounded = FINE.clone(), ROUNDED.clone()
     fine[0, 0] = rounded[0, 0] = value
     assert judged(mine, fine, rounded).outcome == "right"
-    assert judged(ROUNDED, fine, rounded).said == "1 of 8192 elements should not be finite"
+    assert judged(ROUNDED, fine, rounded).detail == "1 of 8192 elements should not be finite"
 
 
 def test_an_overflow_of_float16_is_one_in_mine_too() -> None:
@@ -178,7 +178,7 @@ def test_choices_are_those_of_either_computation() -> None:
     assert judged(one, one, two).outcome == judged(two, one, two).outcome == "right"
     assert judged(three, one, two).why == "it chose other elements, which it may among equal ones"
     wrong = judged(three, one, one)
-    assert (wrong.outcome, wrong.said) == ("wrong", "1 of 2 elements are not those it makes")
+    assert (wrong.outcome, wrong.detail) == ("wrong", "1 of 2 elements are not those it makes")
     assert judged(three, one, two).outcome == ""
 
 
@@ -195,7 +195,7 @@ def test_halves_that_cancel_may_be_rounded() -> None:
     first = 50 * FINE.flip(0)
     in_two = first.bfloat16() + (FINE - first).bfloat16()
     assert judged(in_two).outcome == "wrong"
-    found = held(Twice(FINE, ROUNDED, "", in_two=in_two), in_two)
+    found = judged_twice(Twice(FINE, ROUNDED, "", in_two=in_two), in_two)
     assert found.outcome == "right"
     assert found.reason.startswith(
         "1.5*1.04 (scatter of 8192 elements) times that of a product summed in two"
@@ -269,12 +269,12 @@ TURNS = torch.polar(torch.ones_like(ANGLES), ANGLES)
 )
 def test_complex_numbers_are_rounded_as_their_parts_are(mine: torch.Tensor, said: str) -> None:
     fine = TURNS.to(torch.complex64)
-    assert held(Twice(fine, fine, "told how"), mine.to(torch.complex64)).outcome == said
+    assert judged_twice(Twice(fine, fine, "told how"), mine.to(torch.complex64)).outcome == said
     measured = agrees_as_measured(Unrounded(TURNS), lambda: fine, mine.to(torch.complex64), "told how")
     assert measured.outcome == said
 
 
 def test_one_complex_number_is_a_row_of_two() -> None:
     fine = torch.tensor(3 + 4j)
-    assert held(Twice(fine, fine, "told how"), torch.tensor(3 + 4j * (1 + 2**-23))).outcome == "right"
-    assert held(Twice(fine, fine, "told how"), torch.tensor(3 + 4.1j)).outcome == "wrong"
+    assert judged_twice(Twice(fine, fine, "told how"), torch.tensor(3 + 4j * (1 + 2**-23))).outcome == "right"
+    assert judged_twice(Twice(fine, fine, "told how"), torch.tensor(3 + 4.1j)).outcome == "wrong"

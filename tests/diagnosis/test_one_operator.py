@@ -180,7 +180,7 @@ def test_an_operator_is_computed_again_up_to_so_many_elements(monkeypatch: pytes
             self.numel = numel
 
     monkeypatch.setattr(TensorRef, "header", lambda ref: Header(int(ref.path)))
-    half = LOOKING.most // 2
+    half = LOOKING.limit // 2
     assert check_size([TensorRef(str(half)), TensorRef("3")]) == half
     assert check_size([TensorRef(str(half))] * 2) == half
     assert check_size([]) == 0

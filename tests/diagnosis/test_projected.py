@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.diagnosis.projected import ProjectedLinear, held_by_projection
+from acc_pytest.diagnosis.projected import ProjectedLinear, judged_by_projection
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.errors import OperatorError
 from acc_pytest.tensors.projection import projection
@@ -35,7 +35,7 @@ class Layer:
     ) -> Recomputation:
         weight, bias = TensorRef(self._file, "weight"), TensorRef(self._file, "bias")
         given = self.given.to(mine.dtype)
-        return held_by_projection(ProjectedLinear(weight, bias, outputs, same), given, mine, most)
+        return judged_by_projection(ProjectedLinear(weight, bias, outputs, same), given, mine, most)
 
     @property
     def right(self) -> torch.Tensor:
@@ -93,7 +93,7 @@ WRONG: dict[str, Spoil] = {
 def test_faults_of_a_few_roundings_are_seen(layer: Layer, spoil: Spoil) -> None:
     found = layer.judged(spoil(layer.right).bfloat16())
     assert found.outcome == "wrong"
-    assert "times its rounding" in found.said
+    assert "times its rounding" in found.detail
 
 
 def test_a_zeroed_row_beside_a_massive_one_is_named(layer: Layer) -> None:
@@ -107,7 +107,7 @@ def test_a_zeroed_row_beside_a_massive_one_is_named(layer: Layer) -> None:
     assert found.error is not None
     assert found.allowed is not None
     assert found.error < found.allowed
-    assert "1 of 24 rows are wrong; row [1, 3]" in found.said
+    assert "1 of 24 rows are wrong; row [1, 3]" in found.detail
 
 
 def test_one_percent_beside_a_massive_row_is_seen(layer: Layer) -> None:
@@ -140,7 +140,7 @@ def test_a_bias_of_two_thousandths_is_seen(layer: Layer) -> None:
     assert layer.judged(layer.right.bfloat16()).outcome == "right"
     found = layer.judged((layer.right * 1.002).bfloat16())
     assert found.outcome == "wrong"
-    assert "too large" in found.said
+    assert "too large" in found.detail
 
 
 def test_of_a_large_layer_a_sample_of_the_rows_is_judged(layer: Layer) -> None:
@@ -155,7 +155,7 @@ def test_of_a_large_layer_a_sample_of_the_rows_is_judged(layer: Layer) -> None:
     mine[1, 4] = 0
     assert layer.judged(mine, most=most).outcome == "right"
     mine[1, 3] = 0
-    assert "row [1, 3]" in layer.judged(mine, most=most).said
+    assert "row [1, 3]" in layer.judged(mine, most=most).detail
 
 
 def test_weights_of_mine_that_were_rounded_count_as_noise(layer: Layer) -> None:

@@ -86,7 +86,7 @@ class Scaled:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_right_run_is_right_beside_golden(bench: Bench, ranks: int) -> None:
     run = bench.run(ranks)
-    assert not [one.said for one in run.outcomes if one.outcome == "wrong"]
+    assert not [one.detail for one in run.outcomes if one.outcome == "wrong"]
     assert not [one.note for one in run.outcomes if one.note]
     for name in ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"):
         held = run.of(name, "LinearOperation")
@@ -104,7 +104,7 @@ def test_weights_that_are_not_golden_s_are_told(bench: Bench, ranks: int, name: 
     wrong = [one for one in run.of(f"{name}", "LinearOperation") if one.outcome == "wrong"]
     assert wrong
     for one in wrong:
-        assert one.said.startswith("its weights are other ones than golden's: relative L2 error 0.0"), one
+        assert one.detail.startswith("its weights are other ones than golden's: relative L2 error 0.0"), one
         assert one.golden_error == pytest.approx(0.05, rel=0.5)
     assert not [
         one for one in run.of("layers.0.self_attn.q_proj", "LinearOperation") if one.outcome == "wrong"
@@ -115,7 +115,7 @@ def test_an_epsilon_that_golden_was_not_told_is_wrong(bench: Bench) -> None:
     run = bench.run(fault=Fault("norm_eps", layer=0, operator="0_RmsNormOperation", size=1e-3))
     (found,) = run.of("layers.0.input_layernorm", "RmsNormOperation")
     assert found.outcome == "wrong"
-    assert found.said == "its normParam.epsilon is 0.001, that of golden is 1e-06"
+    assert found.detail == "its normParam.epsilon is 0.001, that of golden is 1e-06"
     assert found.is_beyond(2.0)
 
 
@@ -123,7 +123,7 @@ def test_an_epsilon_of_which_nothing_comes_is_wrong_too(bench: Bench) -> None:
     """As a weight that differs is, whatever comes of it."""
     run = bench.run(fault=Fault("norm_eps", layer=1, operator="0_RmsNormOperation", size=2e-6))
     (found,) = run.of("layers.1.input_layernorm", "RmsNormOperation")
-    assert found.said == "its normParam.epsilon is 2e-06, that of golden is 1e-06"
+    assert found.detail == "its normParam.epsilon is 2e-06, that of golden is 1e-06"
 
 
 def test_an_epsilon_that_was_rounded_to_a_half_is_the_same(bench: Bench) -> None:
@@ -138,7 +138,7 @@ def test_half_a_percent_of_a_scale_is_told(bench: Bench) -> None:
     """All tokens have it together, which is told from rounding where one could not be."""
     run = bench.run(fault=Fault("softmax_scale", layer=1, size=1.005))
     (found,) = run.of("layers.1.self_attn.o_proj", "SelfAttentionOperation")
-    assert found.said == "its qkScale is 0.25125, that of golden is 0.25"
+    assert found.detail == "its qkScale is 0.25125, that of golden is 0.25"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_what_is_in_doubt_speaks_for_neither_side(
 def test_a_scale_of_scores_that_golden_was_not_told_is_wrong(bench: Bench) -> None:
     run = bench.run(fault=Fault("softmax_scale", layer=1, size=1.3))
     (found,) = run.of("layers.1.self_attn.o_proj", "SelfAttentionOperation")
-    assert found.said == "its qkScale is 0.325, that of golden is 0.25"
+    assert found.detail == "its qkScale is 0.325, that of golden is 0.25"
 
 
 def test_a_scale_that_a_port_has_in_its_query_is_right(bench: Bench) -> None:
@@ -189,5 +189,6 @@ def test_operators_that_golden_lacks_are_found_with_what_they_lead_to(bench: Ben
     run = bench.run(fault=fault, name="mixtral")
     wrong = [one for one in run.outcomes if one.outcome == "wrong"]
     assert {one.culprit.partition("_")[0] for one in wrong} == {"ActivationOperation"}
-    assert wrong[0].told.startswith("ActivationOperation_2_")
-    assert "before it and not compared, is wrong on its own inputs: relative L2 error 0.02" in wrong[0].told
+    sentence = wrong[0].sentence
+    assert sentence.startswith("ActivationOperation_2_")
+    assert "before it and not compared, is wrong on its own inputs: relative L2 error 0.02" in sentence

@@ -213,7 +213,7 @@ def test_a_file_has_one_sorted_entry_a_line_and_reads_back(tmp_path: Path) -> No
         "  }",
     ]
     read = read_baseline(path)
-    assert (read.path, read.made) == (path, {"machine": "aarch64"})
+    assert (read.path, read.origin) == (path, {"machine": "aarch64"})
     assert read.pairs == {**PAIRS, "b::y output[0]": accepted(0.0012346)}
 
 
@@ -223,7 +223,7 @@ def test_shards_are_put_together_and_must_not_contradict(tmp_path: Path) -> None
     write_baseline(other, {"torch": "2.8"}, {"a::x": PAIRS["a::x"], "c": accepted(0.0)})
     both = read_baselines([one, other])
     assert set(both.pairs) == {*PAIRS, "c"}
-    assert (both.path, both.made) == (f"{one}, {other}", {"torch": "2.7"})
+    assert (both.path, both.origin) == (f"{one}, {other}", {"torch": "2.7"})
     write_baseline(other, {}, {"a::x": accepted(0.5)})
     with pytest.raises(AccError, match=r"2.json: accepts another error for 'a::x'"):
         read_baselines([one, other])

@@ -187,7 +187,7 @@ def test_rows_are_those_of_pairs_by_number_or_of_other_tests_by_id() -> None:
     numbered = row(test_id="test_own.py::test_y", number=1)
     run = stored_run([file(pair(2), own, pair(0), unmapped(1), numbered, own)])
     assert list(run.pairs.items()) == [(0, pair(0)), (2, pair(2))]
-    assert run.others == {own.test_id: (own, own), numbered.test_id: (numbered,)}
+    assert run.unpaired == {own.test_id: (own, own), numbered.test_id: (numbered,)}
     assert (run.title, run.ranks) == ("comparison", False)
 
 
@@ -199,7 +199,7 @@ def test_ids_name_the_rank_where_ranks_are_compared_one_by_one() -> None:
     both = stored_run([file(ranked, pair(0))])
     assert both.ranks is True
     other = replace(ranked, rank="4")
-    assert stored_run([file(other)]).others == {other.test_id: (other,)}
+    assert stored_run([file(other)]).unpaired == {other.test_id: (other,)}
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_ids_name_the_rank_where_ranks_are_compared_one_by_one() -> None:
 )
 def test_a_row_that_is_not_called_as_its_pair_is_would_be_is_of_another_test(other: Row) -> None:
     run = stored_run([file(other)])
-    assert (run.pairs, run.others) == ({}, {other.test_id: (other,)})
+    assert (run.pairs, run.unpaired) == ({}, {other.test_id: (other,)})
 
 
 def test_a_run_without_dumps_has_other_tests_only() -> None:
     case = row(test_id="::step0::layers.0::x", number=0)
     run = stored_run([file(case, facts=None, title="opcheck")])
-    assert (run.title, run.pairs, run.others) == ("opcheck", {}, {case.test_id: (case,)})
+    assert (run.title, run.pairs, run.unpaired) == ("opcheck", {}, {case.test_id: (case,)})
 
 
 @pytest.mark.parametrize(

@@ -151,18 +151,18 @@ def test_new_keeps_what_was_accepted_and_all_records_anew(tmp_path: Path) -> Non
     assert view.files == [str(path)]
     written = read_baseline(str(path))
     assert written.pairs == {key(0): accepted(0.5), key(1): accepted(0.01), key(9): accepted(0.25)}
-    assert written.made == {"date": "2026-01-02", "machine": "x86_64", "torch": "2.7.0"}
+    assert written.origin == {"date": "2026-01-02", "machine": "x86_64", "torch": "2.7.0"}
 
     view = ran(baseline(path, "all", **before), pair(0), pair(1))
     assert view.lines()[-1] == "baseline: updated, 1 new, 1 recorded anew (1 clearly better)"
     written = read_baseline(str(path))
     assert written.pairs == {key(0): accepted(0.01), key(1): accepted(0.01)}
-    assert written.made == {"date": TODAY.isoformat(), **MACHINE}
+    assert written.origin == {"date": TODAY.isoformat(), **MACHINE}
 
 
 def test_a_first_baseline_says_when_and_where_it_was_made(tmp_path: Path) -> None:
     ran(baseline(tmp_path / "b", "new"), pair(0))
-    assert read_baseline(str(tmp_path / "b")).made == {"date": TODAY.isoformat(), **MACHINE}
+    assert read_baseline(str(tmp_path / "b")).origin == {"date": TODAY.isoformat(), **MACHINE}
 
 
 @pytest.mark.parametrize("rows", [[], [pair(0, verdict="fail")]])

@@ -39,7 +39,7 @@ def run(golden: torch.Tensor, seed: int, size: float = 0.004) -> torch.Tensor:
 def thresholds(golden: torch.Tensor, noise: torch.Tensor, mine: torch.Tensor) -> dict[str, Threshold]:
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(noise)))
     measurement = measure(TensorSource(golden), TensorSource(mine))
-    return {t.metric: t for t in thresholds_for(errors.told(PLACE), measurement, (), THREE_WAY)}
+    return {t.metric: t for t in thresholds_for(errors.applied_to(PLACE), measurement, (), THREE_WAY)}
 
 
 def verdict(golden: torch.Tensor, noise: torch.Tensor, mine: torch.Tensor) -> Judgement:
@@ -105,7 +105,7 @@ def test_a_noise_run_without_rows_leaves_the_bounds_that_follow_from_t() -> None
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(run(golden, 2))))
     bare = replace(errors, typical_row=None, worst_row=None, worst_channel=None, bulk=None, bias=None)
     measurement = measure(TensorSource(golden), TensorSource(mine))
-    found = {t.metric: t for t in thresholds_for(bare.told(PLACE), measurement, (), THREE_WAY)}
+    found = {t.metric: t for t in thresholds_for(bare.applied_to(PLACE), measurement, (), THREE_WAY)}
     derived = {t.metric: t for t in thresholds_for(PLACE, measurement)}
     for metric in ("typical_row_error", "worst_row_error", "bulk_error", "worst_channel_error", "bias"):
         assert found[metric].bound == derived[metric].bound
@@ -116,7 +116,7 @@ def test_the_worst_row_may_be_five_times_as_far_off_as_that_of_the_noise_run() -
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(run(golden, 2))))
     far = replace(errors, worst_row=0.4, worst_channel=0.7)
     measurement = measure(TensorSource(golden), TensorSource(mine))
-    found = {t.metric: t for t in thresholds_for(far.told(PLACE), measurement, (), THREE_WAY)}
+    found = {t.metric: t for t in thresholds_for(far.applied_to(PLACE), measurement, (), THREE_WAY)}
     of_row, of_channel = (math.exp(3.72 / math.sqrt(elements)) for elements in (CHANNELS, ROWS))
     assert found["worst_row_error"].bound == pytest.approx(5 * 0.4 * of_row)
     assert found["worst_channel_error"].bound == pytest.approx(5 * 0.7 * of_channel)
@@ -128,7 +128,7 @@ def test_errors_beyond_all_numbers_do_not_switch_the_bounds_off() -> None:
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(mine)))
     huge = replace(errors, worst_row=1e308, typical_row=1e308, bulk=1e308, worst_channel=1e308)
     measurement = measure(TensorSource(golden), TensorSource(mine))
-    assert not any(t.off for t in thresholds_for(huge.told(PLACE), measurement, (), THREE_WAY))
+    assert not any(t.off for t in thresholds_for(huge.applied_to(PLACE), measurement, (), THREE_WAY))
 
 
 def test_of_several_noise_runs_mine_may_have_less_than_of_one() -> None:
@@ -136,7 +136,7 @@ def test_of_several_noise_runs_mine_may_have_less_than_of_one() -> None:
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(run(golden, 2))))
     measurement = measure(TensorSource(golden), TensorSource(mine))
     one, two = (
-        {t.metric: t for t in thresholds_for(each.told(PLACE), measurement, (), THREE_WAY)}
+        {t.metric: t for t in thresholds_for(each.applied_to(PLACE), measurement, (), THREE_WAY)}
         for each in (errors, replace(errors, runs=2))
     )
     for metric in ("relative_euclidean_distance", "typical_row_error", "bulk_error"):
@@ -154,7 +154,7 @@ def test_noise_that_one_value_holds_is_a_sample_of_one() -> None:
     mine[0, 3] *= 1.006
     assert verdict(golden, lucky.float(), mine.float()).verdict == "fail", "no rounding of float32"
     errors = NoiseErrors.of(measure(TensorSource(golden), TensorSource(lucky)))
-    context = replace(errors, dtype="bfloat16").told(replace(PLACE, depth=0))
+    context = replace(errors, dtype="bfloat16").applied_to(replace(PLACE, depth=0))
     measurement = replace(measure(TensorSource(golden), TensorSource(mine)), mine_dtype="bfloat16")
     found = {t.metric: t for t in thresholds_for(context, measurement, (), THREE_WAY)}
     derived = {t.metric: t for t in thresholds_for(PLACE, measurement)}

@@ -102,7 +102,7 @@ def test_errors_beyond_any_number_are_the_largest_one(tmp_path: Path) -> None:
 def test_a_profile_of_another_golden_is_refused(noisy: DemoPaths, made: Profile, tmp_path: Path) -> None:
     golden = open_dump(str(noisy.golden))
     pairs = plan(golden, open_dump(str(noisy.mine), other=golden)).pairs
-    assert profile_plan(made, pairs).found > len(pairs) * 0.9
+    assert profile_plan(made, pairs).count > len(pairs) * 0.9
     stale = {key: ProfiledTensor("00000000", tensor.errors) for key, tensor in made.tensors.items()}
     with pytest.raises(SettingsError, match=r"was made of another golden: all 8 .* `acc noise-profile"):
         profile_plan(Profile(made.path, made.runs, stale), pairs)

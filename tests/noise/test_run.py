@@ -47,7 +47,7 @@ def rows(found: Plan, noise: NoisePlan) -> list[Row]:
 def test_every_tensor_of_golden_has_a_counterpart_inputs_too(parallel: DemoPaths) -> None:
     found, noise = planned(parallel, Path(str(parallel.noise)))
     results = [pair for pair in found.pairs if pair.fed not in EXACT]
-    assert noise.found == len(results)
+    assert noise.count == len(results)
     assert len(noise.counterparts) == len(found.pairs)
     assert any(pair.golden.slot.startswith("input") for pair in found.pairs)
     for pair, one in zip(found.pairs, noise.counterparts):

@@ -1,4 +1,4 @@
-"""What a module of golden is called with, so that it is given the inputs of mine.
+"""Arguments for calls of golden's modules, with the inputs of mine in them.
 
 What is no tensor (flags, a mask that is not there, a cache) no dump holds. It is what golden's own code hands
 the module, which is seen when the module around it is computed; of a module that is computed first it is the
@@ -33,31 +33,33 @@ class CallTemplate:
     kwargs: Mapping[str, Any]
 
     @classmethod
-    def seen(cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_mine: Collection[Key]) -> CallTemplate:
-        """What golden's code hands a module of which mine dumped the inputs `of_mine`."""
+    def of_call(
+        cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_mine: Collection[Key]
+    ) -> CallTemplate:
+        """The template of a call by golden's code of a module whose inputs `of_mine` mine dumped."""
 
-        def kept(key: Key, tensor: torch.Tensor) -> torch.Tensor:
+        def template(key: Key, tensor: torch.Tensor) -> torch.Tensor:
             return tensor.new_empty(0) if key in of_mine else tensor.clone()
 
-        return cls(*call_values(args, kwargs, kept, lambda cache, _: cache))
+        return cls(*call_values(args, kwargs, template, lambda cache, _: cache))
 
     def filled(
-        self, mine: Mine, own: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
+        self, mine: Mine, cast: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call of `module`. `own` casts golden's own tensors."""
-        put: set[Key] = set()
+        """The arguments of a call of `module`. `cast` casts golden's own tensors."""
+        used: set[Key] = set()
 
-        def given(key: Key, tensor: torch.Tensor) -> torch.Tensor:
+        def filled_in(key: Key, tensor: torch.Tensor) -> torch.Tensor:
             if key not in mine:
-                return own(tensor)
-            put.add(key)
-            return _in_form(mine[key], own(tensor))
+                return cast(tensor)
+            used.add(key)
+            return _in_form(mine[key], cast(tensor))
 
         def copied(cache: Any, key: Key) -> Any:
-            return cache_for(module, cache, own)
+            return cache_for(module, cache, cast)
 
-        args, kwargs = call_values(self.args, self.kwargs, given, copied)
-        return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in put})
+        args, kwargs = call_values(self.args, self.kwargs, filled_in, copied)
+        return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in used})
 
 
 def of_dump(mine: Mine, forward: Callable[..., Any], path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -79,10 +81,10 @@ def _with_further(
     grouped: dict[int | str, dict[Key, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         grouped.setdefault(key[0], {})[key[1:]] = tensor
-    for first, below in grouped.items():
-        held: dict[Any, Any] = places if isinstance(first, int) else named
-        if held.get(first) is None:
-            held[first] = _nested(below)
+    for first, inner in grouped.items():
+        arguments: dict[Any, Any] = places if isinstance(first, int) else named
+        if arguments.get(first) is None:
+            arguments[first] = _nested(inner)
     count = 1 + max(places, default=-1)
     return tuple(places.get(place) for place in range(count)), named
 
@@ -94,7 +96,7 @@ def _nested(tensors: Mapping[Key, torch.Tensor]) -> Any:
     inner: dict[int | str, dict[Key, torch.Tensor]] = {}
     for key, tensor in tensors.items():
         inner.setdefault(key[0], {})[key[1:]] = tensor
-    values = {first: _nested(below) for first, below in inner.items()}
+    values = {first: _nested(entries) for first, entries in inner.items()}
     if all(isinstance(first, int) for first in values):
         return tuple(
             values.get(place) for place in range(1 + max(place for place in values if isinstance(place, int)))

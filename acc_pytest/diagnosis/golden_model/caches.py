@@ -27,14 +27,14 @@ _MOST_POSITIONS = 1 << 24
 
 
 class KeyValue(NamedTuple):
-    """What one layer of attention has cached."""
+    """The cache of one layer of attention."""
 
     key: TensorRef
     value: TensorRef
 
 
 class States(NamedTuple):
-    """What one recurrent layer has cached: the last inputs of its convolution and its own state."""
+    """The cache of one recurrent layer: the last inputs of its convolution and its own state."""
 
     convolution: TensorRef
     recurrence: TensorRef
@@ -47,19 +47,19 @@ _OF_STATES = ("conv_states", 0), ("recurrent_states", 0)
 
 
 def left_by(calls: Mapping[str, ModuleCall]) -> dict[str, Union[KeyValue, States]]:
-    """What the modules of a step left in their cache, as far as it is keys and values, or the states of a
+    """The caches that the modules of a step left, as far as it is keys and values, or the states of a
     recurrence that has one of each."""
     left: dict[str, Union[KeyValue, States]] = {}
     for path, call in calls.items():
-        parts = {
+        tensors = {
             key[1:]: ref
             for key, ref in call.outputs.items()
             if len(key) > 1 and any(word in str(key[0]) for word in CACHES)
         }
-        if {("key",), ("value",)} <= parts.keys():
-            left[path] = KeyValue(parts["key",], parts["value",])
-        elif set(_OF_STATES) == parts.keys():
-            left[path] = States(*(parts[part] for part in _OF_STATES))
+        if {("key",), ("value",)} <= tensors.keys():
+            left[path] = KeyValue(tensors["key",], tensors["value",])
+        elif set(_OF_STATES) == tensors.keys():
+            left[path] = States(*(tensors[name] for name in _OF_STATES))
     return left
 
 
@@ -69,15 +69,15 @@ def continues(before: Held, after: Held) -> bool:
     if _tokens(before) or _tokens(after):
         return bool(before) and _tokens(after) > _tokens(before)
     return bool(before) and all(
-        isinstance(held, States) and isinstance(later := after.get(path), States) and _moved_on(held, later)
-        for path, held in before.items()
+        isinstance(old, States) and isinstance(new := after.get(path), States) and _advances(old, new)
+        for path, old in before.items()
     )
 
 
-def _moved_on(before: States, after: States) -> bool:
+def _advances(before: States, after: States) -> bool:
     """Whether all inputs of a convolution but the last are those that it had."""
-    one, other = before.convolution.open(), after.convolution.open()
-    return one.shape == other.shape and one.shape[-1] > 1 and torch.equal(one[..., 1:], other[..., :-1])
+    old, new = before.convolution.open(), after.convolution.open()
+    return old.shape == new.shape and old.shape[-1] > 1 and torch.equal(old[..., 1:], new[..., :-1])
 
 
 def starts_anew(before: Held, after: Held) -> bool:
@@ -98,8 +98,8 @@ def starts_at_zero(calls: Mapping[str, ModuleCall]) -> bool:
 def cache_argument(module: nn.Module) -> str:
     """The name of the argument by which a model is given a cache; empty where there is none."""
     names = inspect.signature(module.forward).parameters
-    known = (name for name in names if any(word in name for word in CACHES))
-    return next((name for name in known if name not in ("use_cache", "cache_position")), "")
+    cache_names = (name for name in names if any(word in name for word in CACHES))
+    return next((name for name in cache_names if name not in ("use_cache", "cache_position")), "")
 
 
 def filled_cache(
@@ -109,13 +109,13 @@ def filled_cache(
     cast: Cast,
 ) -> Any | None:
     """A cache that holds what `before` says; `None` where none can be made that does."""
-    made: Any = getattr(sys.modules.get("transformers"), "DynamicCache", None)
+    kind: Any = getattr(sys.modules.get("transformers"), "DynamicCache", None)
     numbers = {path: getattr(modules.get(path), "layer_idx", None) for path in before}
     layers = {number: before[path] for path, number in numbers.items() if isinstance(number, int)}
-    if made is None or len(layers) < len(before):
+    if kind is None or len(layers) < len(before):
         return None
     config = getattr(module, "config", None)
-    cache = made(config=config) if "config" in inspect.signature(made).parameters else made()
+    cache = kind(config=config) if "config" in inspect.signature(kind).parameters else kind()
     if not hasattr(cache, "layers"):
         return None  # of transformers before 4.54, whose layers cannot be given to their modules one by one
     if len(cache.layers) > len(layers):
@@ -129,10 +129,10 @@ def filled_cache(
     return cache
 
 
-def _fill(cache: Any, number: int, held: KeyValue | States, cast: Cast) -> bool:
+def _fill(cache: Any, number: int, entry: KeyValue | States, cast: Cast) -> bool:
     """Put what is known into one layer; whether it can have that."""
-    first, second = (cast(ref.open()) for ref in held)
-    if isinstance(held, KeyValue):
+    first, second = (cast(ref.open()) for ref in entry)
+    if isinstance(entry, KeyValue):
         cache.update(first, second, number)
         return True
     layer: Any = cache.layers[number] if number < len(cache.layers) else None
@@ -143,60 +143,60 @@ def _fill(cache: Any, number: int, held: KeyValue | States, cast: Cast) -> bool:
     return True
 
 
-def cache_for(module: nn.Module, cache: Any, own: Cast) -> Any:
+def cache_for(module: nn.Module, cache: Any, cast: Cast) -> Any:
     """The cache that a module is given: of the layer that is its own a copy, its tensors cast, for modules
     write to caches. Modules that only hand it on are given it as it is.
     """
     if any(map(is_cache, vars(cache).values())):
-        both = copy.copy(cache)
+        composite = copy.copy(cache)
         for name, value in vars(cache).items():
-            setattr(both, name, cache_for(module, value, own) if is_cache(value) else copy.copy(value))
-        return both
+            setattr(composite, name, cache_for(module, value, cast) if is_cache(value) else copy.copy(value))
+        return composite
     layers = getattr(cache, "layers", None)
     number = getattr(module, "layer_idx", None)
     if isinstance(layers, list) and isinstance(number, int):
-        others = {id(layer): layer for place, layer in enumerate(layers) if place != number}
-        copied = copy.deepcopy(cache, others)
+        shared = {id(layer): layer for place, layer in enumerate(layers) if place != number}
+        copied = copy.deepcopy(cache, shared)
         if number < len(copied.layers):
-            copied.layers[number] = _changed_part(copied.layers[number], own)
+            copied.layers[number] = _changed_content(copied.layers[number], cast)
         return copied
-    if any(isinstance(getattr(one, "layer_idx", None), int) for one in module.modules()):
+    if any(isinstance(getattr(submodule, "layer_idx", None), int) for submodule in module.modules()):
         return cache
     copied = copy.deepcopy(cache)
     for name, value in vars(copied).items():
-        setattr(copied, name, _changed_part(value, own))
+        setattr(copied, name, _changed_content(value, cast))
     return copied
 
 
-def written(
+def cached(
     call: ModuleCall, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[NodeSlot, torch.Tensor]:
-    """What a module has put into its own layer of a cache, by the slots that dumps have for it."""
+    """The tensors of a module in its own layer of a cache, by the slots that dumps have for them."""
     slots = {key[1:]: key for key in call.outputs if len(key) > 1 and isinstance(key[0], str)}
     return {
-        NodeSlot(call.path, Slot("output", slots[part])): tensor
+        NodeSlot(call.path, Slot("output", slots[name])): tensor
         for _, cache in in_arguments(args, kwargs).caches
-        for number, part, tensor in in_cache(cache)
-        if number == getattr(module, "layer_idx", None) and part in slots
+        for number, name, tensor in in_cache(cache)
+        if number == getattr(module, "layer_idx", None) and name in slots
     }
 
 
-def _changed_part(part: Any, own: Cast) -> Any:
-    """What a cache holds: tensors, layers, and lists or dictionaries of either. Changed in place."""
-    if isinstance(part, torch.Tensor):
-        return own(part)
-    if isinstance(part, (list, tuple)):
-        return type(part)(_changed_part(item, own) for item in part)
-    if isinstance(part, dict):
-        return {name: _changed_part(item, own) for name, item in part.items()}
-    if hasattr(part, "__dict__") and not isinstance(part, type):
-        for name, value in vars(part).items():
+def _changed_content(content: Any, cast: Cast) -> Any:
+    """The content of a cache, cast in place: tensors, layers, and lists or dictionaries of either."""
+    if isinstance(content, torch.Tensor):
+        return cast(content)
+    if isinstance(content, (list, tuple)):
+        return type(content)(_changed_content(item, cast) for item in content)
+    if isinstance(content, dict):
+        return {name: _changed_content(item, cast) for name, item in content.items()}
+    if hasattr(content, "__dict__") and not isinstance(content, type):
+        for name, value in vars(content).items():
             if isinstance(value, (torch.Tensor, list, tuple, dict)):
-                setattr(part, name, _changed_part(value, own))
-    return part
+                setattr(content, name, _changed_content(value, cast))
+    return content
 
 
-def _tokens(held: Held) -> int:
+def _tokens(layers: Held) -> int:
     """The tokens in the longest layer."""
-    attending = (each for each in held.values() if isinstance(each, KeyValue))
-    return max((each.key.header().shape[_TOKENS] for each in attending), default=0)
+    attending = (layer for layer in layers.values() if isinstance(layer, KeyValue))
+    return max((layer.key.header().shape[_TOKENS] for layer in attending), default=0)

@@ -53,18 +53,18 @@ class ModelCopy:
         """Name the modules of a model."""
         named = list(module_tree(model).walk())
         names: dict[int, tuple[str, ...]] = {}
-        for one in named:
-            names[id(one.module)] = (*names.get(id(one.module), ()), one.name)
-        return cls({one.name: one.module for one in named}, names, dtype, fine)
+        for place in named:
+            names[id(place.module)] = (*names.get(id(place.module), ()), place.name)
+        return cls({place.name: place.module for place in named}, names, dtype, fine)
 
     def cast(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of mine as this copy is given it; never the tensor itself, for modules may write to it."""
         if not (self.fine and tensor.is_floating_point()):
             return tensor.clone()
-        given = tensor.to(self.dtype, copy=True)
-        return given if self.nudge is None else self.nudge.of(given)
+        copied = tensor.to(self.dtype, copy=True)
+        return copied if self.nudge is None else self.nudge.of(copied)
 
-    def own(self, tensor: torch.Tensor) -> torch.Tensor:
+    def lowered(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that the finer copy has computed, as this copy would have it."""
         return tensor.to(self.dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
 
@@ -110,14 +110,14 @@ def _make_eager(module: nn.Module) -> None:
 
 def _round_weights(model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str]) -> None:
     """Cast parameters to what mine has, else to `dtype`; buffers only to what mine is known to have."""
-    for one in module_tree(model).walk():
-        for name, parameter in one.module.named_parameters(recurse=False):
+    for place in module_tree(model).walk():
+        for name, parameter in place.module.named_parameters(recurse=False):
             if parameter.is_floating_point():
-                parameter.data = parameter.data.to(_dtype(saved.get(f"{one.name}.{name}"), dtype))
-        for name, buffer in one.module.named_buffers(recurse=False):
-            known = saved.get(f"{one.name}.{name}")
-            if known and buffer.is_floating_point():
-                one.module._buffers[name] = buffer.to(_dtype(known, buffer.dtype))
+                parameter.data = parameter.data.to(_dtype(saved.get(f"{place.name}.{name}"), dtype))
+        for name, buffer in place.module.named_buffers(recurse=False):
+            saved_dtype = saved.get(f"{place.name}.{name}")
+            if saved_dtype and buffer.is_floating_point():
+                place.module._buffers[name] = buffer.to(_dtype(saved_dtype, buffer.dtype))
 
 
 def _dtype(name: str | None, default: torch.dtype) -> torch.dtype:

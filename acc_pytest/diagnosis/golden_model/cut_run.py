@@ -67,25 +67,25 @@ class CutRun:
         self._opened = opened
         self._stack = [call]
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._given: dict[int, torch.Tensor] = {}
+        self._mine_tensors: dict[int, torch.Tensor] = {}
         self.knows_past = True
         self._problem = ""
 
     @contextmanager
     def cut(self, module: nn.Module) -> Iterator[None]:
         """While it lasts, calls of modules in `module` come here, and what is chosen from is noted."""
-        inner = [one for one in module.modules() if one is not module]
-        before = {one: one.__dict__.get("forward") for one in inner}
-        for one in inner:
-            one.__dict__["forward"] = self._instead(one, one.forward)
+        inner = [submodule for submodule in module.modules() if submodule is not module]
+        before = {submodule: submodule.__dict__.get("forward") for submodule in inner}
+        for submodule in inner:
+            submodule.__dict__["forward"] = self._instead(submodule, submodule.forward)
         try:
             with half_on_cpu(), _Choosing(self):
                 yield
         finally:
-            for one, forward in before.items():
-                del one.__dict__["forward"]
+            for submodule, forward in before.items():
+                del submodule.__dict__["forward"]
                 if forward is not None:
-                    one.__dict__["forward"] = forward
+                    submodule.__dict__["forward"] = forward
 
     def note_choice(self, function: str, values: torch.Tensor) -> None:
         """Note what the code of the module itself hands to a function that chooses. Dumps count these calls
@@ -106,7 +106,8 @@ class CutRun:
         """Raises `OperatorError` where mine called in the module what golden's code did not."""
         for name, count in Counter(call.module for call in self._call.called).items():
             module = self._copy.modules.get(name)
-            first = next((one for one in self._copy.names.get(id(module), ()) if one in self._dumped), name)
+            aliases = self._copy.names.get(id(module), ())
+            first = next((alias for alias in aliases if alias in self._dumped), name)
             if module is not None and self._counts[self._call.path, first] < count:
                 raise OperatorError(f"golden's code does not call {name} as often as mine did")
 
@@ -149,19 +150,19 @@ class CutRun:
         if call not in self._results:
             inputs = {key: self._copy.cast(self._opened(ref)) for key, ref in call.inputs.items()}
             self._stack.append(call)
-            args, kwargs = self._templates[call].filled(inputs, self._copy.own, module)
+            args, kwargs = self._templates[call].filled(inputs, self._copy.lowered, module)
             result = forward(*args, **kwargs)
             self._stack.pop()
             self._copy.bare[call.module] = isinstance(result, torch.Tensor)
             self._results[call] = changed(result, _emptied(call), _as_it_is)
         return with_results(
-            changed(self._results[call], lambda _, one: self._copy.own(one), _as_it_is), outputs
+            changed(self._results[call], lambda _, one: self._copy.lowered(one), _as_it_is), outputs
         )
 
     def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = in_arguments(args, kwargs)
-        tensors = given.tensors
-        if given.caches and not self.knows_past:
+        arguments = in_arguments(args, kwargs)
+        tensors = arguments.tensors
+        if arguments.caches and not self.knows_past:
             self._problem = f"what the cache of {call.path} held before is not in the dump"
             self._refusals[call] = self._problem
         if self._stack[-1] is self._call:
@@ -172,20 +173,20 @@ class CutRun:
             return
         for key, tensor in tensors:
             if key not in call.inputs and not (
-                _is_fed(_named(key, forward), tensor) or id(tensor) in self._given
+                _is_input(_named(key, forward), tensor) or id(tensor) in self._mine_tensors
             ):
-                self._refusals[call] = f"{_said(key)} of {call.path} was not dumped"
-        self._templates[call] = CallTemplate.seen(args, kwargs, call.inputs.keys())
+                self._refusals[call] = f"{_slot_name(key)} of {call.path} was not dumped"
+        self._templates[call] = CallTemplate.of_call(args, kwargs, call.inputs.keys())
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that mine gave, remembered as such: handed on as it is, it is still one of mine."""
-        given = self._copy.cast(tensor)
-        self._given[id(given)] = given
-        return given
+        copied = self._copy.cast(tensor)
+        self._mine_tensors[id(copied)] = copied
+        return copied
 
 
 def _emptied(call: ModuleCall) -> Any:
-    """What becomes of the tensors of a result that is kept for its form: those of mine come from the dump."""
+    """An empty tensor, for a result of which the form counts: the tensors of mine come from the dump."""
     return lambda key, tensor: tensor.new_empty(0) if (key or BARE) in call.outputs else tensor
 
 
@@ -200,11 +201,11 @@ def _named(key: Key, forward: Any) -> str:
     return next(islice(inspect.signature(forward).parameters, key[0], None), "")
 
 
-def _is_fed(name: str, tensor: torch.Tensor) -> bool:
+def _is_input(name: str, tensor: torch.Tensor) -> bool:
     """Whether golden's own tensor may stand for one that mine has not: a mask or positions, made of what the
     run was fed."""
     return not tensor.is_floating_point() or "mask" in name
 
 
-def _said(key: Key) -> str:
+def _slot_name(key: Key) -> str:
     return str(Slot("input", key))

@@ -30,7 +30,7 @@ def experts_of_mine(module: nn.Module, call: ModuleCall) -> Iterator[None]:
     product of groups is one in float64 too."""
     config = getattr(module, "config", None)
     before = getattr(config, _CHOICE, None)
-    calls = Counter(one.module for one in call.called)
+    calls = Counter(inner_call.module for inner_call in call.called)
     in_turn = before is not None and max(calls.values(), default=0) > 1
     weights = module.parameters(recurse=False)
     double = any(weight.dtype is torch.float64 and weight.ndim == 3 for weight in weights)
@@ -59,9 +59,9 @@ class _Grouped(DispatchMode):
 
 def _product(rows: torch.Tensor, groups: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
     """`offs` [G] is where the rows of each group end; rows after the last give zeros."""
-    made = rows.new_zeros(len(rows), groups.shape[2])
+    products = rows.new_zeros(len(rows), groups.shape[2])
     start = 0
     for group, end in zip(groups, offs.tolist()):
-        made[start:end] = rows[start:end] @ group
+        products[start:end] = rows[start:end] @ group
         start = end
-    return made
+    return products

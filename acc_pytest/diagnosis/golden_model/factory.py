@@ -41,11 +41,12 @@ def _function(file: Path, name: str) -> Callable[[], object]:
     if not callable(function):
         raise SettingsError(f"{FLAG}: {file} has no function {name}; define it or correct the name")
     parameters = inspect.signature(function).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in _ANY_NUMBER]
+    required = [p for p in parameters if p.default is p.empty and p.kind not in _ANY_NUMBER]
+    needed = [parameter.name for parameter in required]
     if needed:
         raise SettingsError(
             f"{FLAG}: {name} in {file} needs {', '.join(needed)}, but is called without arguments; "
             "give them defaults"
         )
-    made: Callable[[], object] = function
-    return made
+    factory: Callable[[], object] = function
+    return factory

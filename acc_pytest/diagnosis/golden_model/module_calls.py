@@ -35,14 +35,14 @@ class ModuleCall:
 
 def module_calls(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, ModuleCall]:
     """The calls of a step on a rank, by the paths of their nodes."""
-    told = {event.call.node.path: event.call for event in dump.calls(step).events}
+    recorded_calls = {event.call.node.path: event.call for event in dump.calls(step).events}
     calls: dict[str, ModuleCall] = {}
-    for path, known in told.items():
-        tensors = dump.tensors(step, rank, known.node)
+    for path, recorded in recorded_calls.items():
+        tensors = dump.tensors(step, rank, recorded.node)
         inputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "input"}
         outputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "output"}
         bare = tuple(outputs) == (BARE,) and dump.is_bare(outputs[BARE])
-        calls[path] = ModuleCall(path, _module_of(known.node), inputs, outputs, bare)
+        calls[path] = ModuleCall(path, _module_of(recorded.node), inputs, outputs, bare)
     for event in dump.calls(step).events:
         around = event.call.inside
         if not event.ends and around is not None:

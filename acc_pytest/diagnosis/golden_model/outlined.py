@@ -42,12 +42,12 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
         warnings.simplefilter("ignore")
         if not outline.model:
             return traced_model(outline, steps).eval()
-        model = _made(outline)
+        model = _empty_model(outline)
     _fill(model, outline)
     return model.eval()
 
 
-def _made(outline: Outline) -> nn.Module:
+def _empty_model(outline: Outline) -> nn.Module:
     transformers: Any = importlib.import_module("transformers")
     kind = getattr(transformers, outline.model, None) if outline.model in dir(transformers) else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
@@ -60,30 +60,30 @@ def _made(outline: Outline) -> nn.Module:
     return model
 
 
-def _inert(said: Any, key: str = "") -> Any:
+def _inert(config: Any, key: str = "") -> Any:
     """A configuration, or a value in it, that loads nothing: no key that does, no text that names a place, or
     controls a terminal (it is logged). Raises `OperatorError` for more modules than are made."""
-    if isinstance(said, dict):
-        return {name: _inert(value, name) for name, value in said.items() if not _LOADING.search(name)}
-    if isinstance(said, list):
-        return [_inert(value) for value in said]
-    if isinstance(said, int) and said > _MOST and any(word in key for word in _COUNTED):
-        raise OperatorError(f"its configuration has {key} {said}, and more than {_MOST} are not made")
-    return re.sub("[/:@]|[^ -~]", " ", said) if isinstance(said, str) else said
+    if isinstance(config, dict):
+        return {name: _inert(value, name) for name, value in config.items() if not _LOADING.search(name)}
+    if isinstance(config, list):
+        return [_inert(value) for value in config]
+    if isinstance(config, int) and config > _MOST and any(word in key for word in _COUNTED):
+        raise OperatorError(f"its configuration has {key} {config}, and more than {_MOST} are not made")
+    return re.sub("[/:@]|[^ -~]", " ", config) if isinstance(config, str) else config
 
 
 def _fill(model: nn.Module, outline: Outline) -> None:
     """Put the values that the outline has where the model has none."""
     modules = {place.name: place.module for place in module_tree(model).walk()}
     for name, ref in outline.weights.items():
-        path, _, own = name.rpartition(".")
+        path, _, last = name.rpartition(".")
         module = modules.get(path)
         values = ref.open().clone()
-        if module is None or not _put(module, own, values):
+        if module is None or not _assigned(module, last, values):
             raise OperatorError(f"the installed transformers make {outline.model} without {name}")
 
 
-def _put(module: nn.Module, name: str, values: torch.Tensor) -> bool:
+def _assigned(module: nn.Module, name: str, values: torch.Tensor) -> bool:
     """Whether the module has a parameter or buffer of this name and shape; it holds the values then."""
     parameter, buffer = module._parameters.get(name), module._buffers.get(name)
     if parameter is not None and parameter.shape == values.shape:

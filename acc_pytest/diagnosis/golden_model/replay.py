@@ -23,7 +23,7 @@ from ...errors import AccError, OperatorError
 from ...guard import calling
 from ...tensors.ref import TensorRef, readable
 from .arguments import CallTemplate, of_dump
-from .caches import cache_argument, continues, filled_cache, left_by, starts_anew, starts_at_zero, written
+from .caches import cache_argument, cached, continues, filled_cache, left_by, starts_anew, starts_at_zero
 from .copies import ModelCopy, Nudge
 from .cut_run import CutRun, Tensors
 from .experts import experts_of_mine
@@ -77,8 +77,8 @@ class StepReplay:
         return call.inside
 
     def computed(self, call: ModuleCall) -> tuple[Tensors, Tensors]:
-        """What the code of a call makes, by the finer copy and by the rounding one: its outputs, and the
-        inputs of the calls in it. Raises `AccError`.
+        """The results of a call's code by the finer copy and by the rounding one: its outputs, and the inputs
+        of the calls in it. Raises `AccError`.
         """
         fine = self._run(self._fine, call)
         return fine, self._run(self._rounding, call)
@@ -88,15 +88,15 @@ class StepReplay:
         return isinstance(self._fine.modules.get(call.module), TracedModule)
 
     def nudged(self, call: ModuleCall, draw: int) -> Tensors:
-        """What the code of a call makes, computed finely, of inputs that are off by roundings of mine, other
+        """The results of a call's code, computed finely, for inputs that are off by roundings of mine, other
         ones for each `draw`. Raises `AccError`."""
         generator = torch.Generator().manual_seed(draw)
         nudge = Nudge(torch.finfo(self._rounding.dtype).eps / 2, generator)
         return self._run(replace(self._fine, nudge=nudge), call)
 
     def flat(self, call: ModuleCall) -> Tensors:
-        """What a trace makes rounding as mine does, where nothing is raised to a finer dtype on the way;
-        nothing for modules that are none of a trace. Raises `AccError`."""
+        """The results of a trace that rounds as mine does, where nothing is raised to a finer dtype on the
+        way; nothing for modules that are none of a trace. Raises `AccError`."""
         module = self._rounding.modules.get(call.module)
         if not isinstance(module, TracedModule):
             return {}
@@ -114,8 +114,8 @@ class StepReplay:
         (ref,) = call.inputs.values()
         half = module.in_features // 2
         with torch.no_grad():
-            given = self._fine.cast(self.opened(ref))[..., :half]
-            first = nn.functional.linear(given, module.weight[:, :half])
+            rows = self._fine.cast(self.opened(ref))[..., :half]
+            first = nn.functional.linear(rows, module.weight[:, :half])
         return first.to(dtype) + (exact - first).to(dtype)
 
     def _run(self, copy: ModelCopy, call: ModuleCall) -> Tensors:
@@ -131,30 +131,31 @@ class StepReplay:
         as_mine = experts_of_mine(module, call)
         if isinstance(module, TracedModule):
             before = functools.partial(self._left_before, copy)
-            module.traced_run.begin(self._step, before, call.path, self._held(call, module))
+            module.traced_run.begin(self._step, before, call.path, self._tensors_of(call, module))
         with computing, torch.no_grad(), run.cut(module), refusing_mixtures(module), as_mine:
             result = module(*args, **kwargs)
         run.check()
         if isinstance(module, TracedModule):
             run.check_all_ran()
-        made = {
-            NodeSlot(call.path, Slot("output", key or BARE)): one for key, one in in_result(result).tensors
+        tensors = {
+            NodeSlot(call.path, Slot("output", key or BARE)): output
+            for key, output in in_result(result).tensors
         }
-        made |= run.handed | written(call, module, args, kwargs) | _parts(call, module)
-        return {place: tensor for place, tensor in made.items() if not tensor.is_meta}
+        tensors |= run.handed | cached(call, module, args, kwargs) | _traced_caches(call, module)
+        return {place: tensor for place, tensor in tensors.items() if not tensor.is_meta}
 
-    def _held(self, call: ModuleCall, module: nn.Module) -> Iterator[Any]:
+    def _tensors_of(self, call: ModuleCall, module: nn.Module) -> Iterator[Any]:
         """The weights of a module, and the tensors of mine that its call and those in it took and gave."""
         yield from module.parameters(recurse=False)
         yield from module.buffers(recurse=False)
-        for one in (call, *call.called):
-            for ref in (*one.inputs.values(), *one.outputs.values()):
+        for inner_call in (call, *call.called):
+            for ref in (*inner_call.inputs.values(), *inner_call.outputs.values()):
                 header = readable(ref)
                 if header is not None:
                     yield header
 
     def _left_before(self, copy: ModelCopy, name: str, key: Key) -> torch.Tensor:
-        """What a module of mine left in a cache at the step before. Raises `OperatorError`."""
+        """The tensor that a module of mine left in a cache at the step before. Raises `OperatorError`."""
         call = None if self._calls_before is None else self._calls_before.get(name)
         if call is None or key not in call.outputs:
             raise OperatorError(f"what {name} left in caches at the step before is not in the dump")
@@ -166,7 +167,7 @@ class StepReplay:
         template = self._template(call)
         mine = {key: copy.cast(self.opened(ref)) for key, ref in call.inputs.items()}
         if template is not None:
-            return template.filled(mine, copy.own, module)
+            return template.filled(mine, copy.lowered, module)
         args, kwargs = of_dump(mine, module.forward, call.path)
         return args, kwargs | self._past(copy, call, module)
 
@@ -193,7 +194,7 @@ class StepReplay:
         return continues(self._before, self._left) or starts_anew(self._before, self._left)
 
     def _template(self, call: ModuleCall) -> CallTemplate | None:
-        """What golden's code hands the module of a call; `None` where no call around it was dumped."""
+        """The arguments of a call by golden's code; `None` where no call around it was dumped."""
         module = self._fine.modules.get(call.module)
         if isinstance(module, TracedModule):
             module.traced_run.step = self._step
@@ -217,15 +218,17 @@ class StepReplay:
         module = self._fine.modules.get(call.module)
         if module is None or next(module.children(), None) is not None:
             return False
-        whole = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
-        return len(inspect.signature(module.forward).parameters) == len(whole) == len(call.inputs)
+        names = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
+        return len(inspect.signature(module.forward).parameters) == len(names) == len(call.inputs)
 
 
-def _parts(call: ModuleCall, module: nn.Module) -> Tensors:
-    """What the trace of a call has left in caches."""
+def _traced_caches(call: ModuleCall, module: nn.Module) -> Tensors:
+    """The tensors that the trace of a call has left in caches."""
     if not isinstance(module, TracedModule):
         return {}
-    parts = module.traced_run.parts.items()
+    entries = module.traced_run.cached.items()
     return {
-        NodeSlot(call.path, Slot("output", key)): one for (name, key), one in parts if name == call.module
+        NodeSlot(call.path, Slot("output", key)): tensor
+        for (name, key), tensor in entries
+        if name == call.module
     }

@@ -21,8 +21,8 @@ OfCache = Callable[[Any, Key], Any]
 
 
 def changed(value: Any, change: Change, of_cache: OfCache, key: Key = ()) -> Any:
-    """The same structure with every tensor as `change` makes it of its key and itself, and every cache as
-    `of_cache` does.
+    """A copy of the structure with every tensor as `change` makes it of its key and itself, and every cache
+    as `of_cache` does.
     """
     if isinstance(value, torch.Tensor):
         return change(key, value)
@@ -34,11 +34,11 @@ def changed(value: Any, change: Change, of_cache: OfCache, key: Key = ()) -> Any
     if isinstance(value, Mapping):
         return _changed_mapping(value, change, of_cache, key)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        other = copy.copy(value)
+        copied = copy.copy(value)
         for field in dataclasses.fields(value):
             inner = changed(getattr(value, field.name, None), change, of_cache, (*key, field.name))
-            object.__setattr__(other, field.name, inner)
-        return other
+            object.__setattr__(copied, field.name, inner)
+        return copied
     return value
 
 
@@ -47,10 +47,10 @@ def _changed_mapping(value: Mapping[Any, Any], change: Change, of_cache: OfCache
     items = {name: changed(value[name], change, of_cache, inner) for name, inner in names.items()}
     if type(value) is dict:
         return items
-    other: Any = copy.copy(value)
+    copied: Any = copy.copy(value)
     for name, item in items.items():
-        other[name] = item
-    return other
+        copied[name] = item
+    return copied
 
 
 def call_values(

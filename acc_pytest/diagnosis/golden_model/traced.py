@@ -35,88 +35,90 @@ class TracedModule(nn.Module):
         self.traced_run = run
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What golden's code makes of these arguments. Raises `OperatorError` where no trace is of such."""
-        given = dict(in_arguments(args, kwargs).tensors)
+        """The result of golden's code. Raises `OperatorError` where no trace has such arguments."""
+        tensors = dict(in_arguments(args, kwargs).tensors)
         with (
             calling(f"running what golden's dump traced of {self.traced_name:.80}"),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # of torch, on how golden's code calls it
-            return _RunOfTrace(self, self._trace(given), given).result()
+            return _RunOfTrace(self, self._trace(tensors), tensors).result()
 
-    def _trace(self, given: Mapping[Key, torch.Tensor]) -> Mapping[str, Any]:
+    def _trace(self, tensors: Mapping[Key, torch.Tensor]) -> Mapping[str, Any]:
         """The trace of golden's call with tensors of these shapes, or of others if golden itself had several
         shapes do the same."""
         traces, name = self.traced_run.traces, self.traced_name
-        known = {number: traces.traces[number] for number in sorted(traces.modules.get(name, ()))}
-        if not known:
+        candidates = {number: traces.traces[number] for number in sorted(traces.modules.get(name, ()))}
+        if not candidates:
             raise OperatorError(f"golden's dump has no trace of {name} in step {self.traced_run.step}")
-        for trace in known.values():
+        for trace in candidates.values():
             if "void" in trace:
                 raise OperatorError(f"the code of {name} cannot be run again: {trace['void']}")
         shapes = {
-            key: list(tensor.shape) for key, tensor in given.items() if not _is_extra(key, known.values())
+            key: list(tensor.shape)
+            for key, tensor in tensors.items()
+            if not _is_extra(key, candidates.values())
         }
-        fitting = [number for number, trace in known.items() if _given(trace) == shapes]
-        if not fitting and self._is_one_code(known, shapes):
-            fitting = [next(iter(known))]
+        fitting = [number for number, trace in candidates.items() if _input_shapes(trace) == shapes]
+        if not fitting and self._is_one_code(candidates, shapes):
+            fitting = [next(iter(candidates))]
         if len(fitting) != 1:
             calls = "several calls of golden" if fitting else "no call of golden"
             raise OperatorError(f"{calls} had tensors of these shapes for {name}")
-        return {**known[fitting[0]], "general": traces.is_general(fitting[0])}
+        return {**candidates[fitting[0]], "general": traces.is_general(fitting[0])}
 
     def _is_one_code(
-        self, known: Mapping[int, Mapping[str, Any]], shapes: Mapping[Key, Sequence[int]]
+        self, candidates: Mapping[int, Mapping[str, Any]], shapes: Mapping[Key, Sequence[int]]
     ) -> bool:
         """Whether all of golden's calls did the same, whatever the shapes, and these are no other ones."""
-        traces, first = self.traced_run.traces, next(iter(known))
-        same = len({traces.forms[number] for number in known}) == 1
-        return same and traces.is_general(first) and _are_alike(_given(known[first]), shapes)
+        traces, first = self.traced_run.traces, next(iter(candidates))
+        alike = len({traces.forms[number] for number in candidates}) == 1
+        return alike and traces.is_general(first) and _are_alike(_input_shapes(candidates[first]), shapes)
 
     def traced_takes(self, keys: Iterable[Key]) -> bool:
         """Whether golden's calls were given tensors by these keys, but for masks."""
         traces = self.traced_run.traces
-        known = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
+        candidates = [traces.traces[number] for number in traces.modules.get(self.traced_name, ())]
         with calling(f"reading what golden's dump traced of {self.traced_name:.80}"):
-            wanted = {key for key in keys if not _is_extra(key, known)}
-            return all(_given(trace).keys() == wanted for trace in known)
+            expected = {key for key in keys if not _is_extra(key, candidates)}
+            return all(_input_shapes(trace).keys() == expected for trace in candidates)
 
     def traced_weight(self, name: str) -> torch.Tensor:
         """A parameter or buffer by its name below this module. Raises `OperatorError` if it has no values."""
-        path, _, own = name.rpartition(".")
-        module = self.traced_run.modules.get(".".join(part for part in (self.traced_name, path) if part))
-        found = None if module is None else module._parameters.get(own, module._buffers.get(own))
-        if found is None or found.is_meta:
+        path, _, last = name.rpartition(".")
+        module = self.traced_run.modules.get(".".join(filter(None, (self.traced_name, path))))
+        weight = None if module is None else module._parameters.get(last, module._buffers.get(last))
+        if weight is None or weight.is_meta:
             raise OperatorError(f"golden's dump has no values of {self.traced_name}.{name}")
-        return found
+        return weight
 
 
 class _RunOfTrace:
     """One run of a trace."""
 
     def __init__(
-        self, module: TracedModule, trace: Mapping[str, Any], given: Mapping[Key, torch.Tensor]
+        self, module: TracedModule, trace: Mapping[str, Any], tensors: Mapping[Key, torch.Tensor]
     ) -> None:
         self._module = module
         self._run = module.traced_run
         self._trace = trace
-        self._given = given
-        self._made: list[Any] = []
+        self._inputs = tensors
+        self._results: list[Any] = []
 
     def result(self) -> Any:
         """Raises `OperatorError` where the code goes another way than golden's."""
         for call in self._trace["calls"]:
-            made = self._called(call)
-            if "is" in call and _written(made) != call["is"]:
-                raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {made}")
+            value = self._called(call)
+            if "is" in call and _as_json(value) != call["is"]:
+                raise OperatorError(f"the code goes another way than golden's: {call['name']} gives {value}")
             for key, shape in call.get("made", ()):
-                if list(_part(made, key).shape) != shape and not self._trace["general"]:
+                if list(_entry_at(value, key).shape) != shape and not self._trace["general"]:
                     raise OperatorError(f"{call['name']} gives another shape than in golden, {shape}")
-            self._made.append(made)
-        for key, said in self._trace.get("parts", ()):
-            part = self._read(said)
-            if isinstance(part, torch.Tensor):
-                self._run.parts[self._module.traced_name, tuple(key)] = part
+            self._results.append(value)
+        for key, expression in self._trace.get("parts", ()):
+            tensor = self._read(expression)
+            if isinstance(tensor, torch.Tensor):
+                self._run.cached[self._module.traced_name, tuple(key)] = tensor
         return self._read(self._trace["result"])
 
     def _called(self, call: Mapping[str, Any]) -> Any:
@@ -124,8 +126,8 @@ class _RunOfTrace:
         values = call["args"]
         first = self._read(values[0]) if values else None
         dtypes = CallDtypes(self._run, name, first)
-        args = [first, *(self._read(one, dtypes) for one in values[1:])] if values else []
-        kwargs = {key: self._read(one, dtypes) for key, one in call["kwargs"].items()}
+        args = [first, *(self._read(expression, dtypes) for expression in values[1:])] if values else []
+        kwargs = {key: self._read(expression, dtypes) for key, expression in call["kwargs"].items()}
         if name.startswith(MODULE):
             return self._run.modules[f"{self._module.traced_name}.{name.removeprefix(MODULE)}"](
                 *args, **kwargs
@@ -141,8 +143,8 @@ class _RunOfTrace:
             except OperatorError as error:
                 raise RefusedCall(f"a trace in golden's dump asks for what is refused: {error}") from error
 
-    def _read(self, said: Any, dtypes: CallDtypes | None = None) -> Any:
-        return read_value(said, lambda kind, inner: self._value(kind, inner, dtypes))
+    def _read(self, expression: Any, dtypes: CallDtypes | None = None) -> Any:
+        return read_value(expression, lambda kind, inner: self._value(kind, inner, dtypes))
 
     def _before(self, key: Key) -> torch.Tensor:
         if self._run.before is None:
@@ -151,46 +153,46 @@ class _RunOfTrace:
 
     def _value(self, kind: str, inner: Any, dtypes: CallDtypes | None) -> Any:
         if kind in ("dtype", "fixed_dtype"):
-            known = dtypes or CallDtypes(self._run, "", None)
-            return known.of(inner, fixed=kind == "fixed_dtype")
+            call_dtypes = dtypes or CallDtypes(self._run, "", None)
+            return call_dtypes.of(inner, fixed=kind == "fixed_dtype")
         if kind == "given":
-            return self._given[tuple(inner)]
+            return self._inputs[tuple(inner)]
         if kind == "own":
             return self._module.traced_weight(inner)
         if kind == "kept":
-            return self._run.kept(inner)
+            return self._run.constant(inner)
         if kind == "before":
             return self._before(tuple(inner))
         number, key = inner
-        return _part(self._made[number], key)
+        return _entry_at(self._results[number], key)
 
 
-def _given(trace: Mapping[str, Any]) -> dict[Key, list[int]]:
+def _input_shapes(trace: Mapping[str, Any]) -> dict[Key, list[int]]:
     """The shapes of the tensors that golden's call was given."""
     return {tuple(key): shape for key, shape in trace.get("given", ())}
 
 
-def _is_extra(key: Key, known: Iterable[Mapping[str, Any]]) -> bool:
+def _is_extra(key: Key, traces: Iterable[Mapping[str, Any]]) -> bool:
     """Whether it is a mask that golden's calls were not given: another attention takes one."""
-    return "mask" in str(key[0]) and not any(key in _given(trace) for trace in known)
+    return "mask" in str(key[0]) and not any(key in _input_shapes(trace) for trace in traces)
 
 
-def _are_alike(given: Mapping[Key, Sequence[int]], other: Mapping[Key, Sequence[int]]) -> bool:
+def _are_alike(golden: Mapping[Key, Sequence[int]], mine: Mapping[Key, Sequence[int]]) -> bool:
     """Whether tensors are given at the same places, with as many dimensions."""
-    one, two = ({key: len(shape) for key, shape in side.items()} for side in (given, other))
-    return one == two
+    golden_ranks, mine_ranks = ({key: len(shape) for key, shape in side.items()} for side in (golden, mine))
+    return golden_ranks == mine_ranks
 
 
-def _part(value: Any, key: Key) -> Any:
-    """What lies at a key of a result."""
-    for part in key:
-        value = value[part]
+def _entry_at(value: Any, key: Key) -> Any:
+    """The entry at a key of a result."""
+    for entry in key:
+        value = value[entry]
     return value
 
 
-def _written(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A number, or lists of them, as JSON has it."""
-    return [_written(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [_as_json(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
@@ -203,27 +205,27 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
     if any(name.count(".") > _DEEPEST for name in names):
         raise OperatorError(f"golden's dump has modules that lie in more than {_DEEPEST} others")
-    for name in sorted(around for one in names for around in _all_around(one)):
+    for name in sorted(around for traced in names for around in _all_around(traced)):
         if name in run.modules:
             continue
-        module = _made(name, outline, run)
+        module = _module_of(name, outline, run)
         run.modules[name] = module
-        parent, _, own = name.rpartition(".")
+        parent, _, last = name.rpartition(".")
         if parent:
-            run.modules[parent].add_module(own, module)
+            run.modules[parent].add_module(last, module)
     for name, ref in outline.weights.items():
-        path, _, own = name.rpartition(".")
-        _put(run.modules[path], own, ref.open().clone())
+        path, _, last = name.rpartition(".")
+        _assign(run.modules[path], last, ref.open().clone())
     return run.modules[ROOT]
 
 
 def _all_around(name: str) -> list[str]:
     """The module and those around it."""
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    segments = name.split(".")
+    return [".".join(segments[:count]) for count in range(1, len(segments) + 1)]
 
 
-def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
+def _module_of(name: str, outline: Outline, run: TraceRun) -> nn.Module:
     projection, outputs = outline.projections.get(name), outline.outputs.get(name)
     if projection is None or outputs is None:
         return TracedModule(name, run)
@@ -231,7 +233,7 @@ def _made(name: str, outline: Outline, run: TraceRun) -> nn.Module:
     return nn.Linear(inputs, outputs, bias=f"{name}.bias" in outline.weights, device="meta")
 
 
-def _put(module: nn.Module, name: str, values: torch.Tensor) -> None:
+def _assign(module: nn.Module, name: str, values: torch.Tensor) -> None:
     if isinstance(module, nn.Linear) and module._parameters.get(name) is None:
         return
     module._parameters.pop(name, None)

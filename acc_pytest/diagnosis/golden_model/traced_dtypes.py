@@ -1,4 +1,4 @@
-"""What dtypes mean in a trace of golden, for a copy that computes finer than mine or rounds as mine does.
+"""Dtypes in a trace of golden, for a copy that computes finer than mine or rounds as mine does.
 
 A golden in float32 leaves open what a cast to float32 was written as. `x.float()` and `.to(torch.float32)`
 raise what is lower; `.to(x.dtype)`, which often ends what they begin, lowers it again. So in the copy that
@@ -38,10 +38,10 @@ _INTO = ("index_add_", "index_copy_", "index_put_", "scatter_", "scatter_add_", 
 
 @dataclass
 class TraceRun:
-    """What the modules of one copy of a model share: golden's process folder `home`, the step that is
-    computed, and how. `dtype` is that of the copy. A `fine` one casts nothing to a coarser one, a `flat` one
-    nothing to a finer one. `before` gives what modules of mine left in caches at the step before, by the name
-    of the module and the key; `parts` is what the traces have left there now. `room` is for what is called.
+    """The state that the modules of one copy of a model share: golden's process folder `home`, the step that
+    is computed, and how. `dtype` is that of the copy. A `fine` one casts nothing to a coarser one, a `flat`
+    one nothing to a finer one. `before` gives what modules of mine left in caches at the step before, by the
+    name of the module and the key; `cached` has what the traces have left now. `room` is for calls.
     """
 
     home: str
@@ -51,32 +51,31 @@ class TraceRun:
     flat: bool = False
     modules: dict[str, nn.Module] = field(default_factory=dict)
     before: Callable[[str, Key], torch.Tensor] | None = None
-    parts: dict[tuple[str, Key], torch.Tensor] = field(default_factory=dict)
+    cached: dict[tuple[str, Key], torch.Tensor] = field(default_factory=dict)
     room: Room = field(default_factory=lambda: Room("a trace of golden", ()))
 
     def begin(
-        self, step: str, before: Callable[[str, Key], torch.Tensor], path: str, held: Iterable[Any]
+        self, step: str, before: Callable[[str, Key], torch.Tensor], path: str, tensors: Iterable[Any]
     ) -> None:
-        """The module at `path` is computed in a step; its results, and what it hands to others, are `held`
-        against those of a dump."""
+        """Start computing the module at `path` in a step; `tensors` are all that its room is measured by."""
         self.step, self.before = step, before
-        self.parts.clear()
-        self.room = Room(path, held, pairs=True)
+        self.cached.clear()
+        self.room = Room(path, tensors, pairs=True)
 
     @property
     def traces(self) -> StepTraces:
-        """Those of the step. Raises `OperatorError` where golden's dump has none."""
-        found = traces_of(self.home, self.step)
-        if found is None:
+        """The traces of the step. Raises `OperatorError` where golden's dump has none."""
+        traces = traces_of(self.home, self.step)
+        if traces is None:
             raise OperatorError(f"golden's dump has no traces of step {self.step}")
-        return found
+        return traces
 
     @property
     def golden(self) -> torch.dtype:
-        """That of golden's network."""
+        """The dtype of golden's network."""
         return by_name(self.traces.dtype).torch_dtype()
 
-    def kept(self, name: str) -> torch.Tensor:
+    def constant(self, name: str) -> torch.Tensor:
         """A tensor that golden's code took from elsewhere. Raises `OperatorError` where it is not there."""
         ref = self.traces.kept.get(name)
         if ref is None:
@@ -87,7 +86,7 @@ class TraceRun:
 
 
 class CallDtypes:
-    """What dtypes mean in a call of the function `name` with this first argument."""
+    """The meaning of dtypes in a call of the function `name` with this first argument."""
 
     def __init__(self, run: TraceRun, name: str, first: Any) -> None:
         self._run = run
@@ -95,53 +94,53 @@ class CallDtypes:
         self._tensor = first if isinstance(first, torch.Tensor) else None
 
     def of(self, name: str, *, fixed: bool = False) -> torch.dtype:
-        """What a dtype in the arguments is in this copy; a `fixed` one stands in golden's code."""
-        wanted, mine, golden = by_name(name).torch_dtype(), self._run.dtype, self._run.golden
-        if not wanted.is_floating_point:
-            return wanted
+        """The dtype in this copy for one in the arguments; a `fixed` one stands in golden's code."""
+        dtype, mine, golden = by_name(name).torch_dtype(), self._run.dtype, self._run.golden
+        if not dtype.is_floating_point:
+            return dtype
         if self._run.fine:
-            return torch.promote_types(wanted, mine)
+            return torch.promote_types(dtype, mine)
         if fixed:
-            return wanted
-        if self._run.flat and wanted is torch.float32:
+            return dtype
+        if self._run.flat and dtype is torch.float32:
             return mine
-        if wanted is not golden or mine is golden:
-            return wanted
+        if dtype is not golden or mine is golden:
+            return dtype
         if golden is not torch.float32:
             return mine
         if self._tensor is None:  # made from nothing: positions are, other numbers are made like others
-            return wanted if self._name in ("arange", "linspace") else mine
-        lowers = self._name in _CASTS and self._tensor.dtype is wanted
-        return mine if lowers else wanted
+            return dtype if self._name in ("arange", "linspace") else mine
+        lowers = self._name in _CASTS and self._tensor.dtype is dtype
+        return mine if lowers else dtype
 
     def cast(self) -> torch.Tensor | None:
         """The result of a function that casts to the dtype of its name; `None` of all others."""
-        wanted = _NAMED.get(self._name)
-        if wanted is None or self._tensor is None:
+        dtype = _NAMED.get(self._name)
+        if dtype is None or self._tensor is None:
             return None
         if self._run.fine:
-            wanted = torch.promote_types(wanted, self._run.dtype)
-        return self._tensor.to(wanted)
+            dtype = torch.promote_types(dtype, self._run.dtype)
+        return self._tensor.to(dtype)
 
     def agreed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments with the largest numbers of golden's dtype as those of this copy's, and with tensors of
         one dtype where the function asks for that."""
-        floats = [one.dtype for one in (*args, *kwargs.values()) if _is_float(one)]
-        wanted = None
+        floats = [value.dtype for value in (*args, *kwargs.values()) if _is_float(value)]
+        dtype = None
         if self._name in _INTO and self._tensor is not None:
-            wanted = self._tensor.dtype
+            dtype = self._tensor.dtype
         elif self._name in _OF_ONE_DTYPE and len(set(floats)) > 1:
-            wanted = self._run.dtype
+            dtype = self._run.dtype
         return (
-            [self._agreed(one, wanted) for one in args],
-            {name: self._agreed(one, wanted) for name, one in kwargs.items()},
+            [self._agreed(value, dtype) for value in args],
+            {name: self._agreed(value, dtype) for name, value in kwargs.items()},
         )
 
-    def _agreed(self, value: Any, wanted: torch.dtype | None) -> Any:
+    def _agreed(self, value: Any, dtype: torch.dtype | None) -> Any:
         if type(value) is float:
-            golden, own = torch.finfo(self._run.golden), torch.finfo(self._run.dtype)
-            return {golden.max: own.max, golden.min: own.min}.get(value, value)
-        return value if wanted is None or not _is_float(value) else value.to(wanted)
+            golden_limits, limits = torch.finfo(self._run.golden), torch.finfo(self._run.dtype)
+            return {golden_limits.max: limits.max, golden_limits.min: limits.min}.get(value, value)
+        return value if dtype is None or not _is_float(value) else value.to(dtype)
 
 
 def _is_float(value: Any) -> bool:

@@ -40,7 +40,7 @@ _DEVICE = re.compile(r"(torch\.)?(cuda|npu|xpu|mps|hpu|mtia|privateuseone)([.:]\
 
 
 def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What a function makes of its arguments (`torch.Tensor.add`, `torch.nn.functional.silu`, `aten.add`).
+    """The result of a function (`torch.Tensor.add`, `torch.nn.functional.silu`, `aten.add`).
 
     Raises `OperatorError` for one that may not be called.
     """
@@ -49,30 +49,32 @@ def call_function(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _by_schema(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the operator makes that a function stands for. What the function would write in place is written
-    afterwards: into its first argument."""
+    """The result of the operator that a function stands for. A result that the function would write in place
+    is written afterwards: into its first argument."""
     space, _, last = name.removesuffix(".__get__").rpartition(".")
     if space not in _SPACES:
         raise OperatorError(f"{name:.80} is no function of torch that is called again")
     called, writes = operator_of(last)
     overload, positional, named = next(bindings(_SPACES[space] + called, args, kwargs))
-    made = overload(*positional, **named)
+    result = overload(*positional, **named)
     if writes and overload._schema.returns[0].alias_info is None:
-        return args[0].copy_(made)
-    return made
+        return args[0].copy_(result)
+    return result
 
 
 @functools.cache
 def _functions() -> Mapping[str, Callable[..., Any]]:
     listed = get_overridable_functions()
-    python = [one for one in (*listed[torch.functional], *listed[F]) if isinstance(one, FunctionType)]
-    found: dict[str, Callable[..., Any]] = {resolve_name(one) or "": one for one in python}
-    found |= {f"torch.Tensor.{name}": getattr(torch.Tensor, name) for name in _METHODS}
-    found["torch.tensor"] = _element_by_element(torch.tensor)
-    found["torch.Tensor.new_tensor"] = _element_by_element(torch.Tensor.new_tensor)
-    found["torch.Tensor.tolist"] = _element_by_element(torch.Tensor.tolist)
-    found["torch.nn.functional.scaled_dot_product_attention"] = attention
-    return found
+    python = [
+        function for function in (*listed[torch.functional], *listed[F]) if isinstance(function, FunctionType)
+    ]
+    functions: dict[str, Callable[..., Any]] = {resolve_name(function) or "": function for function in python}
+    functions |= {f"torch.Tensor.{name}": getattr(torch.Tensor, name) for name in _METHODS}
+    functions["torch.tensor"] = _element_by_element(torch.tensor)
+    functions["torch.Tensor.new_tensor"] = _element_by_element(torch.Tensor.new_tensor)
+    functions["torch.Tensor.tolist"] = _element_by_element(torch.Tensor.tolist)
+    functions["torch.nn.functional.scaled_dot_product_attention"] = attention
+    return functions
 
 
 def _element_by_element(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,8 +109,8 @@ def attention(
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
     scores = query @ key.transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~seen, -math.inf)
+        visible = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~visible, -math.inf)
     if attn_mask is not None:
         blocked = attn_mask.dtype == torch.bool
         scores = scores.masked_fill(~attn_mask, -math.inf) if blocked else scores + attn_mask.to(scores.dtype)
@@ -116,16 +118,16 @@ def attention(
     return F.softmax(scores, -1, dtype=wide).nan_to_num(0.0).to(value.dtype) @ value
 
 
-def read_value(said: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
+def read_value(expression: Any, of_tensor: Callable[[str, Any], Any]) -> Any:
     """A value as a sound trace has it; devices are the CPU. `of_tensor` gives tensors and what depends on the
     copy that is computed, of the kinds `given`, `own`, `of`, `kept`, `before`, `dtype` and `fixed_dtype`."""
-    if isinstance(said, list):
-        return tuple(read_value(one, of_tensor) for one in said)
-    if not isinstance(said, dict):
-        return "cpu" if isinstance(said, str) and _DEVICE.fullmatch(said) else said
-    ((kind, inner),) = said.items()
+    if isinstance(expression, list):
+        return tuple(read_value(element, of_tensor) for element in expression)
+    if not isinstance(expression, dict):
+        return "cpu" if isinstance(expression, str) and _DEVICE.fullmatch(expression) else expression
+    ((kind, inner),) = expression.items()
     if kind in _VALUES:
-        return _VALUES[kind](inner, lambda one: read_value(one, of_tensor))
+        return _VALUES[kind](inner, lambda element: read_value(element, of_tensor))
     return of_tensor(kind, inner)
 
 

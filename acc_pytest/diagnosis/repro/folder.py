@@ -1,4 +1,4 @@
-"""Where bundles go: a directory of our own, folders with harmless names, nothing outside of it.
+"""The place of bundles: a directory of our own, folders with harmless names, nothing outside of it.
 
 They are made in a folder of their own in it, and take the place of those of an earlier run when all are
 whole: a run that is killed leaves the earlier ones.
@@ -30,8 +30,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_\-]+")
 
 def folder_name(number: int, name: str) -> str:
     """`03_SelfAttentionOperation_2_0`: made of letters, digits, `_` and `-`, whatever `name` is."""
-    kept = _UNSAFE.sub("_", name).strip("_-")[:WIDTH].strip("_-")
-    return f"{number:02d}_{kept or 'root'}"
+    safe = _UNSAFE.sub("_", name).strip("_-")[:WIDTH].strip("_-")
+    return f"{number:02d}_{safe or 'root'}"
 
 
 def opened(directory: str) -> Path:
@@ -74,13 +74,13 @@ class Stage:
 
     def land(self) -> None:
         """Put what was made into the place of all that an earlier run has left; then remove that."""
-        made = list(self.folder.iterdir())
+        entries = list(self.folder.iterdir())
         old = self.folder / "replaced"
         old.mkdir()
         for entry in _content(self._home):
             if entry.name != MARK:
                 entry.rename(old / entry.name)
-        for entry in made:
+        for entry in entries:
             entry.rename(self._home / entry.name)
         self.drop()
 
@@ -93,7 +93,7 @@ class Stage:
 
 
 def _content(home: Path) -> list[Path]:
-    """What lies there, but for what pytest leaves and bundles that are being made."""
+    """The entries of a directory, without those of pytest and of bundles that are being made."""
     return sorted(
         entry
         for entry in home.iterdir()

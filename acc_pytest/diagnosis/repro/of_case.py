@@ -16,12 +16,12 @@ from ...reporting.row import Row
 from ...tensors import atb_bin
 from ...tensors.kept_file import file_size
 from ...vocabulary import STANDARDS
-from . import texts
 from .folder import inside, write_text, write_texts
-from .of_pair import Written
+from .of_pair import Bundle
+from .texts import case_test, settings_files
 
 
-def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Written:
+def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Bundle:
     """Write the bundle of `case`, whose failed `rows` say by which standard and bounds, into `home`.
 
     Raises `AccError` for a case that does not stand alone, or is larger than `budget` bytes.
@@ -43,10 +43,10 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Writ
         atb_bin.write(inside(home, "golden", name), result.golden)
     test = f"test_{home.name.replace('-', '_')}.py"
     standard = str(rows[0].case["standard"])
-    write_text(home / test, texts.case_test(test, standard, _own_bounds(rows)))
-    write_texts(home, texts.settings_files(""))
+    write_text(home / test, case_test(test, standard, _set_bounds(rows)))
+    write_texts(home, settings_files(""))
     copy = code(f"cp golden/* {folder}/after/")
-    return Written(
+    return Bundle(
         [
             (test, f"fails as the check does, and passes after {copy}"),
             (CSV, "the case as a row of an operation CSV; ATB's own test runner runs it too"),
@@ -56,8 +56,8 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Writ
     )
 
 
-def facts(rows: Sequence[Row]) -> list[str]:
-    """What a README says of a check, one Markdown line each."""
+def case_facts(rows: Sequence[Row]) -> list[str]:
+    """Facts of a check for a README, one Markdown line each."""
     case = rows[0].case
     return [
         f"- operator: {code(str(case['op_name']))}, ids {code(str(case['op_id'])) or 'none'}",
@@ -67,7 +67,7 @@ def facts(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _own_bounds(rows: Sequence[Row]) -> dict[str, float | None]:
+def _set_bounds(rows: Sequence[Row]) -> dict[str, float | None]:
     """The bounds beside those of the standard, as arguments of the marker `acc_threshold`."""
     bounds: dict[str, float | None] = {}
     for row in rows:

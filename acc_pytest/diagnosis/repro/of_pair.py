@@ -21,22 +21,22 @@ from ...tensors.kept_file import file_size
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
 from ..operator_directories import entry_of, operator_directory
-from . import texts
 from .folder import folder_name, inside, write_text, write_texts
+from .texts import pair_test, settings_files
 
 OPERATOR = "operator"
 """The folder with the operator of mine as a case of its own."""
 
 
 @dataclass
-class Written:
-    """What became of a bundle: its files with a word on each, and what had to be left out."""
+class Bundle:
+    """The files of a bundle with a word on each, and the reasons for those that were left out."""
 
     files: list[tuple[str, str]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
-def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> Written:
+def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> Bundle:
     """Write the bundle of the pair of `row` into `home`, at most about `budget` bytes of tensors.
 
     Raises `AccError` for a pair whose tensors cannot be had, or are larger.
@@ -50,39 +50,41 @@ def write_pair(home: Path, plan: Plan, row: Row, standard: str, budget: int) -> 
     size = _bytes(comparison.golden) + _bytes(comparison.mine)
     if size > budget:
         raise NoPayload(f"its tensors have {size / 2**20:.0f} MiB, more than is left for bundles")
-    written = Written()
+    bundle = Bundle()
     _save(home, "golden.pt", comparison.golden)
     _save(home, "mine.pt", comparison.mine)
-    written.files += [("golden.pt", "the trusted tensor, as it was compared"), ("mine.pt", "mine, likewise")]
+    bundle.files += [("golden.pt", "the trusted tensor, as it was compared"), ("mine.pt", "mine, likewise")]
     parents = plan.parents[number] if number < len(plan.parents) else ()
-    _write_inputs(home, [plan.pairs[parent] for parent in parents], budget - size, written)
-    _write_operator(home, pair, budget - size, written)
+    _write_inputs(home, [plan.pairs[parent] for parent in parents], budget - size, bundle)
+    _write_operator(home, pair, budget - size, bundle)
     if unknown:
-        written.left_out.append(f"bounds on {', '.join(unknown)}, whose functions are not part of a bundle")
+        bundle.left_out.append(f"bounds on {', '.join(unknown)}, whose functions are not part of a bundle")
     test = f"test_{home.name.replace('-', '_')}.py"
-    write_text(home / test, texts.pair_test(test, row.mine.name or pair.id, bounds))
-    write_texts(home, texts.settings_files(standard))
-    written.files.insert(
+    write_text(home / test, pair_test(test, row.mine.name or pair.id, bounds))
+    write_texts(home, settings_files(standard))
+    bundle.files.insert(
         0, (test, "fails as the pair does, and passes when `golden.pt` is copied over `mine.pt`")
     )
-    return written
+    return bundle
 
 
-def facts(row: Row) -> list[str]:
-    """What a README says of a pair, one Markdown line each."""
+def pair_facts(row: Row) -> list[str]:
+    """Facts of a pair for a README, one Markdown line each."""
     sides = [("golden", row.golden), ("mine", row.mine)]
-    said = []
+    lines = []
     for label, side in sides:
         what = code(f"{side.op_type} {side.node} {side.slot}".strip())
-        said.append(f"- {label}: {what} {code(f'{side.dtype} {side.shape}')}")
-    return [*said, f"- in the run it came from: {code(row.test_id, 400)}"]
+        lines.append(f"- {label}: {what} {code(f'{side.dtype} {side.shape}')}")
+    return [*lines, f"- in the run it came from: {code(row.test_id, 400)}"]
 
 
 def _comparison(pair: Pair, row: Row) -> Comparison:
     """The comparison that the row is of: of replicas the one that its notes name."""
     comparisons = open_pair(pair).comparisons
     named = [
-        each for each in comparisons if each.label and any(n.startswith(f"{each.label}, ") for n in row.notes)
+        comparison
+        for comparison in comparisons
+        if comparison.label and any(n.startswith(f"{comparison.label}, ") for n in row.notes)
     ]
     return (named or list(comparisons))[0]
 
@@ -99,7 +101,7 @@ def _save(home: Path, name: str, source: Source) -> None:
         torch.save(values.clone(), file)
 
 
-def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, written: Written) -> None:
+def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, bundle: Bundle) -> None:
     """The nearest compared tensors that the pair computes from, as both sides have them."""
     for place, parent in enumerate(parents):
         name = folder_name(place, parent.id)
@@ -111,15 +113,15 @@ def _write_inputs(home: Path, parents: Sequence[Pair], budget: int, written: Wri
             _save(home, f"inputs/{name}.golden.pt", comparison.golden)
             _save(home, f"inputs/{name}.mine.pt", comparison.mine)
         except (AccError, OSError) as error:
-            written.left_out.append(f"input {name}: {error}")
+            bundle.left_out.append(f"input {name}: {error}")
             continue
-        written.files += [
+        bundle.files += [
             (f"inputs/{name}.golden.pt", "what it computes from, trusted"),
             (f"inputs/{name}.mine.pt", "the same in mine"),
         ]
 
 
-def _write_operator(home: Path, pair: Pair, budget: int, written: Written) -> None:
+def _write_operator(home: Path, pair: Pair, budget: int, bundle: Bundle) -> None:
     """The operator of mine with its inputs and parameters, as a case that can be checked on its own."""
     directory = operator_directory(pair.mine.refs[0]) if pair.mine.refs else ""
     if not directory:
@@ -133,12 +135,10 @@ def _write_operator(home: Path, pair: Pair, budget: int, written: Written) -> No
             raise NoPayload("too large for what is left")
         export_case(case, inside(home, OPERATOR))
     except (AccError, OSError) as error:
-        written.left_out.append(f"the operator of mine: {error}")
+        bundle.left_out.append(f"the operator of mine: {error}")
         return
     check = f"pytest --acc-opcheck={OPERATOR}/{CSV}"
-    written.files.append(
-        (OPERATOR, f"the operator of mine with its own inputs and parameters: {code(check)}")
-    )
+    bundle.files.append((OPERATOR, f"the operator of mine with its own inputs and parameters: {code(check)}"))
 
 
 def _size(refs: Sequence[TensorRef | None]) -> int:

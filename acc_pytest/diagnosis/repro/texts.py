@@ -1,4 +1,4 @@
-"""What a bundle says: its test, its README, its pytest.ini.
+"""The texts of a bundle: its test, its README, its pytest.ini.
 
 Names and sentences come from dumps. In the tests they are literals of ASCII characters, in the README code of
 one line each, which nothing in them can end.
@@ -81,7 +81,7 @@ def settings_files(standard: str) -> dict[str, str]:
 
 def readme(title: str, sentence: str, lines: Sequence[str], files: Sequence[tuple[str, str]]) -> str:
     """The README of a bundle: what fails, facts, what is in which file. `lines` are Markdown already."""
-    said = [f"# {code(title) or 'no name'}", "", "    " + printable(sentence, SENTENCE), "", *lines, ""]
+    page = [f"# {code(title) or 'no name'}", "", "    " + printable(sentence, SENTENCE), "", *lines, ""]
     if files:
-        said += ["| file | |", "| --- | --- |", *(f"| {code(file)} | {text} |" for file, text in files), ""]
-    return "\n".join(said)
+        page += ["| file | |", "| --- | --- |", *(f"| {code(file)} | {text} |" for file, text in files), ""]
+    return "\n".join(page)

@@ -12,12 +12,12 @@ from ...reporting.markdown import code
 from ...reporting.row import Row
 from ...reporting.view import Result, Run, View
 from ...tensors.whole_file import make_directory
-from . import texts
 from .folder import MARK, Stage, folder_name, opened, size_of, write_text, write_texts
+from .texts import readme, settings_files
 
 if TYPE_CHECKING:
     from ...opcheck.case import Case
-    from .of_pair import Written
+    from .of_pair import Bundle
 
 MOST = 20
 """Bundles of a run. Where there are more roots, the run has one mistake or a mapping that is wrong."""
@@ -39,7 +39,7 @@ class ReproBundles(View):
         self._stage: Stage | None = None
         self._run = Run()
         self._failed: dict[str, list[Row]] = {}
-        self._own = 0
+        self._unbundled = 0
         self._index: Path | None = None
 
     @property
@@ -64,13 +64,13 @@ class ReproBundles(View):
         if self._case_of is not None:
             self._failed.setdefault(row.test_id, []).append(row)
         elif row.number is None:
-            self._own += 1
+            self._unbundled += 1
 
     def lines(self) -> list[str]:
-        """That failures of people's own tests have no bundle: their tensors are in no file."""
-        if not self._own:
+        """A line on failures of people's own tests, which have no bundle: their tensors are in no file."""
+        if not self._unbundled:
             return []
-        return [f"no bundle of {self._own} failures of your own tests: their tensors are in no dump"]
+        return [f"no bundle of {self._unbundled} failures of your own tests: their tensors are in no dump"]
 
     def finish(self, result: Result) -> None:
         """Make the bundles and the list of them; nothing where nothing failed."""
@@ -78,16 +78,16 @@ class ReproBundles(View):
             return
         make_directory(self._home)
         self._stage = Stage(self._home)
-        wanted = list(self._wanted(result))
-        if not wanted:
+        failures = list(self._failures(result))
+        if not failures:
             return
         budget, lines = BUDGET, []
-        for number, rows in enumerate(wanted[:MOST], start=1):
-            said, used = self._bundle(self._stage.folder / folder_name(number, rows[0].name), rows, budget)
+        for number, rows in enumerate(failures[:MOST], start=1):
+            line, used = self._bundle(self._stage.folder / folder_name(number, rows[0].name), rows, budget)
             budget -= used
-            lines.append(said)
-        if len(wanted) > MOST:
-            lines.append(f"- {len(wanted) - MOST} more have no bundle: {MOST} are enough")
+            lines.append(line)
+        if len(failures) > MOST:
+            lines.append(f"- {len(failures) - MOST} more have no bundle: {MOST} are enough")
         total = BUDGET - budget
         head = [
             "# Failures that repeat on their own",
@@ -95,7 +95,7 @@ class ReproBundles(View):
             f"`pytest .` here runs all of them; acc_pytest is all they need. {_mib(total)} in all.",
             "",
         ]
-        write_texts(self._stage.folder, texts.settings_files(self._standard))
+        write_texts(self._stage.folder, settings_files(self._standard))
         write_text(self._stage.folder / "README.md", "\n".join([*head, *lines, ""]))
         self._index = self._home / "README.md"
 
@@ -109,7 +109,7 @@ class ReproBundles(View):
         if self._stage is not None:
             self._stage.drop()
 
-    def _wanted(self, result: Result) -> Iterator[Sequence[Row]]:
+    def _failures(self, result: Result) -> Iterator[Sequence[Row]]:
         """The rows of each bundle: roots in execution order, or failed operators in that of the source."""
         if self._case_of is not None:
             yield from sorted(self._failed.values(), key=lambda rows: rows[0].number or 0)
@@ -122,19 +122,19 @@ class ReproBundles(View):
         title = row.name
         try:
             home.mkdir()
-            written = self._write(home, rows, budget)
+            bundle = self._write(home, rows, budget)
         except (AccError, OSError) as error:
             write_text(home / MARK, _facts(row))
-            write_text(home / "README.md", texts.readme(title, row.sentence, [], []))
+            write_text(home / "README.md", readme(title, row.sentence, [], []))
             return f"- {code(home.name)} has no test: {code(str(error), 400)}", size_of(home)
-        facts = self._said(rows)
-        left = [f"- left out: {code(reason, 400)}" for reason in written.left_out]
-        write_text(home / "README.md", texts.readme(title, row.sentence, [*facts, *left], written.files))
+        facts = self._readme_lines(rows)
+        left = [f"- left out: {code(reason, 400)}" for reason in bundle.left_out]
+        write_text(home / "README.md", readme(title, row.sentence, [*facts, *left], bundle.files))
         write_text(home / MARK, _facts(row))
         used = size_of(home)
         return f"- {code(f'pytest {home.name}')} ({_mib(used)}): {code(row.sentence, 400)}", used
 
-    def _write(self, home: Path, rows: Sequence[Row], budget: int) -> Written:
+    def _write(self, home: Path, rows: Sequence[Row], budget: int) -> Bundle:
         if self._case_of is not None:
             from .of_case import write_case
 
@@ -145,18 +145,18 @@ class ReproBundles(View):
             raise AccError("the run compared no dumps")
         return write_pair(home, self._run.plan, rows[0], self._standard, budget)
 
-    def _said(self, rows: Sequence[Row]) -> list[str]:
+    def _readme_lines(self, rows: Sequence[Row]) -> list[str]:
         if self._case_of is not None:
-            from .of_case import facts as case_facts
+            from .of_case import case_facts
 
             return case_facts(rows)
-        from .of_pair import facts
+        from .of_pair import pair_facts
 
-        return facts(rows[0])
+        return pair_facts(rows[0])
 
 
 def _facts(row: Row) -> str:
-    """What programs may want to know of a bundle, and what marks its folder as ours."""
+    """Facts of a bundle for programs; they mark its folder as ours."""
     facts = {"test_id": row.test_id, "name": row.name, "sentence": row.sentence, "number": row.number}
     return json.dumps(facts, indent=2) + "\n"
 
