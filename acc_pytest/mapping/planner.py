@@ -34,7 +34,7 @@ from .lineage import trace
 from .match import Match
 from .module_inputs import module_inputs, unlike_inputs
 from .naming import Names
-from .one_file import is_lone_file, kept_for, plan_of_lone_file
+from .one_file import is_lone_file, plan_of_file, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Operand, Pair, Plan, Unmapped
 from .roles.export import Export
@@ -120,7 +120,7 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     made = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
     made = replace(made, notes=(*made.notes, note)) if note else made
-    return kept_for(made, mine) if mine.only else made
+    return plan_of_file(made, mine) if mine.only else made
 
 
 @dataclass(slots=True, eq=False)
