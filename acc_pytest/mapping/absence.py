@@ -74,7 +74,7 @@ class Absences:
             for rank in filled:
                 self._look_at(dump_step, rank)
             for rank in empty if filled else ():
-                self.lacking[rank.index] += _dumped(dump_step, filled[0])
+                self.lacking[rank.index] += _output_count(dump_step, filled[0])
                 reason = f"rank {rank.index} of {len(self.dump.ranks)} has no tensors at step {step.label}"
                 self._add(step.label, rank, Node(f"rank{rank.index}", "", ""), reason)
 
@@ -84,7 +84,7 @@ class Absences:
         for step in counterpart.steps:
             if step.label not in labels and self.dump.asks_for(step.label):
                 rank = self.dump.ranks[0]
-                self.lacking[rank.index] += _dumped(DumpStep(self.dump, self.dump.steps[0]), rank)
+                self.lacking[rank.index] += _output_count(DumpStep(self.dump, self.dump.steps[0]), rank)
                 reason = f"step {step.label} was to be dumped and is not there: was the capture interrupted?"
                 self._add(step.label, rank, Node(f"step{step.label}", "", ""), reason)
 
@@ -117,6 +117,6 @@ def _outputs(slots: Iterable[Slot]) -> bool:
     return any(slot.kind == "output" for slot in slots)
 
 
-def _dumped(dump_step: DumpStep, rank: Rank) -> int:
+def _output_count(dump_step: DumpStep, rank: Rank) -> int:
     """Number of nodes that have an output."""
     return sum(_outputs(dump_step.slots(node, rank)) for node in dump_step.tree.walk())

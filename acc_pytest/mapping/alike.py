@@ -44,7 +44,7 @@ Move = Callable[[Match], Match]
 
 @dataclass(slots=True, eq=False)
 class _Values:
-    """One side of a layer: its name, nodes without a partner, and those ends that have one."""
+    """A side of a layer: its name, its nodes without a partner, and the ends that have one."""
 
     name: str
     tree: LayeredTree

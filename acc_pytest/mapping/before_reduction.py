@@ -19,7 +19,7 @@ from .pair import Pair
 from .policies import FIRST_OUTPUT
 from .roles.export import Export
 
-POLICY = "partial"
+SUMMANDS = "partial"
 
 
 def before_reduction(
@@ -39,7 +39,7 @@ def before_reduction(
             if node in paired or not evidence.mine.partial(mine, ranks):
                 continue
             reason = f"summands of {module.name} on each rank"
-            candidate = Match(match.golden, mine, POLICY, reason, mine_view=ViewRule("sum"))
+            candidate = Match(match.golden, mine, SUMMANDS, reason, mine_view=ViewRule("sum"))
             if fits(candidate):
                 yield candidate
 
@@ -51,7 +51,7 @@ def _saved_in(module: Node) -> list[Node]:
 
 def placed(match: Match) -> Match:
     """The match at its place in the order of execution: a match of summands stands with that of their sum."""
-    module = match.mine.node.parent if match.policy == POLICY else None
+    module = match.mine.node.parent if match.policy == SUMMANDS else None
     return match if module is None else replace(match, mine=replace(match.mine, node=module))
 
 
@@ -60,11 +60,11 @@ def sums_of(pairs: Sequence[Pair]) -> Mapping[int, tuple[int, ...]]:
     of_sum = {
         (pair.graph, pair.step, pair.golden.node, pair.golden.slot): number
         for number, pair in enumerate(pairs)
-        if pair.policy != POLICY
+        if pair.policy != SUMMANDS
     }
     sums = {}
     for number, pair in enumerate(pairs):
         sum_number = of_sum.get((pair.graph, pair.step, pair.golden.node, pair.golden.slot), number)
-        if pair.policy == POLICY and sum_number < number:
+        if pair.policy == SUMMANDS and sum_number < number:
             sums[number] = (sum_number,)
     return sums

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from .pair import Pair, Plan
 
-KIND = "cache"
+CARRIED = "cache"
 
 
 def with_carried(plan: Plan) -> Plan:
@@ -39,4 +39,4 @@ def _returned(slot: str) -> str:
 
 
 def _carried(pair: Pair, source: Pair) -> Pair:
-    return replace(pair, fed=KIND, depth=source.depth, computed_in=source.computed_in)
+    return replace(pair, fed=CARRIED, depth=source.depth, computed_in=source.computed_in)

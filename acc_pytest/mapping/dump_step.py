@@ -1,4 +1,4 @@
-"""One dump at one step: which slots its nodes have, and the tensors in them."""
+"""A dump at a step: the slots of its nodes, and the tensors in them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .roles.export import Export
 
 
 class DumpStep:
-    """One dump at one step: slots and references of its nodes, remembered.
+    """A dump at a step: slots and references of its nodes, cached.
 
     `counterpart` is the dump that it is compared with. Calls of functions that chose are omitted where that
-    dump has other ones: they were dumped unasked, to tell what both chose.
+    dump has other ones: they were dumped unasked, to compare the choices of both.
     """
 
     def __init__(self, dump: Dump, step: Step, counterpart: Dump | None = None) -> None:
@@ -52,7 +52,7 @@ class DumpStep:
         return [rank.name for rank in ranks if export.slot not in self.slots(export.node, rank)]
 
     def partial(self, export: Export, ranks: Sequence[Rank]) -> bool:
-        """Whether the dump says that what several ranks hold of an export are summands of it."""
+        """Whether the dump says that the tensors of several ranks are summands of an export."""
         if len(ranks) < 2 or not isinstance(self.dump, ModuleDump):
             return False
         return self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
@@ -68,7 +68,7 @@ def _choices(dump: Dump) -> frozenset[str]:
 
 
 OnRanks = tuple[DumpStep, Sequence[Rank]]
-"""One side, and ranks of it."""
+"""A side, and ranks of it."""
 
 
 def width_of(export: Export, side: OnRanks) -> int:

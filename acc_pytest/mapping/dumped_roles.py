@@ -1,7 +1,7 @@
 """The roles of tensors of torch modules by their dumped tensors, where the other dump has other modules.
 
-Names say what a module does in a model of transformers. The dumped tensors say more: which copies there are,
-which tensors have yet to be turned, whether a linear packs two, and what the model returns.
+Names tell the function of a module in a model of transformers. The dumped tensors tell more: the copies, the
+tensors that have yet to be turned, whether a linear packs two, and the tensors that the model returns.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def _embedding(tree: LayeredTree) -> Iterator[Export]:
 
 
 def shares_rotary(tree: LayeredTree) -> bool:
-    """Whether layers share one rotary module: it is listed in one, and holds what the last one saw."""
+    """Whether layers share one rotary module: it is listed in one layer, and holds the tensors of the
+    last."""
     rotary_layers = [
         layer
         for layer in tree.layers
@@ -139,8 +140,8 @@ def turned(
 def position_tables(tree: LayeredTree, layer: Layer) -> list[Export]:
     """The tables of positions that a module of the layer was handed by name: models may have several."""
     for node in layer.node.walk():
-        named_slots = [slot for slot in tree.slots(node) if slot.kind == "input" and slot.index[0] == _TABLES]
-        if named_slots:
-            table_slots = named_slots[0], named_slots[1] if len(named_slots) > 1 else named_slots[0]
-            return [Export(node, slot, role, "table") for slot, role in zip(table_slots, ("cos", "sin"))]
+        slots = [slot for slot in tree.slots(node) if slot.kind == "input" and slot.index[0] == _TABLES]
+        if slots:
+            cos_and_sin = slots[0], slots[1] if len(slots) > 1 else slots[0]
+            return [Export(node, slot, role, "table") for slot, role in zip(cos_and_sin, ("cos", "sin"))]
     return []

@@ -29,7 +29,7 @@ class TokenSplit:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """Columns `start:stop` of every shard: a piece of what a module packs, as each rank packs its share."""
+    """Columns `start:stop` of every shard: a piece of a packed tensor, as each rank packs its share."""
 
     start: int
     stop: int
@@ -69,7 +69,7 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The places of the `count` largest values of each row, the largest first: what a router chooses.
+    """The places of the `count` largest values of each row, the largest first: the choice of a router.
 
     The other side has them as `chosen` from its own `values`.
     """
@@ -101,13 +101,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
+    """The layout of the tokens of a step in a dump: `[batch, tokens]`, perhaps padded, or all in one row.
 
-    The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
-    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
-    has in several steps what the other has in one, `contexts` are the tokens of each sequence of this step.
-    With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch, tokens]`.
-    `shared`: every rank was given the ids of all these tokens, and so may have a part of their rows.
+    The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or the summand of
+    scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
+    has the tokens of one step of the other in several steps, `contexts` are the tokens of each sequence of
+    this step. With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch,
+    tokens]`. `shared`: every rank was given the ids of all these tokens, and so may have a part of their
+    rows.
     """
 
     shape: tuple[int, ...]

@@ -46,14 +46,14 @@ class Evidence:
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
         many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
-        called, by default as golden calls it; `step_note` say how the two steps meet, if not by their labels;
-        `splits` know what was split over ranks in other steps."""
+        called, by default as golden calls it; `step_note` says how the two steps meet, if not by their
+        labels; `splits` know the tensors that were split over ranks in other steps."""
         self.golden = golden
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
         self.label = golden.step.label if label is None else label
-        self.words = step_note
+        self.step_note = step_note
         self._splits = splits or Splits()
         self._layouts: tuple[TokenLayout | None, TokenLayout | None] = (None, None)
         self._tokens: tuple[TokenLayout, TokenLayout] | None = None
@@ -128,10 +128,8 @@ class Evidence:
         mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
         golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
         if match.experts is not None:
-            dump_steps = (self.golden, self.mine)
-            return (
-                None if self.by_tokens else of_experts(golden, mine, match.experts, dump_steps, self.tokens)
-            )
+            steps = (self.golden, self.mine)
+            return None if self.by_tokens else of_experts(golden, mine, match.experts, steps, self.tokens)
         golden, mine = with_router_choices(golden, mine)
         golden, mine = self._splits.of_pair(match, golden, mine, self._layouts)
         return (golden, mine) if self._tokens is None else of_tokens(golden, mine, self._tokens)
@@ -252,8 +250,8 @@ def of_experts(
     for number, (side, operand) in enumerate(zip(sides, (golden, mine))):
         indices = tuple(ref for export in rule.indices[number] if (ref := _first(side, export)) is not None)
         experts = rule.experts[number], rule.experts[1 - number]
-        side_name = ("golden", "mine")[number]
-        pick = ExpertPick(*tokens, side_name, selected[0], selected[1], count, *experts, indices)
+        name = ("golden", "mine")[number]
+        pick = ExpertPick(*tokens, name, selected[0], selected[1], count, *experts, indices)
         picked.append(replace(operand, experts=pick))
     return picked[0], picked[1]
 
@@ -287,7 +285,8 @@ def _may_be_largest(
     chosen: Sequence[TensorRef | None],
     logits: Sequence[bool],
 ) -> bool:
-    """Whether the largest logits are the choice, by the side that has both; `True` where none has both."""
+    """Whether the largest logits are the choice, by the side that has both; `True` where both have the
+    same."""
     for number, router in enumerate(rule.routers):
         ids, values = chosen[number], None if router is None else _first(sides[number], router)
         if logits[1 - number] and not logits[number]:
@@ -304,11 +303,11 @@ def _chooses_largest(chosen: TensorRef, logits: TensorRef) -> bool:
     return float((largest == ids.sort(-1).values).all(-1).float().mean()) >= _ALIKE
 
 
-LayoutPair = tuple[TokenLayout, TokenLayout]
+Layouts = tuple[TokenLayout, TokenLayout]
 """The token layouts of golden and mine in a step, where both are known."""
 
 
-def of_tokens(golden: Operand, mine: Operand, layouts: LayoutPair) -> tuple[Operand, Operand]:
+def of_tokens(golden: Operand, mine: Operand, layouts: Layouts) -> tuple[Operand, Operand]:
     """The operands with the rows of the tokens that both sides have; with one row a sequence where one side
     holds no more.
 
@@ -327,9 +326,7 @@ def of_tokens(golden: Operand, mine: Operand, layouts: LayoutPair) -> tuple[Oper
     )
 
 
-def _of_contexts(
-    golden: Operand, mine: Operand, layouts: LayoutPair, logits: bool
-) -> tuple[Operand, Operand]:
+def _of_contexts(golden: Operand, mine: Operand, layouts: Layouts, logits: bool) -> tuple[Operand, Operand]:
     """The operands with the rows of common tokens, where the steps hold other ones: both have a row for
     each."""
     headers = readable(golden.refs[0]), readable(mine.refs[0])
@@ -337,7 +334,7 @@ def _of_contexts(
         return golden, mine  # its test says what is wrong with the file
     shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
     forms = forms_of(shapes, layouts, logits=logits)
-    picks = (TokenPick(layouts[0], layouts[1], side_name, forms=forms) for side_name in ("golden", "mine"))
+    picks = (TokenPick(layouts[0], layouts[1], name, forms=forms) for name in ("golden", "mine"))
     first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
     return first, second
 

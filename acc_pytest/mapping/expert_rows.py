@@ -69,14 +69,11 @@ def pick_expert_rows(shard: torch.Tensor, pick: ExpertPick) -> torch.Tensor:
     if pick.order >= len(orders := _orders(replace(pick, order=0), len(shard))):
         raise Incomparable(f"a tensor of shape {list(shard.shape)} has no row for each token and expert")
     token, expert = orders[pick.order]
-    choice, partner_choice = (
-        _chosen(pick, side) for side in (pick.side, "mine" if pick.side == "golden" else "golden")
-    )
-    expert_count = int(max(choice.experts.max(), partner_choice.experts.max())) + 1
-    partner_keys = (partner_choice.places[:, None] * expert_count + partner_choice.experts)[
-        partner_choice.places >= 0
-    ].flatten()
-    keys = torch.where(token >= 0, choice.places[token.clamp(min=0)] * expert_count + expert, -1)
+    choice = _chosen(pick, pick.side)
+    partner = _chosen(pick, "mine" if pick.side == "golden" else "golden")
+    base = int(max(choice.experts.max(), partner.experts.max())) + 1
+    partner_keys = (partner.places[:, None] * base + partner.experts)[partner.places >= 0].flatten()
+    keys = torch.where(token >= 0, choice.places[token.clamp(min=0)] * base + expert, -1)
     keys = torch.where(choice.places[token.clamp(min=0)] >= 0, keys, -1)
     selected = torch.isin(keys, partner_keys) & (keys >= 0)
     for number in (pick.expert, pick.partner_expert):
@@ -115,15 +112,13 @@ def _of_index(ref: TensorRef, tokens: int, count: int, rows: int) -> list[torch.
     real = (index >= 0) & (index < total)
     if int(real.sum()) != total or len(index[real].unique()) != total:
         return []
-    pair_numbers = []
+    orders = []
     if len(index) >= rows:
-        pair_numbers.append(torch.where(real, index, -1)[:rows])
+        orders.append(torch.where(real, index, -1)[:rows])
     if rows == total == len(index):
-        pair_numbers.append(index.argsort())
-    by_choice = [
-        torch.where(numbers < 0, -1, numbers % tokens * count + numbers // tokens) for numbers in pair_numbers
-    ]
-    return [*pair_numbers, *by_choice]
+        orders.append(index.argsort())
+    by_choice = [torch.where(pairs < 0, -1, pairs % tokens * count + pairs // tokens) for pairs in orders]
+    return [*orders, *by_choice]
 
 
 @functools.lru_cache(maxsize=32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dumps.base import Slot
 from ..topology.tree import Node
 
-ORDER = ("weight", "buffer", "token ids", "input", "positions", "mask", "cache", "")
+INPUT_KINDS = ("weight", "buffer", "token ids", "input", "positions", "mask", "cache", "")
 """Kinds of inputs in the order in which they are compared and shown: those that explain most come first."""
 BLOCKED = -1e4
 """Largest number that a mask adds to a blocked score: -1e4, the least number of a dtype, or -Inf. Their

@@ -81,13 +81,13 @@ class LayeredTree:
 
     def _is_bias(self, leaf: Node, operand: Value) -> bool:
         """An operand as wide as the output and without rows of its own; by its name if not dumped."""
-        named_bias = "weight" in operand.name.lower() or "bias" in operand.name.lower()
+        named = "weight" in operand.name.lower() or "bias" in operand.name.lower()
         slots = self.side.slots(leaf)
         second, result = readable(slots.get(Slot("input", (1,)))), readable(slots.get(Slot("output", (0,))))
         if second is None or result is None:
-            return named_bias
+            return named
         shape, result_shape = second.shape, result.shape
         if not shape or not result_shape:
             return False
         wide = math.prod(shape) == result_shape[-1]
-        return wide and (len(shape) == 1 or named_bias or math.prod(result_shape) > result_shape[-1])
+        return wide and (len(shape) == 1 or named or math.prod(result_shape) > result_shape[-1])

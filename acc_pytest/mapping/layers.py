@@ -44,10 +44,8 @@ def find_layers(tree: Tree, tables: Tables) -> list[Layer]:
 
 def next_norm(tree: Tree, node: Node) -> Node | None:
     """The first norm that ends after a node; `None` where there is none."""
-    later = (candidate for candidate in tree.walk() if candidate.order > node.order and candidate.is_leaf)
-    return min(
-        (candidate for candidate in later if _is_norm(candidate)), key=lambda other: other.order, default=None
-    )
+    leaves = (leaf for leaf in tree.walk() if leaf.is_leaf and leaf.order > node.order)
+    return min(filter(_is_norm, leaves), key=lambda norm: norm.order, default=None)
 
 
 def _is_norm(node: Node) -> bool:

@@ -11,7 +11,7 @@ from .roles.export import Export
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewRule:
-    """How one side of a match is to be read; becomes a `View` once the files are known.
+    """The rule for reading one side of a match; becomes a `View` once the files are known.
 
     `kind` is one of
 
@@ -81,7 +81,7 @@ class Match:
     experts: ExpertRule | None = None
 
     def view_of(self, side: str) -> ViewRule:
-        """How `golden` or `mine` is read."""
+        """The view rule of `golden` or `mine`."""
         return self.golden_view if side == "golden" else self.mine_view
 
     @property

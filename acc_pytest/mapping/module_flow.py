@@ -266,8 +266,8 @@ class _FlowBuilder:
     def _show(
         self, place: NodeSlot, upstream: Iterable[NodeSlot], hidden: Mapping[str, None], maker: str = ""
     ) -> tuple[NodeSlot, ...]:
-        """Note the sources of a place and return the places that stand for it; `maker` made it of what is
-        `hidden`."""
+        """Note the sources of a place and return the places that stand for it; `maker` made it of `hidden`
+        results."""
         sources = tuple(upstream)
         self._places[place] = sources
         if place in self._golden.dtypes and self._compared(place):

@@ -22,7 +22,7 @@ class Names:
         self._used: set[tuple[int | None, str]] = set()
 
     def layer(self, match: Match) -> str:
-        """`layers.3`, `model` outside of any layer, `inputs` of what the run was fed."""
+        """The layer label: `layers.3`, `model` outside of any layer, `inputs` for inputs of the run."""
         if match.fed:
             return "inputs"
         layer = self._layer_of.get(match.mine.node)
@@ -39,7 +39,7 @@ class Names:
 
     def level(self, match: Match) -> str:
         """`layer` for layers and the nodes beside them, `module` for composites, `op` for leaves, `input`
-        of what the run was fed."""
+        for inputs of the run."""
         if match.fed:
             return "input"
         node = match.mine.node

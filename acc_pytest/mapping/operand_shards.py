@@ -27,8 +27,8 @@ class OperandShards:
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
     piece for a `HeadPart`. `bias` is the bias that every shard lacks, for a `WithBias`, `residual` the tensor
     to be added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
-    collected the pieces of all ranks: `[ranks, ...]`, `settled` that the values told that the shards are
-    summands. `note` says in words what was done to them.
+    collected the pieces of all ranks: `[ranks, ...]`, `settled` that the shards are summands by their values.
+    `note` names the treatment of the shards.
     """
 
     shards: list[torch.Tensor]
@@ -174,7 +174,7 @@ def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
 
 
 def _in_slots(shard: torch.Tensor, ref: TensorRef, operand: Operand) -> torch.Tensor:
-    """The columns of each row sorted by what a router chose for them."""
+    """The columns of each row sorted by the choices of a router."""
     chosen = shard if shard.device.type == "meta" else _of_tokens(ref.open(), operand)
     if chosen.shape != shard.shape:
         raise Incomparable(f"choices of shape {list(chosen.shape)} are not those of {list(shard.shape)}")

@@ -27,7 +27,7 @@ from .carried import with_carried
 from .choices import with_choices, with_logits
 from .dump_step import DumpStep
 from .evidence import Evidence
-from .fed import ORDER, fed_kind
+from .fed import INPUT_KINDS, fed_kind
 from .implied_choices import with_implied_choices
 from .layered_tree import LayeredTree
 from .lineage import trace
@@ -212,7 +212,7 @@ class _Planner:
 
         def when(match: Match) -> tuple[object, ...]:
             at = inputs.when(placed(match))
-            return ORDER.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
+            return INPUT_KINDS.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
 
         for match in sorted((*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)), key=when):
             if not self._wanted(names, match):
@@ -235,7 +235,7 @@ class _Planner:
                     depth=names.depth(match),
                     order=0,
                     policy=match.policy,
-                    reason="; ".join(filter(None, (match.reason, evidence.words))),
+                    reason="; ".join(filter(None, (match.reason, evidence.step_note))),
                     golden=golden,
                     mine=mine,
                     fed=match.fed,

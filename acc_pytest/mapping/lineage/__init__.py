@@ -18,8 +18,7 @@ from ...dumps.ge import GeDump
 from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
-from ..before_reduction import POLICY as SUMMANDS
-from ..before_reduction import sums_of
+from ..before_reduction import SUMMANDS, sums_of
 from ..pair import Gap, Pair
 from ..tables import Tables
 from ..torchair.self_checks import POLICY as SELF_CHECK
@@ -34,7 +33,7 @@ from .steps import Block, Flow, from_the_step_before, parents_in_step, place_of,
 ORDER = "execution order"
 _RANKS_APART = (TorchairDump, GraphCaptureDump)
 """Dumps whose ranks are never put together."""
-ON_THEIR_OWN = frozenset({SELF_CHECK})
+SELF_CHECKS = frozenset({SELF_CHECK})
 """Policies of pairs that are two tensors of one operator, so that nothing above can be the reason."""
 Numbered = list[tuple[int, Pair]]
 Noted = TypeVar("Noted")
@@ -112,7 +111,7 @@ class _Tracing:
         unknown = {
             number
             for position, number in enumerate(numbers)
-            if position not in traced and group[position].policy not in ON_THEIR_OWN
+            if position not in traced and group[position].policy not in SELF_CHECKS
         }
         self._guessed |= unknown
         for number, parents in _by_order(numbers, group).items():

@@ -19,7 +19,7 @@ about eight for each of its experts, and golden often has no tensor of them."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowOperator:
-    """One operator: where it is in execution order, and the values it reads and writes.
+    """An operator: its place in execution order, and the values it reads and writes.
 
     `needs(i)` are the indices in `reads` that output `i` is computed from. `crosses` says that it computes
     from the tensors of all ranks, `keeps` that it reads or writes a state of the next step, `silent` that it

@@ -35,7 +35,7 @@ def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> 
 
 def _module(operand: Operand) -> str:
     """The module whose weights an operation reads: itself, in whichever call; that of a gradient; for a
-    function, which is named after what it does, the module around it."""
+    function, which is named after its operation, the module around it."""
     node = _SUFFIXES.sub("", operand.node)
     module, _, function = _NUMBER.sub("", node).rpartition(".")
     kind = operand.op_type.partition(".")[0]
