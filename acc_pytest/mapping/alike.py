@@ -1,9 +1,9 @@
-"""Tensors of unlike modules that have no name in common: told by their values, and by what reads one tensor.
+"""Tensors of unlike modules that have no name in common, matched by their values and their readers.
 
-Of the same prompt two sound runs differ by rounding, and tensors of one shape that are not the same thing by
-as much as they are large. So what is near each other in one layer is the same in all of them, also in those
-where it is wrong. Modules that read one tensor, and are as wide together as a module of the other side, are
-what that module packs.
+Two sound runs of one prompt differ by rounding; unrelated tensors of one shape differ by as much as they are
+large. So tensors that are near each other in one layer are the same in all layers, also in those where one is
+wrong. Modules that read one tensor, and are as wide together as a module of the other side, are the pieces
+that this module packs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from ..dumps.base import Slot
 from ..dumps.calls import Calls, NodeSlot
@@ -28,44 +29,44 @@ from .reconcile import open_operands
 from .roles.export import Export
 
 _NEAR = 0.1
-"""Largest relative distance of two tensors that are one; two that have nothing in common are at 1.4."""
+"""Largest relative distance of two tensors that are the same; unrelated ones are at 1.4."""
 _CLEAR = 2
-"""How much farther everything else must be from a tensor that is not near."""
+"""Factor by which all other tensors must be farther away, for a tensor that is not near."""
 _SAMPLE = 1 << 16
-"""Elements that are looked at, from the start."""
-_MOST = 96
-"""Tensors without a partner that are looked at on either side of a layer."""
-_MOST_PIECES = 4
-"""Modules that one packs."""
+"""Elements that are read, from the start."""
+_CANDIDATES = 96
+"""Tensors without a partner that are read on either side of a layer."""
+_PIECES = 4
+"""Modules that one module packs at most."""
 Move = Callable[[Match], Match]
-"""Says of another layer of the same make what is said of the first one."""
+"""Moves a match of the first layer to another layer of equal structure."""
 
 
 @dataclass(slots=True, eq=False)
 class _Values:
-    """One side of a layer: its name, nodes without a partner, and those ends that have one."""
+    """A side of a layer: its name, its nodes without a partner, and the ends that have one."""
 
     name: str
     tree: LayeredTree
     nodes: Sequence[Node]
-    taken: set[End]
+    paired: set[End]
 
     def candidates(self) -> list[Export]:
         """Outputs of floats, and inputs that nothing in these nodes handed out, in the order of time."""
         calls = _calls(self.tree.side)
         paths = {node.path for node in self.nodes}
-        found = []
+        exports = []
         for node in sorted(self.nodes, key=lambda node: node.order):
             if self.tree.tables.kind_of(node.op_type) == "passing":
                 continue
             for slot in self.tree.slots(node):
                 origin = calls.origins.get(NodeSlot(node.path, slot)) if calls is not None else None
-                given = slot.kind == "input"
-                copied = given and (not node.is_leaf or (origin is not None and origin.place.path in paths))
-                free = (self.name, node, slot) not in self.taken
+                inner = origin is not None and origin.place.path in paths
+                copied = slot.kind == "input" and (not node.is_leaf or inner)
+                free = (self.name, node, slot) not in self.paired
                 if free and not copied and len(slot.index) == 1 and self._is_float(node, slot):
-                    found.append(Export(node, slot, "value"))
-        return found[:_MOST]
+                    exports.append(Export(node, slot, "value"))
+        return exports[:_CANDIDATES]
 
     def _is_float(self, node: Node, slot: Slot) -> bool:
         header = readable(self.tree.side.slots(node).get(slot))
@@ -81,64 +82,64 @@ class _Values:
                 continue
             origin = calls.origins.get(place)
             by_tensor[origin.place if origin is not None else place].append(export)
-        return [group for group in by_tensor.values() if 1 < len(group) <= _MOST_PIECES]
+        return [group for group in by_tensor.values() if 1 < len(group) <= _PIECES]
 
 
 def by_values(
     evidence: Evidence,
     sides: tuple[tuple[LayeredTree, Sequence[Node]], tuple[LayeredTree, Sequence[Node]]],
-    taken: set[End],
+    paired: set[End],
     layers: Sequence[Move],
     completed: Move,
     outside: bool,
 ) -> Iterator[Match]:
-    """Matches of what has no partner yet, as one of the `layers` tells; `completed` is `Meanings.completed`.
-    What is `outside` of layers may be of the last tokens alone."""
-    golden, mine = (_Values(name, *side, taken) for name, side in zip(("golden", "mine"), sides))
-    telling = _Telling(evidence, layers, completed)
+    """Matches of tensors without a partner, by their values in the `layers`; `completed` is
+    `Meanings.completed`. A tensor `outside` of layers may hold the last tokens alone."""
+    golden, mine = (_Values(name, *side, paired) for name, side in zip(("golden", "mine"), sides))
+    matcher = _ValueMatcher(evidence, layers, completed)
     goldens, mines = golden.candidates(), mine.candidates()
-    met: set[Export] = set()
-    for match in telling.packed(golden.readers(goldens), mines, "mine"):
-        met |= {match.golden, match.mine}
+    packed: set[Export] = set()
+    for match in matcher.packed(golden.readers(goldens), mines, "mine"):
+        packed |= {match.golden, match.mine}
         yield match
-    goldens, mines = ([each for each in side if each not in met] for side in (goldens, mines))
-    for match in telling.packed(mine.readers(mines), goldens, "golden"):
-        met |= {match.golden, match.mine}
+    goldens, mines = ([export for export in side if export not in packed] for side in (goldens, mines))
+    for match in matcher.packed(mine.readers(mines), goldens, "golden"):
+        packed |= {match.golden, match.mine}
         yield match
-    goldens, mines = ([each for each in side if each not in met] for side in (goldens, mines))
-    yield from telling.alike(goldens, mines, outside)
+    goldens, mines = ([export for export in side if export not in packed] for side in (goldens, mines))
+    yield from matcher.alike(goldens, mines, outside)
 
 
 @dataclass(slots=True, eq=False)
-class _Telling:
+class _ValueMatcher:
     evidence: Evidence
     layers: Sequence[Move]
     completed: Move
 
     def alike(self, goldens: Sequence[Export], mines: Sequence[Export], outside: bool) -> Iterator[Match]:
-        """The nearest first, each once. Of copies, leaves meet leaves, and the first of one the first. What
-        is farther than rounding goes must be so much nearer than anything else."""
-        found = []
+        """Matches of the nearest tensors first, each tensor once. Of copies, leaves meet leaves, in their
+        order. A match that is farther than rounding explains must be the nearest by `_CLEAR`."""
+        ranked = []
         for (row, golden), (column, mine) in itertools.product(enumerate(goldens), enumerate(mines)):
             if not outside and not self._as_wide(golden, mine):
                 continue
             match = Match(golden, mine, "values", "their values are the same")
-            for tried in (match, *(_of_last_tokens(match) if outside else ())):
-                distance = self._distance(tried)
+            for candidate in (match, *(_of_last_tokens(match) if outside else ())):
+                distance = self._distance(candidate)
                 if distance <= 1:
                     unlike = bool(golden.node.children) != bool(mine.node.children)
                     kinds = golden.slot.kind != mine.slot.kind
-                    found.append(((distance, unlike, kinds, row + column), tried))
+                    ranked.append(((distance, unlike, kinds, row + column), candidate))
                     break
-        met: set[Export] = set()
-        for (distance, *_), match in sorted(found, key=lambda each: each[0]):
+        paired: set[Export] = set()
+        for (distance, *_), match in sorted(ranked, key=itemgetter(0)):
             ends = {match.golden, match.mine}
-            others = [
-                far for (far, *_), other in found if far > distance and ends & {other.golden, other.mine}
+            rival_distances = [
+                far for (far, *_), rival in ranked if far > distance and ends & {rival.golden, rival.mine}
             ]
-            plain = distance <= _NEAR or distance * _CLEAR <= min([*others, 1.0])
-            if plain and not ends & met:
-                met |= ends
+            plain = distance <= _NEAR or distance * _CLEAR <= min([*rival_distances, 1.0])
+            if plain and not ends & paired:
+                paired |= ends
                 yield match
 
     def packed(
@@ -160,25 +161,26 @@ class _Telling:
             yield from best[1]
 
     def _as_wide(self, golden: Export, mine: Export) -> bool:
-        """Whether a row of one has as many elements as one of the other, on some of its ranks."""
-        whole, other = self._width(golden, 0), self._width(mine, 1)
+        """Whether rows of both have as many elements, on some ranks of either."""
+        golden_width, mine_width = self._width(golden, 0), self._width(mine, 1)
         ranks = [len(side.dump.ranks) for side in (self.evidence.golden, self.evidence.mine)]
-        return any(whole * n == other for n in range(1, ranks[0] + 1)) or any(
-            whole == other * n for n in range(1, ranks[1] + 1)
+        return any(golden_width * n == mine_width for n in range(1, ranks[0] + 1)) or any(
+            golden_width == mine_width * n for n in range(1, ranks[1] + 1)
         )
 
     def _may_pack(self, pack: Export, pieces: Sequence[Export], side: str) -> bool:
         """Whether a module is no wider than its pieces, and on all of its ranks no narrower."""
-        own = 1 if side == "mine" else 0
+        pack_side = 1 if side == "mine" else 0
         sides = self.evidence.golden, self.evidence.mine
-        width, whole = self._width(pack, own), sum(self._width(piece, 1 - own) for piece in pieces)
-        most = len(sides[own].dump.ranks), len(sides[1 - own].dump.ranks)
-        return bool(width) and width <= whole * most[1] and whole <= width * most[0]
+        width = self._width(pack, pack_side)
+        pieces_width = sum(self._width(piece, 1 - pack_side) for piece in pieces)
+        ranks, piece_ranks = len(sides[pack_side].dump.ranks), len(sides[1 - pack_side].dump.ranks)
+        return bool(width) and width <= pieces_width * piece_ranks and pieces_width <= width * ranks
 
     def _width(self, export: Export, side: int) -> float:
-        """How many elements a rank has of each token."""
-        of = (self.evidence.golden, self.evidence.mine)[side]
-        header = readable(of.slots(export.node).get(export.slot))
+        """Number of elements that a rank has of each token."""
+        dump_step = (self.evidence.golden, self.evidence.mine)[side]
+        header = readable(dump_step.slots(export.node).get(export.slot))
         layout = self.evidence.tokens[side]
         return header.numel / math.prod(layout.shape if layout is not None else ()) if header else 0
 
@@ -192,12 +194,12 @@ class _Telling:
 
     def _distance(self, match: Match) -> float:
         """The least distance in any layer; infinite where the shapes do not fit."""
-        least = float("inf")
+        smallest = float("inf")
         for move in self.layers:
-            least = min(least, self._in_layer(self.completed(move(match))))
-            if least <= _NEAR / 4:
+            smallest = min(smallest, self._in_layer(self.completed(move(match))))
+            if smallest <= _NEAR / 4:
                 break
-        return least
+        return smallest
 
     def _in_layer(self, match: Match) -> float:
         if self.evidence.refusal(match):
@@ -209,7 +211,7 @@ class _Telling:
         try:
             first = open_operands(*operands).comparisons[0]
             count = min(_SAMPLE, math.prod(first.golden.shape))
-            golden, mine = (each.read(0, count).double() for each in (first.golden, first.mine))
+            golden, mine = (source.read(0, count).double() for source in (first.golden, first.mine))
         except AccError:
             return float("inf")
         norm, error = float(golden.norm()), float((golden - mine).norm())

@@ -1,8 +1,8 @@
 """Tensors saved inside of captured graphs against FX: both are named after the nodes of one graph.
 
-The k-th file of a node is what the node gave the k-th time that any graph with such a node ran. `getitem`
-stands for one result of several: FX dumps results with their call, so the sequences of both are aligned by
-their shapes. Inputs of the graph have names in a captured graph only.
+The k-th file of a node is its result in the k-th run of any graph with such a node. `getitem` stands for one
+result of several: FX dumps results with their call, so the sequences of both are aligned by their shapes.
+Inputs of the graph have names in a captured graph only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _OUTPUT = "output[0]"
 def is_captured(golden: Dump, mine: Dump) -> bool:
     """Whether one dump is of FX and the other was saved inside of captured graphs.
 
-    Raises `MappingError` for such a one and a dump of the Graph Engine, whose operators have other names.
+    Raises `MappingError` for a captured graph and a dump of the Graph Engine, which names operators
+    otherwise.
     """
     kinds = {golden.kind, mine.kind}
     if kinds == {"ge", GraphCaptureDump.kind}:
@@ -42,13 +43,13 @@ def is_captured(golden: Dump, mine: Dump) -> bool:
 
 
 def captured_plan(golden: Dump, mine: Dump, level: str = "all") -> Plan:
-    """Map the two. Raises `MappingError` where they have no rank in common."""
+    """The plan of the two dumps. Raises `MappingError` where they have no rank in common."""
     return _Captured(golden, mine, level).plan()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Result:
-    """A result of a call of FX in one execution, and which of how many it is."""
+    """A result of a call of FX in one execution; `several` where the call has more results."""
 
     step: Step
     node: Node
@@ -89,9 +90,9 @@ class _Captured:
 
     def _of_rank(self, fx_rank: Rank, rank: Rank) -> None:
         by_name: dict[str, list[_Result]] = {}
-        several: list[_Result] = []
+        items: list[_Result] = []
         for result in self._results(fx_rank):
-            (several if result.several else by_name.setdefault(result.node.name, [])).append(result)
+            (items if result.several else by_name.setdefault(result.node.name, [])).append(result)
         matches: list[tuple[_Result, str, TensorRef, str]] = []
         for name in self._captured.names:
             refs = self._captured.calls(rank, name)
@@ -99,22 +100,22 @@ class _Captured:
                 continue
             for result, ref in zip(by_name.get(name, ()), refs):
                 matches.append((result, name, ref, "the node of this name"))
-        matches += self._items(rank, several)
-        place = {id(result): number for number, result in enumerate(self._results_of(by_name, several))}
+        matches += self._items(rank, items)
+        place = {id(result): number for number, result in enumerate(self._results_of(by_name, items))}
         matches.sort(key=lambda match: place[id(match[0])])
         used: Counter[str] = Counter()
-        met: set[str] = set()
+        paired: set[str] = set()
         for result, name, ref, reason in matches:
             if None not in (shapes := (_shape(result.ref), _shape(ref))) and shapes[0] != shapes[1]:
                 continue
-            met.add(ref.path)
+            paired.add(ref.path)
             self._pairs.append(self._pair(result, name, ref, reason, rank, used))
-        self._left(rank, {result.node.path for result, *_ in matches}, met)
+        self._note_unmapped(rank, {result.node.path for result, *_ in matches}, paired)
 
-    def _results_of(self, by_name: dict[str, list[_Result]], several: list[_Result]) -> list[_Result]:
-        found = [*(result for results in by_name.values() for result in results), *several]
+    def _results_of(self, by_name: dict[str, list[_Result]], items: list[_Result]) -> list[_Result]:
+        all_results = [*(result for results in by_name.values() for result in results), *items]
         order = {step: number for number, step in enumerate(self._executions())}
-        return sorted(found, key=lambda result: (order[result.step], result.node.order, result.slot))
+        return sorted(all_results, key=lambda result: (order[result.step], result.node.order, result.slot))
 
     def _executions(self) -> list[Step]:
         """Steps of all graphs in the order of time."""
@@ -136,19 +137,19 @@ class _Captured:
                 for slot, ref in outputs.items():
                     yield _Result(step, node, slot, ref, len(outputs) > 1)
 
-    def _items(self, rank: Rank, several: Sequence[_Result]) -> Iterator[tuple[_Result, str, TensorRef, str]]:
+    def _items(self, rank: Rank, packed: Sequence[_Result]) -> Iterator[tuple[_Result, str, TensorRef, str]]:
         """The results that `getitem` nodes stand for, in their order, by shape and kind of type."""
         names = sorted((n for n in self._captured.names if n.partition("_")[0] == _GETITEM), key=natural)
-        known: Counter[str] = Counter()
-        for step in dict.fromkeys(result.step for result in several):
+        call_counts: Counter[str] = Counter()
+        for step in dict.fromkeys(result.step for result in packed):
             items = [
-                (name, calls[known[name]])
+                (name, calls[call_counts[name]])
                 for name in names
-                if len(calls := self._captured.calls(rank, name)) > known[name]
+                if len(calls := self._captured.calls(rank, name)) > call_counts[name]
             ]
-            results = [result for result in several if result.step is step]
-            for result, (name, ref) in align(results, items, lambda one, two: _alike(one.ref, two[1])):
-                known[name] += 1
+            results = [result for result in packed if result.step is step]
+            for result, (name, ref) in align(results, items, lambda r, item: _alike(r.ref, item[1])):
+                call_counts[name] += 1
                 yield result, name, ref, "a result of its shape at the same place"
 
     def _pair(
@@ -175,8 +176,8 @@ class _Captured:
             graph=result.step.graph,
         )
 
-    def _left(self, rank: Rank, paths: set[str], met: set[str]) -> None:
-        """Count nodes, and say of captured tensors that have no partner why."""
+    def _note_unmapped(self, rank: Rank, paths: set[str], paired: set[str]) -> None:
+        """Count nodes, and note why captured tensors have no partner."""
         captured, fx = ("mine", "golden") if self._mine is self._captured else ("golden", "mine")
         nodes = {node.path for step in self._fx.steps for node in self._fx.nodes(step, rank)}
         self._counts[f"{fx}_total"] += len(nodes)
@@ -184,9 +185,9 @@ class _Captured:
         for name in self._captured.names:
             refs = self._captured.calls(rank, name)
             self._counts[f"{captured}_total"] += bool(refs)
-            self._counts[f"{captured}_mapped"] += any(ref.path in met for ref in refs)
+            self._counts[f"{captured}_mapped"] += any(ref.path in paired for ref in refs)
             for call, ref in enumerate(refs):
-                if ref.path not in met:
+                if ref.path not in paired:
                     self._unmapped.append(
                         Unmapped(
                             captured,
@@ -211,11 +212,11 @@ def _shape(ref: TensorRef) -> tuple[int, ...] | None:
     return header.shape if header is not None else None
 
 
-def _alike(one: TensorRef, other: TensorRef) -> bool:
-    headers = readable(one), readable(other)
+def _alike(fx_ref: TensorRef, captured_ref: TensorRef) -> bool:
+    headers = readable(fx_ref), readable(captured_ref)
     return headers[0] is not None and headers[1] is not None and _class(headers[0]) == _class(headers[1])
 
 
 def _class(header: TensorHeader) -> tuple[tuple[int, ...], bool]:
-    """FX writes whole numbers as such, and every float as float32."""
+    """The shape, and whether elements are floats: FX writes every float as float32."""
     return header.shape, header.dtype.kind in ("float", "complex")

@@ -1,6 +1,6 @@
-"""What a model returned at the step before and is called with again: states of recurrent models.
+"""States of recurrent models: tensors that a model returned at the step before and is called with again.
 
-Such an input is computed from all that the state was, though the step itself shows it as given.
+Such an input is computed from all that the state was computed from, though its step shows it as an input.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from .pair import Pair, Plan
 
-KIND = "cache"
+CARRIED = "cache"
 
 
 def with_carried(plan: Plan) -> Plan:
-    """The plan in which inputs that the step before returned come from there, with its dtypes and depth."""
+    """The plan in which inputs that the step before returned have that result as a parent, with its dtypes
+    and depth."""
     steps = list(dict.fromkeys(pair.step for pair in plan.pairs))
-    before = dict(zip(steps[1:], steps))
+    previous = dict(zip(steps[1:], steps))
     results = {
         (pair.step, pair.rank, pair.mine.node, pair.golden.slot, pair.mine.slot): number
         for number, pair in enumerate(plan.pairs)
@@ -23,10 +24,10 @@ def with_carried(plan: Plan) -> Plan:
     }
     pairs, parents = list(plan.pairs), list(plan.parents)
     for number, pair in enumerate(plan.pairs):
-        if pair.fed != "input" or pair.step not in before:
+        if pair.fed != "input" or pair.step not in previous:
             continue
         slots = (_returned(pair.golden.slot), _returned(pair.mine.slot))
-        source = results.get((before[pair.step], pair.rank, pair.mine.node, *slots))
+        source = results.get((previous[pair.step], pair.rank, pair.mine.node, *slots))
         if source is not None:
             pairs[number] = _carried(pair, plan.pairs[source])
             parents[number] = (*parents[number], source)
@@ -38,4 +39,4 @@ def _returned(slot: str) -> str:
 
 
 def _carried(pair: Pair, source: Pair) -> Pair:
-    return replace(pair, fed=KIND, depth=source.depth, computed_in=source.computed_in)
+    return replace(pair, fed=CARRIED, depth=source.depth, computed_in=source.computed_in)

@@ -1,6 +1,6 @@
-"""Which pairs are choices (top-k, argmax, sort), and the tensors that they were chosen from.
+"""Pairs of choices (top-k, argmax, sort), and the tensors that they were chosen from.
 
-An index says nothing of how near another one was; only the values chosen from tell a swap among equals from a
+An index does not say how near the next one was; only the values chosen from tell a swap among equals from a
 wrong choice.
 """
 
@@ -33,39 +33,40 @@ _OUTPUTS = {
     "argmaxwithvalue": 0,
     "argminwithvalue": 0,
 }
-"""Types of operators that choose among the values of their first input, and which output says what."""
+"""Types of operators that choose among the values of their first input, and the output that says which."""
 _CHOSEN_FROM = Slot("input")
 
 
 def with_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
-    """The plan whose pairs of choices know what was chosen from, on each side, as far as it was dumped.
+    """The plan whose pairs of choices have the tensors chosen from, on each side, as far as they were dumped.
 
-    A tensor that only hands a choice on (a Cast) is one where the other side's operator chose. So is an
-    output of a module (a router), whose other tensors are looked through for what it chose from.
+    A tensor that only hands a choice on (a Cast) is a choice where the other side's operator chose. So is an
+    output of a module (a router): its other tensors are searched for the one that it chose from.
     """
     sides = (
         _ChoicesOfDump(golden, ((pair, pair.golden) for pair in plan.pairs)),
         _ChoicesOfDump(mine, ((pair, pair.mine) for pair in plan.pairs)),
     )
-    if not any(side.known for side in sides):
+    if not any(side.sources for side in sides):
         return plan
     choices = _ChoicesOfBoth(plan.pairs, *sides)
     return replace(plan, pairs=tuple(choices.attached(pair) for pair in plan.pairs))
 
 
 def with_logits(pairs: Sequence[Pair], parents: Sequence[Sequence[int]]) -> tuple[Pair, ...]:
-    """The pairs; token ids of a decode step know the logits of the step before they were chosen from."""
+    """The pairs; token ids of a decode step have the logits of the step before, which they were chosen
+    from."""
     with_choice = list(pairs)
     for number, pair in enumerate(pairs):
-        above = parents[number] if pair.fed == "token ids" and number < len(parents) else ()
-        if above and pairs[above[-1]].step != pair.step:
-            logits = pairs[above[-1]]
+        sources = parents[number] if pair.fed == "token ids" and number < len(parents) else ()
+        if sources and pairs[sources[-1]].step != pair.step:
+            logits = pairs[sources[-1]]
             with_choice[number] = chosen(pair, logits.golden.refs, logits.mine.refs)
     return tuple(with_choice)
 
 
 def chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...]) -> Pair:
-    """The pair of a choice that knows what either side chose from."""
+    """The pair of a choice, with the tensors that either side chose from."""
     return replace(
         pair,
         golden=replace(pair.golden, chosen_from=golden),
@@ -74,20 +75,25 @@ def chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...
 
 
 class _ChoicesOfDump:
-    """What the choices of one dump were chosen from, by the tensors that say what was chosen."""
+    """Tensors that the choices of one dump were chosen from, by the tensors of these choices."""
 
     def __init__(self, dump: Dump, ends: Iterator[tuple[Pair, Operand]]) -> None:
         self._dump = dump
-        self.known: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
+        self.sources: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
         for pair, operand in ends:
-            if operand.refs in self.known or not _says_what_was_chosen(operand):
+            if operand.refs in self.sources or not _is_choice_output(operand):
                 continue
             if ref := self._chosen_from(pair, operand):
-                self.known[operand.refs] = (ref,)
+                self.sources[operand.refs] = (ref,)
 
-    def other_tensors(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
-        """All other tensors of the node that wrote that of `operand`, outputs first; empty for a piece."""
-        if not _is_whole(operand):
+    def of(self, operand: Operand) -> tuple[TensorRef, ...] | None:
+        """The tensors that the choice in `operand` was chosen from."""
+        return self.sources.get(operand.refs)
+
+    def sibling_tensors(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
+        """All other tensors of the node that wrote the tensor of `operand`, outputs first; empty for a
+        piece."""
+        if not _is_unchanged(operand):
             return ()
         outputs_first = sorted(
             self._tensors(pair, operand).items(), key=lambda item: (item[0].kind != "output", item[0])
@@ -122,7 +128,7 @@ class _ChoicesOfDump:
 
 
 class _ChoicesOfBoth:
-    """What the choices of both dumps were chosen from, as far as pairs link what is known of either."""
+    """Tensors that the choices of both dumps were chosen from, as far as pairs link the two."""
 
     def __init__(self, pairs: Sequence[Pair], golden: _ChoicesOfDump, mine: _ChoicesOfDump) -> None:
         self._golden = golden
@@ -130,35 +136,35 @@ class _ChoicesOfBoth:
         self._by_golden: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
         self._by_mine: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
         for pair in pairs:
-            golden_choice, mine_choice = golden.known.get(pair.golden.refs), mine.known.get(pair.mine.refs)
-            if golden_choice and mine_choice:
-                self._by_golden[pair.golden.refs] = mine_choice
-                self._by_mine[pair.mine.refs] = golden_choice
+            golden_source, mine_source = golden.of(pair.golden), mine.of(pair.mine)
+            if golden_source and mine_source:
+                self._by_golden[pair.golden.refs] = mine_source
+                self._by_mine[pair.mine.refs] = golden_source
 
     def attached(self, pair: Pair) -> Pair:
-        """The pair with what was chosen from; as it is where only one side knows, or none."""
-        golden = self._golden.known.get(pair.golden.refs) or self._by_mine.get(pair.mine.refs)
-        mine = self._mine.known.get(pair.mine.refs) or self._by_golden.get(pair.golden.refs)
+        """The pair with the tensors chosen from; unchanged where only one side has them, or none."""
+        golden = self._golden.of(pair.golden) or self._by_mine.get(pair.mine.refs)
+        mine = self._mine.of(pair.mine) or self._by_golden.get(pair.golden.refs)
         if mine and not golden:
-            golden = self._golden.other_tensors(pair, pair.golden)
+            golden = self._golden.sibling_tensors(pair, pair.golden)
         elif golden and not mine:
-            mine = self._mine.other_tensors(pair, pair.mine)
+            mine = self._mine.sibling_tensors(pair, pair.mine)
         return chosen(pair, golden, mine) if golden and mine else pair
 
 
-def _says_what_was_chosen(operand: Operand) -> bool:
-    """Whether the tensor is that output of an operator that chooses; pieces and sums over ranks are not."""
+def _is_choice_output(operand: Operand) -> bool:
+    """Whether the tensor is the choice of an operator that chooses; pieces and sums over ranks are not."""
     output = _OUTPUTS.get(_plain(operand.op_type))
-    return _is_whole(operand) and output is not None and operand.slot == str(Slot("output", (output,)))
+    return _is_unchanged(operand) and output is not None and operand.slot == str(Slot("output", (output,)))
 
 
-def _is_whole(operand: Operand) -> bool:
-    """Whether it is no piece and no sum: shards of choices are replicas, of which the first tells of all."""
+def _is_unchanged(operand: Operand) -> bool:
+    """Whether the operand is no piece and no sum: shards of choices are replicas, so the first one counts."""
     return operand.view == Whole()
 
 
 def _plain(op_type: str) -> str:
-    """`aten.topk.default`, `torch.topk` and `TopK` are one type."""
+    """The type without its namespace: `topk` of `aten.topk.default`, `torch.topk` and `TopK`."""
     parts = op_type.lower().split(".")
     if parts[0] == "aten" and len(parts) > 1:
         return parts[1]

@@ -1,7 +1,7 @@
 """Modules that hand out the very tensor of a module in them, paired with those that do so for its partner.
 
-Names say nothing here. Where `att` gives what `att.wo` gave, and `self_attn` what `self_attn.o_proj` gave,
-these are the same tensor if those are.
+Names say nothing here. Where `att` hands out the output of `att.wo`, and `self_attn` that of
+`self_attn.o_proj`, the two containers match if the two inner modules do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .roles.export import Export
 
 
 def containers(matches: Iterable[Match], golden: DumpStep, mine: DumpStep) -> Iterator[Match]:
-    """Matches of modules without one, innermost first: where both sides have as many around a tensor."""
+    """Matches of modules without a partner, innermost first: where both sides have as many around a
+    tensor."""
     if not (isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)):
         return
     inner = [match for match in matches if match.mine.slot == FIRST_OUTPUT]
@@ -38,13 +39,13 @@ def _place(end: Export) -> NodeSlot:
     return NodeSlot(end.node.path, end.slot)
 
 
-def _around(side: DumpStep, taken: set[Node]) -> dict[NodeSlot, list[Node]]:
-    """The modules that are not taken, by the place of the tensor that they hand out."""
+def _around(side: DumpStep, paired: set[Node]) -> dict[NodeSlot, list[Node]]:
+    """The modules that are not `paired`, by the place of the tensor that they hand out."""
     assert isinstance(side.dump, ModuleDump)
     origins = side.dump.calls(side.step).origins
     outer: dict[NodeSlot, list[Node]] = defaultdict(list)
     for node in sorted(side.tree.walk(), key=lambda node: -node.depth):
         origin = origins.get(NodeSlot(node.path, FIRST_OUTPUT))
-        if origin is not None and not origin.view and node.children and node not in taken:
+        if origin is not None and not origin.view and node.children and node not in paired:
             outer[origin.place].append(node)
     return outer

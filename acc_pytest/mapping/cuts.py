@@ -16,32 +16,32 @@ from .shapes import rows_and_width
 from .views import CacheTail, HeadPart, LastToken, Part, TableRows
 
 _MOST_PADDING = 1024
-"""Places that a vocabulary is padded by at most."""
+"""Largest padding of a vocabulary."""
 
 
-def cut_out(side: OperandShards, other: OperandShards) -> tuple[Source, str]:
+def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
     """The piece of a packed, table or cache tensor that the other side holds, and the rule in words."""
     if isinstance(side.view, Part):
-        return _part(side, side.view, other)
+        return _part(side, side.view, partner)
     if isinstance(side.view, TableRows):
-        return _table_rows(side, side.view, other)
+        return _table_rows(side, side.view, partner)
     if isinstance(side.view, HeadPart):
         return _head_part(side, side.view)
-    return _cache_tail(side, side.view.part if isinstance(side.view, CacheTail) else None, other)
+    return _cache_tail(side, side.view.part if isinstance(side.view, CacheTail) else None, partner)
 
 
-def without_padding(side: OperandShards, other: OperandShards) -> OperandShards:
-    """Logits over the vocabulary of the other side; other sides as they are.
+def without_padding(side: OperandShards, partner: OperandShards) -> OperandShards:
+    """Logits over the vocabulary of the other side; other tensors unchanged.
 
     Engines pad a vocabulary to a multiple of 64 and more, and may leave it in pieces, one on each rank.
     """
-    view, wanted, own = side.view, rows_and_width(other.shape)[1], rows_and_width(side.shape)[1]
-    padded = isinstance(view, LastToken) and view.padded and other.count == 1 and wanted
-    whole = own * side.count if own < wanted else own
-    if not padded or not wanted < whole < wanted + _MOST_PADDING:
+    view, vocabulary, width = side.view, rows_and_width(partner.shape)[1], rows_and_width(side.shape)[1]
+    padded = isinstance(view, LastToken) and view.padded and partner.count == 1 and vocabulary
+    full_width = width * side.count if width < vocabulary else width
+    if not padded or not vocabulary < full_width < vocabulary + _MOST_PADDING:
         return side
-    shards = [_side_by_side(side)] if own < wanted else side.shards
-    return replace(side, shards=[shard[..., :wanted] for shard in shards])
+    shards = [_side_by_side(side)] if width < vocabulary else side.shards
+    return replace(side, shards=[shard[..., :vocabulary] for shard in shards])
 
 
 def _side_by_side(side: OperandShards) -> torch.Tensor:
@@ -65,26 +65,26 @@ def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:
     return Columns([piece.reshape(rows, heads * width) for piece in pieces]), note
 
 
-def _part(side: OperandShards, view: Part, other: OperandShards) -> tuple[Source, str]:
+def _part(side: OperandShards, view: Part, partner: OperandShards) -> tuple[Source, str]:
     rows, packed = rows_and_width(side.shape)
-    for sizes in _whole_sizes(side.part_sizes, other.count):
+    for sizes in _total_sizes(side.part_sizes, partner.count):
         if sum(sizes) != rows * packed * side.count or any(size % (rows * side.count) for size in sizes):
             continue
         widths = [size // (rows * side.count) for size in sizes]
         start = sum(widths[: view.index])
         stop = start + widths[view.index]
         columns = [shard.reshape(rows, packed)[:, start:stop] for shard in side.shards]
-        of = f" of each of {side.count} shards" if side.count > 1 else ""
-        note = f"part {view.index + 1} of {len(sizes)}: columns {start}:{stop} of {packed}{of}"
+        suffix = f" of each of {side.count} shards" if side.count > 1 else ""
+        note = f"part {view.index + 1} of {len(sizes)}: columns {start}:{stop} of {packed}{suffix}"
         return Columns(columns), note
-    parts = [size // rows if rows else 0 for size in side.part_sizes]
+    sizes = [size // rows if rows else 0 for size in side.part_sizes]
     raise Incomparable(
-        f"a packed tensor of shape {side.describe()} is not made of parts that are {parts} wide"
+        f"a packed tensor of shape {side.describe()} is not made of parts that are {sizes} wide"
     )
 
 
-def _whole_sizes(sizes: tuple[int, ...], ranks: int) -> Iterator[list[int]]:
-    """How many elements the pieces have in all when every rank of the other side holds `sizes` of them.
+def _total_sizes(sizes: tuple[int, ...], ranks: int) -> Iterator[list[int]]:
+    """Element counts of the whole pieces, where every rank of the other side holds `sizes` of them.
 
     Query heads are split over ranks, and so are key and value heads, unless they are fewer than ranks: then
     the last two pieces are held by several.
@@ -97,27 +97,27 @@ def _whole_sizes(sizes: tuple[int, ...], ranks: int) -> Iterator[list[int]]:
         yield list(sizes)
 
 
-def _table_rows(side: OperandShards, view: TableRows, other: OperandShards) -> tuple[Source, str]:
+def _table_rows(side: OperandShards, view: TableRows, partner: OperandShards) -> tuple[Source, str]:
     table = _table(side, view.component)
     positions, width = table.shape
-    wanted = math.prod(other.shape) // width if width else 0
-    doubled = view.component is not None and bool(other.shape) and other.shape[-1] == 2 * width
+    row_count = math.prod(partner.shape) // width if width else 0
+    doubled = view.component is not None and bool(partner.shape) and partner.shape[-1] == 2 * width
     if doubled:
         # The other side repeats every angle for both numbers of a rotated pair: [a, a, b, b].
-        table, wanted = table.repeat_interleave(2, dim=1), wanted // 2
-    start = positions - wanted if view.start is None else view.start
-    if wanted == positions:
+        table, row_count = table.repeat_interleave(2, dim=1), row_count // 2
+    start = positions - row_count if view.start is None else view.start
+    if row_count == positions:
         start = 0
-    if not 0 <= start <= positions - wanted:
+    if not 0 <= start <= positions - row_count:
         raise Incomparable(
-            f"positions {start}:{start + wanted} are not in a table of {positions} rows "
-            f"({side.describe()} against {other.describe()})"
+            f"positions {start}:{start + row_count} are not in a table of {positions} rows "
+            f"({side.describe()} against {partner.describe()})"
         )
-    note = f"rows {start}:{start + wanted} of a table of {positions} positions"
+    note = f"rows {start}:{start + row_count} of a table of {positions} positions"
     note += ", every angle twice" if doubled else ""
     note += "; tables of other ranks are not compared" if side.count > 1 else ""
-    rows = table[start : start + wanted]
-    if not doubled and _holds_halves(rows) and _holds_pairs(other.shards[0], width):
+    rows = table[start : start + row_count]
+    if not doubled and _holds_halves(rows) and _holds_pairs(partner.shards[0], width):
         # Rotation by halves stores the angles as [a, b, a, b], that of neighbours as [a, a, b, b].
         rows = rows[:, : width // 2].repeat_interleave(2, dim=1)
         note += ", halves of every row laid out as neighbouring pairs"
@@ -125,7 +125,7 @@ def _table_rows(side: OperandShards, view: TableRows, other: OperandShards) -> t
 
 
 def _holds_halves(rows: torch.Tensor) -> bool:
-    """Whether every angle comes again half a row later. Not known while a plan is made of shapes."""
+    """Whether every angle is repeated half a row later; `False` for tensors without values."""
     width = rows.shape[-1]
     return (
         rows.device.type != "meta"
@@ -135,7 +135,7 @@ def _holds_halves(rows: torch.Tensor) -> bool:
 
 
 def _holds_pairs(table: torch.Tensor, width: int) -> bool:
-    """Whether every angle comes again beside itself, and not half a row later."""
+    """Whether every angle is repeated beside itself, and not half a row later."""
     rows = table.reshape(-1, width)
     return torch.equal(rows[:, 0::2], rows[:, 1::2]) and not _holds_halves(rows)
 
@@ -157,31 +157,33 @@ def _table(side: OperandShards, component: int | None) -> torch.Tensor:
     return table.reshape(positions, width)
 
 
-def _cache_tail(side: OperandShards, part: int | None, other: OperandShards) -> tuple[Source, str]:
+def _cache_tail(side: OperandShards, piece: int | None, partner: OperandShards) -> tuple[Source, str]:
     if len(side.shape) != 4 or side.count != 1:
         raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
-    whole, of = side.shards[0], ""
-    if part is not None:
-        width = other.shape[-1] if other.shape else 0
-        if not 0 < width < whole.shape[-1]:
-            raise Incomparable(f"{other.describe()} is no part of heads of {whole.shape[-1]} elements")
-        whole = whole[..., :width] if part == 0 else whole[..., -width:]
-        of = f", the {'last' if part else 'first'} {width} elements of each head"
+    shard, suffix = side.shards[0], ""
+    if piece is not None:
+        width = partner.shape[-1] if partner.shape else 0
+        if not 0 < width < shard.shape[-1]:
+            raise Incomparable(f"{partner.describe()} is no part of heads of {shard.shape[-1]} elements")
+        shard = shard[..., :width] if piece == 0 else shard[..., -width:]
+        suffix = f", the {'last' if piece else 'first'} {width} elements of each head"
     # Ranks with heads of their own are likelier than ranks that hold the same ones.
-    for copies, cache in itertools.product(range(1, other.count + 1), _cache_layouts(whole, other)):
+    for copies, cache in itertools.product(range(1, partner.count + 1), _cache_layouts(shard, partner)):
         batch, heads, cached, size = cache.shape
         per_token = copies * batch * heads * size
-        tokens, rest = divmod(math.prod(other.shape) * other.count, per_token) if per_token else (0, 0)
-        rule = other.rule((batch * tokens, heads * size))
-        apart = batch * tokens in _row_counts(other.shape)
-        if not rest and 0 < tokens <= cached and apart and rule and rule.how != "rows":
+        elements = math.prod(partner.shape) * partner.count
+        tokens, remainder = divmod(elements, per_token) if per_token else (0, 0)
+        rule = partner.rule((batch * tokens, heads * size))
+        has_token_rows = batch * tokens in _row_counts(partner.shape)
+        if not remainder and 0 < tokens <= cached and has_token_rows and rule and rule.how != "rows":
             newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
-            note = f"newest {tokens} of {cached} tokens of the cache{of}"
+            note = f"newest {tokens} of {cached} tokens of the cache{suffix}"
             return Reshaped(newest, (batch * tokens, heads * size)), note
-    raise Incomparable(f"{other.describe()} are not the newest tokens of a cache of shape {list(side.shape)}")
+    shape = list(side.shape)
+    raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
 
 
-def _cache_layouts(cache: torch.Tensor, other: OperandShards) -> list[torch.Tensor]:
+def _cache_layouts(cache: torch.Tensor, partner: OperandShards) -> list[torch.Tensor]:
     """A cache as `[batch, heads, tokens, size]`, under every layout that the other side allows.
 
     Stored as such (Hugging Face), as `[tokens, batch, heads, size]` (GLM, Megatron) or as
@@ -189,11 +191,11 @@ def _cache_layouts(cache: torch.Tensor, other: OperandShards) -> list[torch.Tens
     of 1 tell which.
     """
     layouts = [cache, cache.permute(1, 2, 0, 3), cache.permute(0, 2, 1, 3)]
-    shape = _four_dimensions(other.shape)
-    for apart in (shape, tuple(size for size in shape if size != 1)):
-        if len(apart) >= 2 and apart[-1] == cache.shape[-1]:
+    shape = _four_dimensions(partner.shape)
+    for sizes in (shape, tuple(size for size in shape if size != 1)):
+        if len(sizes) >= 2 and sizes[-1] == cache.shape[-1]:
             # Ranks that are more than heads hold some of them twice.
-            heads = {apart[-2] * n for n in range(1, other.count + 1) if other.count % n == 0}
+            heads = {sizes[-2] * n for n in range(1, partner.count + 1) if partner.count % n == 0}
             fitting = [layout for layout in layouts if layout.shape[1] in heads]
             if fitting:
                 layouts = fitting
@@ -210,5 +212,5 @@ def _four_dimensions(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _row_counts(shape: tuple[int, ...]) -> set[int]:
-    """What the rows of a tensor may number: `[7, 2, 8]` has 7 rows, or 14 of 8 elements."""
+    """Possible numbers of rows of a tensor: `[7, 2, 8]` has 7 rows, or 14 of 8 elements."""
     return {math.prod(shape[:dims]) for dims in range(1, len(shape))} or {1}

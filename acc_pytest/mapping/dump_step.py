@@ -1,4 +1,4 @@
-"""One dump at one step: which slots its nodes have, and the tensors in them."""
+"""A dump at a step: the slots of its nodes, and the tensors in them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from .roles.export import Export
 
 
 class DumpStep:
-    """One dump at one step: slots and references of its nodes, remembered.
+    """A dump at a step: slots and references of its nodes, cached.
 
-    `beside` is the dump that it is held against. Calls of functions that chose are left out where that has
-    not the same: they were dumped unasked, to tell what both chose.
+    `counterpart` is the dump that it is compared with. Calls of functions that chose are omitted where that
+    dump has other ones: they were dumped unasked, to compare the choices of both.
     """
 
-    def __init__(self, dump: Dump, step: Step, beside: Dump | None = None) -> None:
+    def __init__(self, dump: Dump, step: Step, counterpart: Dump | None = None) -> None:
         self.dump = dump
-        self._left_out = frozenset[str]() if beside is None else _choices(dump) - _choices(beside)
+        self._omitted = frozenset[str]() if counterpart is None else _choices(dump) - _choices(counterpart)
         self.step = step
         self.tree = step.tree
         self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
         self._holds: dict[int, bool] = {}
 
     def slots(self, node: Node, rank: Rank | None = None) -> Mapping[Slot, TensorRef]:
-        """The dumped tensors of a node on a rank (unless told, the first that dumped any)."""
+        """The dumped tensors of a node on a rank (by default the first that dumped any)."""
         if rank is None:
-            return next(filter(None, (self.slots(node, each) for each in self.dump.ranks)), {})
+            return next(filter(None, (self.slots(node, candidate) for candidate in self.dump.ranks)), {})
         key = (rank.index, node)
         if key not in self._slots:
-            known = node.path not in self._left_out
-            self._slots[key] = self.dump.tensors(self.step, rank, node) if known else {}
+            included = node.path not in self._omitted
+            self._slots[key] = self.dump.tensors(self.step, rank, node) if included else {}
         return self._slots[key]
 
     def inventory(self) -> tuple[tuple[Slot, ...], ...]:
-        """What was dumped, node by node: steps with equal ones are matched alike."""
+        """The dumped slots, node by node: steps with equal inventories are matched alike."""
         return tuple(tuple(self.slots(node)) for node in self.tree.walk())
 
     def holds(self, rank: Rank) -> bool:
@@ -52,13 +52,13 @@ class DumpStep:
         return [rank.name for rank in ranks if export.slot not in self.slots(export.node, rank)]
 
     def partial(self, export: Export, ranks: Sequence[Rank]) -> bool:
-        """Whether the dump says that what several ranks hold of an export are summands of it."""
+        """Whether the dump says that the tensors of several ranks are summands of an export."""
         if len(ranks) < 2 or not isinstance(self.dump, ModuleDump):
             return False
         return self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
 
     def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
-        """The references of an export on every rank given; empty when one of them is missing."""
+        """The references of an export on each of the `ranks`; empty when one of them is missing."""
         refs = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
         return tuple(ref for ref in refs if ref is not None) if all(refs) else ()
 
@@ -68,7 +68,7 @@ def _choices(dump: Dump) -> frozenset[str]:
 
 
 OnRanks = tuple[DumpStep, Sequence[Rank]]
-"""One side, and the ranks of it that are meant."""
+"""A side, and ranks of it."""
 
 
 def width_of(export: Export, side: OnRanks) -> int:

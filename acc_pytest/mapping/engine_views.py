@@ -1,4 +1,4 @@
-"""Views of what engines hand out: packed over ranks, summed later, tokens in one row; see `views.View`."""
+"""Views of tensors of engines: packed over ranks, summed later, tokens in one row; see `views.View`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TokenSplit:
     joined: bool
 
     def describe(self, shapes: Sequence[tuple[int, ...]]) -> str:
-        """What is done to the tensors of ranks, in words."""
+        """The treatment of the tensors of ranks, in words."""
         padding = sum(shape[self.axis] for shape in shapes) - self.rows * (1 if self.joined else len(shapes))
         notes = [
             f"tokens split over {len(shapes)} ranks: their rows joined, {self.rows} in all"
@@ -29,7 +29,7 @@ class TokenSplit:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """Columns `start:stop` of every shard: a piece of what a module packs, as each rank packs its share."""
+    """Columns `start:stop` of every shard: a piece of a packed tensor, as each rank packs its share."""
 
     start: int
     stop: int
@@ -37,10 +37,10 @@ class ColumnRange:
 
 @dataclass(frozen=True, slots=True)
 class RowParallel:
-    """Every rank has a tensor of the whole shape: the whole, or a summand of it. The values tell.
+    """A tensor of the whole shape on every rank: the whole, or a summand of it. The values tell.
 
-    `witness` is the next tensor, one per rank, that is the same everywhere if somebody added the summands up
-    in between; empty where there is none.
+    `witness` is the next tensor, one per rank, that is the same everywhere if the summands were added up in
+    between; empty where there is none.
     """
 
     witness: tuple[TensorRef, ...] = ()
@@ -48,9 +48,9 @@ class RowParallel:
 
 @dataclass(frozen=True, slots=True)
 class WithResidual:
-    """What a layer adds to the residual stream, and the stream itself (one per rank): their sum is meant.
+    """The sum of the residual stream (one per rank) and the tensor that a layer adds to it.
 
-    What it adds may be a summand on each rank: `witness` is that of `RowParallel`. The stream may be `split`
+    That tensor may be a summand on each rank: `witness` is that of `RowParallel`. The stream may be `split`
     over ranks by tokens.
     """
 
@@ -69,7 +69,7 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """The places of the `count` largest values of each row, the largest first: what a router chooses.
+    """The places of the `count` largest values of each row, the largest first: the choice of a router.
 
     The other side has them as `chosen` from its own `values`.
     """
@@ -81,7 +81,7 @@ class Largest:
 
 @dataclass(frozen=True, slots=True)
 class TopPlaces:
-    """The same where no tensor says what was chosen, but that `taken[n]` rows chose place n."""
+    """The largest places, where no tensor holds the choice: `taken[n]` rows chose place n."""
 
     count: int
     taken: tuple[int, ...]
@@ -101,13 +101,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """How one dump lays out the tokens of a step: `[batch, tokens]`, perhaps padded, or all in one row.
+    """The layout of the tokens of a step in a dump: `[batch, tokens]`, perhaps padded, or all in one row.
 
-    The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or what is added
-    to scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
-    has in several steps what the other has in one, `contexts` are the tokens of each sequence of this step.
-    With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch, tokens]`.
-    `shared`: every rank was given the ids of all these tokens, and so may have a part of their rows.
+    The tensors that tell, where they were dumped: token ids, the mask (1 for a real token, or the summand of
+    scores), positions, and the lengths of sequences. `before` is the layout of the prefill. Where one side
+    has the tokens of one step of the other in several steps, `contexts` are the tokens of each sequence of
+    this step. With `turned` the dump has `[tokens, batch]`, but ids, mask and positions are still `[batch,
+    tokens]`. `shared`: every rank was given the ids of all these tokens, and so may have a part of their
+    rows.
     """
 
     shape: tuple[int, ...]
@@ -123,15 +124,15 @@ class TokenLayout:
 
 @dataclass(frozen=True, slots=True)
 class TokenPick:
-    """The rows of the tokens that both sides have, in the order of mine; with `last` only the last one of
-    each sequence. `own` says whose rows: `golden` or `mine`. With `heads_first` a tensor that may be either
+    """The rows of the tokens that both sides have, in the order of mine; with `last` only the last row of
+    each sequence. `side` says whose rows: `golden` or `mine`. With `heads_first` a tensor that may be either
     is `[batch, heads, tokens, size]`. Of layouts with `contexts`, `forms` say where golden and mine have the
     rows (words of `token_forms`).
     """
 
     golden: TokenLayout
     mine: TokenLayout
-    own: str
+    side: str
     last: bool = False
     heads_first: bool = False
     forms: tuple[str, str] | None = None
@@ -139,7 +140,7 @@ class TokenPick:
     @property
     def layout(self) -> TokenLayout:
         """The layout of the side that is read."""
-        return self.golden if self.own == "golden" else self.mine
+        return self.golden if self.side == "golden" else self.mine
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +157,16 @@ class ExpertPick:
 
     Each token has `count` experts. The tensor may be of one `expert` alone, or the other side's. `indices`
     are whole numbers that may say which row is which; `order` is one of the orders that are possible, as
-    `expert_rows` counts them. `own` says whose rows: `golden` or `mine`.
+    `expert_rows` counts them. `side` says whose rows: `golden` or `mine`.
     """
 
     golden: TokenLayout | None
     mine: TokenLayout | None
-    own: str
+    side: str
     golden_chosen: Selected
     mine_chosen: Selected
     count: int
     expert: int | None = None
-    other_expert: int | None = None
+    partner_expert: int | None = None
     indices: tuple[TensorRef, ...] = ()
     order: int = 0

@@ -1,4 +1,4 @@
-"""What the dumps themselves say about a match: which slots exist, and do the shapes agree?"""
+"""Evidence of the dumps for a match: which slots exist, and do the shapes agree?"""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .token_forms import forms_of
 from .views import CacheTail, LastToken, RankSum, Repeated, TableRows, View, Whole
 
 IN_SEQUENCE = "sequence"
-"""The policy that knows nothing of a pair but its place among others of its kind, and its shape."""
+"""The policy that goes by the place of a pair among those of its kind, and by its shape."""
 _UNRELATED = 0.7
-"""The relative distance of weights from which on they are not the same ones, however wrong: half of that of
-unrelated ones, sqrt(2)."""
+"""The relative distance from which on two weights are not the same weight, however wrong: half of that of
+unrelated weights, sqrt(2)."""
 
 
 class Evidence:
@@ -41,26 +41,26 @@ class Evidence:
         table_start: int | None = None,
         batches: tuple[int, int] = (1, 1),
         label: StepLabel | None = None,
-        words: str = "",
+        step_note: str = "",
         splits: Splits | None = None,
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
         many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
-        called, by default as golden calls it; `words` say how the two steps meet, if not by their labels;
-        `splits` know what was split over ranks in other steps."""
+        called, by default as golden calls it; `step_note` says how the two steps meet, if not by their
+        labels; `splits` know the tensors that were split over ranks in other steps."""
         self.golden = golden
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
         self.label = golden.step.label if label is None else label
-        self.words = words
+        self.step_note = step_note
         self._splits = splits or Splits()
         self._layouts: tuple[TokenLayout | None, TokenLayout | None] = (None, None)
         self._tokens: tuple[TokenLayout, TokenLayout] | None = None
         self._modules = isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)
 
     def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None, alike: bool = False) -> None:
-        """How both sides lay out tokens; where that is `alike` no rows need be looked for."""
+        """Set the token layouts of both sides; where they are `alike` no rows are selected."""
         self._layouts = (golden, mine)
         self._tokens = (golden, mine) if golden is not None and mine is not None and not alike else None
 
@@ -71,12 +71,12 @@ class Evidence:
 
     @property
     def tokens(self) -> tuple[TokenLayout | None, TokenLayout | None]:
-        """How golden and mine lay out tokens, where that is not alike."""
+        """The token layouts of golden and mine, where they are not alike."""
         return self._tokens or (None, None)
 
     def rank_groups(self) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
-        """Which ranks meet: one by one for equal counts, all at once otherwise. Those of which one has
-        nothing do not meet, unless none would.
+        """The ranks that meet: one by one for equal counts, all at once otherwise. Ranks without tensors on
+        one side do not meet, unless none would.
 
         Each entry is (golden ranks, mine ranks, rank number or `None` when merged or alone).
         """
@@ -84,11 +84,11 @@ class Evidence:
         if len(golden) != len(mine) or len(mine) == 1:
             return [(golden, mine, None)]
         met = list(zip(golden, mine, itertools.count()))
-        both = [each for each in met if self.golden.holds(each[0]) and self.mine.holds(each[1])]
-        return [([one], [other], number) for one, other, number in both or met]
+        filled = [group for group in met if self.golden.holds(group[0]) and self.mine.holds(group[1])]
+        return [([golden_rank], [mine_rank], number) for golden_rank, mine_rank, number in filled or met]
 
     def groups_of(self, match: Match) -> list[tuple[Sequence[Rank], Sequence[Rank], int | None]]:
-        """Which ranks meet in a match: all at once where only one side has summands on its ranks, or its
+        """The ranks that meet in a match: all at once where only one side has summands on its ranks, or its
         tokens split over them; else each meets its own, without padding."""
         groups = self.rank_groups()
         if len(groups) == 1:
@@ -96,7 +96,7 @@ class Evidence:
         ranks = self.golden.dump.ranks, self.mine.dump.ranks
         refs = self.golden.refs(match.golden, ranks[0]), self.mine.refs(match.mine, ranks[1])
         ends = (match.golden, match.mine)
-        splits = [self._splits.of(*each) for each in zip(ends, refs, refs[::-1], self._layouts)]
+        splits = list(map(self._splits.of, ends, refs, refs[::-1], self._layouts))
         kinds = match.golden_view.kind, match.mine_view.kind
         shapes = [[header and header.shape for header in map(readable, side)] for side in refs]
         if any(splits) and (self._tokens is not None or shapes[0] != shapes[1] or "residual" in kinds):
@@ -105,7 +105,7 @@ class Evidence:
             self._splits.cut(refs, splits[0])
         if "row_parallel" not in kinds:
             return groups
-        return [(*ranks, None)] if len({all_equal(each) for each in refs}) > 1 else groups
+        return [(*ranks, None)] if len(set(map(all_equal, refs))) > 1 else groups
 
     def operands(
         self, match: Match, golden_ranks: Sequence[Rank], mine_ranks: Sequence[Rank]
@@ -128,8 +128,8 @@ class Evidence:
         mine = _operand(match.mine, mine_refs, mine_view, scales, self.mine)
         golden = _operand(match.golden, golden_refs, golden_view, (), self.golden)
         if match.experts is not None:
-            both = (self.golden, self.mine)
-            return None if self.by_tokens else of_experts(golden, mine, match.experts, both, self.tokens)
+            steps = (self.golden, self.mine)
+            return None if self.by_tokens else of_experts(golden, mine, match.experts, steps, self.tokens)
         golden, mine = with_router_choices(golden, mine)
         golden, mine = self._splits.of_pair(match, golden, mine, self._layouts)
         return (golden, mine) if self._tokens is None else of_tokens(golden, mine, self._tokens)
@@ -143,19 +143,19 @@ class Evidence:
         pairs = tuple((scale, offset) for scale, offset in scales if scale is not None and offset is not None)
         return pairs if len(pairs) == len(scales) else ()
 
-    def _view(self, export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-        """The view of one side, given that side's dump and ranks and those of the other."""
+    def _view(self, export: Export, rule: ViewRule, side: OnRanks, partner: OnRanks) -> View | None:
+        """The view of one side, by the dump and ranks of that side and of its partner."""
         if self._modules and rule.kind in ("part", "own_columns"):
-            return columns(export, rule, own, other)
+            return columns(export, rule, side, partner)
         if rule.kind in ("row_parallel", "residual"):
-            return of_summands(export, rule, own, self._splits)
+            return of_summands(export, rule, side, self._splits)
         if rule.kind == "table":
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         if rule.kind in BY_TENSORS:
-            return BY_TENSORS[rule.kind](rule, own, other)
+            return BY_TENSORS[rule.kind](rule, side, partner)
         if rule.kind == "cache_heads":
             return CacheTail(rule.index)
-        times = self._batches[0 if own[0] is self.golden else 1]
+        times = self._batches[0 if side[0] is self.golden else 1]
         return BY_ITSELF.get(rule.kind, Repeated(times) if times > 1 else Whole())
 
     def _have_other_weights(self, match: Match) -> bool:
@@ -171,15 +171,15 @@ class Evidence:
         return golden.distance(mine) > _UNRELATED
 
     def refusal(self, match: Match) -> str:
-        """Why a match cannot be compared judging by headers; empty when it can.
+        """The reason why a match cannot be compared, judging by headers; empty when it can.
 
-        A file that cannot be read says nothing against the match: its pair is made, and its test fails.
-        Nor does a tensor that only some ranks dumped: the plan then names the ranks.
+        A file that cannot be read is no reason: its pair is made, and its test fails. Nor is a tensor that
+        only some ranks dumped: the plan then names the ranks.
         """
         groups = self.groups_of(match)
         golden_ranks, mine_ranks, _ = groups[0]
         try:
-            operands = next(filter(None, (self.operands(match, *each[:2]) for each in groups)), None)
+            operands = next(filter(None, (self.operands(match, *group[:2]) for group in groups)), None)
             alone = operands is None and self.operands(match, golden_ranks[:1], mine_ranks[:1]) is not None
         except Incomparable as refusal:
             return str(refusal)
@@ -198,9 +198,9 @@ class Evidence:
 
 
 def all_equal(refs: Sequence[TensorRef]) -> bool:
-    """Whether files hold the same bytes, as they say at their ends; those that do not are taken for such."""
+    """Whether files hold the same bytes, by their checksums; files without one count as equal."""
     saved = [stored_tensor(ref) for ref in refs]
-    return len({each.crc32 for each in saved if each is not None}) <= 1
+    return len({tensor.crc32 for tensor in saved if tensor is not None}) <= 1
 
 
 def _operand(
@@ -211,7 +211,7 @@ def _operand(
     side: DumpStep,
 ) -> Operand:
     node = export.node
-    onward = tuple(side.refs(each, side.dump.ranks) for each in export.onward)
+    onward = tuple(side.refs(onward_export, side.dump.ranks) for onward_export in export.onward)
     slots_by = side.refs(export.slots_by, side.dump.ranks)[: len(refs)] if export.slots_by is not None else ()
     return Operand(
         node.path,
@@ -246,14 +246,14 @@ def of_experts(
     if not count or not _may_be_largest(rule, sides, chosen, logits):
         return None
     selected = [Selected(ref, flag) for ref, flag in zip(chosen, logits) if ref is not None]
-    made = []
+    picked = []
     for number, (side, operand) in enumerate(zip(sides, (golden, mine))):
         indices = tuple(ref for export in rule.indices[number] if (ref := _first(side, export)) is not None)
         experts = rule.experts[number], rule.experts[1 - number]
-        own = ("golden", "mine")[number]
-        pick = ExpertPick(*tokens, own, selected[0], selected[1], count, *experts, indices)
-        made.append(replace(operand, experts=pick))
-    return made[0], made[1]
+        name = ("golden", "mine")[number]
+        pick = ExpertPick(*tokens, name, selected[0], selected[1], count, *experts, indices)
+        picked.append(replace(operand, experts=pick))
+    return picked[0], picked[1]
 
 
 def _first(side: DumpStep, export: Export) -> TensorRef | None:
@@ -267,15 +267,16 @@ def _count(
     rule: ExpertRule,
     logits: Sequence[bool],
 ) -> int:
-    """How many experts a token has, by the choices or by the rows of all experts; 0 where neither tells."""
+    """The number of experts of a token, by the choices or by the rows of all experts; 0 where neither
+    tells."""
     shapes = [ref.header().shape for ref in chosen]
-    told = [shape[-1] for shape, flag in zip(shapes, logits) if not flag and shape]
+    counts = [shape[-1] for shape, flag in zip(shapes, logits) if not flag and shape]
     for shape, operand, expert in zip(shapes, operands, rule.experts):
         rows = operand.refs[0].header().shape[:1]
         tokens = math.prod(shape[:-1])
         if expert is None and rows and shape and tokens:
-            told.append(rows[0] // tokens)
-    return told[0] if told else 0
+            counts.append(rows[0] // tokens)
+    return counts[0] if counts else 0
 
 
 def _may_be_largest(
@@ -284,7 +285,8 @@ def _may_be_largest(
     chosen: Sequence[TensorRef | None],
     logits: Sequence[bool],
 ) -> bool:
-    """Whether the largest logits are the choice, by the side that has both; with nothing else it is so."""
+    """Whether the largest logits are the choice, by the side that has both; `True` where both have the
+    same."""
     for number, router in enumerate(rule.routers):
         ids, values = chosen[number], None if router is None else _first(sides[number], router)
         if logits[1 - number] and not logits[number]:
@@ -301,20 +303,20 @@ def _chooses_largest(chosen: TensorRef, logits: TensorRef) -> bool:
     return float((largest == ids.sort(-1).values).all(-1).float().mean()) >= _ALIKE
 
 
-Known = tuple[TokenLayout, TokenLayout]
-"""How golden and mine lay out the tokens of a step, both of them known."""
+Layouts = tuple[TokenLayout, TokenLayout]
+"""The token layouts of golden and mine in a step, where both are known."""
 
 
-def of_tokens(golden: Operand, mine: Operand, layouts: Known) -> tuple[Operand, Operand]:
-    """The operands with the rows of the tokens that both sides have; of one row a sequence, where one side
+def of_tokens(golden: Operand, mine: Operand, layouts: Layouts) -> tuple[Operand, Operand]:
+    """The operands with the rows of the tokens that both sides have; with one row a sequence where one side
     holds no more.
 
     Raises `Incomparable` where the steps hold other tokens, and a tensor has no row for each.
     """
-    one_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
+    single_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
     if layouts[0].contexts is not None and layouts[1].contexts is not None:
-        return _of_contexts(golden, mine, layouts, one_row)
-    last = one_row and not all(
+        return _of_contexts(golden, mine, layouts, single_row)
+    last = single_row and not all(
         has_token_rows(_joined_shape(operand, operand.refs[0].header().shape), layout.shape)
         for operand, layout in zip((golden, mine), layouts)
     )
@@ -324,19 +326,20 @@ def of_tokens(golden: Operand, mine: Operand, layouts: Known) -> tuple[Operand, 
     )
 
 
-def _of_contexts(golden: Operand, mine: Operand, layouts: Known, logits: bool) -> tuple[Operand, Operand]:
-    """The same where the steps hold other tokens, so that both must have a row for each."""
+def _of_contexts(golden: Operand, mine: Operand, layouts: Layouts, logits: bool) -> tuple[Operand, Operand]:
+    """The operands with the rows of common tokens, where the steps hold other ones: both have a row for
+    each."""
     headers = readable(golden.refs[0]), readable(mine.refs[0])
     if headers[0] is None or headers[1] is None:
         return golden, mine  # its test says what is wrong with the file
     shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
     forms = forms_of(shapes, layouts, logits=logits)
-    picks = (TokenPick(layouts[0], layouts[1], own, forms=forms) for own in ("golden", "mine"))
+    picks = (TokenPick(layouts[0], layouts[1], name, forms=forms) for name in ("golden", "mine"))
     first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
     return first, second
 
 
 def _joined_shape(operand: Operand, shape: Shape) -> Shape:
-    """The shape of what the ranks have of a tensor when it is joined."""
+    """The shape of a tensor whose pieces on ranks are joined."""
     split = operand.split
     return shape if split is None else (*shape[: split.axis], split.rows, *shape[split.axis + 1 :])

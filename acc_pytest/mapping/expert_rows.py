@@ -1,8 +1,8 @@
 """Rows of tensors inside experts: each is a token at one of its experts, in an order of the program's own.
 
-A kernel for all experts sorts the rows by expert, or leaves them by token; a module of its own for each
-expert has the rows of one. Rows meet by token and expert. Which order a tensor has, out of those that are in
-use and those that index tensors beside it say, the values tell.
+A kernel for all experts sorts the rows by expert, or leaves them by token; the module of one expert has the
+rows of that expert. Rows meet by token and expert. The values tell which order a tensor has, out of the usual
+ones and those of index tensors beside it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _Chosen:
 
 
 def ways_of(golden: Operand, mine: Operand) -> Iterator[tuple[Operand, Operand]]:
-    """The operands in every way that their rows may be read, the likeliest first: as they are, where nothing
-    leaves a doubt."""
+    """The operands in every way that their rows may be read, the likeliest first: unchanged, where there is
+    one way only."""
     if golden.experts is None:
         yield from itertools.product(_with_heads(golden), _with_heads(mine))
         return
@@ -69,55 +69,56 @@ def pick_expert_rows(shard: torch.Tensor, pick: ExpertPick) -> torch.Tensor:
     if pick.order >= len(orders := _orders(replace(pick, order=0), len(shard))):
         raise Incomparable(f"a tensor of shape {list(shard.shape)} has no row for each token and expert")
     token, expert = orders[pick.order]
-    own, other = (_chosen(pick, side) for side in (pick.own, "mine" if pick.own == "golden" else "golden"))
-    most = int(max(own.experts.max(), other.experts.max())) + 1
-    wanted = (other.places[:, None] * most + other.experts)[other.places >= 0].flatten()
-    keys = torch.where(token >= 0, own.places[token.clamp(min=0)] * most + expert, -1)
-    keys = torch.where(own.places[token.clamp(min=0)] >= 0, keys, -1)
-    kept = torch.isin(keys, wanted) & (keys >= 0)
-    for only in (pick.expert, pick.other_expert):
-        kept &= (expert == only) if only is not None else torch.ones_like(kept)
-    rows = kept.nonzero()[:, 0]
+    choice = _chosen(pick, pick.side)
+    partner = _chosen(pick, "mine" if pick.side == "golden" else "golden")
+    base = int(max(choice.experts.max(), partner.experts.max())) + 1
+    partner_keys = (partner.places[:, None] * base + partner.experts)[partner.places >= 0].flatten()
+    keys = torch.where(token >= 0, choice.places[token.clamp(min=0)] * base + expert, -1)
+    keys = torch.where(choice.places[token.clamp(min=0)] >= 0, keys, -1)
+    selected = torch.isin(keys, partner_keys) & (keys >= 0)
+    for number in (pick.expert, pick.partner_expert):
+        selected &= (expert == number) if number is not None else torch.ones_like(selected)
+    rows = selected.nonzero()[:, 0]
     return shard.index_select(0, rows[keys[rows].argsort()])
 
 
 @functools.lru_cache(maxsize=32)
 def _orders(pick: ExpertPick, rows: int) -> list[Rows]:
     """The orders that a tensor of so many rows may have."""
-    chosen = _chosen(pick, pick.own).experts
+    chosen = _chosen(pick, pick.side).experts
     tokens, count = chosen.shape
     if pick.expert is not None:
         places = (chosen == pick.expert).nonzero()
         by_slot = places[places[:, 1].argsort(stable=True)]
-        both = [each[:, 0] for each in (places, by_slot) if len(each) == rows]
-        return [(token, torch.full_like(token, pick.expert)) for token in both]
+        row_tokens = [entries[:, 0] for entries in (places, by_slot) if len(entries) == rows]
+        return [(token, torch.full_like(token, pick.expert)) for token in row_tokens]
     flat, numbers = chosen.flatten(), torch.arange(tokens * count)
-    known = [_of_index(ref, tokens, count, rows) for ref in pick.indices]
+    orders = [_of_index(ref, tokens, count, rows) for ref in pick.indices]
     by_slot = numbers.view(tokens, count).T.flatten()
     if rows == tokens * count:
         by_expert = [flat.argsort(stable=True), by_slot[flat[by_slot].argsort(stable=True)], flat.argsort()]
-        known.append([*by_expert, numbers])
+        orders.append([*by_expert, numbers])
     pairs: list[torch.Tensor] = []
-    for pair in itertools.chain(*known):
-        if not any(torch.equal(pair, other) for other in pairs):
+    for pair in itertools.chain(*orders):
+        if not any(torch.equal(pair, earlier) for earlier in pairs):
             pairs.append(pair)
     return [(torch.where(pair < 0, -1, pair // count), flat[pair.clamp(min=0)]) for pair in pairs]
 
 
 def _of_index(ref: TensorRef, tokens: int, count: int, rows: int) -> list[torch.Tensor]:
-    """What an index tensor may say: for each row the number of its pair of token and expert (by token, or by
-    choice), -1 for padding; or for each pair the row."""
+    """The possible orders of an index tensor: for each row the number of its pair of token and expert (by
+    token, or by choice), -1 for padding; or for each pair the row."""
     index, total = ref.open().flatten().long(), tokens * count
     real = (index >= 0) & (index < total)
     if int(real.sum()) != total or len(index[real].unique()) != total:
         return []
-    made = []
+    orders = []
     if len(index) >= rows:
-        made.append(torch.where(real, index, -1)[:rows])
+        orders.append(torch.where(real, index, -1)[:rows])
     if rows == total == len(index):
-        made.append(index.argsort())
-    by_choice = [torch.where(each < 0, -1, each % tokens * count + each // tokens) for each in made]
-    return [*made, *by_choice]
+        orders.append(index.argsort())
+    by_choice = [torch.where(pairs < 0, -1, pairs % tokens * count + pairs // tokens) for pairs in orders]
+    return [*orders, *by_choice]
 
 
 @functools.lru_cache(maxsize=32)

@@ -9,7 +9,7 @@ from .pair import Pair, Plan, Unmapped
 
 
 def explain(plan: Plan) -> Iterator[str]:
-    """Lines that say what was matched by what, what was left over and what came near."""
+    """Lines for the matches with their reasons, and for unmapped nodes with the nearest ones."""
     yield f"golden: {plan.golden_kind} {plan.golden_root}"
     yield f"mine:   {plan.mine_kind} {plan.mine_root}"
     yield from (f"note:   {note}" for note in plan.notes)
@@ -17,18 +17,18 @@ def explain(plan: Plan) -> Iterator[str]:
         pairs = [pair for pair in plan.pairs if pair.step == step]
         yield f"step {step}: {len(pairs)} pairs ({_by_policy(pairs)})"
         yield from (f"  {_matched(pair)}" for pair in pairs)
-    several = _of_shared_slots(plan.pairs)
-    if several:
-        yield f"compared with more than one golden tensor: {several} pairs (packed tensors, caches)"
+    shared = _of_shared_slots(plan.pairs)
+    if shared:
+        yield f"compared with more than one golden tensor: {shared} pairs (packed tensors, caches)"
     for side in ("golden", "mine"):
-        alone = [left for left in plan.unmapped if left.side == side]
+        entries = [entry for entry in plan.unmapped if entry.side == side]
         total = plan.golden_total if side == "golden" else plan.mine_total
-        yield f"unmapped of {side}: {len(alone)} of {total}"
-        yield from (f"  {_alone(left)}" for left in alone)
+        yield f"unmapped of {side}: {len(entries)} of {total}"
+        yield from (f"  {_unmapped(entry)}" for entry in entries)
 
 
 def _of_shared_slots(pairs: Iterable[Pair]) -> int:
-    """How many pairs have a tensor of mine that another pair has, too."""
+    """Number of pairs that have a tensor of mine that another pair has, too."""
     counts = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in pairs)
     return sum(count for count in counts.values() if count > 1)
 
@@ -46,8 +46,8 @@ def _matched(pair: Pair) -> str:
     )
 
 
-def _alone(left: Unmapped) -> str:
-    nearest = f"; nearest {left.nearest}" if left.nearest else ""
-    rank = "" if left.rank is None else f" rank {left.rank}"
-    slot = f" {left.slot}" if left.slot else ""
-    return f"step {left.step}{rank} {left.node}{slot} ({left.op_type}): {left.reason}{nearest}"
+def _unmapped(entry: Unmapped) -> str:
+    nearest = f"; nearest {entry.nearest}" if entry.nearest else ""
+    rank = "" if entry.rank is None else f" rank {entry.rank}"
+    slot = f" {entry.slot}" if entry.slot else ""
+    return f"step {entry.step}{rank} {entry.node}{slot} ({entry.op_type}): {entry.reason}{nearest}"

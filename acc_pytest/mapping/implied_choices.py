@@ -1,9 +1,9 @@
-"""Choices of experts that no tensor of a dump says: they follow from a router's logits.
+"""Choices of experts that no tensor of a dump holds: they follow from a router's logits.
 
-Code that chooses among experts itself (older releases of transformers, models of one's own) hands what it has
-chosen to no module. Each expert is a module that ran on the rows of its tokens, though, so that the dumps
-tell how many were chosen for each token: the rows of all experts over those of the logits. The largest of the
-logits are then a pair of their own, on which all depends that the code around the experts made.
+Code that chooses among experts itself (older releases of transformers, custom models) hands its choice to no
+module. Each expert is a module that ran on the rows of its tokens, though, so the dumps tell the number of
+experts of each token: the rows of all experts over those of the logits. The largest of the logits are then a
+pair, and a parent of all that the code around the experts made.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .steps import common_steps
 from .views import Whole
 
 SLOT = "chosen"
-"""What stands in the place of a slot: no module was handed the choice, or made it."""
+"""The name in place of a slot: no module was handed the choice, or made it."""
 _EXPERT = re.compile(r"(?P<experts>(?P<block>.+)\.[^.]+)\.(?P<number>[0-9]+)$")
 """The path of one of several modules in a list of a block: `root.layers.0.mlp.experts.3`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A list of experts in a block: how many rows each gave, on both sides."""
+    """A list of experts in a block: the number of rows of each, on both sides."""
 
     block: str
     golden: Mapping[int, int]
@@ -41,7 +41,7 @@ class _List:
 
     @property
     def count(self) -> int:
-        """Experts that are known of."""
+        """Number of experts."""
         return 1 + max((*self.golden, *self.mine))
 
 
@@ -50,56 +50,57 @@ def with_implied_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return plan
     choices: dict[int, Pair] = {}
-    for met in common_steps(golden, mine):
+    for common in common_steps(golden, mine):
         for number, ranks in enumerate(zip(golden.ranks, mine.ranks)):
-            ours = _experts(golden, met.golden, ranks[0])
-            theirs = _experts(mine, met.mine, ranks[1])
+            golden_rows = _experts(golden, common.golden, ranks[0])
+            mine_rows = _experts(mine, common.mine, ranks[1])
             lists = [
-                _List(path.rpartition(".")[0], rows, theirs[path])
-                for path, rows in ours.items()
-                if path in theirs
+                _List(path.rpartition(".")[0], rows, mine_rows[path])
+                for path, rows in golden_rows.items()
+                if path in mine_rows
             ]
             if lists:
-                choices |= _choices(plan, lists, met.label, number)
+                choices |= _choices(plan, lists, common.label, number)
     return _inserted(plan, choices) if choices else plan
 
 
 def _experts(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, dict[int, int]]:
-    """Of each list of modules how many rows each one of them gave, by its number."""
-    found: dict[str, dict[int, int]] = defaultdict(dict)
+    """For each list of modules the number of rows of each module, by its number."""
+    row_counts: dict[str, dict[int, int]] = defaultdict(dict)
     for node in step.tree.walk():
-        named = _EXPERT.match(node.path)
-        if named is None:
+        expert = _EXPERT.match(node.path)
+        if expert is None:
             continue
         outputs = [ref for slot, ref in dump.tensors(step, rank, node).items() if slot.kind == "output"]
         header = readable(outputs[0]) if outputs else None
         if header is not None and header.shape:
-            found[named["experts"]][int(named["number"])] = math.prod(header.shape[:-1])
-    return found
+            row_counts[expert["experts"]][int(expert["number"])] = math.prod(header.shape[:-1])
+    return row_counts
 
 
 def _choices(plan: Plan, lists: Sequence[_List], step: StepLabel, rank: int) -> dict[int, Pair]:
-    """The choice of each list that no tensor says, by the number of the pair of its logits: the narrowest
-    that may be these."""
-    near: dict[str, list[int]] = defaultdict(list)
-    said: set[str] = set()
+    """The choice of each list that no tensor holds, by the number of the pair of its logits: the narrowest
+    pair that may be these."""
+    by_block: dict[str, list[int]] = defaultdict(list)
+    blocks_with_choice: set[str] = set()
     for number, pair in enumerate(plan.pairs):
         if pair.step == step and pair.rank in (None, rank) and pair.mine.slot.startswith("output"):
             block = pair.mine.node.rpartition(".")[0]
-            near[block].append(number)
+            by_block[block].append(number)
             if is_choice(pair):
-                said.add(block)
+                blocks_with_choice.add(block)
     choices = {}
-    for each in (one for one in lists if one.block not in said):
-        made = {number: one for number in near[each.block] if (one := _choice(plan.pairs[number], each))}
-        if made:
-            number = min(made, key=lambda one: plan.pairs[one].golden.refs[0].header().shape[-1])
-            choices[number] = made[number]
+    for experts in lists:
+        numbers = by_block[experts.block] if experts.block not in blocks_with_choice else []
+        candidates = {n: choice for n in numbers if (choice := _choice(plan.pairs[n], experts))}
+        if candidates:
+            logits = min(candidates, key=lambda n: plan.pairs[n].golden.refs[0].header().shape[-1])
+            choices[logits] = candidates[logits]
     return choices
 
 
 def _choice(pair: Pair, experts: _List) -> Pair | None:
-    """The choice among `experts` by what a pair holds, if that may be their logits."""
+    """The choice among `experts` by the tensors of a pair, if they may be their logits."""
     golden = _chosen(pair.golden, experts, experts.golden)
     mine = _chosen(pair.mine, experts, experts.mine)
     if golden is None or mine is None or _count(golden) != _count(mine):
@@ -135,21 +136,21 @@ def _count(choice: Operand) -> int:
 
 
 def _inserted(plan: Plan, choices: Mapping[int, Pair]) -> Plan:
-    """The plan with each choice behind its logits, and above what the code of its block made of these."""
+    """The plan with each choice behind its logits, and above the tensors that the code of its block made."""
     pairs: list[Pair] = []
     place: dict[int, int] = {}
     for number, pair in enumerate(plan.pairs):
         place[number] = len(pairs)
         pairs += [pair, choices[number]] if number in choices else [pair]
     parents: list[tuple[int, ...]] = [()] * len(pairs)
-    for number, above in enumerate(plan.parents):
+    for number, sources in enumerate(plan.parents):
         block = plan.pairs[number].mine.node
         chosen = [
-            place[one] + 1
-            for one in above
-            if one in choices and f"{block}.".startswith(f"{choices[one].mine.node}.")
+            place[source] + 1
+            for source in sources
+            if source in choices and f"{block}.".startswith(f"{choices[source].mine.node}.")
         ]
-        parents[place[number]] = (*(place[one] for one in above), *chosen)
+        parents[place[number]] = (*(place[source] for source in sources), *chosen)
     gaps = {place[number]: gap for number, gap in plan.gaps.items()}
     for number, choice in choices.items():
         parents[place[number] + 1] = (place[number],)

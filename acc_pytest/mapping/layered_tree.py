@@ -21,7 +21,7 @@ from .tables import Tables
 
 @dataclass(slots=True, eq=False)
 class LayeredTree:
-    """One side's tree with what the policies need of it."""
+    """One side's tree with its layers and its dataflow."""
 
     side: DumpStep
     tables: Tables
@@ -70,7 +70,7 @@ class LayeredTree:
         return sorted(nodes, key=lambda node: node.order)
 
     def bias_of(self, node: Node) -> Node:
-        """The add that completes a linear without bias, the node itself for all others."""
+        """The add that completes a linear without bias; the node itself for all other nodes."""
         if self.graph is None or self.graph.kinds.get(node) != "linear":
             return node
         readers = [reader for value in self.graph.flow.outputs[node] for reader, _ in value.read_by]
@@ -86,8 +86,8 @@ class LayeredTree:
         second, result = readable(slots.get(Slot("input", (1,)))), readable(slots.get(Slot("output", (0,))))
         if second is None or result is None:
             return named
-        shape, whole = second.shape, result.shape
-        if not shape or not whole:
+        shape, result_shape = second.shape, result.shape
+        if not shape or not result_shape:
             return False
-        wide = math.prod(shape) == whole[-1]
-        return wide and (len(shape) == 1 or named or math.prod(whole) > whole[-1])
+        wide = math.prod(shape) == result_shape[-1]
+        return wide and (len(shape) == 1 or named or math.prod(result_shape) > result_shape[-1])

@@ -32,20 +32,20 @@ def find_layers(tree: Tree, tables: Tables) -> list[Layer]:
     """
     nodes = _numbered(tree.root) or _around_attention(tree, tables) or _most_repeated(tree.root)
     towers = Counter(_tower(node) for node in nodes)
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     layers = []
     for index, node in enumerate(nodes):
         tower = _tower(node)
         name = f"{tower}.layers" if len(towers) > 1 and tower else "layers"
-        layers.append(Layer(index, node, f"{name}.{seen[tower]}"))
-        seen[tower] += 1
+        layers.append(Layer(index, node, f"{name}.{counts[tower]}"))
+        counts[tower] += 1
     return layers
 
 
 def next_norm(tree: Tree, node: Node) -> Node | None:
-    """The first norm that ends after a node has; `None` where there is none."""
-    later = (other for other in tree.walk() if other.order > node.order and other.is_leaf)
-    return min((other for other in later if _is_norm(other)), key=lambda other: other.order, default=None)
+    """The first norm that ends after a node; `None` where there is none."""
+    leaves = (leaf for leaf in tree.walk() if leaf.is_leaf and leaf.order > node.order)
+    return min(filter(_is_norm, leaves), key=lambda norm: norm.order, default=None)
 
 
 def _is_norm(node: Node) -> bool:
@@ -66,7 +66,7 @@ def _numbered(node: Node) -> list[Node]:
 
 
 def _tower(node: Node) -> str:
-    """What tells two stacks of layers of one torch model apart: the path before the list's own name."""
+    """The path before the name of the list: it distinguishes the stacks of layers of a torch model."""
     parts = node.path.split(".")
     return ".".join(parts[1:-2]) if len(parts) > 3 else ""
 
@@ -75,8 +75,8 @@ def _around_attention(tree: Tree, tables: Tables) -> list[Node]:
     inside: dict[Node, int] = {}
 
     def count(node: Node) -> int:
-        own = int(node.is_leaf and tables.kind_of(node.op_type, node.param) == "attention")
-        inside[node] = own + sum(count(child) for child in node.children)
+        is_attention = int(node.is_leaf and tables.kind_of(node.op_type, node.param) == "attention")
+        inside[node] = is_attention + sum(count(child) for child in node.children)
         return inside[node]
 
     count(tree.root)
@@ -100,7 +100,7 @@ def _most_repeated(root: Node) -> list[Node]:
 def align_layers(golden: list[Layer], mine: list[Layer]) -> tuple[list[tuple[Layer, Layer]], str]:
     """Layer k with layer k; with unequal numbers, the tower of equal length or the shorter prefix.
 
-    Returns the pairs and a sentence about what was left out (empty when nothing was).
+    Returns the pairs and a sentence about layers without a partner (empty when there are none).
     """
     if len(golden) == len(mine):
         return list(zip(golden, mine)), ""

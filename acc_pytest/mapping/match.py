@@ -11,21 +11,21 @@ from .roles.export import Export
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewRule:
-    """How one side of a match is to be read; becomes a `View` once the files are known.
+    """The rule for reading one side of a match; becomes a `View` once the files are known.
 
     `kind` is one of
 
     - `whole`;
     - `part`: piece `index` of a packed tensor whose pieces are `parts` of the other side;
-    - `own_part`: the same, but `parts` are of this side;
+    - `own_part`: such a piece, but `parts` are of this side;
     - `table`: component `index` of it, -1 for all;
     - `cache`: its newest tokens;
     - `heads`: piece `index` of every head, all pieces being `parts` of the other side;
-    - `interleaved`: the same of heads that each pack their query, key and value;
-    - `cache_heads`: the same of a cache;
+    - `interleaved`: such a piece of heads that each pack their query, key and value;
+    - `cache_heads`: such a piece of a cache;
     - `slots`: rows of a paged cache, whose places are the one part, of this side;
     - `last`: last token may do;
-    - `logits`: the same, over a vocabulary that may be padded;
+    - `logits`: last token may do, over a vocabulary that may be padded;
     - `sum`: over ranks;
     - `bias`: with the bias added that is the one part, of this side;
     - `bias_sum`: both;
@@ -48,9 +48,9 @@ WHOLE = ViewRule()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertRule:
-    """Whose rows tensors inside of experts hold: the choices of the routers (golden, mine), the number of the
-    one expert that a side has the rows of, and tensors that may say which row is which. The logits of the
-    `routers` tell whether the largest are chosen, where one side has nothing but logits."""
+    """The rows that tensors inside of experts hold: the choices of the routers (golden, mine), the number of
+    the expert where a side has the rows of one alone, and index tensors that may order the rows. The logits
+    of the `routers` tell whether the largest are chosen, where one side has nothing but logits."""
 
     choices: tuple[Export, Export]
     routers: tuple[Export | None, Export | None]
@@ -66,7 +66,7 @@ End = tuple[str, Node, Slot]
 class Match:
     """A golden and a mine export that a policy holds to be the same tensor.
 
-    `policy` is the policy's name and `reason` what it saw, in words. `tag` tells several matches of
+    `policy` is the policy's name and `reason` its observation in words. `tag` tells several matches of
     one slot of mine apart in test ids (`q`, `k`, `v` of a packed linear). `fed` is that of `Pair`.
     """
 
@@ -81,12 +81,12 @@ class Match:
     experts: ExpertRule | None = None
 
     def view_of(self, side: str) -> ViewRule:
-        """How `golden` or `mine` is read."""
+        """The view rule of `golden` or `mine`."""
         return self.golden_view if side == "golden" else self.mine_view
 
     @property
     def ends(self) -> set[End]:
-        """The two slots that have a partner by it. What is made of one (turned, the places
+        """The two slots that have a partner by it. A tensor made of one (turned, the places
         of the largest) leaves it free."""
         sides = (("golden", self.golden, self.golden_view), ("mine", self.mine, self.mine_view))
         return {

@@ -1,4 +1,4 @@
-"""Inputs of modules that are compared beside the outputs: those that no module wrote, or that both dumps do
+"""Inputs of modules that are compared beside the outputs: inputs that no module wrote, or that both dumps do
 not trace to one place."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ModuleInputs:
     frequencies: Mapping[NodeSlot, float] = field(default_factory=dict)
 
     def when(self, match: Match) -> tuple[int, int]:
-        """What sorts matches by time."""
+        """The sort key of matches by time."""
         node = match.mine.node
         return self.order.get(NodeSlot(node.path, match.mine.slot), 0), node.order
 
@@ -52,7 +52,7 @@ class ModuleInputs:
 
 
 def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
-    """Of one step of two torch dumps with equal names."""
+    """The inputs of one step of two torch dumps with equal names."""
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return ModuleInputs()
     golden_calls, mine_calls = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
@@ -75,8 +75,8 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
 
 
 def unlike_inputs(golden: Dump, mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> ModuleInputs:
-    """Of one step of two torch dumps whose modules are not the same: their token ids. What else is compared
-    of inputs has a role."""
+    """The token ids of one step of two torch dumps with unlike modules. All other inputs that are compared
+    have a role."""
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return ModuleInputs()
     calls = mine.calls(evidence.mine.step)
@@ -85,18 +85,20 @@ def unlike_inputs(golden: Dump, mine: Dump, evidence: Evidence, matcher: TreeMat
         for number, event in enumerate(calls.events)
         for slot in (event.call.outputs if event.ends else event.call.inputs)
     }
-    ids = [_looked_up(side, tree) for side, tree in _sides(evidence, matcher)]
+    ids = [_token_ids(side, tree) for side, tree in _sides(evidence, matcher)]
     golden_ids, mine_ids = ids
     matches: tuple[Match, ...] = ()
     if golden_ids is not None and mine_ids is not None:
         reason = "the ids that the embedding looks up"
         matches = (Match(golden_ids, mine_ids, "roles", reason, fed="token ids"),)
-    both = (golden.calls(evidence.golden.step), evidence.golden), (calls, evidence.mine)
-    of_golden, of_mine = (_coarsest(_own_flow(made), _dtypes(made, side)) for made, side in both)
+    sides = (golden.calls(evidence.golden.step), evidence.golden), (calls, evidence.mine)
+    of_golden, of_mine = (
+        _coarsest(_mine_flow(side_calls), _dtypes(side_calls, side)) for side_calls, side in sides
+    )
     return ModuleInputs(matches, order, of_mine, golden_coarsest=of_golden)
 
 
-def _own_flow(calls: Calls) -> ModuleFlow:
+def _mine_flow(calls: Calls) -> ModuleFlow:
     return module_flow(calls, calls, lambda _: True)
 
 
@@ -104,8 +106,8 @@ def _sides(evidence: Evidence, matcher: TreeMatcher) -> tuple[tuple[DumpStep, La
     return (evidence.golden, matcher.golden), (evidence.mine, matcher.mine)
 
 
-def _looked_up(side: DumpStep, tree: LayeredTree) -> Export | None:
-    """Whole numbers that the first embedding is handed."""
+def _token_ids(side: DumpStep, tree: LayeredTree) -> Export | None:
+    """The integers that the first embedding is handed."""
     for export in tree.model_exports():
         if export.role == "embed":
             for slot, ref in side.slots(export.node).items():
@@ -116,11 +118,11 @@ def _looked_up(side: DumpStep, tree: LayeredTree) -> Export | None:
 
 
 def _dtypes(calls: Calls, side: DumpStep) -> dict[NodeSlot, str]:
-    """The dtypes of a step; those that the calls do not tell by the headers."""
+    """The dtypes of a step, by the calls, else by the headers."""
     dtypes = {}
-    for place, known in calls.dtypes.items():
-        header = None if known else readable(side.slots(side.tree.by_path[place.path]).get(place.slot))
-        dtypes[place] = header.dtype.name if header is not None else known
+    for place, dtype in calls.dtypes.items():
+        header = None if dtype else readable(side.slots(side.tree.by_path[place.path]).get(place.slot))
+        dtypes[place] = header.dtype.name if header is not None else dtype
     return dtypes
 
 
@@ -130,7 +132,7 @@ def _coarsest(flow: ModuleFlow, *sides: Mapping[NodeSlot, str]) -> dict[NodeSlot
     for place in flow.order:
         names = [
             *(side.get(place, "") for side in sides),
-            *(coarsest.get(source, "") for source in flow.above[place]),
+            *(coarsest.get(source, "") for source in flow.upstream[place]),
         ]
         coarsest[place] = max(names, key=_roundoff)
     return coarsest
@@ -138,12 +140,12 @@ def _coarsest(flow: ModuleFlow, *sides: Mapping[NodeSlot, str]) -> dict[NodeSlot
 
 @functools.cache
 def _roundoff(dtype: str) -> float:
-    known = by_name(dtype) if dtype else None
-    return (known.roundoff or 0.0) if known is not None and known.kind == "float" else 0.0
+    dtype_entry = by_name(dtype) if dtype else None
+    return (dtype_entry.roundoff or 0.0) if dtype_entry is not None and dtype_entry.kind == "float" else 0.0
 
 
 _NAMED = "freq"
-"""What the names of such buffers hold: `inv_freq`, `original_inv_freq`, `freqs`."""
+"""The word in names of buffers of frequencies: `inv_freq`, `original_inv_freq`, `freqs`."""
 
 
 def explained_by_frequencies(
@@ -154,9 +156,9 @@ def explained_by_frequencies(
     largest = _largest_position(evidence, flow, modules) if modules else 0
     if not largest:
         return {}
-    most = max(modules.values())
+    default = max(modules.values())
     return {
-        place: largest * modules.get(place.path, most) / 3
+        place: largest * modules.get(place.path, default) / 3
         for place in flow.order
         if (place in flow.caches and _holds_keys(place))
         or (place.path in modules and place.slot.kind == "output")
@@ -165,21 +167,21 @@ def explained_by_frequencies(
 
 def _holds_keys(place: NodeSlot) -> bool:
     """Whether a cache may hold keys: values are not rotated."""
-    return not any("value" in str(part) for part in place.slot.index[1:])
+    return not any("value" in str(index) for index in place.slot.index[1:])
 
 
 def _rounded(golden: ModuleDump, mine: ModuleDump) -> dict[str, float]:
-    """rms(f) u of the modules whose frequencies are golden's, rounded to a coarser dtype."""
+    """rms(f) * u of the modules whose frequencies are golden's, rounded to a coarser dtype."""
     modules: dict[str, float] = {}
     exact = golden.weights(golden.ranks[0])
     for name, saved in mine.weights(mine.ranks[0]).items():
         module, _, last = name.rpartition(".")
-        other = exact[name].digest if name in exact else None
-        if saved.kind != "buffer" or _NAMED not in last or saved.digest is None or other is None:
+        golden_digest = exact[name].digest if name in exact else None
+        if saved.kind != "buffer" or _NAMED not in last or saved.digest is None or golden_digest is None:
             continue
-        roundoffs = [by_name(digest.dtype).roundoff or 0.0 for digest in (other, saved.digest)]
-        if roundoffs[1] > roundoffs[0] and other.same_values(saved.digest):
-            rms = other.norm / math.sqrt(max(1, math.prod(other.shape)))
+        roundoffs = [by_name(digest.dtype).roundoff or 0.0 for digest in (golden_digest, saved.digest)]
+        if roundoffs[1] > roundoffs[0] and golden_digest.same_values(saved.digest):
+            rms = golden_digest.norm / math.sqrt(max(1, math.prod(golden_digest.shape)))
             modules[module] = max(modules.get(module, 0.0), rms * roundoffs[1])
     return modules
 

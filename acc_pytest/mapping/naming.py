@@ -22,7 +22,7 @@ class Names:
         self._used: set[tuple[int | None, str]] = set()
 
     def layer(self, match: Match) -> str:
-        """`layers.3`, `model` outside of any layer, `inputs` of what the run was fed."""
+        """The layer label: `layers.3`, `model` outside of any layer, `inputs` for inputs of the run."""
         if match.fed:
             return "inputs"
         layer = self._layer_of.get(match.mine.node)
@@ -38,8 +38,8 @@ class Names:
         return self._count if match.mine.node.order > self._last else 0
 
     def level(self, match: Match) -> str:
-        """`layer` for layers and what stands beside them, `module` for composites, `op` for leaves, `input`
-        of what the run was fed."""
+        """`layer` for layers and the nodes beside them, `module` for composites, `op` for leaves, `input`
+        for inputs of the run."""
         if match.fed:
             return "input"
         node = match.mine.node
@@ -64,19 +64,19 @@ class Names:
         elif slot.index != (0,):
             text += "".join(f"[{i}]" for i in slot.index)
         text += f".{match.tag}" if match.tag else ""
-        fit = candidate = selectable(text)
+        name = candidate = selectable(text)
         number = 2
         while (rank, candidate) in self._used:
-            candidate = f"{fit}.{number}"
+            candidate = f"{name}.{number}"
             number += 1
         self._used.add((rank, candidate))
         return candidate
 
-    def _short_name(self, node: Node, fed: bool) -> str:
+    def _short_name(self, node: Node, is_input: bool) -> str:
         """`SelfAttentionOperation_2_0_3`; for torch the path below the layer, `self_attn.q_proj`."""
         if "." not in node.name:
             return node.name
-        layer = self._layer_of.get(node) if not fed else None
+        layer = self._layer_of.get(node) if not is_input else None
         if layer is None:
             return node.name.removeprefix("root.")
         return layer.below(node) or node.op_type

@@ -1,7 +1,7 @@
-"""One tensor file against a dump: which tensor of the dump it is.
+"""A tensor file against a dump: the tensor of the dump that it is.
 
 Where the file lies in an ATB dump, its place names node and slot, and it is mapped with the rest of that
-dump. Any other file is the one output of golden that its shape allows; where several do, nothing is compared.
+dump. Any other file is the only output of golden of its shape; where there are several, nothing is compared.
 """
 
 from __future__ import annotations
@@ -25,43 +25,45 @@ from .roles.export import Export
 from .tables import Tables
 
 _LAST = ViewRule("last"), ViewRule("last")
-"""A model may keep the last token alone, so a file of one row may be of a step of many."""
+"""A model may keep the last token alone, so a file of one row may belong to a step of many tokens."""
 
 
 def is_lone_file(golden: Dump, mine: Dump) -> bool:
-    """Whether mine is one tensor that says nothing of itself, and golden a dump of modules."""
+    """Whether mine is one tensor without a node, and golden a dump of modules."""
     return isinstance(golden, ModuleDump) and mine.kind == "tensor" and len(_nodes(mine)) == 1
 
 
-def kept_for(made: Plan, mine: Dump) -> Plan:
-    """Of the plan of a whole dump what is about the one file of it that was given (`mine.only`)."""
-    pairs = [pair for pair in made.pairs if any(ref.path == mine.only for ref in pair.mine.refs)]
-    unmapped: tuple[Unmapped, ...] = ()
+def plan_of_file(plan: Plan, mine: Dump) -> Plan:
+    """The entries of a plan of a whole dump for the one file of it that is compared (`mine.only`)."""
+    pairs = [pair for pair in plan.pairs if any(ref.path == mine.only for ref in pair.mine.refs)]
+    entries: list[Unmapped] = []
     if not pairs:
         node = os.path.dirname(os.path.dirname(mine.only))
-        left = [lone for lone in made.unmapped if lone.side == "mine" and node.endswith(f"/{lone.node}")]
-        unmapped = tuple(left[:1]) or (_alone(made, mine, "only outputs that golden has too are compared"),)
-    return _of_one(made, tuple(replace(pair, order=order) for order, pair in enumerate(pairs)), unmapped)
+        lone = _unmapped(plan, mine, "only outputs that golden has too are compared")
+        of_mine = [entry for entry in plan.unmapped if entry.side == "mine"]
+        entries = [*(entry for entry in of_mine if node.endswith(f"/{entry.node}")), lone][:1]
+    pairs = [replace(pair, order=order) for order, pair in enumerate(pairs)]
+    return _with_pairs(plan, tuple(pairs), tuple(entries))
 
 
 def plan_of_lone_file(golden: Dump, mine: Dump, tables: Tables) -> Plan:
     """The pair of a lone file with the one output of golden, of all steps, that has its shape."""
     candidates = list(_candidates(golden, mine))
-    several = _distinct(candidates)
+    rivals = _distinct(candidates)
     empty = Plan.of_dumps(golden, mine, (), (), {})
     if not candidates:
-        return _of_one(empty, (), (_alone(empty, mine, "no output of golden has its shape"),))
-    if several:
-        named = ", ".join(
-            f"{candidate.match.golden.node.path} of step {candidate.step.label}" for candidate in several
+        return _with_pairs(empty, (), (_unmapped(empty, mine, "no output of golden has its shape"),))
+    if rivals:
+        names = ", ".join(
+            f"{candidate.match.golden.node.path} of step {candidate.step.label}" for candidate in rivals
         )
         reason = (
-            f"several tensors of golden have its shape ({named}) and its place does not say which it is; "
+            f"several tensors of golden have its shape ({names}) and its place does not say which it is; "
             "leave it in the directories of its dump, or give one token directory or file of golden"
         )
-        return _of_one(empty, (), (_alone(empty, mine, reason),))
+        return _with_pairs(empty, (), (_unmapped(empty, mine, reason),))
     chosen = max(candidates, key=lambda candidate: candidate.match.golden.node.depth)
-    return _of_one(empty, (_pair(chosen, tables),), ())
+    return _with_pairs(empty, (_pair(chosen, tables),), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,30 +82,29 @@ def _nodes(mine: Dump) -> list[Node]:
 
 
 def _candidates(golden: Dump, mine: Dump) -> Iterator[_Candidate]:
-    [other] = _nodes(mine)
-    own = DumpStep(mine, mine.steps[0])
+    [mine_node] = _nodes(mine)
+    mine_step = DumpStep(mine, mine.steps[0])
     for step in golden.steps:
-        evidence = Evidence(DumpStep(golden, step), own)
+        evidence = Evidence(DumpStep(golden, step), mine_step)
         for node in step.tree.walk():
             for slot, ref in evidence.golden.slots(node).items():
-                ends = Export(node, slot, "file"), Export(other, Slot("output"), "file")
+                ends = Export(node, slot, "file"), Export(mine_node, Slot("output"), "file")
                 match = Match(*ends, "file", "the only tensor of golden that has its shape", *_LAST)
                 if slot.kind == "output" and not evidence.refusal(match):
                     yield _Candidate(step, evidence, match, ref)
 
 
 def _distinct(candidates: list[_Candidate]) -> list[_Candidate]:
-    """Two candidates with different numbers; empty where all hold the same.
-
-    They do where a module hands on what one in it made.
+    """Two candidates with different numbers; empty where all hold the same ones, as where a module hands on
+    the output of a module in it.
     """
     if not candidates:
         return []
     first = _numbers(candidates[0].ref)
-    for other in candidates[1:]:
-        numbers = _numbers(other.ref)
+    for candidate in candidates[1:]:
+        numbers = _numbers(candidate.ref)
         if first is None or numbers is None or not torch.equal(first, numbers):
-            return [candidates[0], other]
+            return [candidates[0], candidate]
     return []
 
 
@@ -124,16 +125,16 @@ def _pair(chosen: _Candidate, tables: Tables) -> Pair:
     return Pair(name, chosen.step.label, None, "op", "model", 0, 0, match.policy, match.reason, golden, mine)
 
 
-def _alone(made: Plan, mine: Dump, reason: str) -> Unmapped:
+def _unmapped(plan: Plan, mine: Dump, reason: str) -> Unmapped:
     path = mine.only or str(mine.root)
     label = mine.steps[0].label if mine.steps else 0
     return Unmapped("mine", label, path, os.path.basename(path), "Tensor", reason)
 
 
-def _of_one(made: Plan, pairs: tuple[Pair, ...], unmapped: tuple[Unmapped, ...]) -> Plan:
+def _with_pairs(plan: Plan, pairs: tuple[Pair, ...], unmapped: tuple[Unmapped, ...]) -> Plan:
     mapped = int(bool(pairs))
     return replace(
-        made,
+        plan,
         pairs=pairs,
         unmapped=unmapped,
         golden_total=1,

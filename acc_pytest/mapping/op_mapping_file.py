@@ -58,14 +58,14 @@ class TypeRule:
 
 
 def missing_file_note(where: str) -> str:
-    """What to say of a directory without a mapping file; empty for everything else."""
+    """A note on a directory without a mapping file; empty for everything else."""
     if not where or not Path(where).is_dir() or Path(where, FILE_NAME).exists():
         return ""
     return f"{where} holds no {FILE_NAME}; mapped by the built-in tables alone"
 
 
 def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
-    """Read a mapping file, given itself or the directory that holds it; nothing from a directory without one.
+    """Read a mapping file, or that of a directory; nothing from a directory without one.
 
     Raises `MappingError` naming the file and the entry at fault.
     """

@@ -25,10 +25,10 @@ class OperandShards:
     """The shards of one operand, in rank order, and how they are to be looked at.
 
     `part_sizes` are the sizes of the other side's pieces: elements for a `Part`, the width of a head's
-    piece for a `HeadPart`. `bias` is what every shard lacks, for a `WithBias`, `residual` what is to be
-    added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
-    collected the pieces of all ranks: `[ranks, ...]`, `settled` that the values told that the shards are
-    summands. `note` says in words what was done to them.
+    piece for a `HeadPart`. `bias` is the bias that every shard lacks, for a `WithBias`, `residual` the tensor
+    to be added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
+    collected the pieces of all ranks: `[ranks, ...]`, `settled` that the shards are summands by their values.
+    `note` names the treatment of the shards.
     """
 
     shards: list[torch.Tensor]
@@ -58,16 +58,16 @@ class OperandShards:
         ranks = f" on each of {self.count} ranks" if self.count > 1 else ""
         return f"{list(self.shape)}{ranks}"
 
-    def rule(self, whole: Shape) -> Merge | None:
-        """The rule by which the shards make up a tensor of shape `whole`, `None` if there is none."""
+    def rule(self, target: Shape) -> Merge | None:
+        """The rule by which the shards make up a tensor of shape `target`, `None` if there is none."""
         if len({shard.shape for shard in self.shards}) > 1:
-            return uneven_rows([tuple(shard.shape) for shard in self.shards], whole)
+            return uneven_rows([tuple(shard.shape) for shard in self.shards], target)
         if self.summed and self.count > 1:
-            return Merge("sum") if same_order(self.shape, whole) else None
-        return merge_rule(self.shape, self.count, whole)
+            return Merge("sum") if same_order(self.shape, target) else None
+        return merge_rule(self.shape, self.count, target)
 
     def side_by_side(self, width: int) -> OperandShards:
-        """What was gathered with its pieces side by side, if that is `width` wide; else the side as it is."""
+        """A gathered side with its pieces side by side, if that is `width` wide; else the side unchanged."""
         shape = self.shape
         if not self.gathered or len(shape) < 3 or shape[0] != self.count or shape[-1] * self.count != width:
             return self
@@ -75,8 +75,8 @@ class OperandShards:
 
 
 def as_they_lie(golden: Operand, mine: Operand) -> tuple[Source, Source] | None:
-    """Two operands that are compared as they lie there, as most of a dump is; `None` where something is to
-    be cut, merged or scaled, or may be. Raises what opening a file raises."""
+    """Two operands that are compared unchanged, as most of a dump is; `None` where one is to be cut, merged
+    or scaled, or may be. Raises what opening a file raises."""
     if not lie_alike(golden, mine):
         return None
     first, second = opened_source(golden.refs[0]), opened_source(mine.refs[0])
@@ -97,7 +97,7 @@ def lie_alike(golden: Operand, mine: Operand) -> bool:
 
 
 def _is_plain(operand: Operand) -> bool:
-    """Whether an operand is one tensor, which nothing of its own side changes."""
+    """Whether an operand is one tensor that its own side does not change."""
     if len(operand.refs) != 1 or not isinstance(operand.view, (Whole, LastToken)):
         return False
     return not (operand.tokens or operand.split or operand.experts or operand.onward or operand.slots_by)
@@ -112,7 +112,7 @@ def open_shards(operand: Operand) -> OperandShards:
 
 
 def shards_of(operand: Operand, shards: list[torch.Tensor]) -> OperandShards:
-    """The same with these tensors in place of its own, one for each rank. Raises as `open_shards`."""
+    """An operand with these tensors in place of its files, one for each rank. Raises as `open_shards`."""
     if isinstance(operand.view, SlotRows):
         shards = [_stored_rows(cache, ref.open()) for cache, ref in zip(shards, operand.view.slots)]
     bias = operand.view.bias if isinstance(operand.view, WithBias) else ()
@@ -138,7 +138,8 @@ def shards_of_shapes(operand: Operand) -> OperandShards:
 
 def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tensor, ...]) -> OperandShards:
     """The shards as far as the view needs nothing of the other side."""
-    note = operand.split.describe([tuple(each.shape) for each in shards]) if operand.split is not None else ""
+    shapes = [tuple(shard.shape) for shard in shards]
+    note = operand.split.describe(shapes) if operand.split is not None else ""
     shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if operand.slots_by:
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
@@ -147,7 +148,7 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     elif isinstance(operand.view, ColumnRange):
         shards = [_columns(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, OwnPart):
-        shards = [_own_part(shard, operand.view) for shard in shards]
+        shards = [_piece_columns(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
     gathered = operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
@@ -173,7 +174,7 @@ def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
 
 
 def _in_slots(shard: torch.Tensor, ref: TensorRef, operand: Operand) -> torch.Tensor:
-    """The columns of each row sorted by what a router chose for them."""
+    """The columns of each row sorted by the choices of a router."""
     chosen = shard if shard.device.type == "meta" else _of_tokens(ref.open(), operand)
     if chosen.shape != shard.shape:
         raise Incomparable(f"choices of shape {list(chosen.shape)} are not those of {list(shard.shape)}")
@@ -199,7 +200,7 @@ def _twice(angles: torch.Tensor) -> torch.Tensor:
 
 
 def _for_rows(table: torch.Tensor, layout: tuple[int, ...]) -> torch.Tensor:
-    """A position table for tokens that are laid out so: sequences of one batch may share its rows."""
+    """A position table for tokens in `layout`: sequences of one batch may share its rows."""
     positions, width = rows_and_width(tuple(table.shape))
     rows = math.prod(layout)
     if not positions or rows % positions:
@@ -216,7 +217,7 @@ def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:
     return shard[..., view.start : view.stop]
 
 
-def _own_part(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
+def _piece_columns(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
     """The piece of a packed tensor, as columns of it."""
     rows, packed = rows_and_width(tuple(shard.shape))
     widths = [ref.header().numel // rows if rows else 0 for ref in view.widths_of]

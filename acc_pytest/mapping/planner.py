@@ -27,14 +27,14 @@ from .carried import with_carried
 from .choices import with_choices, with_logits
 from .dump_step import DumpStep
 from .evidence import Evidence
-from .fed import ORDER, fed_kind
+from .fed import INPUT_KINDS, fed_kind
 from .implied_choices import with_implied_choices
 from .layered_tree import LayeredTree
 from .lineage import trace
 from .match import Match
 from .module_inputs import module_inputs, unlike_inputs
 from .naming import Names
-from .one_file import is_lone_file, kept_for, plan_of_lone_file
+from .one_file import is_lone_file, plan_of_file, plan_of_lone_file
 from .op_mapping_file import FILE_NAME, missing_file_note, read_op_mapping_file, type_rules
 from .pair import Operand, Pair, Plan, Unmapped
 from .roles.export import Export
@@ -120,7 +120,7 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     made = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
     made = replace(made, notes=(*made.notes, note)) if note else made
-    return kept_for(made, mine) if mine.only else made
+    return plan_of_file(made, mine) if mine.only else made
 
 
 @dataclass(slots=True, eq=False)
@@ -212,7 +212,7 @@ class _Planner:
 
         def when(match: Match) -> tuple[object, ...]:
             at = inputs.when(placed(match))
-            return ORDER.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
+            return INPUT_KINDS.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
 
         for match in sorted((*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)), key=when):
             if not self._wanted(names, match):
@@ -235,7 +235,7 @@ class _Planner:
                     depth=names.depth(match),
                     order=0,
                     policy=match.policy,
-                    reason="; ".join(filter(None, (match.reason, evidence.words))),
+                    reason="; ".join(filter(None, (match.reason, evidence.step_note))),
                     golden=golden,
                     mine=mine,
                     fed=match.fed,

@@ -19,7 +19,7 @@ from .cuts import cut_out, without_padding
 from .engine_views import RowParallel
 from .expert_rows import ways_of
 from .fed import BLOCKED
-from .merging import merged, mismatch, wholes
+from .merging import merged, mismatch, whole_shapes
 from .multiples import multiplied
 from .operand_shards import OperandShards, as_they_lie, lie_alike, open_shards, shards_of_shapes
 from .pair import Operand, Pair
@@ -241,7 +241,7 @@ def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
             mines, mine_note = merged(mine_cut, golden_cut.shape, golden, mine)
             return _opened(goldens, mines, note, golden_note, mine_note)
     for golden_cut, mine_cut, note in _trimmed(golden, mine):
-        for whole in (*wholes(golden_cut, mine_cut), *wholes(mine_cut, golden_cut)):
+        for whole in (*whole_shapes(golden_cut, mine_cut), *whole_shapes(mine_cut, golden_cut)):
             if golden_cut.rule(whole) and mine_cut.rule(whole):
                 goldens, golden_note = merged(golden_cut, whole, golden, mine)
                 mines, mine_note = merged(mine_cut, whole, golden, mine)

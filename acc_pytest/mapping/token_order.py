@@ -39,23 +39,23 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
         return shard
     by_token = rows_by_token(shard, layout, tokens.heads_first)
     if by_token is not None:
-        return _select(by_token, (order.last if tokens.last else order.rows)[tokens.own])
+        return _select(by_token, (order.last if tokens.last else order.rows)[tokens.side])
     shape = tuple(shard.shape)
     if (
         tokens.last
         and len(shape) > 1
-        and shape[0] == order.counts[tokens.own]
+        and shape[0] == order.counts[tokens.side]
         and (len(shape) == 2 or shape[1] == 1)
     ):
-        return _select(shard, order.sequences[tokens.own])
+        return _select(shard, order.sequences[tokens.side])
     return shard
 
 
 def _by_forms(
     shard: torch.Tensor, layout: TokenLayout, tokens: TokenPick, forms: tuple[str, str]
 ) -> torch.Tensor:
-    form = forms[tokens.own == "mine"]
-    rows = context_rows(tokens.golden, tokens.mine, *(each == ENDS for each in forms))[tokens.own]
+    form = forms[tokens.side == "mine"]
+    rows = context_rows(tokens.golden, tokens.mine, *(each == ENDS for each in forms))[tokens.side]
     if not len(rows):
         raise Incomparable("the tensors have no token in common")
     return _select(shard if form == ENDS else by_form(shard, layout, form), rows)

@@ -12,7 +12,7 @@ import pytest
 from .. import options
 from ..errors import AccError
 from ..imports import import_numpy
-from ..mapping.carried import KIND as CARRIED
+from ..mapping.carried import CARRIED
 from ..session import planning
 from ..tensors.header import looking_once
 from ..tensors.stores.caches import is_mirrored

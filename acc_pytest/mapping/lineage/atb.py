@@ -20,49 +20,50 @@ KEEPING = frozenset({"attention", "cache"})
 
 
 def atb_flow(tree: Tree, places: Iterable[SlotName], tables: Tables) -> Flow:
-    """Follow the tensor names of `tree`. Places whose node names no tensor are in nothing of the result."""
+    """Follow the tensor names of `tree`. The result omits places whose node names no tensor."""
     flow = trace(tree)
     kinds = {leaf: tables.kind_of(leaf.op_type, leaf.param) for leaf in flow.leaves}
-    wanted = set(places)
-    shown: dict[Hashable, list[tuple[int, SlotName]]] = {}
-    fed: set[SlotName] = set()
-    for node, value, place in _outputs(flow, wanted):
-        shown.setdefault(value, []).append((node.order, place))
+    compared = set(places)
+    places_of: dict[Hashable, list[tuple[int, SlotName]]] = {}
+    token_places: set[SlotName] = set()
+    for node, value, place in _outputs(flow, compared):
+        places_of.setdefault(value, []).append((node.order, place))
         if value.producer is not None and kinds[value.producer] == "embedding":
-            fed.add(place)
-    for listed in shown.values():
-        listed.sort()
-    looked_up = {leaf.path for leaf in flow.leaves if kinds[leaf] == "embedding"}
+            token_places.add(place)
+    for ordered in places_of.values():
+        ordered.sort()
+    embeddings = {leaf.path for leaf in flow.leaves if kinds[leaf] == "embedding"}
     arriving = {
         (leaf.path, number): place
         for leaf in flow.leaves
         for number in range(len(flow.inputs[leaf]))
-        if (place := (leaf.path, f"input[{number}]")) in wanted
+        if (place := (leaf.path, f"input[{number}]")) in compared
     }
-    fed |= {place for (path, _), place in arriving.items() if path in looked_up}
-    operations = [*_given(flow), *(_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves)]
-    above = nearest(operations, shown, arriving)
-    return Flow(above, frozenset(fed))
+    token_places |= {place for (path, _), place in arriving.items() if path in embeddings}
+    operations = [*_unwritten(flow), *(_operation(leaf, kinds[leaf], flow) for leaf in flow.leaves)]
+    upstream = nearest(operations, places_of, arriving)
+    return Flow(upstream, frozenset(token_places))
 
 
-def _outputs(flow: Dataflow, wanted: Container[SlotName]) -> Iterator[tuple[Node, Value, SlotName]]:
-    """The values that nodes show, at the places that are wanted."""
+def _outputs(flow: Dataflow, compared: Container[SlotName]) -> Iterator[tuple[Node, Value, SlotName]]:
+    """The values that nodes show, at the places that are `compared`."""
     for node, values in flow.outputs.items():
         for index, value in enumerate(values):
             place = (node.path, f"output[{index}]")
-            if place in wanted:
+            if place in compared:
                 yield node, value, place
 
 
-def _given(flow: Dataflow) -> Iterator[FlowOperator]:
-    """What no operator wrote: weights, tables, caches, ids. Each is told as not compared where it is read."""
-    given = {
+def _unwritten(flow: Dataflow) -> Iterator[FlowOperator]:
+    """Values that no operator wrote: weights, tables, caches, ids. Each is named as unseen where it is
+    read."""
+    inputs = {
         value: (leaf, number)
         for leaf in flow.leaves
         for number, value in enumerate(flow.inputs[leaf])
         if value.producer is None
     }
-    for value, (leaf, number) in given.items():
+    for value, (leaf, number) in inputs.items():
         name = f"input[{number}] of {leaf.name} ({value.name})"
         yield FlowOperator(name, -1, (), (value,), lambda _: (), silent=True, unseen=name)
 
@@ -72,10 +73,10 @@ def _operation(leaf: Node, kind: str, flow: Dataflow) -> FlowOperator:
     stored: Sequence[Value] = writes
     needs: Callable[[int], Iterable[int]] = _all(len(reads))
     if kind == "cache" and not writes:
-        # It writes caches that are inputs of the model, and whoever reads these later reads what it wrote.
+        # It writes caches that are inputs of the model, and their later readers read the new rows.
         stored = [value for value in reads if value.producer is None]
     elif kind in IN_STEP and len(reads) > len(writes) > 1:
-        needs = _own(len(reads), len(writes))
+        needs = _index_and_shared(len(reads), len(writes))
     return FlowOperator(
         leaf.path,
         leaf.order,
@@ -91,5 +92,5 @@ def _all(count: int) -> Callable[[int], Iterable[int]]:
     return lambda _: range(count)
 
 
-def _own(count: int, outputs: int) -> Callable[[int], Iterable[int]]:
+def _index_and_shared(count: int, outputs: int) -> Callable[[int], Iterable[int]]:
     return lambda index: (index, *range(outputs, count))

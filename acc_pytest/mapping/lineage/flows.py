@@ -19,14 +19,14 @@ from .nearest import SlotName
 from .steps import Flow
 
 FlowOf = Callable[[StepLabel, str, int | None, frozenset[SlotName]], Flow | None]
-"""Step, graph, rank, and the places that are compared there; `None` where nothing is known."""
+"""Step, graph, rank, and the places that are compared there; `None` without a dataflow."""
 
 
 def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     """The flows of an ATB dump. A pair's step has golden's label."""
     from .atb import atb_flow
 
-    trees = {met.label: met.mine.tree for met in common_steps(golden, mine)}
+    trees = {common.label: common.mine.tree for common in common_steps(golden, mine)}
     flow_of = functools.cache(functools.partial(atb_flow, tables=tables))
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
@@ -42,7 +42,7 @@ def torch_flows(golden: ModuleDump, mine: ModuleDump, unlike: bool) -> FlowOf:
     """
     from .modules import modules_flow
 
-    steps = {met.label: (met.golden, met.mine) for met in common_steps(golden, mine)}
+    steps = {common.label: (common.golden, common.mine) for common in common_steps(golden, mine)}
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         if step not in steps:
@@ -67,8 +67,8 @@ def fx_flows(mine: FxDump) -> FlowOf:
 
 
 def captured_flows(golden: FxDump, pairs: Iterable[Pair]) -> FlowOf:
-    """The flows of FX, for tensors of mine that were saved inside of a captured graph: each stands where its
-    partner does."""
+    """The flows of FX, for tensors of mine that were saved inside of a captured graph: each at the place of
+    its partner."""
     from .fx import fx_flow
 
     run_of = _runs(golden)
@@ -83,13 +83,13 @@ def captured_flows(golden: FxDump, pairs: Iterable[Pair]) -> FlowOf:
         if run is None:
             return None
         mine_of = partners[step, graph, rank]
-        found = fx_flow(golden, *run, mine_of)
+        golden_flow = fx_flow(golden, *run, mine_of)
         return Flow(
             {
                 mine_of[place]: replace(
-                    above, places={mine_of[each]: crosses for each, crosses in above.places.items()}
+                    upstream, places={mine_of[source]: crosses for source, crosses in upstream.places.items()}
                 )
-                for place, above in found.above.items()
+                for place, upstream in golden_flow.upstream.items()
             },
             frozenset(),
         )
@@ -104,24 +104,24 @@ def ge_flows(mine: GeDump) -> FlowOf:
     from .ge import ge_flow
 
     run_of, indexes = _runs(mine), GraphIndexes()
-    known: dict[Hashable, Flow] = {}
+    flows: dict[Hashable, Flow] = {}
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
         run = run_of(step, graph, rank)
         index = None if run is None else indexes.of(mine, *run)
         if run is None or index is None:
             return None
-        ran = operators(mine, *run, index)
-        key = (id(index), places, tuple(operator.told for operator in ran))
-        if key not in known:
-            known[key] = ge_flow(index, ran, places)
-        return known[key]
+        dumped = operators(mine, *run, index)
+        key = (id(index), places, tuple(operator.told for operator in dumped))
+        if key not in flows:
+            flows[key] = ge_flow(index, dumped, places)
+        return flows[key]
 
     return flow
 
 
 def _runs(dump: TorchairDump[Any]) -> Callable[[StepLabel, str, int | None], tuple[Step, Rank] | None]:
-    """Looks up the step and the rank that a label, a graph and a rank number mean, if they were dumped."""
+    """A function from label, graph and rank number to the step and the rank, if they were dumped."""
     steps = {(step.graph, step.label): step for step in dump.steps}
     ranks = {rank.index: rank for rank in dump.ranks}
 

@@ -1,7 +1,7 @@
-"""The dataflow of a step of FX, where every call dumps what it was given.
+"""The dataflow of a step of FX, where every call dumps its arguments.
 
-FX writes no graph, but an argument with the bytes of an earlier result came from there. One that no call
-wrote is an input of the graph: a weight, a prompt, a cache.
+FX writes no graph, but an argument with the bytes of an earlier result came from there. An argument that no
+call wrote is an input of the graph: a weight, a prompt, a cache.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from ...dumps.base import Rank, Slot, Step
 from ...dumps.fx import FxDump
 from ...tensors.ref import TensorRef
 from ...tensors.sampled import sampled
-from .nearest import Above, SlotName
+from .nearest import SlotName, Upstream
 from .steps import Flow
 
 Copy = tuple[int, int]
-"""What `sampled` says of a file."""
+"""The result of `sampled` for a file."""
 
 
 def fx_flow(dump: FxDump, step: Step, rank: Rank, places: Iterable[SlotName]) -> Flow:
-    """What is above `places` of the calls of one step; of several calls that wrote the same bytes the
-    latest."""
+    """The flow above `places` of the calls of one step; of several calls that wrote the same bytes the latest
+    counts."""
     walk = _CopyTracker(frozenset(places))
     for node in dump.nodes(step, rank):
         walk.call(node.path, dump.tensors(step, rank, node))
-    return Flow(walk.above, frozenset())
+    return Flow(walk.upstream, frozenset())
 
 
 class _CopyTracker:
-    """Goes through calls in the order of time. `_seen` says which places stand for a tensor that was met."""
+    """A walk through calls in the order of time. `_by_copy` has the places that stand for a tensor."""
 
-    def __init__(self, wanted: frozenset[SlotName]) -> None:
-        self.above: dict[SlotName, Above] = {}
-        self._wanted = wanted
-        self._seen: dict[Copy, tuple[SlotName, ...]] = {}
+    def __init__(self, compared: frozenset[SlotName]) -> None:
+        self.upstream: dict[SlotName, Upstream] = {}
+        self._compared = compared
+        self._by_copy: dict[Copy, tuple[SlotName, ...]] = {}
 
     def call(self, path: str, tensors: Mapping[Slot, TensorRef]) -> None:
-        """The next call, with its arguments and results."""
+        """Add the next call, with its arguments and results."""
         read: dict[SlotName, None] = {}
         for kind in ("input", "output"):
             for slot, ref in tensors.items():
@@ -46,16 +46,16 @@ class _CopyTracker:
                 place, copy = (path, str(slot)), sampled(ref.path)
                 source = tuple(read)
                 if kind == "input":
-                    source = self._seen.get(copy, ()) if copy is not None else ()
-                shown = self._shown(place, source)
+                    source = self._by_copy.get(copy, ()) if copy is not None else ()
+                places = self._places(place, source)
                 if copy is not None and (kind == "output" or not source):
-                    self._seen[copy] = shown
+                    self._by_copy[copy] = places
                 if kind == "input":
-                    read.update(dict.fromkeys(shown))
+                    read.update(dict.fromkeys(places))
 
-    def _shown(self, place: SlotName, source: tuple[SlotName, ...]) -> tuple[SlotName, ...]:
+    def _places(self, place: SlotName, source: tuple[SlotName, ...]) -> tuple[SlotName, ...]:
         """The places that stand for a tensor: its own where it is compared, else those of its source."""
-        if place not in self._wanted:
+        if place not in self._compared:
             return source
-        self.above[place] = Above(dict.fromkeys(source, False))
+        self.upstream[place] = Upstream(dict.fromkeys(source, False))
         return (place,)

@@ -16,7 +16,7 @@ from .nearest import FlowOperator, SlotName, nearest
 from .steps import Flow
 
 _KEEPS = re.compile("Attention|Scatter|IndexPut|Cache")
-Shown = Mapping[Hashable, Sequence[tuple[int, SlotName]]]
+PlacesOf = Mapping[Hashable, Sequence[tuple[int, SlotName]]]
 """At which places an output of the graph is compared."""
 _LOOKS_UP = re.compile("Gather|Embedding")
 
@@ -24,8 +24,8 @@ _LOOKS_UP = re.compile("Gather|Embedding")
 def ge_flow(graph: GraphIndex, operators: Sequence[DumpedOperator], places: Iterable[SlotName]) -> Flow:
     """Follow the edges of `graph` between places of the operators that were dumped.
 
-    Places of an operator that is in no part of the graph are in nothing of the result. An input of the graph
-    is compared where it is read first, and whatever else reads it comes from there.
+    The result omits places of an operator that is not in the graph. An input of the graph is compared where
+    it is read first, and all its other readers come from there.
     """
     compared = _ComparedEdges(
         graph, frozenset(places), frozenset(name for op in operators for name in op.parts.names)
@@ -34,80 +34,81 @@ def ge_flow(graph: GraphIndex, operators: Sequence[DumpedOperator], places: Iter
         if operator.parts.nodes:
             compared.outputs(operator)
             compared.inputs(operator)
-    for listed in compared.shown.values():
-        listed.sort()
+    for ordered in compared.places_of.values():
+        ordered.sort()
     nodes = (_operation(node, graph, node.name in compared.compared) for node in graph.graph.nodes)
-    above = nearest(nodes, compared.shown, compared.arriving)
-    # Positions are looked up as well; what is looked up first is the tokens.
-    fed = [place for _, place in sorted(compared.looked_up) if not above[place].places][:1]
+    upstream = nearest(nodes, compared.places_of, compared.arriving)
+    # Positions are looked up as well; the tokens are looked up first.
+    token_places = [place for _, place in sorted(compared.lookups) if not upstream[place].places][:1]
     return Flow(
-        above,
-        frozenset(fed),
-        results=_shown_by(
-            (node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, compared.shown
+        upstream,
+        frozenset(token_places),
+        results=_compared_places(
+            (node for node in graph.graph.nodes if node.op_type == "NetOutput"), graph, compared.places_of
         ),
-        stored=_shown_by(filter(graph.stores, graph.graph.nodes), graph, compared.shown),
+        stored=_compared_places(filter(graph.stores, graph.graph.nodes), graph, compared.places_of),
     )
 
 
 class _ComparedEdges:
-    """Where in the graph dumped operators are compared: at which outputs, and arriving at which inputs."""
+    """The outputs of the graph at which dumped operators are compared, and the inputs at which they
+    arrive."""
 
-    def __init__(self, graph: GraphIndex, wanted: frozenset[SlotName], ran: frozenset[str]) -> None:
-        self.shown: dict[Hashable, list[tuple[int, SlotName]]] = {}
+    def __init__(self, graph: GraphIndex, places: frozenset[SlotName], dumped: frozenset[str]) -> None:
+        self.places_of: dict[Hashable, list[tuple[int, SlotName]]] = {}
         self.arriving: dict[tuple[str, int], SlotName] = {}
-        self.looked_up: list[tuple[int, SlotName]] = []
+        self.lookups: list[tuple[int, SlotName]] = []
         self.compared: set[str] = set()
         self._graph = graph
-        self._wanted = wanted
-        self._ran = ran
+        self._places = places
+        self._dumped = dumped
 
     def outputs(self, operator: DumpedOperator) -> None:
-        kinds = " ".join(part.op_type for part in operator.parts.nodes)
+        kinds = " ".join(node.op_type for node in operator.parts.nodes)
         for end, (edge, _, _) in zip(operator.outputs, output_edges(operator, operator.outputs, self._graph)):
             place = (operator.node.path, str(end.slot))
-            if edge is None or place not in self._wanted:
+            if edge is None or place not in self._places:
                 continue
             order = self._graph.position[edge.producer]
-            self.shown.setdefault(edge, []).append((order, place))
+            self.places_of.setdefault(edge, []).append((order, place))
             self.compared |= operator.parts.names
             if _LOOKS_UP.search(kinds):
-                self.looked_up.append((order, place))
+                self.lookups.append((order, place))
 
     def inputs(self, operator: DumpedOperator) -> None:
         edges = self._graph.arriving(operator.parts.nodes)
         if len(edges) != len(operator.inputs):
             return
-        for end, (part, number, edge) in zip(operator.inputs, edges):
+        for end, (name, number, edge) in zip(operator.inputs, edges):
             place = (operator.node.path, str(end.slot))
-            if place not in self._wanted:
+            if place not in self._places:
                 continue
-            given = given_to(self._graph, edge, self._ran)
-            origin = Edge(given.name, 0) if given is not None else None
-            if given is None or origin is None or origin in self.shown:
-                self.arriving[part, number] = place
+            graph_input = given_to(self._graph, edge, self._dumped)
+            origin = Edge(graph_input.name, 0) if graph_input is not None else None
+            if graph_input is None or origin is None or origin in self.places_of:
+                self.arriving[name, number] = place
             else:
-                self.shown[origin] = [(self._graph.position[given.name], place)]
+                self.places_of[origin] = [(self._graph.position[graph_input.name], place)]
 
 
-def _shown_by(nodes: Iterable[GeNode], graph: GraphIndex, shown: Shown) -> frozenset[SlotName]:
-    """The places of what some operators make, or of what they read where nothing of that is compared."""
-    shown_at: set[SlotName] = set()
+def _compared_places(nodes: Iterable[GeNode], graph: GraphIndex, places_of: PlacesOf) -> frozenset[SlotName]:
+    """The places of the outputs of some operators, or of their inputs where no output is compared."""
+    result_places: set[SlotName] = set()
     for node in nodes:
-        made = [[Edge(node.name, index)] for index in range(node.output_count)]
-        for ways in (made, [_moved(graph, edge) for edge in node.data_inputs]):
-            places = [next((shown[way] for way in edges if way in shown), ()) for edges in ways]
-            shown_at.update(place for listed in places for _, place in listed)
+        outputs = [[Edge(node.name, index)] for index in range(node.output_count)]
+        for edge_lists in (outputs, [_edge_and_source(graph, edge) for edge in node.data_inputs]):
+            places = [next(filter(None, map(places_of.get, edges)), ()) for edges in edge_lists]
+            result_places.update(place for ordered in places for _, place in ordered)
             if any(places):
                 break
-    return frozenset(shown_at)
+    return frozenset(result_places)
 
 
-def _moved(graph: GraphIndex, edge: Edge) -> list[Edge]:
-    """An output of the graph, and the one that an operator which only moves values made it from."""
+def _edge_and_source(graph: GraphIndex, edge: Edge) -> list[Edge]:
+    """An output of the graph, and its source where its operator only moves values."""
     node = graph.node(edge.producer)
-    moved = node is not None and move_of(node, graph.graph) is not None
-    return [edge, node.data_inputs[0]] if node is not None and moved else [edge]
+    is_move = node is not None and move_of(node, graph.graph) is not None
+    return [edge, node.data_inputs[0]] if node is not None and is_move else [edge]
 
 
 def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> FlowOperator:
@@ -126,7 +127,7 @@ def _operation(node: GeNode, graph: GraphIndex, compared: bool) -> FlowOperator:
 
 
 def _unread(node: GeNode, graph: GraphIndex) -> str:
-    """Words for an input of the graph that nothing stands for: the input of the first that reads it."""
+    """The name of an input of the graph that is not compared: the input of its first reader."""
     edge = Edge(node.name, 0)
     for reader in graph.graph.consumers.get(edge, ()):
         if reader.op_type not in NO_KERNEL:

@@ -1,5 +1,5 @@
-"""Gradients are computed of what arrives, which a dump lists, and of what the forward call held, which none
-lists: they inherit from it and from what it was computed from."""
+"""Parents of gradients. They are computed from incoming gradients, which a dump lists, and from tensors of
+the forward call, which no dump lists: they inherit from that call and from its parents."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from ...vocabulary import GRADIENTS
 from ..pair import Pair
 
 
-def forward_held(pairs: Sequence[Pair], parents: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    """For each pair of a gradient the numbers of the pairs of its forward call, and of their parents."""
-    wanted = {number: forward for number, pair in enumerate(pairs) if (forward := _forward(pair.mine.node))}
-    if not wanted:
+def forward_parents(pairs: Sequence[Pair], parents: Sequence[tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """The numbers of the pairs of the forward call, and of their parents, for each pair of a gradient."""
+    forward_of = {
+        number: forward for number, pair in enumerate(pairs) if (forward := _forward(pair.mine.node))
+    }
+    if not forward_of:
         return {}
     forward_pairs: dict[tuple[str, StepLabel, int | None], list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
-        if number not in wanted:
+        if number not in forward_of:
             forward_pairs[pair.mine.node, pair.step, pair.rank].append(number)
-    held: dict[int, tuple[int, ...]] = {}
-    for number, node in wanted.items():
-        own = forward_pairs.get((node, pairs[number].step, pairs[number].rank), [])
-        found = dict.fromkeys([*own, *(parent for one in own for parent in parents[one])])
-        held[number] = tuple(other for other in sorted(found) if other not in parents[number])
-    return held
+    inherited: dict[int, tuple[int, ...]] = {}
+    for number, node in forward_of.items():
+        calls = forward_pairs.get((node, pairs[number].step, pairs[number].rank), [])
+        sources = dict.fromkeys([*calls, *(parent for call in calls for parent in parents[call])])
+        inherited[number] = tuple(source for source in sorted(sources) if source not in parents[number])
+    return inherited
 
 
 def _forward(node: str) -> str:
     """The node of the forward call of a gradient: `mlp.call1` for `mlp.backward.call1`; empty for others."""
     for word in GRADIENTS:
-        path, found, call = node.rpartition(f".{word}")
-        if found and (not call or call.startswith(".call")):
+        path, separator, call = node.rpartition(f".{word}")
+        if separator and (not call or call.startswith(".call")):
             return path + call
     return ""

@@ -1,7 +1,7 @@
-"""From what each operator reads and writes to the nearest tensors above that are compared.
+"""The nearest compared tensors above each tensor, by the reads and writes of operators.
 
 A tensor that is compared is called a place here: a slot of a node of mine. Operators are walked once in
-execution order, so that no chain of operators that nothing is compared of is too long.
+execution order, so that no chain of operators without a place is too long.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ about eight for each of its experts, and golden often has no tensor of them."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowOperator:
-    """One operator: where it is in execution order, and the values it reads and writes.
+    """An operator: its place in execution order, and the values it reads and writes.
 
-    `needs(i)` are the places in `reads` that output `i` is computed from. `crosses` says that it computes
-    from the tensors of all ranks, `keeps` that it reads or writes what a step leaves for the next, `silent`
-    that it is never named as being between two places. `unseen` says in words what it hands on that nothing
-    computes, where that is not compared.
+    `needs(i)` are the indices in `reads` that output `i` is computed from. `crosses` says that it computes
+    from the tensors of all ranks, `keeps` that it reads or writes a state of the next step, `silent` that it
+    is never named between two places. `unseen` names the input of the run that it hands on, where that is not
+    compared.
     """
 
     path: str
@@ -39,12 +39,12 @@ class FlowOperator:
 
 
 @dataclass(frozen=True, slots=True)
-class Above:
-    """What is nearest above something: places, and whether a sum over ranks lies in between.
+class Upstream:
+    """The nearest places above a tensor, and whether a sum over ranks lies in between.
 
-    `between` are the operators on the way that are not compared, the nearest first. `keeps`
-    says that one of them, or the operator itself, reads or writes what a step leaves for the next. `unseen`
-    are the words for what is read there and not compared.
+    `between` are the operators on the way that are not compared, the nearest first. `keeps` says that one of
+    them, or the operator itself, reads or writes a state of the next step. `unseen` are the names of inputs
+    that are read there and not compared.
     """
 
     places: Mapping[SlotName, bool] = field(default_factory=dict)
@@ -53,67 +53,70 @@ class Above:
     unseen: tuple[str, ...] = ()
 
 
-NOTHING = Above()
+NOTHING = Upstream()
 
 
 def nearest(
     operations: Iterable[FlowOperator],
-    shown: Mapping[Hashable, Sequence[tuple[int, SlotName]]],
+    places_of: Mapping[Hashable, Sequence[tuple[int, SlotName]]],
     arriving: Mapping[tuple[str, int], SlotName],
-) -> dict[SlotName, Above]:
-    """What is nearest above every place.
+) -> dict[SlotName, Upstream]:
+    """The nearest places above every place.
 
-    `operations` come in execution order. `shown` says at which places a value is compared, each with the
+    `operations` come in execution order. `places_of` says at which places a value is compared, each with the
     order of its node, ascending: the operator that wrote it first, then the nodes around it. `arriving`
     are places that are inputs of an operator, by its path and the number of the input.
     """
-    above_place: dict[SlotName, Above] = {}
-    written: dict[Hashable, Above] = {}
+    by_place: dict[SlotName, Upstream] = {}
+    by_value: dict[Hashable, Upstream] = {}
     for operation in operations:
         read = [
-            _arrived(operation, number, value, shown, arriving, written, above_place)
+            _upstream_of_input(operation, number, value, places_of, arriving, by_value, by_place)
             for number, value in enumerate(operation.reads)
         ]
         for index, value in enumerate(operation.writes):
-            above = _joined([read[number] for number in operation.needs(index)], operation)
-            places = shown.get(value, ())
-            own = () if operation.silent else (operation.path,)
-            unseen = (operation.unseen,) if operation.unseen else above.unseen
-            written[value] = Above(above.places, (*own, *above.between)[:MOST_BETWEEN], above.keeps, unseen)
-            before = above
+            upstream = _joined([read[number] for number in operation.needs(index)], operation)
+            places = places_of.get(value, ())
+            names = () if operation.silent else (operation.path,)
+            unseen = (operation.unseen,) if operation.unseen else upstream.unseen
+            by_value[value] = Upstream(
+                upstream.places, (*names, *upstream.between)[:MOST_BETWEEN], upstream.keeps, unseen
+            )
+            ancestry = upstream
             for _, place in places:
-                above_place[place] = before
-                before = Above({place: False})
-    return above_place
+                by_place[place] = ancestry
+                ancestry = Upstream({place: False})
+    return by_place
 
 
-def _arrived(
+def _upstream_of_input(
     operation: FlowOperator,
     number: int,
     value: Hashable,
-    shown: Mapping[Hashable, Sequence[tuple[int, SlotName]]],
+    places_of: Mapping[Hashable, Sequence[tuple[int, SlotName]]],
     arriving: Mapping[tuple[str, int], SlotName],
-    written: Mapping[Hashable, Above],
-    above_place: dict[SlotName, Above],
-) -> Above:
-    """What an operator's input is nearest to: itself where it is compared, else what shows its value."""
-    before = [place for order, place in shown.get(value, ()) if order < operation.order]
-    above = Above({before[-1]: False}) if before else written.get(value, NOTHING)
+    by_value: Mapping[Hashable, Upstream],
+    by_place: dict[SlotName, Upstream],
+) -> Upstream:
+    """The nearest places to an operator's input: itself where it is compared, else the places of its
+    value."""
+    earlier = [place for order, place in places_of.get(value, ()) if order < operation.order]
+    upstream = Upstream({earlier[-1]: False}) if earlier else by_value.get(value, NOTHING)
     place = arriving.get((operation.path, number))
     if place is None:
-        return above
-    above_place[place] = above
-    return Above({place: False})
+        return upstream
+    by_place[place] = upstream
+    return Upstream({place: False})
 
 
-def _joined(several: Sequence[Above], operation: FlowOperator) -> Above:
+def _joined(upstreams: Sequence[Upstream], operation: FlowOperator) -> Upstream:
     places: dict[SlotName, bool] = {}
     between: dict[str, None] = {}
     unseen: dict[str, None] = {}
-    for above in several:
-        for place, crossed in above.places.items():
+    for upstream in upstreams:
+        for place, crossed in upstream.places.items():
             places[place] = places.get(place, False) or crossed or operation.crosses
-        between.update(dict.fromkeys(above.between))
-        unseen.update(dict.fromkeys(above.unseen))
-    keeps = operation.keeps or any(above.keeps for above in several)
-    return Above(places, tuple(between)[:MOST_BETWEEN], keeps, tuple(unseen)[:MOST_BETWEEN])
+        between.update(dict.fromkeys(upstream.between))
+        unseen.update(dict.fromkeys(upstream.unseen))
+    keeps = operation.keeps or any(upstream.keeps for upstream in upstreams)
+    return Upstream(places, tuple(between)[:MOST_BETWEEN], keeps, tuple(unseen)[:MOST_BETWEEN])

@@ -1,4 +1,4 @@
-"""Which pairs are computed from which weights: those of the module whose code made the tensor."""
+"""The weights that pairs are computed from: those of the module whose code made the tensor."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _NUMBER = re.compile(r"\.\d+$")
 
 
 def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> dict[int, tuple[int, ...]]:
-    """The numbers of the weights that a pair's module has itself, of its own rank, for each that has any."""
+    """The numbers of the weights of a pair's module itself, of its own rank, for each pair that has any."""
     numbers = {
         (pair.mine.name, pair.rank): number for number, pair in enumerate(pairs) if pair.policy == POLICY
     }
     if not numbers:
         return {}
-    own = readers(mine)
+    names_of = readers(mine)
     weights: dict[int, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         gap = gaps.get(number)
         if pair.fed or (gap is None and pair.mine.slot.startswith("input")):
             continue
-        for name in own.get(gap.module if gap is not None else _module(pair.mine), ()):
+        for name in names_of.get(gap.module if gap is not None else _module(pair.mine), ()):
             if (name, pair.rank) in numbers:
                 weights[number].append(numbers[name, pair.rank])
-    return {number: tuple(several) for number, several in weights.items()}
+    return {number: tuple(weight_numbers) for number, weight_numbers in weights.items()}
 
 
 def _module(operand: Operand) -> str:
     """The module whose weights an operation reads: itself, in whichever call; that of a gradient; for a
-    function, which is named after what it does, the module around it."""
+    function, which is named after its operation, the module around it."""
     node = _SUFFIXES.sub("", operand.node)
     module, _, function = _NUMBER.sub("", node).rpartition(".")
     kind = operand.op_type.partition(".")[0]

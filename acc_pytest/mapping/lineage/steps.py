@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..pair import Gap, Pair
 from ..views import HeadPart, OwnPart, Part, SlotRows, TableRows
-from .nearest import Above, SlotName
+from .nearest import SlotName, Upstream
 
 PIECES = (Part, OwnPart, HeadPart)
 """Views of one tensor among several in one place."""
@@ -16,11 +16,11 @@ PIECES = (Part, OwnPart, HeadPart)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
-    """The dataflow of a step as far as places of it are compared: what is above them, and which of them
-    (`fed`) may be looked up by what the step before chose. `gaps` are those of `pair.Plan`.
-    `results` are places of what a graph gives back, `stored` of what it writes into its own inputs."""
+    """The dataflow of a step as far as places of it are compared: the places `upstream` of them, and the
+    places (`fed`) that may look up the token that the step before chose. `gaps` are those of `pair.Plan`.
+    `results` are places of results of a graph, `stored` of tensors that it writes into its own inputs."""
 
-    above: Mapping[SlotName, Above]
+    upstream: Mapping[SlotName, Upstream]
     fed: frozenset[SlotName]
     gaps: Mapping[SlotName, Gap] = field(default_factory=dict)
     results: frozenset[SlotName] = frozenset()
@@ -37,7 +37,7 @@ class Block:
 
 
 def place_of(pair: Pair) -> SlotName:
-    """Where the tensor of mine is compared."""
+    """The place of the tensor of mine."""
     return pair.mine.node, pair.mine.slot
 
 
@@ -46,7 +46,7 @@ def _golden_place(pair: Pair) -> SlotName:
 
 
 def signature(pairs: Iterable[Pair]) -> tuple[tuple[SlotName, SlotName, int | None], ...]:
-    """What `parents_in_step` depends on beside the flow: steps of one signature have the same lineage."""
+    """The arguments of `parents_in_step` beside the flow: steps of one signature have the same lineage."""
     return tuple([(place_of(pair), _golden_place(pair), pair.rank) for pair in pairs])
 
 
@@ -55,48 +55,51 @@ def parents_in_step(pairs: Sequence[Pair], flow: Flow) -> dict[int, tuple[int, .
 
     Pairs that `flow` does not know are left out.
     """
-    at: dict[SlotName, list[int]] = defaultdict(list)
+    positions_of: dict[SlotName, list[int]] = defaultdict(list)
     for position, pair in enumerate(pairs):
-        at[place_of(pair)].append(position)
+        positions_of[place_of(pair)].append(position)
     parents_of: dict[int, tuple[int, ...]] = {}
     for position, pair in enumerate(pairs):
-        above = flow.above.get(place_of(pair))
-        if above is None:
+        upstream = flow.upstream.get(place_of(pair))
+        if upstream is None:
             continue
         parents: set[int] = set()
-        for place, crossed in above.places.items():
-            there = at[place]
+        for place, crossed in upstream.places.items():
+            candidates = positions_of[place]
             if not crossed and pair.rank is not None:
-                there = [other for other in there if pairs[other].rank in (pair.rank, None)]
-            parents.update(_of_same_tensor(pair, there, pairs, at))
-        parents_of[position] = tuple(sorted(other for other in parents if other < position))
+                candidates = [parent for parent in candidates if pairs[parent].rank in (pair.rank, None)]
+            parents.update(_of_same_tensor(pair, candidates, pairs, positions_of))
+        parents_of[position] = tuple(sorted(parent for parent in parents if parent < position))
     return parents_of
 
 
 def _of_same_tensor(
-    pair: Pair, there: Sequence[int], pairs: Sequence[Pair], at: Mapping[SlotName, Sequence[int]]
+    pair: Pair,
+    candidates: Sequence[int],
+    pairs: Sequence[Pair],
+    positions_of: Mapping[SlotName, Sequence[int]],
 ) -> Sequence[int]:
-    """Of the pairs of a parent's place those that are compared with the same tensor of golden, if any.
+    """The `candidates` that are compared with the same tensor of golden as the pair, else all of them.
 
-    A tensor that packs several is compared piece by piece, and a piece is made from its own piece alone. What
-    a tensor that is no piece is compared with elsewhere counts as well (a value, and its cache).
+    A packed tensor is compared piece by piece, and a piece is made from its own piece alone. For a tensor
+    that is no piece, all golden tensors at its place count (a value, and its cache).
     """
-    if len(there) == 1:
-        return there
-    own = {_golden_place(pair)}
-    same = [position for position in there if _golden_place(pairs[position]) in own]
-    if not same and not isinstance(pair.mine.view, PIECES):
-        own = {_golden_place(pairs[position]) for position in at[place_of(pair)]}
-        same = [position for position in there if _golden_place(pairs[position]) in own]
-    return same or there
+    if len(candidates) == 1:
+        return candidates
+    golden_places = {_golden_place(pair)}
+    positions = [position for position in candidates if _golden_place(pairs[position]) in golden_places]
+    if not positions and not isinstance(pair.mine.view, PIECES):
+        golden_places = {_golden_place(pairs[position]) for position in positions_of[place_of(pair)]}
+        positions = [position for position in candidates if _golden_place(pairs[position]) in golden_places]
+    return positions or candidates
 
 
 def from_the_step_before(block: Block, earlier: Block) -> dict[int, list[int]]:
-    """What pairs of a decode step take from the step before it: the numbers of both.
+    """The parents of pairs of a decode step in the step before it, by the numbers of both.
 
     Attention reads keys and values of earlier tokens, which the same layer's operators stored. The rows
-    that a step stores itself do not depend on those of earlier ones. The token looked up first was chosen
-    from the last output, where nothing else is known of it.
+    that a step stores itself do not depend on those of earlier steps. The token looked up first was chosen
+    from the last output, where the dataflow does not say otherwise.
     """
     stored: dict[tuple[str, int | None], list[int]] = defaultdict(list)
     last: dict[int | None, int] = {}
@@ -109,18 +112,18 @@ def from_the_step_before(block: Block, earlier: Block) -> dict[int, list[int]]:
     for number, pair in zip(block.numbers, block.pairs):
         if _keeps(pair, flow) and not isinstance(pair.mine.view, SlotRows):
             sources[number] = stored[pair.layer, pair.rank][::-1]
-        elif pair.rank in last and _is_fed(pair, flow):
+        elif pair.rank in last and _reads_tokens(pair, flow):
             sources[number] = [last[pair.rank]]
     return sources
 
 
 def _keeps(pair: Pair, flow: Flow) -> bool:
-    above = flow.above.get(place_of(pair))
-    return above is not None and above.keeps
+    upstream = flow.upstream.get(place_of(pair))
+    return upstream is not None and upstream.keeps
 
 
-def _is_fed(pair: Pair, flow: Flow) -> bool:
-    """Whether it looks up tokens, and no positions."""
+def _reads_tokens(pair: Pair, flow: Flow) -> bool:
+    """Whether the pair looks up tokens, and no positions."""
     place = place_of(pair)
     tables = isinstance(pair.mine.view, TableRows) or pair.policy == "rope"
-    return place in flow.fed and not tables and not flow.above[place].places
+    return place in flow.fed and not tables and not flow.upstream[place].places
