@@ -48,21 +48,23 @@ BROKEN_PIPE = 128 + 13
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. Mistakes of the user end in one line on stderr."""
     _print_anything()
-    own, for_pytest = _split(sys.argv[1:] if arguments is None else arguments)
+    flags, for_pytest = _split(sys.argv[1:] if arguments is None else arguments)
     # Of the parsers of subcommands none knows it: wherever it stands, it is the same.
-    show_tracebacks(FLAG in own)
-    own = [word for word in own if word != FLAG]
-    parser = _parser(verbose=VERBOSE in own)
-    given = parser.parse_args(own)
-    if for_pytest and not given.passes_on:
-        parser.error(f"{given.command} runs no pytest of its own, so there is nothing to pass on after --")
-    given.for_pytest = for_pytest
+    show_tracebacks(FLAG in flags)
+    flags = [word for word in flags if word != FLAG]
+    parser = _parser(verbose=VERBOSE in flags)
+    namespace = parser.parse_args(flags)
+    if for_pytest and not namespace.passes_on:
+        parser.error(
+            f"{namespace.command} runs no pytest of its own, so there is nothing to pass on after --"
+        )
+    namespace.for_pytest = for_pytest
     go_without_blas()
     try:
-        if given.command not in ("dump", "dd"):  # its program may have another environment
+        if namespace.command not in ("dump", "dd"):  # its program may have another environment
             check_numpy()
-        with guarded(f"acc {given.command}", (BrokenPipeError,)):
-            code: int = given.run(given)
+        with guarded(f"acc {namespace.command}", (BrokenPipeError,)):
+            code: int = namespace.run(namespace)
     except AccError as error:
         print(paragraph(told(error, "acc: error: ")), file=sys.stderr)
         return USAGE_ERROR
@@ -85,11 +87,11 @@ def _print_anything() -> None:
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our arguments, and those after `--`. (Both know `-l`, `-m...`, `-o` and `-r`, so a word says which.)"""
-    words = list(arguments)
-    if "--" not in words:
-        return words, []
-    place = words.index("--")
-    return words[:place], words[place + 1 :]
+    line = list(arguments)
+    if "--" not in line:
+        return line, []
+    place = line.index("--")
+    return line[:place], line[place + 1 :]
 
 
 def _parser(*, verbose: bool) -> Parser:

@@ -68,7 +68,7 @@ class SeveralDumps(DumpError):
     def lines(self) -> tuple[str, ...]:
         """The sentence, and a line for each path."""
         sentence, choices = self.args
-        return (told_places(sentence), *(f"  {told_places(one)}" for one in choices))
+        return (told_places(sentence), *(f"  {told_places(path)}" for path in choices))
 
 
 class MappingError(AccError):
@@ -119,9 +119,11 @@ class DumpConfigTypeError(DumpConfigError, TypeError):
     """An argument that says what to dump is of a type that it never can be."""
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> SettingsError:
+def unknown_name(what: str, name: str, valid: Iterable[str], where: str) -> SettingsError:
     """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
-    names = list(known)
-    nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
+    names = list(valid)
+    nearest = difflib.get_close_matches(name, names, n=1) or [
+        candidate for candidate in names if name and name in candidate
+    ]
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known: {', '.join(names)}")

@@ -17,18 +17,18 @@ from .errors import AccError, OperatorError, Unforeseen
 FLAG = "--acc-debug"
 _LONGEST = 300
 """Characters of a foreign message that are kept: it may hold what a file said."""
-_shown = False
+_with_traceback = False
 
 
 def show_tracebacks(show: bool) -> None:
     """Whether unforeseen errors of this process print their traceback to stderr as well."""
-    global _shown
-    _shown = show
+    global _with_traceback
+    _with_traceback = show
 
 
 def shows_tracebacks() -> bool:
     """Whether they do, for a process that is started in its turn."""
-    return _shown
+    return _with_traceback
 
 
 class guarded(ContextDecorator):
@@ -70,12 +70,12 @@ def unforeseen(doing: str, error: Exception) -> Unforeseen:
 
 def _sentence(doing: str, error: Exception) -> str:
     """What an error says; with `--acc-debug` its traceback goes to stderr."""
-    if _shown:
+    if _with_traceback:
         traceback.print_exception(error, file=sys.stderr)
         hint = "its traceback is on stderr"
     else:
         hint = f"pass {FLAG} for the traceback"
-    said = " ".join(str(error).split())
-    if len(said) > _LONGEST:
-        said = f"{said[:_LONGEST]}..."
-    return f"{doing}: {type(error).__name__}{f': {said}' if said else ''} ({hint})"
+    reason = " ".join(str(error).split())
+    if len(reason) > _LONGEST:
+        reason = f"{reason[:_LONGEST]}..."
+    return f"{doing}: {type(error).__name__}{f': {reason}' if reason else ''} ({hint})"

@@ -38,7 +38,7 @@ def installed_version(name: str) -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def _exchange() -> bool:

@@ -63,10 +63,10 @@ class JunitSpool:
         self._size = self._seen = 0
         self._open: list[int] = []
         self._file: IO[bytes] | None = None
-        for one in implementations(config.hook, "pytest_sessionfinish"):
-            if one.plugin is report:
+        for implementation in implementations(config.hook, "pytest_sessionfinish"):
+            if implementation.plugin is report:
                 # A conftest may read the file when it finishes in its turn, so the marks go before that.
-                one.function = self._written_by(one.function)
+                implementation.function = self._written_by(implementation.function)
                 self._file = _nameless(report.logfile)
 
     @pytest.hookimpl(trylast=True)

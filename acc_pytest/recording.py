@@ -42,7 +42,7 @@ class ComparisonFailed(AssertionError):
         from .reporting.wrapping import terminal_width
 
         width = terminal_width() - BESIDE
-        super().__init__("\n".join(part for line in text.split("\n") for part in shown(line, width)))
+        super().__init__("\n".join(row for line in text.split("\n") for row in shown(line, width)))
         self.text = text
 
 

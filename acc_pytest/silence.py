@@ -165,7 +165,7 @@ class Silence:
 
         A worker between two tests may have nothing to do; it is told of only when its process is stopped.
         """
-        for heard in [one for one in list(self._workers.values()) if not one.told]:
+        for heard in [worker for worker in list(self._workers.values()) if not worker.told]:
             seconds = now - heard.when
             stopped = seconds >= STOPPED and is_stopped(heard.process)
             if stopped or (heard.busy and seconds >= heard.patience):
@@ -196,8 +196,8 @@ def is_stopped(process: int) -> bool:
     if not process:
         return False
     try:
-        said = Path(f"/proc/{process}/stat").read_bytes()
+        status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:
         return False
     # The name stands in parentheses and may hold some; the state is the word after the last of them.
-    return said.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    return status.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])

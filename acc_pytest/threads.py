@@ -103,11 +103,11 @@ class _Shared(Generic[_Item, _Result]):
             elif self._taken:
                 self._taken[0].finished.wait()
             while self._taken and self._taken[0].finished.is_set():
-                taken = self._taken.popleft()
-                if not taken.result:
+                first = self._taken.popleft()
+                if not first.result:
                     return
                 self._room.release()
-                yield taken.result[0]
+                yield first.result[0]
 
     def stop(self, threads: int) -> None:
         """Leave the items that nobody has taken, and wake so many threads."""
@@ -117,17 +117,17 @@ class _Shared(Generic[_Item, _Result]):
 
     def _one(self) -> bool:
         """Take an item and work on it; false where none is left."""
-        taken: _Taken[_Result] = _Taken()
+        task: _Taken[_Result] = _Taken()
         with self._lock:
             try:
                 item = next(self._items)
             except StopIteration:
                 return False
-            self._taken.append(taken)
+            self._taken.append(task)
         try:
-            taken.result.append(self._work(item))
+            task.result.append(self._work(item))
         finally:
-            taken.finished.set()
+            task.finished.set()
         return True
 
 
@@ -138,13 +138,13 @@ def share_cores(threads: int | None = None) -> None:
     Once in a process, so that a test may choose otherwise for itself.
     """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
-    asked = None
+    count = None
     if threads is not None:
-        asked = _ThreadCount(threads, at_most=False)
+        count = _ThreadCount(threads, at_most=False)
     elif workers.isdigit():
-        asked = _ThreadCount(max(1, cores() // int(workers)), at_most=True)
-    if asked is not None and asked not in _asked:
-        _asked.append(asked)
+        count = _ThreadCount(max(1, cores() // int(workers)), at_most=True)
+    if count is not None and count not in _asked:
+        _asked.append(count)
     _torch()
 
 
@@ -177,16 +177,16 @@ def _torch() -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_num_threads"):  # or is being imported
         return None
-    for asked in _asked[len(_told) :]:
-        torch.set_num_threads(asked.of(torch.get_num_threads()))
-        _told.append(asked)
+    for count in _asked[len(_told) :]:
+        torch.set_num_threads(count.of(torch.get_num_threads()))
+        _told.append(count)
     return torch
 
 
 def _threads_without_torch() -> int:
     """As many as torch would take: one per core, or what `OMP_NUM_THREADS` says, and what was asked for."""
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    number = int(said) if said.isdigit() and int(said) else cores()
-    for asked in _asked:
-        number = asked.of(number)
+    variable = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    number = int(variable) if variable.isdigit() and int(variable) else cores()
+    for count in _asked:
+        number = count.of(number)
     return number

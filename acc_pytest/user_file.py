@@ -26,8 +26,8 @@ def imported(file: Path, what: str) -> ModuleType:
         raise SettingsError(f"{what}: Python cannot import {file}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    beside = str(resolved.parent)
-    sys.path.append(beside)
+    directory = str(resolved.parent)
+    sys.path.append(directory)
     try:
         with guarded(f"{what}: importing {file}", (ImportError, SyntaxError, NameError)):
             spec.loader.exec_module(module)
@@ -35,5 +35,5 @@ def imported(file: Path, what: str) -> ModuleType:
         del sys.modules[name]
         raise SettingsError(f"{what}: {file} cannot be imported: {error}") from error
     finally:
-        sys.path.remove(beside)
+        sys.path.remove(directory)
     return module

@@ -96,17 +96,17 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
 
 
-def values_of_sides(given: argparse.Namespace) -> dict[str, object]:
+def values_of_sides(arguments: argparse.Namespace) -> dict[str, object]:
     """The options of `add_sides` by `Settings` field, without those left at their default."""
-    values: dict[str, object] = {"golden": given.golden_path}
-    if given.my_path is not None:
-        values["mine"] = given.my_path
-    if given.op_mapping_file:
-        values["op_mapping_file"] = given.op_mapping_file
-    if given.cmp_level != "all":
-        values["level"] = OLD_LEVELS[given.cmp_level]
-    if given.token_policy != "auto":
-        values["token_policy"] = given.token_policy
-    if given.config:
-        values["config"] = tuple(given.config)
+    values: dict[str, object] = {"golden": arguments.golden_path}
+    if arguments.my_path is not None:
+        values["mine"] = arguments.my_path
+    if arguments.op_mapping_file:
+        values["op_mapping_file"] = arguments.op_mapping_file
+    if arguments.cmp_level != "all":
+        values["level"] = OLD_LEVELS[arguments.cmp_level]
+    if arguments.token_policy != "auto":
+        values["token_policy"] = arguments.token_policy
+    if arguments.config:
+        values["config"] = tuple(arguments.config)
     return values

@@ -31,15 +31,18 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run, passes_on=True)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run pytest over the two dumps; returns its exit code."""
-    if given.weight:
+    if arguments.weight:
         raise AccError("-w: weights are not compared by themselves; leave -w out and give the dumps of a run")
-    if given.stats:
+    if arguments.stats:
         print(
             "acc: -st is not needed: dumps of statistics are recognised and compared as such", file=sys.stderr
         )
-    values = values_of_sides(given) | {"output": given.output, "metrics": tuple(given.custom_algorithms)}
-    if given.rank is not None:
-        values["rank"] = given.rank
-    return run_pytest(values, [*LOG_LEVELS[given.log_level], *given.for_pytest])
+    values = values_of_sides(arguments) | {
+        "output": arguments.output,
+        "metrics": tuple(arguments.custom_algorithms),
+    }
+    if arguments.rank is not None:
+        values["rank"] = arguments.rank
+    return run_pytest(values, [*LOG_LEVELS[arguments.log_level], *arguments.for_pytest])

@@ -41,21 +41,21 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Write the dumps and print the commands that compare them."""
     from pathlib import Path
 
     from ..demo.torchair import GeFault, TorchairSpec, make_torchair_demo
 
     spec = TorchairSpec(
-        release=given.release,
-        ranks=given.ranks,
-        steps=given.steps,
-        seed=given.seed,
-        fault=GeFault(given.fault) if given.fault else None,
+        release=arguments.release,
+        ranks=arguments.ranks,
+        steps=arguments.steps,
+        seed=arguments.seed,
+        fault=GeFault(arguments.fault) if arguments.fault else None,
     )
     try:
-        paths = make_torchair_demo(Path(given.directory), spec)
+        paths = make_torchair_demo(Path(arguments.directory), spec)
     except AccError as error:
         # torch.fx adds lines to what is raised below it
         raise AccError(str(error).splitlines()[0]) from error
@@ -65,13 +65,13 @@ def run(given: argparse.Namespace) -> int:
 
 def _said(paths: TorchairPaths) -> list[str]:
     golden, mine, unfused = (str(path.parent) for path in (paths.golden, paths.mine, paths.unfused))
-    said = [
+    lines = [
         "GE against FX:         " + _command(golden, mine),
         "fused against unfused: " + _command(unfused, mine),
     ]
     if paths.faulty:
-        said.append(f"the fault is in {paths.faulty[0]}")
-    return said
+        lines.append(f"the fault is in {paths.faulty[0]}")
+    return lines
 
 
 def _command(golden: str, mine: str) -> str:

@@ -56,15 +56,15 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Convert once, or watch; returns the exit code that `--help` lists."""
-    idle = given.until_idle
+    idle = arguments.until_idle
     if idle is not None and not (0 < idle < math.inf):
         raise SettingsError(f"--until-idle must be a number of seconds > 0, got {idle:g}")
-    watch = given.watch or idle is not None
+    watch = arguments.watch or idle is not None
     from ..capture.dump_info import InfoConversion
 
-    conversion = InfoConversion(path_on_disk(given.path), delete=given.delete)
+    conversion = InfoConversion(path_on_disk(arguments.path), delete=arguments.delete)
     progress = Progress(sys.stderr)
     interrupted = False
     try:
@@ -129,10 +129,10 @@ def _closing(conversion: InfoConversion, interrupted: bool) -> int:
         (len(conversion.failed), "failed"),
         (conversion.pending, "are still being written or not yet looked at twice; run again"),
     )
-    said = [f"{count} {what}" for count, what in counts if count]
-    if not said:
+    clauses = [f"{count} {what}" for count, what in counts if count]
+    if not clauses:
         raise DumpError(f"{conversion.path}: holds no GE or FX file, so there is nothing to convert")
-    print(f"acc: {'; '.join(said)}")
+    print(f"acc: {'; '.join(clauses)}")
     if interrupted:
         return INTERRUPTED
     return 1 if conversion.failed or conversion.pending or conversion.partly else 0

@@ -31,9 +31,9 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Print the ids of the prompt and those that the model chose."""
-    if given.list_faults:
+    if arguments.list_faults:
         list_faults()
         return 0
     import torch
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
     from ..atb_cpu import LanguageModel, NoProbe, Runtime
     from ..demo.golden import seeded
 
-    spec = spec_of(given).resolved()
+    spec = spec_of(arguments).resolved()
     with torch.no_grad():
         weights = dict(seeded(spec.model, spec.seed).named_parameters())
     watched = any(name.startswith("ATB_") for name in os.environ)

@@ -30,12 +30,12 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Write the index and say where."""
     from ..dumps.indexing import index
     from ..dumps.roots import Cache
 
-    made = index(given.path, Cache(given.cache_dir))
-    files, headers = f"{made.files} files", f"{made.headers} headers of tensors"
-    print(f"acc: {message(made.place)}: {files}, {headers}, {size(made.nbytes)}")
+    summary = index(arguments.path, Cache(arguments.cache_dir))
+    files, headers = f"{summary.files} files", f"{summary.headers} headers of tensors"
+    print(f"acc: {message(summary.place)}: {files}, {headers}, {size(summary.nbytes)}")
     return 0

@@ -31,17 +31,19 @@ def add(commands: Commands) -> None:
     parser.set_defaults(run=run)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Measure the noise runs, write the profile, and say what it holds."""
     from ..dumps import open_dump
     from ..noise.making import ProfileMaker
     from ..noise.profile_file import write_profile
     from ..settings import Settings
 
-    settings = Settings.from_values({"token_policy": given.token_policy, "config": tuple(given.config)})
-    golden = open_dump(given.golden, token_policy=settings.token_policy)
+    settings = Settings.from_values(
+        {"token_policy": arguments.token_policy, "config": tuple(arguments.config)}
+    )
+    golden = open_dump(arguments.golden, token_policy=settings.token_policy)
     maker = ProfileMaker(golden, settings.mapping)
-    for noise in given.noise:
+    for noise in arguments.noise:
         maker.add(open_dump(noise, token_policy=settings.token_policy, other=golden))
     profile = maker.profile()
     write_profile(profile)

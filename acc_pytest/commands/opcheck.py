@@ -144,60 +144,64 @@ class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
         super().__call__(parser, namespace, values, option)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     """Run pytest over the operators, or print the catalogue; returns the exit code."""
-    if given.list:
+    if arguments.list:
         print("\n".join(catalogue()))
         return 0
-    if not given.input and not given.csv_path:
+    if not arguments.input and not arguments.csv_path:
         raise SettingsError("give the dump with -i, or operation CSVs with -c (or --list for the catalogue)")
-    if given.jobs < 1:
-        raise SettingsError(f"-j must be >= 1, got {given.jobs}")
-    if given.device_id is not None and not given.atb_rerun:
+    if arguments.jobs < 1:
+        raise SettingsError(f"-j must be >= 1, got {arguments.jobs}")
+    if arguments.device_id is not None and not arguments.atb_rerun:
         print(
             "acc: -device is not needed without -rerun: no device is used, outputs are those of the dump",
             file=sys.stderr,
         )
-    jobs = ["-n", str(given.jobs)] if given.jobs > 1 else []
-    return run_pytest(values_of(given), [*LOG_LEVELS[given.log_level], *jobs, *given.for_pytest])
+    jobs = ["-n", str(arguments.jobs)] if arguments.jobs > 1 else []
+    return run_pytest(values_of(arguments), [*LOG_LEVELS[arguments.log_level], *jobs, *arguments.for_pytest])
 
 
-def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
+def values_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """The flags as values of pytest's options, without those left at their default."""
     # ATB's own Python module where it is installed, else the old tool's way
     backend = "torch_atb" if importlib.util.find_spec("torch_atb") else "operation_torch"
     values = {
-        "opcheck": tuple(given.csv_path) or (given.input,),
-        "opcheck_input": given.input if given.csv_path else "",
-        "opcheck_ids": ",".join(given.operation_ids),
-        "opcheck_opname": ",".join(given.operation_name),
-        "opcheck_standard": given.standard,
-        "opcheck_other": given.other,
-        "opcheck_soc": given.soc,
-        "opcheck_backend": backend if given.atb_rerun else "",
-        "opcheck_optimization": given.optimization_identify,
-        "device_id": str(given.device_id) if given.atb_rerun and given.device_id else "",
-        "opcheck_metric": tuple(given.precision_metric),
-        "precision_mode": MODES.get(given.precision_mode, ""),
-        "metrics": tuple(given.custom_algorithms),
-        "output": given.output,
+        "opcheck": tuple(arguments.csv_path) or (arguments.input,),
+        "opcheck_input": arguments.input if arguments.csv_path else "",
+        "opcheck_ids": ",".join(arguments.operation_ids),
+        "opcheck_opname": ",".join(arguments.operation_name),
+        "opcheck_standard": arguments.standard,
+        "opcheck_other": arguments.other,
+        "opcheck_soc": arguments.soc,
+        "opcheck_backend": backend if arguments.atb_rerun else "",
+        "opcheck_optimization": arguments.optimization_identify,
+        "device_id": str(arguments.device_id) if arguments.atb_rerun and arguments.device_id else "",
+        "opcheck_metric": tuple(arguments.precision_metric),
+        "precision_mode": MODES.get(arguments.precision_mode, ""),
+        "metrics": tuple(arguments.custom_algorithms),
+        "output": arguments.output,
     }
     return {name: value for name, value in values.items() if value}
 
 
-def run_export(given: argparse.Namespace) -> int:
+def run_export(arguments: argparse.Namespace) -> int:
     """Write the selected cases into one directory; says where."""
     from ..opcheck.listed import listed
     from ..opcheck.prepare import prepare
     from ..opcheck.settings import OpcheckSettings
     from ..opcheck.stand_alone import export_case
 
-    wanted = {"opcheck": (given.source,), "opcheck_ids": given.ids, "opcheck_input": given.tensors}
-    settings = OpcheckSettings.from_values(wanted)
+    values = {
+        "opcheck": (arguments.source,),
+        "opcheck_ids": arguments.ids,
+        "opcheck_input": arguments.tensors,
+    }
+    settings = OpcheckSettings.from_values(values)
     for _, entry in listed(settings):
         if entry.problem:
             raise AccError(f"{entry.source}: {entry.problem}")
-        print(message(f"{entry.full_name}: {export_case(prepare(entry, settings.input), given.target)}"))
+        print(message(f"{entry.full_name}: {export_case(prepare(entry, settings.input), arguments.target)}"))
     return 0
 
 

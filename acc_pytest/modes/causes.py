@@ -73,8 +73,8 @@ class Causes:
         if not self._has_red_root_left_out(cause):
             return with_cause(row, cause, strict=self._mode.settings.inherited == "fail")
         # Nobody else is red for it, and an expected failure would leave pytest's cache.
-        said = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
-        return with_cause(row, replace(cause, text=said), strict=True)
+        sentence = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
+        return with_cause(row, replace(cause, text=sentence), strict=True)
 
     def _has_red_root_left_out(self, cause: Cause) -> bool:
         """Whether the cause is inherited from a root that fails, and whose test the cache left out."""
@@ -113,8 +113,8 @@ class Causes:
     def _elsewhere(self) -> list[pytest.Item]:
         """The tests of the other machines, selected and marked as they are there."""
         mode = self._mode
-        others = [test for test in mode.asked if test.compares and not mode.has_share_in(test.number)]
-        items = [item for root in collectors_of(self._session, others) for item in items_below(root)]
+        tests = [test for test in mode.asked if test.compares and not mode.has_share_in(test.number)]
+        items = [item for root in collectors_of(self._session, tests) for item in items_below(root)]
         config = self._session.config
         manager = config.pluginmanager
         # The cache knows this machine's tests only, and would count the others among them.
@@ -147,8 +147,8 @@ class Causes:
         from ..diagnosis.pair_state import FAILING
 
         states = ((self._state_of(number), row) for number, row in stored.items())
-        same = all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
-        return stored if same else {}
+        agrees = all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
+        return stored if agrees else {}
 
     @functools.cached_property
     def _inheritance(self) -> Inheritance:

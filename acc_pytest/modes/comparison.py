@@ -48,22 +48,22 @@ class ComparisonMode(PairMode):
     noun: ClassVar[str] = "pairs"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> ComparisonMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> ComparisonMode | None:
         """Open both dumps and map them."""
-        if "from_rows" in given or not given.keys() & {"golden", "mine"}:
+        if "from_rows" in option_values or not option_values.keys() & {"golden", "mine"}:
             return None
-        if "golden" not in given:
-            if asks_for_replay(given):
+        if "golden" not in option_values:
+            if asks_for_replay(option_values):
                 return None
             raise AccError("--acc-mine needs --acc-golden too: a comparison has two sides")
         from ..settings import Settings
 
-        settings = Settings.from_values(options.of(given))
+        settings = Settings.from_values(options.of(option_values))
         plan = planning.make_plan(settings)
         noise = planning.make_noise_plan(settings, plan)
         if noise is not None:
-            settings = Settings.from_values(options.of(given), standard="three-way")
-        mode = cls(settings, given, plan=plan, noise=noise)
+            settings = Settings.from_values(options.of(option_values), standard="three-way")
+        mode = cls(settings, option_values, plan=plan, noise=noise)
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         check_replay(settings, plan)
         if settings.replay:
@@ -138,15 +138,15 @@ class ComparisonMode(PairMode):
         from ..diagnosis.suspects import may_be_other
 
         if self.settings.replay or self._all_outlined:
-            found = self.recomputer.of_pair(number)
-            return with_replay(row, found) if found.outcome or found.note or self.settings.replay else row
+            replay = self.recomputer.of_pair(number)
+            return with_replay(row, replay) if replay.outcome or replay.note or self.settings.replay else row
         if self._of_atb is None or row.verdict != "pass":
             return row
-        found = self._of_atb.of_pair(number)
-        if not found.is_beyond(DOUBTS) and may_be_other(row, number, self.plan.pairs[number]):
+        replay = self._of_atb.of_pair(number)
+        if not replay.is_beyond(DOUBTS) and may_be_other(row, number, self.plan.pairs[number]):
             of_golden = self._of_atb.of_golden(number)
-            found = of_golden if of_golden.is_beyond(DOUBTS) else found
-        return with_replay(row, found) if found.is_beyond(DOUBTS) or found.note else row
+            replay = of_golden if of_golden.is_beyond(DOUBTS) else replay
+        return with_replay(row, replay) if replay.is_beyond(DOUBTS) or replay.note else row
 
     @functools.cached_property
     def _of_atb(self) -> Recomputer | None:

@@ -46,8 +46,8 @@ class GeneratedCollector(pytest.Collector):
                 continue
             for test in tests:
                 # pytest reads a bracket in an id that it is given as a parameter, in one that it makes not
-                made = f"{self.nodeid}{SEPARATOR}{test.names[-1]}"
-                nodeid = None if test.node_id == made else test.node_id
+                usual_id = f"{self.nodeid}{SEPARATOR}{test.names[-1]}"
+                nodeid = None if test.node_id == usual_id else test.node_id
                 yield GeneratedItem.from_parent(self, name=test.names[-1], nodeid=nodeid, test=test)
 
 

@@ -131,7 +131,7 @@ class Mode(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def opened(cls, given: Mapping[str, Any]) -> Mode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> Mode | None:
         """The mode that the option values ask for, if they do. Raises `AccError`."""
 
     @property
@@ -217,4 +217,4 @@ class Mode(abc.ABC):
         return shell(["pytest", *options.command_line(options.of_one_test(self.given)), *words])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}

@@ -90,17 +90,22 @@ class OpcheckMode(Mode):
     noun: ClassVar[str] = "operators"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> OpcheckMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> OpcheckMode | None:
         """List the operations."""
-        own = options.of(given, options.OPCHECK)
-        if not own:
+        check_values = options.of(option_values, options.OPCHECK)
+        if not check_values:
             return None
-        others = options.of(given)
-        if "opcheck" not in own:
-            if others.keys() & {"opcheck_fuzz", "fuzz_examples"} and own.keys() <= OF_OPCHECK:
+        comparison_values = options.of(option_values)
+        if "opcheck" not in check_values:
+            if (
+                comparison_values.keys() & {"opcheck_fuzz", "fuzz_examples"}
+                and check_values.keys() <= OF_OPCHECK
+            ):
                 return None
-            raise AccError(f"{_flags(own)} needs --acc-opcheck too: the operation CSV or the dump to check")
-        if foreign := others.keys() - options.SHARED:
+            raise AccError(
+                f"{_flags(check_values)} needs --acc-opcheck too: the operation CSV or the dump to check"
+            )
+        if foreign := comparison_values.keys() - options.SHARED:
             raise AccError(
                 f"{_flags(foreign)} compares two dumps, but --acc-opcheck checks the operators of one; "
                 "use one of them per run"
@@ -109,8 +114,8 @@ class OpcheckMode(Mode):
         from ..opcheck.settings import OpcheckSettings
         from ..settings import Settings
 
-        checks = OpcheckSettings.from_values(given)
-        mode = cls(Settings.from_values(others), given, checks, listed(checks))
+        checks = OpcheckSettings.from_values(option_values)
+        mode = cls(Settings.from_values(comparison_values), option_values, checks, listed(checks))
         _ = mode.backend  # nor one that is not on this machine
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         return mode

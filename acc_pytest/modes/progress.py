@@ -64,7 +64,7 @@ class PaceLines:
     def _sum(self, ids: Sequence[str]) -> tuple[int, int, int]:
         """How many of the tests are generated, their bytes and their cost. (xdist may append `@group`.)"""
         costs = self._costs()
-        counted = [costs[name] for name in (one.partition("@")[0] for one in ids) if name in costs]
+        counted = [costs[name] for name in (test_id.partition("@")[0] for test_id in ids) if name in costs]
         return len(counted), sum(counted) - PER_TEST * len(counted), sum(counted)
 
 

@@ -38,25 +38,31 @@ class ReplayMode(PairMode):
     noun: ClassVar[str] = "operators"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> ReplayMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> ReplayMode | None:
         """Open the dump and map it to itself."""
-        if not asks_for_replay(given) or "mine" not in given or given.keys() & {"golden", "from_rows"}:
+        if (
+            not asks_for_replay(option_values)
+            or "mine" not in option_values
+            or option_values.keys() & {"golden", "from_rows"}
+        ):
             return None
         for name in _NEEDS_GOLDEN:
-            if name in given:
+            if name in option_values:
                 flag = f"--acc-{name.replace('_', '-')}"
                 raise SettingsError(f"{flag} is for comparing with golden; add --acc-golden, or leave it out")
         from ..settings import Settings
 
-        settings = Settings.from_values(options.of(given))
-        own = planning.make_plan(replace(settings, golden=settings.mine))
-        numbers = tuple(number for number, pair in enumerate(own.pairs) if _is_operator(own, number, pair))
+        settings = Settings.from_values(options.of(option_values))
+        self_plan = planning.make_plan(replace(settings, golden=settings.mine))
+        numbers = tuple(
+            number for number, pair in enumerate(self_plan.pairs) if _is_operator(self_plan, number, pair)
+        )
         count = len(numbers)
         plan = replace(
-            own, golden_root="", golden_kind="", golden_total=0, golden_mapped=0, mine_total=count,
+            self_plan, golden_root="", golden_kind="", golden_total=0, golden_mapped=0, mine_total=count,
             mine_mapped=count, unmapped=(),
         )  # fmt: skip
-        mode = cls(settings, given, numbers, plan=plan)
+        mode = cls(settings, option_values, numbers, plan=plan)
         check_replay(settings, plan)
         _ = mode.recomputer  # a model that cannot be made is a mistake to report before the first test
         return mode

@@ -33,9 +33,9 @@ def lifts(settings: Settings) -> bool:
     return bool(settings.replay) or (settings.replay is None and settings.standard not in OF_OTHERS)
 
 
-def asks_for_replay(given: Mapping[str, Any]) -> bool:
+def asks_for_replay(option_values: Mapping[str, Any]) -> bool:
     """Whether these option values ask for replay by themselves."""
-    return given.get("replay") not in (None, *REPLAY_WORDS)
+    return option_values.get("replay") not in (None, *REPLAY_WORDS)
 
 
 def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
@@ -43,8 +43,8 @@ def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
     together in each pair, and where mine has no use for it: a torch dump that a golden model was asked for or
     whose standard is another's (it says itself what passes), dumps of other tools.
     """
-    own = settings.replay is None and settings.standard not in OF_OTHERS
-    used = own if plan.mine_kind == "torch" else settings.replay != 0
+    by_default = settings.replay is None and settings.standard not in OF_OTHERS
+    used = by_default if plan.mine_kind == "torch" else settings.replay != 0
     if not used or plan.golden_kind != "torch" or plan.mine_kind not in ("torch", "atb"):
         return ()
     from ..dumps import open_dump
@@ -103,17 +103,19 @@ def recomputer_for(
     from ..diagnosis.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
     from ..diagnosis.recomputers import by_outlines, recomputer_of
 
-    asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
+    budget = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
-        return _of_atb(plan, outlines, asked, small)
+        return _of_atb(plan, outlines, budget, small)
     if outlines:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
         from ..dumps import open_dump
 
-        budget, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
-        others = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
-        return by_outlines(plan, outlines, lambda one: OutlinedRecomputer(plan, one, budget, opened), others)
-    return recomputer_of(plan, asked, settings.model if settings.replay else "")
+        limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
+        refusing = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
+        return by_outlines(
+            plan, outlines, lambda outline: OutlinedRecomputer(plan, outline, limited, opened), refusing
+        )
+    return recomputer_of(plan, budget, settings.model if settings.replay else "")
 
 
 def _of_atb(

@@ -163,8 +163,12 @@ class PhaseHooks:
         logging, capture = manager.get_plugin(LOGGING), manager.get_plugin(CAPTURE)
 
         def without(name: str, *left_out: object) -> Callable[..., Any]:
-            here = {id(one.plugin) for one in implementations(hooks, name)}.difference(map(id, left_out))
-            return manager.subset_hook_caller(name, [p for p in manager.get_plugins() if id(p) not in here])
+            callers = {
+                id(implementation.plugin) for implementation in implementations(hooks, name)
+            }.difference(map(id, left_out))
+            return manager.subset_hook_caller(
+                name, [p for p in manager.get_plugins() if id(p) not in callers]
+            )
 
         self.pytest_runtest_setup = without("pytest_runtest_setup", logging, capture)
         self.pytest_runtest_call = without("pytest_runtest_call", logging)
@@ -202,5 +206,5 @@ def _reports_once(config: pytest.Config, hooks: Any) -> bool:
 
 def _shows_logs(config: pytest.Config) -> bool:
     """Whether logs are shown while tests run, or kept in a file: both name the phase."""
-    given = [config.getoption(name, None) for name in ("log_cli_level", "log_file")]
-    return any(given) or bool(config.getini("log_cli")) or bool(config.getini("log_file"))
+    log_options = [config.getoption(name, None) for name in ("log_cli_level", "log_file")]
+    return any(log_options) or bool(config.getini("log_cli")) or bool(config.getini("log_file"))

@@ -59,9 +59,9 @@ def deal_out(modes: Sequence[Mode], number: int, count: int) -> None:
     """Give each mode its share of shard `number` of `count`. All are dealt out together."""
     tests = [test for mode in modes for test in mode.shared_out]
     owners = deal(list(map(cost_of, tests)), count)
-    own = [test for test, owner in zip(tests, owners) if owner == number - 1]
+    shard = [test for test, owner in zip(tests, owners) if owner == number - 1]
     for mode in modes:
-        mode.share = frozenset(test.number for test in own if test.mode is mode)
+        mode.share = frozenset(test.number for test in shard if test.mode is mode)
 
 
 class Shard:
@@ -86,9 +86,9 @@ class Shard:
         """Leave tests without a place in plan or list to the first shard."""
         if self._number == 1:
             return
-        others = [item for item in items if not _is_generated(item)]
-        if others:
-            config.hook.pytest_deselected(items=others)
+        deselected = [item for item in items if not _is_generated(item)]
+        if deselected:
+            config.hook.pytest_deselected(items=deselected)
             items[:] = [item for item in items if _is_generated(item)]
 
     @pytest.hookimpl(tryfirst=True)

@@ -114,10 +114,12 @@ class Growing:
         if self._descriptor is not None and self._partial:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
-        kept = bool(self._partial and self._records)
+        has_records = bool(self._partial and self._records)
         self.close()
-        said = str(self._target.refusal(error))
-        return AccError(f"{said}; what was written before is in {self._partial}" if kept else said)
+        refusal = str(self._target.refusal(error))
+        return AccError(
+            f"{refusal}; what was written before is in {self._partial}" if has_records else refusal
+        )
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -59,18 +59,20 @@ class Caveats:
 
     def first(self, plan: Plan | None) -> list[str]:
         """What the first line of a summary says."""
-        said = self.not_finite
+        sentences = self.not_finite
         if plan is not None and plan.golden_mapped < WHOLE * plan.golden_total:
             share = 100 * plan.golden_mapped / plan.golden_total
-            said.append(f"partial: {share:.0f} % of golden's tensors were compared")
+            sentences.append(f"partial: {share:.0f} % of golden's tensors were compared")
         if plan is not None and plan.golden_root == plan.mine_root and plan.golden_kind not in ("", "manual"):
-            said.append("golden and mine are the same directory")
-        said += [LAST_OUTPUT] if self._counts["end"] else []
-        said += ["incomplete: a dump lacks what it states"] if self._counts["absent"] else []
+            sentences.append("golden and mine are the same directory")
+        sentences += [LAST_OUTPUT] if self._counts["end"] else []
+        sentences += ["incomplete: a dump lacks what it states"] if self._counts["absent"] else []
         results = self._counts["results"]
         for what in ("empty", "nothing but zeros"):
-            said += [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
-        return said
+            sentences += (
+                [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
+            )
+        return sentences
 
     @property
     def at_cap(self) -> list[str]:
@@ -82,6 +84,6 @@ class Caveats:
 
 def _is_not_finite(row: Row) -> bool:
     nan, inf = (row.counts.get(f"golden_{what}") for what in ("nan", "inf"))
-    made = row.level not in ("op", "") and not row.golden.slot.startswith("input")
-    infinite = inf and (made or inf == row.counts.get("elements"))
+    computed = row.level not in ("op", "") and not row.golden.slot.startswith("input")
+    infinite = inf and (computed or inf == row.counts.get("elements"))
     return row.fed not in _ANYTHING and bool(nan or infinite)

@@ -101,8 +101,8 @@ def _getter(places: Iterable[str]) -> Callable[[Row], list[Scalar]]:
     Neighbours of one kind are fetched by one call: a table has seventy columns, and each row is a test.
     """
     kinds = itertools.groupby(places, lambda place: place.partition(".")[0] if "." in place else "")
-    parts = [_part(kind, list(group)) for kind, group in kinds]
-    return lambda row: [value for get in parts for value in get(row)]
+    getters = [_part(kind, list(group)) for kind, group in kinds]
+    return lambda row: [value for get in getters for value in get(row)]
 
 
 def _part(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
@@ -121,8 +121,8 @@ def _part(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
 @functools.lru_cache(maxsize=1024)  # types, layers and reasons are those of thousands of rows
 def text(value: str) -> str:
     """A text cell that no spreadsheet takes for a formula, and `plain_text` reads back."""
-    shown = escaped(value)
-    return "'" + shown if shown[:1] in _FORMULA_STARTS else shown
+    cell = escaped(value)
+    return "'" + cell if cell[:1] in _FORMULA_STARTS else cell
 
 
 def plain_text(cell: str) -> str:
@@ -138,8 +138,8 @@ def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Gr
     """
     if name:
         return Growing(target_of(str(directory / name), "--acc-csv"))
-    made = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-    return Growing(target_of(str(directory / f"{prefix}_{made}.csv"), "--acc-output"), numbered=True)
+    timestamp = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+    return Growing(target_of(str(directory / f"{prefix}_{timestamp}.csv"), "--acc-output"), numbered=True)
 
 
 class CsvReport(GrowingFileView):
@@ -158,8 +158,8 @@ class CsvReport(GrowingFileView):
         super().__init__()
         self._begin_file = begin_file
         self._wanted = False
-        known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
-        self._columns = known | {name: f"custom.{name}" for name in custom}
+        paths = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
+        self._columns = paths | {name: f"custom.{name}" for name in custom}
         self._lines = _Lines()
         self._values = _getter(self._columns.values())
 

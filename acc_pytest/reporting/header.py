@@ -50,8 +50,8 @@ def outline_line(outline: Outline) -> str:
     """That operators are computed again which nobody asked for: what, and how it is turned off."""
     what = "modules" if outline.traced else "linear layers"
     if outline.model:
-        known = importlib.util.find_spec("transformers")
-        what = f"modules of {outline.model}" if known else f"{what} (transformers are not installed)"
+        installed = importlib.util.find_spec("transformers")
+        what = f"modules of {outline.model}" if installed else f"{what} (transformers are not installed)"
     return (
         f"acc replay: {printable(what, NOTE)} of mine computed again, as golden's dump outlines them "
         "(--acc-replay=off)"
@@ -78,8 +78,8 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
 
 def kernel_lines() -> list[str]:
     """Why the kernel in Python measures, unless it was asked for. Raises `SettingsError`."""
-    asked = os.environ.get(VARIABLE) == "python"
-    return [] if chosen() is not None or asked else [f"acc kernel: {printable(described(), NOTE)}"]
+    python_requested = os.environ.get(VARIABLE) == "python"
+    return [] if chosen() is not None or python_requested else [f"acc kernel: {printable(described(), NOTE)}"]
 
 
 def _results(plan: Plan) -> str:

@@ -105,17 +105,17 @@ def mapping(value: object, where: str) -> dict[str, Scalar]:
     return {name: unpack_scalar(item, f"{where}.{name:.100}") for name, item in value.items()}
 
 
-def list_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
+def list_of(unpack_item: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
     def unpack(value: object, where: str) -> list[Any]:
         if type(value) is not list:
             raise WrongField(f"{where} must be a list, got {value!r:.100}")
-        return [one_of(item, where) for item in value]
+        return [unpack_item(item, where) for item in value]
 
     return unpack
 
 
-def tuple_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
-    listed = list_of(one_of)
+def tuple_of(unpack_item: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
+    listed = list_of(unpack_item)
     return lambda value, where: tuple(listed(value, where))
 
 
@@ -134,8 +134,8 @@ def _neutral(kind: type) -> Iterator[tuple[str, Any]]:
         yield from ((name, kind._field_defaults.get(name, MISSING)) for name in kind._fields)  # type: ignore[attr-defined]
         return
     for field in fields(kind):
-        made = field.default_factory
-        yield field.name, field.default if made is MISSING else made()
+        factory = field.default_factory
+        yield field.name, field.default if factory is MISSING else factory()
 
 
 def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:
@@ -151,7 +151,7 @@ def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:
 
 
 def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], Any]:
-    known = {name: unpack for name, _, _, unpack in table}
+    unpackers = {name: unpack for name, _, _, unpack in table}
     needed = {name for name, default, _, _ in table if default is MISSING}
 
     def unpack_(value: object, where: str) -> Any:
@@ -160,7 +160,7 @@ def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], An
         if not needed <= value.keys():
             raise WrongField(f"{where} lacks {min(needed - value.keys())}")
         try:
-            return kind(**{name: known[name](content, name) for name, content in value.items()})
+            return kind(**{name: unpackers[name](content, name) for name, content in value.items()})
         except KeyError as error:
             raise WrongField(f"{where} has an unknown field {error.args[0]!r:.100}") from None
         except WrongField as error:

@@ -84,8 +84,11 @@ def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
     if excused:
         return "skipped", f'<skipped type="pytest.xfail" message={_message(excused[0].excuse)} />'
     if all(row.skipped or row.verdict == "unmapped" for row in rows):
-        said = rows[0].sentence
-        return "skipped", f'<skipped type="pytest.skip" message={_message(said)}>{_text(said)}</skipped>'
+        sentence = rows[0].sentence
+        return (
+            "skipped",
+            f'<skipped type="pytest.skip" message={_message(sentence)}>{_text(sentence)}</skipped>',
+        )
     return "passed", ""
 
 

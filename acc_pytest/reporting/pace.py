@@ -32,12 +32,12 @@ class Pace:
         """
         passed = now - self._began
         self._next = now + max(EVERY, SHARE * passed)
-        parts = [f"{done[0]:,} of {total[0]:,} {things}"]
+        clauses = [f"{done[0]:,} of {total[0]:,} {things}"]
         if total[1]:
-            parts.append(_sizes(done[1], total[1]))
+            clauses.append(_sizes(done[1], total[1]))
         if done[2] and done[2] < total[2]:
-            parts.append(f"about {duration(passed * (total[2] - done[2]) / done[2])} left")
-        return f"acc: {', '.join(parts)}"
+            clauses.append(f"about {duration(passed * (total[2] - done[2]) / done[2])} left")
+        return f"acc: {', '.join(clauses)}"
 
 
 def still(now: float, began: float, doing: str) -> str:

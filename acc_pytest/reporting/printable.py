@@ -60,8 +60,8 @@ def printable(text: str, width: int, name: int = NAME) -> str:
         text = " ".join(
             [shortened(word, longest) if len(word) > longest else word for word in text.split(" ")]
         )
-    if len(text) <= width and len(shown := escaped(text)) <= width:
-        return shown
+    if len(text) <= width and len(safe := escaped(text)) <= width:
+        return safe
     return escaped(_beginning(text, max(0, width - 3))) + "..."[:width]
 
 
@@ -77,15 +77,15 @@ def told(error: AccError, before: str = "") -> str:
 
 def quoted(word: str) -> str:
     """`word` for a line of bash, ksh or zsh (and any POSIX shell where it holds nothing unseen)."""
-    shown = escaped(word)
-    if shown.count("\\") == 2 * word.count("\\"):
+    safe = escaped(word)
+    if safe.count("\\") == 2 * word.count("\\"):
         return shlex.quote(word)
-    return "$'" + shown.replace("'", "\\'") + "'"
+    return "$'" + safe.replace("'", "\\'") + "'"
 
 
-def shell(words: Iterable[str]) -> str:
+def shell(arguments: Iterable[str]) -> str:
     """The words as one line that a shell splits into the same words."""
-    return " ".join(map(quoted, words))
+    return " ".join(map(quoted, arguments))
 
 
 def shortened(text: str, width: int) -> str:

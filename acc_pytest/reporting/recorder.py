@@ -101,10 +101,10 @@ class Recorder:
                 with guarded("writing it", (OSError,)):
                     do(view)
             except (AccError, OSError) as error:
-                said = str(error)
-                if view.place not in said:
-                    said = f"{view.place}: {said}"
-                self._wrong.append(f"a report could not be written: {said}")
+                reason = str(error)
+                if view.place not in reason:
+                    reason = f"{view.place}: {reason}"
+                self._wrong.append(f"a report could not be written: {reason}")
                 self._views.remove(view)
                 self._left_out.append(view)
 

@@ -153,7 +153,9 @@ class Row:
     @property
     def thresholds(self) -> str:
         """The bounds in one text: `cosine_similarity >= 0.999; ...`."""
-        return "; ".join([bound_of(metric, allowed, least) for metric, _, allowed, least, *_ in self.checks])
+        return "; ".join(
+            [bound_of(metric, allowed, at_least) for metric, _, allowed, at_least, *_ in self.checks]
+        )
 
     @property
     def red(self) -> bool:
@@ -218,8 +220,8 @@ def place(ref: object) -> str:
     if "puts/" in text:
         text = _IN_RECORD.sub(r",\1,\2", text)
     path = getattr(ref, "path", text)
-    shown = shown_at(path)
-    return os.path.abspath(text) if shown == path else shown + text[len(path) :]
+    address = shown_at(path)
+    return os.path.abspath(text) if address == path else address + text[len(path) :]
 
 
 def native(value: Any) -> Scalar:

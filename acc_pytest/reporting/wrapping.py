@@ -65,7 +65,7 @@ def wrapped(line: str, width: int) -> list[str]:
             space, current = "", hang
         *full, last = _folded(current + space, word, max(width, LONGEST))
         current = last if not full else hang + last
-        lines += [full[0], *(hang + part for part in full[1:])] if full else []
+        lines += [full[0], *(hang + piece for piece in full[1:])] if full else []
     return [*lines, current.rstrip()]
 
 
@@ -83,10 +83,10 @@ def _folded(before: str, word: str, width: int) -> list[str]:
         return [before + word]
     room = width - max(columns(before), _LABEL)
     pieces = [""]
-    for part in _FOLDS.split(word):
-        if pieces[-1] and columns(pieces[-1] + part) > room:
+    for piece in _FOLDS.split(word):
+        if pieces[-1] and columns(pieces[-1] + piece) > room:
             pieces.append("")
-        pieces[-1] += part
+        pieces[-1] += piece
         while columns(pieces[-1]) > room:
             cut = _cut(pieces[-1], room)
             pieces[-1:] = [pieces[-1][:cut], pieces[-1][cut:]]
@@ -95,10 +95,10 @@ def _folded(before: str, word: str, width: int) -> list[str]:
 
 def _cut(text: str, room: int) -> int:
     """How many characters of `text` take at most `room` columns, at least one."""
-    taken = 0
+    width = 0
     for place, character in enumerate(text):
-        taken += _columns_of(character)
-        if taken > room:
+        width += _columns_of(character)
+        if width > room:
             return max(1, place)
     return len(text)
 
@@ -130,11 +130,11 @@ def paragraph(text: str, before: str = "", width: int | None = None) -> str:
     """`text` wrapped for where `before` stands in front of it already."""
     if columns(before) > (width or terminal_width()) - _LABEL:
         return "\n".join(("", *on_screen([" " * (HANG - 1) + text], width)))
-    shown = "\n".join(on_screen(f"{before}{text}".split("\n"), width))
-    return shown[len(before) :] if shown.startswith(before) else shown[len(before.rstrip()) :]
+    lines = "\n".join(on_screen(f"{before}{text}".split("\n"), width))
+    return lines[len(before) :] if lines.startswith(before) else lines[len(before.rstrip()) :]
 
 
 def near(path: str) -> str:
     """`path` from the working directory where it lies below it, else as it is."""
-    below = os.path.join(os.getcwd(), "")
-    return path[len(below) :] if path.startswith(below) else path
+    base = os.path.join(os.getcwd(), "")
+    return path[len(base) :] if path.startswith(base) else path

@@ -33,15 +33,15 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
 
         leave_what_stays()
         golden, mine = open_dumps(settings)
-        made = plan(
+        pairs = plan(
             golden,
             mine,
             level=settings.level,
             op_mapping_file=settings.op_mapping_file,
             tables=settings.mapping,
         )
-    keep_headers((made.golden_root, made.mine_root))
-    return golden, mine, made
+    keep_headers((pairs.golden_root, pairs.mine_root))
+    return golden, mine, pairs
 
 
 def open_dumps(settings: Settings) -> tuple[Dump, Dump]:

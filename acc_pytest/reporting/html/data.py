@@ -128,8 +128,10 @@ class PageData:
                 self._judged[check.metric] = check.at_least
         for name in measured:
             if name not in self._metrics:
-                from_one = name in _FROM_ONE
-                self._metrics[name] = _Metric(Numbers(len(self), from_one), Numbers(len(self), from_one))
+                is_similarity = name in _FROM_ONE
+                self._metrics[name] = _Metric(
+                    Numbers(len(self), is_similarity), Numbers(len(self), is_similarity)
+                )
         for name, metric in self._metrics.items():
             metric.values.add(measured.get(name))
             metric.allowed.add(allowed.get(name))
@@ -140,10 +142,10 @@ class PageData:
 
     def most_wanted(self, roots: Sequence[Row], count: int) -> list[Row]:
         """At most `count` rows to look into: `roots`, then those farthest beyond their bounds."""
-        wanted = {place_of(row): row for row in roots}
+        rows = {place_of(row): row for row in roots}
         for row in self._kept.worst(("fail", "known", "inherited"), count):
-            wanted.setdefault(place_of(row), row)
-        return list(wanted.values())[:count]
+            rows.setdefault(place_of(row), row)
+        return list(rows.values())[:count]
 
     def packed(
         self,
@@ -158,11 +160,17 @@ class PageData:
         `details` are places in the columns.
         """
         order = self._thinned(order, budget.rows)
-        wanted = {place_of(row): row for row in always}
-        shown = {self._places[index]: at for at, index in enumerate(order) if self._places[index] in wanted}
-        kept = self._kept.chosen(budget.details, {order[at]: wanted[place] for place, at in shown.items()})
+        root_rows = {place_of(row): row for row in always}
+        positions = {
+            self._places[index]: at for at, index in enumerate(order) if self._places[index] in root_rows
+        }
+        detailed = self._kept.chosen(
+            budget.details, {order[at]: root_rows[place] for place, at in positions.items()}
+        )
         drawn = dict(list(pictures.items())[: budget.pictures])
-        details = {at: _detail(kept[index], budget, drawn) for at, index in enumerate(order) if index in kept}
+        details = {
+            at: _detail(detailed[index], budget, drawn) for at, index in enumerate(order) if index in detailed
+        }
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
         body = {
             "length": len(order),
@@ -176,11 +184,11 @@ class PageData:
             "steps_per_decade": STEPS_PER_DECADE,
             "left_out": {
                 "rows": len(self) - len(order),
-                "details": len(order) - len(kept),
+                "details": len(order) - len(detailed),
                 "metrics": len(self._metrics) - len(metrics),
             },
         }
-        return Packed(body, shown, order)
+        return Packed(body, positions, order)
 
     def _packed_texts(self, order: Sequence[int], width: int) -> dict[str, Any]:
         """The columns of texts, cut to `width`; ids are cut later, as commands are made of them."""
@@ -206,15 +214,15 @@ class PageData:
             return order
         notable = [index for index in order if self._verdicts[index]]
         passing = [index for index in order if not self._verdicts[index]]
-        taken = {*_spread(notable, rows), *_spread(passing, max(0, rows - len(notable)))}
-        return [index for index in order if index in taken]
+        chosen = {*_spread(notable, rows), *_spread(passing, max(0, rows - len(notable)))}
+        return [index for index in order if index in chosen]
 
 
 def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) -> dict[str, Any]:
-    made = row_details(row, 4 * budget.width)
+    details = row_details(row, 4 * budget.width)
     if (picture := pictures.get(place_of(row))) is not None:
-        made["pictures"] = picture
-    return made
+        details["pictures"] = picture
+    return details
 
 
 def _closeness(check: Check | None) -> float:

@@ -26,16 +26,16 @@ _FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
 """Words that a command for one test leaves out: it would replace the reports of the whole run."""
 
 
-def head(run: Run, result: Result, places: Mapping[Place, int], said: RunVerdict) -> dict[str, Any]:
-    """The run in JSON values. `places` are those of rows in the columns, `said` is the verdict."""
+def head(run: Run, result: Result, places: Mapping[Place, int], verdict: RunVerdict) -> dict[str, Any]:
+    """The run in JSON values. `places` are those of rows in the columns, `verdict` is that of the run."""
     tally = result.tally
     return {
         "title": run.title,
-        "verdict": {"tone": said.tone, "text": said.text, "lead": said.lead},
+        "verdict": {"tone": verdict.tone, "text": verdict.text, "lead": verdict.lead},
         "made": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         "plan": None if run.plan is None else _plan(run.plan),
         "exit": result.exit_status,
-        "counts": {verdict: tally.counts[verdict] for verdict in VERDICTS if tally.counts[verdict]},
+        "counts": {word: tally.counts[word] for word in VERDICTS if tally.counts[word]},
         "sources": [_text(source) for source in run.sources],
         "coverage": plain(result.coverage),
         "floor": plain(run.floor),
@@ -85,8 +85,8 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
         "name": _text(name_of(root)),
         "type": "" if root.fed else _text(row.mine.op_type or row.golden.op_type),
         "step": _text(str(row.step)),
-        "steps": _different(str(same.step) for same in (row, *root.also)),
-        "ranks": _different(same.rank for same in (row, *root.also)),
+        "steps": _different(str(replica.step) for replica in (row, *root.also)),
+        "ranks": _different(replica.rank for replica in (row, *root.also)),
         "excess": plain(row.excess),
         "layer": _text(row.layer),
         "sentence": _text(root.fed or row.sentence),
@@ -100,9 +100,9 @@ def _root(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
 
 def name_of(root: Root) -> str:
     """The operator; of what the run was fed the kind, and which where it is one."""
-    fed = root.row.fed
+    feed_kind = root.row.fed
     is_one_name = all(also.name == root.row.name for also in root.also)
-    return f"{fed} {root.name}".strip() if is_one_name or not fed else fed
+    return f"{feed_kind} {root.name}".strip() if is_one_name or not feed_kind else feed_kind
 
 
 def _different(values: Iterable[str]) -> int:

@@ -57,7 +57,7 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
     script = _script()
     style = (_HERE / "style.css").read_text(encoding="utf-8")
     encoding, data = _packed(body)
-    parts = {
+    fields = {
         "policy": f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
         "title": html.escape(title),
@@ -71,7 +71,9 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
         "body": data,
     }
     markup = (_HERE / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], markup).encode("utf-8", "backslashreplace")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], markup).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def _script() -> str:
@@ -90,7 +92,7 @@ def _packed(body: dict[str, Any]) -> tuple[str, str]:
         text += piece
         if len(text) > _PLAIN:
             packer = zlib.compressobj(6, wbits=_GZIP)
-            packed = b"".join(packer.compress(one.encode()) for one in itertools.chain([text], pieces))
+            packed = b"".join(packer.compress(chunk.encode()) for chunk in itertools.chain([text], pieces))
             return "gzip", base64.b64encode(packed + packer.flush()).decode()
     return "json", text
 

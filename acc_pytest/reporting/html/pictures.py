@@ -161,14 +161,14 @@ def _errors(golden: NDArray[Any], mine: NDArray[Any], sums: _PictureSums) -> Flo
     """|mine - golden| of a block, infinite where only one side is a number; counted into the bins."""
     with np.errstate(all="ignore"):
         errors: Floats = np.abs(mine - golden).astype(np.float64)
-        same = (golden == mine) | (np.isnan(golden) & np.isnan(mine))
-    apart = ~(np.isfinite(golden) & np.isfinite(mine)) & ~same
-    errors[same] = 0.0
+        equal = (golden == mine) | (np.isnan(golden) & np.isnan(mine))
+    apart = ~(np.isfinite(golden) & np.isfinite(mine)) & ~equal
+    errors[equal] = 0.0
     errors[apart] = np.inf
     sums.onesided += int(apart.sum())
-    sums.common += int((same & ~np.isfinite(golden)).sum())
-    sums.equal += int(same.sum())
-    sized = errors[~same & ~apart]
+    sums.common += int((equal & ~np.isfinite(golden)).sum())
+    sums.equal += int(equal.sum())
+    sized = errors[~equal & ~apart]
     powers = np.frexp(sized)[1] - 1  # |x| is in [2^power, 2^(power + 1))
     places = np.clip(powers, LOWEST, HIGHEST) - LOWEST
     sums.bins += np.bincount(places, minlength=sums.bins.size)
@@ -229,8 +229,8 @@ def _scatter(low: float, high: float, grid: NDArray[np.int64]) -> dict[str, Any]
     return {"low": low, "high": high, "size": GRID, "cells": cells}
 
 
-def _cells(size: int, most: int) -> int:
-    return max(1, min(size, most))
+def _cells(size: int, limit: int) -> int:
+    return max(1, min(size, limit))
 
 
 def _cell(value: float) -> float | str | None:
