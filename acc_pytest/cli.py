@@ -31,7 +31,7 @@ from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .imports import go_without_blas
 from .installed import check_numpy
-from .reporting.printable import told
+from .reporting.printable import error_text
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
@@ -40,9 +40,9 @@ COMMANDS = (
 )
 VERBOSE = "--verbose"
 INTERRUPTED = 128 + 2
-"""What a shell reports of a command that Ctrl-C ended."""
+"""The exit code that a shell reports of a command that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13
-"""What a shell reports of a command that SIGPIPE ended."""
+"""The exit code that a shell reports of a command that SIGPIPE ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with guarded(f"acc {namespace.command}", (BrokenPipeError,)):
             code: int = namespace.run(namespace)
     except AccError as error:
-        print(paragraph(told(error, "acc: error: ")), file=sys.stderr)
+        print(paragraph(error_text(error, "acc: error: ")), file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         print("acc: interrupted", file=sys.stderr)

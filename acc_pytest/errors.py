@@ -18,7 +18,7 @@ _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 _MIRRORED = re.compile(r"(?<!\S)\S*/acc_mirror/[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?")
 
 
-def told_places(text: str) -> str:
+def with_addresses(text: str) -> str:
     """A text in which paths of mirrors are the addresses that they stand for."""
     return _MIRRORED.sub(r"\1://", text)
 
@@ -31,7 +31,7 @@ class AccError(Exception):
     """
 
     def __str__(self) -> str:
-        return _LONG_WORD.sub(r"\1...", told_places(super().__str__()))
+        return _LONG_WORD.sub(r"\1...", with_addresses(super().__str__()))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class SeveralDumps(DumpError):
     def lines(self) -> tuple[str, ...]:
         """The sentence, and a line for each path."""
         sentence, choices = self.args
-        return (told_places(sentence), *(f"  {told_places(path)}" for path in choices))
+        return (with_addresses(sentence), *(f"  {with_addresses(path)}" for path in choices))
 
 
 class MappingError(AccError):

@@ -49,17 +49,17 @@ class guarded(ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, self._passing):
-            raise self._made(error) from error
+            raise self._error(error) from error
 
-    def _made(self, error: Exception) -> AccError:
+    def _error(self, error: Exception) -> AccError:
         return unforeseen(self._doing, error)
 
 
 class calling(guarded):
-    """The same around code of others (torch, a model) called with what a file says: it may raise what it
-    likes, and that is foreseen. Raises `OperatorError`."""
+    """A guard around code of others (torch, a model) called with values of a file, which may raise anything.
+    Raises `OperatorError`."""
 
-    def _made(self, error: Exception) -> AccError:
+    def _error(self, error: Exception) -> AccError:
         return OperatorError(_sentence(self._doing, error))
 
 
@@ -69,7 +69,7 @@ def unforeseen(doing: str, error: Exception) -> Unforeseen:
 
 
 def _sentence(doing: str, error: Exception) -> str:
-    """What an error says; with `--acc-debug` its traceback goes to stderr."""
+    """The sentence of an error; with `--acc-debug` its traceback goes to stderr."""
     if _with_traceback:
         traceback.print_exception(error, file=sys.stderr)
         hint = "its traceback is on stderr"

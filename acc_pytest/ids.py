@@ -28,7 +28,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How the pairs of one plan are called; `ranks` says whether ids need a rank to be unique."""
+    """The names of the pairs of one plan; `ranks` says whether ids need a rank to be unique."""
 
     root: str
     ranks: bool
@@ -73,7 +73,7 @@ class Naming:
         return named
 
     def parameter(self, pair: Pair) -> str:
-        """The same without the root, fit for the brackets of a parametrized test."""
+        """The name without the root, fit for the brackets of a parametrized test."""
         return "/".join((*self.parents(pair)[1:], pair.id))
 
 

@@ -1,4 +1,4 @@
-"""Which operators of torch a file may name: one rule, read from what torch says of each overload.
+"""Operators of torch that a file may name: one rule, read from what torch says of each overload.
 
 A name is looked up among those that torch has registered for `aten`; it is never an attribute of anything. An
 overload may be called that
@@ -110,7 +110,7 @@ def _registered() -> Mapping[str, Sequence[str]]:
 
 
 def _overload(operator: str, kind: str) -> torch._ops.OpOverload:
-    """One that is registered."""
+    """A registered overload."""
     overload: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, operator), kind)
     return overload
 

@@ -1,4 +1,4 @@
-"""What releases of torch from 2.1 on lack and this package needs. Each says from which release it can go."""
+"""Functions that older releases of torch, from 2.1 on, lack. Each says from which release it can go."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: f
 
 
 def tree_leaves(tree: object) -> list[Any]:
-    """What lies in nested lists, tuples and dictionaries: `torch.utils._pytree.tree_leaves` of torch 2.2."""
+    """The leaves of nested lists, tuples and dictionaries: `torch.utils._pytree.tree_leaves` of torch 2.2."""
     return tree_flatten(tree)[0]
 
 

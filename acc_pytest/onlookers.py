@@ -1,4 +1,4 @@
-"""Who looks on while generated tests run: plugins that are neither pytest's nor ours."""
+"""Onlookers of generated tests: plugins that are neither pytest's nor ours."""
 
 from __future__ import annotations
 

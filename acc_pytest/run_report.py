@@ -251,11 +251,11 @@ def lost(report: Any) -> str:
 
 
 WORD = "FAILED "
-"""What stands before an id; `XFAIL` is as good here."""
+"""The word before an id; `XFAIL` is as good here."""
 BESIDE_SKIPS = "SKIPPED [99999] .:0: "
-"""What stands before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
+"""The text before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
 _BY_WAY, _AT_STEP = " by way of ", " at step "
-"""What the reason of an inherited failure can do without, the first of them sooner."""
+"""Clauses that the reason of an inherited failure can do without, the first of them sooner."""
 _SKIPPED = "Skipped: "
 
 
@@ -283,7 +283,7 @@ def make_fit(
 
 
 def _excuse(reason: str, report: Any, width: int) -> str:
-    """What fits of a reason in one line, else all of it in several."""
+    """The longest form of a reason that fits one line, else all of it in several."""
     for text in (reason, reason.partition(_BY_WAY)[0], reason.partition(_AT_STEP)[0]):
         if columns(text) <= _room(report, width):
             return text

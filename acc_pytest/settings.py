@@ -46,7 +46,7 @@ _FROM_FILES = ("rules", "known", "mapping")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user asked for; the fields are the `--acc-*` options and what the config files say.
+    """The user's settings; the fields are the `--acc-*` options and what the config files say.
 
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
     are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
@@ -113,7 +113,7 @@ class Settings:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """What differs from the defaults, rules and mapping apart: builtins that any file can hold."""
+        """The settings that differ from the defaults, as builtins; without rules and mapping."""
         values = {}
         for setting in fields(self):
             value = getattr(self, setting.name)
@@ -157,7 +157,7 @@ def _check_engine(option_values: Mapping[str, Any], engine: str) -> None:
 
 
 def _of_files(files: Sequence[ConfigFile]) -> dict[str, Any]:
-    """What config files say, by field: the last wins, rules and known differences are all taken."""
+    """The settings of config files, by field: the last wins, rules and known differences are all taken."""
     by_field: dict[str, Any] = {
         name: value
         for file in files
@@ -181,7 +181,7 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _rank(value: object) -> int:
-    if (number := _whole(value)) is None:
+    if (number := _integer(value)) is None:
         raise SettingsError(
             f"--acc-rank must be a whole number >= 0, as the 3 in worldsize8_global_rank3, got {value!s:.40}"
         )
@@ -190,7 +190,7 @@ def _rank(value: object) -> int:
 
 def _shard(value: object) -> tuple[int, int]:
     """Number and count of shards from `I/N`."""
-    number, count = (_whole(text, digits=6) for text in str(value).partition("/")[::2])
+    number, count = (_integer(text, digits=6) for text in str(value).partition("/")[::2])
     if number is None or count is None:
         raise SettingsError(f"--acc-shard must be I/N (shard I of N), as in 1/4, got {value}")
     if not 1 <= number <= count:
@@ -201,7 +201,7 @@ def _shard(value: object) -> tuple[int, int]:
 def _threads(value: object) -> int | None:
     if value == "auto":
         return None
-    if not (number := _whole(value, digits=3)):
+    if not (number := _integer(value, digits=3)):
         raise SettingsError(f"--acc-threads must be auto or a whole number from 1 to 999, got {value!s:.40}")
     return number
 
@@ -222,7 +222,7 @@ def _bytes(value: object) -> int:
 
 
 def _examples(value: object) -> int:
-    if not (number := _whole(value)):
+    if not (number := _integer(value)):
         raise SettingsError(f"--acc-fuzz-examples must be a whole number >= 1, got {value!s:.40}")
     return number
 
@@ -230,7 +230,7 @@ def _examples(value: object) -> int:
 def _elements(value: object) -> int | None:
     if value in REPLAY_WORDS:
         return None if value == REPLAY_AUTO else 0
-    if not (number := _whole(value, digits=15)):
+    if not (number := _integer(value, digits=15)):
         raise SettingsError(
             f"--acc-replay must be a number of elements >= 1, as in 134217728, or one of "
             f"{', '.join(REPLAY_WORDS)}, got {value!s:.40}"
@@ -239,12 +239,12 @@ def _elements(value: object) -> int | None:
 
 
 def _seconds(value: object) -> float:
-    if not (number := _whole(value)):
+    if not (number := _integer(value)):
         raise SettingsError(f"--acc-engine-patience must be a number of seconds >= 1, got {value!s:.40}")
     return float(number)
 
 
-def _whole(value: object, digits: int = 9) -> int | None:
+def _integer(value: object, digits: int = 9) -> int | None:
     """A number from 0 of so many digits, `None` for anything else."""
     text = str(value)
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None

@@ -1,4 +1,4 @@
-"""What several subcommands share: the parser with pytest's exit code, the two sides of a comparison."""
+"""Arguments that subcommands share: the parser with pytest's exit code, the two sides of a comparison."""
 
 from __future__ import annotations
 

@@ -68,12 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
     if spec.family == "llama-int8":
         values["config"] = ("w8a8",)
     code = 0 if arguments.only_dump else run_pytest(values, arguments.for_pytest)
-    for line in _said(paths, values):
+    for line in _closing(paths, values):
         print(line)
     return code
 
 
-def _said(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
+def _closing(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
     lines = [f"golden: {message(str(paths.golden))}", f"mine:   {message(str(paths.mine))}"]
     if paths.noise is not None:
         lines.append(f"noise:  {message(str(paths.noise))}")

@@ -59,11 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     except AccError as error:
         # torch.fx adds lines to what is raised below it
         raise AccError(str(error).splitlines()[0]) from error
-    print("\n".join(_said(paths)))
+    print("\n".join(_closing(paths)))
     return 0
 
 
-def _said(paths: TorchairPaths) -> list[str]:
+def _closing(paths: TorchairPaths) -> list[str]:
     golden, mine, unfused = (str(path.parent) for path in (paths.golden, paths.mine, paths.unfused))
     lines = [
         "GE against FX:         " + _command(golden, mine),

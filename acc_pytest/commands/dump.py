@@ -114,7 +114,7 @@ def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _closing(finished: Finished) -> list[str]:
-    """How the program ended if it failed, which files were written where, and what to do with them."""
+    """The lines at the end: how the program failed, the files by kind and directory, the next command."""
     ended, files = finished.ended, finished.written
     lines = []
     if ended.signal:

@@ -114,7 +114,7 @@ def _state(conversion: InfoConversion) -> str:
 
 
 def _closing(conversion: InfoConversion, interrupted: bool) -> int:
-    """What became of the files, and the exit code."""
+    """Print the outcome for the files; returns the exit code."""
     problems = [*conversion.failed.values(), *conversion.partly.values()]
     for line in problems[:_MOST_LINES]:
         print(f"acc: {message(line)}", file=sys.stderr)

@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
 
 
 def _add_selection(parser: Parser) -> None:
-    """Where the operators are, and which of them."""
+    """Options that select operators: the dump or its CSVs, ids and names."""
     parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
     parser.add_argument(
         "-c",
@@ -72,7 +72,7 @@ def _add_selection(parser: Parser) -> None:
 
 
 def _add_judging(parser: Parser) -> None:
-    """What operators are held against, and as which type their tensors are read."""
+    """Options of the reference: the standard, and the type as which tensors are read."""
     parser.add_argument(
         "-metric",
         "--metric",

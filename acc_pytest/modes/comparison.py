@@ -71,7 +71,7 @@ class ComparisonMode(PairMode):
         return mode
 
     @property
-    def seconds_each(self) -> float | None:
+    def pair_seconds(self) -> float | None:
         """Known, unless all operators are computed again, or metrics of the user's, or a store is read."""
         far = any(map(is_mirrored, (self.plan.golden_root, self.plan.mine_root)))
         if far or self.settings.replay or self._all_outlined or self.settings.metrics:
@@ -79,7 +79,7 @@ class ComparisonMode(PairMode):
         return PAIR + RECOMPUTED if is_unasked_of_atb(self.settings, self.plan) else PAIR
 
     def header(self) -> list[str]:
-        """As of every mode with a plan, and that golden's dump says how to compute operators again."""
+        """The lines of every mode with a plan, and one where golden's dump outlines its model."""
         from ..reporting.header import outline_line
         from ..reporting.wrapping import on_screen
 
@@ -98,7 +98,7 @@ class ComparisonMode(PairMode):
 
     @functools.cached_property
     def _ties(self) -> AfterTies:
-        """What ties of this plan reach, remembered in this process."""
+        """The reach of ties in this plan, remembered in this process."""
         from ..comparison.tie_reach import AfterTies
 
         return AfterTies(self.plan)
@@ -118,9 +118,9 @@ class ComparisonMode(PairMode):
         """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
-        return self._replayed(row, number) if self._is_made(pair, number) else row
+        return self._replayed(row, number) if self._is_computed(pair, number) else row
 
-    def _is_made(self, pair: Pair, number: int) -> bool:
+    def _is_computed(self, pair: Pair, number: int) -> bool:
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
         on."""
         if pair.fed:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .generated import GeneratedItem
 
 PREFIX = "opcheck_result"
-"""What the names of the old tool's reports begin with."""
+"""The beginning of the names of the old tool's reports."""
 HEADLINE = 90
 """Characters of the headline of a failure: names come from files."""
 
@@ -129,7 +129,7 @@ class OpcheckMode(Mode):
         return super().owns(argument) and not os.path.isdir(argument)
 
     def header(self) -> list[str]:
-        """What is checked, and by which rules."""
+        """The lines of the header: the operators, and the rules that judge them."""
         groups = Counter(names[1] for names, _ in self.named)
         return [
             f"acc opcheck: {len(self.named)} operators from {', '.join(self.checks.sources)} "
@@ -160,7 +160,7 @@ class OpcheckMode(Mode):
 
     @functools.cached_property
     def backend(self) -> Backend | None:
-        """What computes the outputs that are judged; `None` for those of the dump. Raises `AccError`."""
+        """The backend that computes the outputs; `None` for those of the dump. Raises `AccError`."""
         if self.checks.backend == DUMPED:
             return None
         from ..opcheck.backends import backend_named

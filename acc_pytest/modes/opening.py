@@ -1,4 +1,4 @@
-"""What a run of pytest has of ours: opened at its start, sent to workers, put below the session as tests."""
+"""The modes of a run of pytest: opened at its start, sent to workers, put below the session as tests."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ def _choose(config: pytest.Config, modes: Sequence[Mode]) -> None:
         config.args = []
     for mode in modes:
         if everything:
-            mode.asked = mode.tests
+            mode.selected = mode.tests
             continue
         ours = [argument for argument in config.args if mode.owns(argument)]
         config.args = [argument for argument in config.args if argument not in ours]
         if ours:
             candidates = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
-            mode.asked = select_named(candidates, mode.root, ours)
+            mode.selected = select_named(candidates, mode.root, ours)
 
 
 def _views(run: AccRun, option_values: Mapping[str, Any]) -> list[View]:

@@ -80,14 +80,14 @@ class ReplayMode(PairMode):
         return tuple(PairTest(self, naming.names(pairs[n]), n, pairs[n]) for n in self.numbers)
 
     def header(self) -> list[str]:
-        """What is computed again."""
+        """The lines of the header: the dump that is computed again."""
         from ..reporting.header import replay_lines
         from ..reporting.wrapping import on_screen
 
         return list(on_screen(replay_lines(self.plan, len(self.numbers))))
 
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
-        """What the operator wrote beside what it should have written. Imports torch."""
+        """The operator's tensor beside the recomputed one. Imports torch."""
         from ..comparison.rows import pair_row
         from ..diagnosis.replayed import judged_by_replay
         from ..reporting.row import RowSide

@@ -1,4 +1,4 @@
-"""What replay needs, whether mine is compared with golden or stands alone."""
+"""The recomputers of replay, whether mine is compared with golden or stands alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNASKED = 1 << 24
 
 
 UNASKED_OF_ATB = 1 << 18
-"""The same of operators of ATB: those up to there take less than half of the time of a comparison
+"""The limit for operators of ATB: those up to there take less than half of the time of a comparison
 (`benchmarks/replay.py`)."""
 
 
@@ -39,7 +39,7 @@ def asks_for_replay(option_values: Mapping[str, Any]) -> bool:
 
 
 def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
-    """What golden's dump outlines of its model on each rank; nothing where tensors of several ranks are put
+    """The outlines of its model in golden's dump, one a rank; nothing where tensors of several ranks are put
     together in each pair, and where mine has no use for it: a torch dump that a golden model was asked for or
     whose standard is another's (it says itself what passes), dumps of other tools.
     """
@@ -57,7 +57,7 @@ def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
 
 
 def unasked_of_atb(settings: Settings, plan: Plan, outlines: Sequence[Outline]) -> Recomputer | None:
-    """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
+    """The recomputer of small ATB operators where nothing else was asked for; `None` for other dumps."""
     if not is_unasked_of_atb(settings, plan):
         return None
     import_torch()
@@ -94,8 +94,8 @@ def check_replay(settings: Settings, plan: Plan) -> None:
 def recomputer_for(
     settings: Settings, plan: Plan, outlines: Sequence[Outline] = (), small: Recomputer | None = None
 ) -> Recomputer:
-    """Who computes operators of mine again, by golden's `outlines` where those are given; `small` is who has
-    computed small ones of ATB unasked.
+    """The recomputer of mine's operators, by golden's `outlines` where there are any; `small` is the one of
+    `unasked_of_atb`.
 
     Raises `AccError` where the golden model cannot be made.
     """
@@ -121,7 +121,7 @@ def recomputer_for(
 def _of_atb(
     plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget, small: Recomputer | None = None
 ) -> Recomputer:
-    """Who computes operators of ATB again, and holds them against golden's outlines where there are any."""
+    """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
     from ..diagnosis.recompute_atb import AtbRecomputer
     from ..diagnosis.recomputers import by_outlines
 

@@ -108,7 +108,7 @@ class StoredRowsMode(PairMode):
 
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
-        """Those of pairs, then the others, by the first part of their ids, in the order of the rows."""
+        """The tests of pairs, then of other rows, by the first name of their ids, in row order."""
         tests = []
         for test_id in self.stored.others:
             root, _, name = escaped(test_id).partition(SEPARATOR)
@@ -130,7 +130,7 @@ class StoredRowsMode(PairMode):
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
-        """What the run that wrote the rows has computed: there are no tensors here."""
+        """The results of the run that wrote the rows: there are no tensors here."""
         from ..diagnosis.recomputation import StoredRecomputer
         from ..diagnosis.replayed import stored_replay
 

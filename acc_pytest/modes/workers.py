@@ -1,4 +1,4 @@
-"""How many xdist workers a run is worth: they take half a second to start, and hand over each row."""
+"""The number of xdist workers for a run: they take half a second to start, and hand over each row."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def start_fewer(config: pytest.Config, modes: Sequence[Mode]) -> None:
         config.pluginmanager.register(FewerWorkers(line), "acc_fewer_workers")
     options.numprocesses, options.tx = number, options.tx[:number]
     if not number:
-        _run_here(config)
+        _without_workers(config)
 
 
 def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], limit: int) -> int:
-    """How many workers, up to `limit`, such tests are done first with; 0 where none is of use."""
+    """The number of workers, up to `limit`, that end such tests first; 0 where none is of use."""
     number = min(limit, len(tests))
     if number < 2:
         return 0
-    costs = [seconds for mode in modes if (seconds := mode.seconds_each) is not None]
+    costs = [seconds for mode in modes if (seconds := mode.pair_seconds) is not None]
     if len(costs) < len(modes):
         return number
     from ..threads import cores
@@ -93,7 +93,7 @@ def _has(test: GeneratedTest, word: str, /, **_: object) -> bool:
 
 
 def _line(number: int, requested: int, tests: int) -> str:
-    """What the header says of workers that are not started, and how they are."""
+    """The header's line on workers that are not started, and the option that starts them."""
     what = f"{tests} test{'s' if tests != 1 else ''}"
     if number:
         why = f"{number} of {requested} are started: more would not be done with {what} sooner"
@@ -117,7 +117,7 @@ class FewerWorkers:
 def worth(
     sizes: Iterable[int], pair_seconds: float, limit: int, cores: int, threads: int, start: float
 ) -> int:
-    """How many workers, up to `limit`, are done first with pairs of so many bytes; 0: this process is.
+    """The number of workers, up to `limit`, that end pairs of so many bytes first; 0: this process does.
 
     A pair takes `pair_seconds` beside its bytes. This process has so many `threads` for large pairs, as
     workers have together; these measure `start` seconds later.
@@ -132,7 +132,7 @@ def worth(
     return min(seconds, key=lambda number: (seconds[number], number))
 
 
-def _run_here(config: pytest.Config) -> None:
+def _without_workers(config: pytest.Config) -> None:
     """Take xdist away, as `-n 0` does. It was told otherwise, and is about to start its session."""
     options: Any = config.option
     options.dist = "no"

@@ -77,7 +77,7 @@ def _add(group: Any, option: Option) -> None:
 
 
 def of(option_values: Mapping[str, Any], table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
-    """Those of the option values `option_values` that belong to `table`."""
+    """The `option_values` of the options in `table`."""
     return {option.field: option_values[option.field] for option in table if option.field in option_values}
 
 
@@ -108,12 +108,12 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
     if option.is_path and config.inipath is not None and value != option.word:
         base = str(config.inipath.parent)
         if option.kind == "list":
-            return [path if option.is_name and _is_bare(path) else _below(base, path) for path in value]
-        return _below(base, value)
+            return [path if option.is_name and _is_bare(path) else _joined(base, path) for path in value]
+        return _joined(base, value)
     return value
 
 
-def _below(base: str, value: str) -> str:
+def _joined(base: str, value: str) -> str:
     """A path of an ini file, which counts from that file; an address counts from nothing."""
     from ..tensors.stores.address import is_address
 

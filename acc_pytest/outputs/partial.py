@@ -53,7 +53,7 @@ def new_report(path: str) -> tuple[int, str, str]:
 
 
 def left_behind(path: str) -> list[str]:
-    """What killed runs left of the report `path`, the newest first; nothing that a run still holds."""
+    """The files that killed runs left of the report `path`, the newest first; none that a run still holds."""
     home, base = os.path.split(path)
     ours = re.compile(re.escape(base) + r"(\.\d+)?" + re.escape(SUFFIX), re.ASCII)
     dated = []

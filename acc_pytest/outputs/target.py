@@ -1,4 +1,4 @@
-"""What lies at a place where a run is to write, and whether it may be written: asked before the first test.
+"""The place where a run is to write: its kind, and whether it may be written, before the first test.
 
 A place may hold nothing or a file, which is replaced whole; or something that is written as it is: a device
 (`/dev/null`), a fifo, or an open descriptor of this process (`/dev/stdout`, `/dev/fd/63` of a shell's

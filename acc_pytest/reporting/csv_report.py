@@ -92,21 +92,21 @@ OUR_COLUMNS = {
 """Our columns, appended to the old ones, and where a `Row` has the value."""
 
 _FORMULA_STARTS = frozenset("=+-@'")
-"""What a spreadsheet takes for a formula, and the apostrophe itself, so that a leading one is always ours."""
+"""Characters that begin a formula in a spreadsheet, and the apostrophe: a leading one is always ours."""
 
 
 def _getter(places: Iterable[str]) -> Callable[[Row], list[Scalar]]:
-    """What fetches the values at `places` (`golden.path`, `metrics.mean_error`) of a row.
+    """A function that reads the values at `places` (`golden.path`, `metrics.mean_error`) of a row.
 
     Neighbours of one kind are fetched by one call: a table has seventy columns, and each row is a test.
     """
     kinds = itertools.groupby(places, lambda place: place.partition(".")[0] if "." in place else "")
-    getters = [_part(kind, list(group)) for kind, group in kinds]
+    getters = [_kind_getter(kind, list(group)) for kind, group in kinds]
     return lambda row: [value for get in getters for value in get(row)]
 
 
-def _part(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
-    """What fetches values that all belong to the part `kind` of a row, or to the row itself."""
+def _kind_getter(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
+    """A function that reads values of one object `kind` in a row, or of the row itself."""
     names = [place.removeprefix(f"{kind}.") for place in places]
     if kind in ("metrics", "counts", "custom", "case"):
         return lambda row: map(getattr(row, kind).get, names)
@@ -126,7 +126,7 @@ def text(value: str) -> str:
 
 
 def plain_text(cell: str) -> str:
-    """What `text` made a cell of."""
+    """The text of a cell that `text` wrote."""
     return plain(cell[1:] if cell[:1] == "'" else cell)
 
 
@@ -157,7 +157,7 @@ class CsvReport(GrowingFileView):
     ) -> None:
         super().__init__()
         self._begin_file = begin_file
-        self._wanted = False
+        self._has_pairs = False
         paths = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
         self._columns = paths | {name: f"custom.{name}" for name in custom}
         self._lines = _Lines()
@@ -166,20 +166,20 @@ class CsvReport(GrowingFileView):
     def begin(self, run: Run) -> None:
         """Begin the file. Raises `SettingsError` where that cannot be."""
         self._file = self._begin_file()
-        self._wanted = run.plan is not None and bool(run.plan.pairs)
+        self._has_pairs = run.plan is not None and bool(run.plan.pairs)
         self._file.write(self._lines.line(self._columns), head=True)
 
     def add(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""
         if self._file is None:
             return
-        self._wanted = True
+        self._has_pairs = True
         cells = [text(value) if type(value) is str else value for value in self._values(row)]
         self._file.write(self._lines.line(cells))
 
     def land(self) -> None:
         """Give the file its name; none where nothing was compared, nor was to be."""
-        if self._file is not None and not self._wanted:
+        if self._file is not None and not self._has_pairs:
             self._file.drop()
         super().land()
 

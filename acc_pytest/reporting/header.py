@@ -38,7 +38,7 @@ def header_lines(plan: Plan) -> list[str]:
 
 
 def replay_lines(plan: Plan, operators: int) -> list[str]:
-    """What is computed again: the dump, its notes, and how many tensors of operators."""
+    """The lines on replay: the dump, its notes, the number of operator tensors."""
     return [
         f"acc mine: {plan.mine_kind} {_path(plan.mine_root)}",
         *(f"acc note: {printable(note, NOTE)}" for note in plan.notes),
@@ -47,7 +47,7 @@ def replay_lines(plan: Plan, operators: int) -> list[str]:
 
 
 def outline_line(outline: Outline) -> str:
-    """That operators are computed again which nobody asked for: what, and how it is turned off."""
+    """The line on operators that are computed again unasked: which, and the option that turns it off."""
     what = "modules" if outline.traced else "linear layers"
     if outline.model:
         installed = importlib.util.find_spec("transformers")
@@ -87,7 +87,7 @@ def _results(plan: Plan) -> str:
 
 
 def _warnings(plan: Plan) -> list[str]:
-    """What reading these files means with the torch that is installed."""
+    """The lines on reading these files with the torch that is installed."""
     files = {ref.path for pair in plan.pairs[:1] for side in (pair.golden, pair.mine) for ref in side.refs}
     if not any(path.endswith((".pth", ".pt")) for path in files):
         return []

@@ -15,9 +15,9 @@ from .row import Scalar
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PLAIN = frozenset((bool, int, float, type(None)))
-"""What JSON itself says without ambiguity."""
+"""Types that JSON itself says without ambiguity."""
 _LARGEST_WHOLE = (1 << 53) - 1
-"""What every reader of JSON holds, the page's script too (RFC 8259, section 6)."""
+"""The largest integer that every reader of JSON holds, the page's script too (RFC 8259, section 6)."""
 
 
 class WrongField(ValueError):
@@ -34,7 +34,7 @@ def pack_scalar(value: Scalar) -> Scalar:
 
 
 def unpack_scalar(value: object, where: str) -> Scalar:
-    """What `pack_scalar` was given. Raises `WrongField` for lists and objects."""
+    """The scalar that `pack_scalar` packed. Raises `WrongField` for lists and objects."""
     if type(value) is str:
         if value in _WORDS:
             return _WORDS[value]
@@ -64,14 +64,14 @@ def flag(value: object, where: str) -> bool:
     return value
 
 
-def whole(value: object, where: str) -> int:
+def whole_number(value: object, where: str) -> int:
     if type(value) is not int or not 0 <= value <= _LARGEST_WHOLE:
         raise WrongField(f"{where} must be a whole number from 0 to {_LARGEST_WHOLE}, got {value!r:.100}")
     return value
 
 
-def whole_or_none(value: object, where: str) -> int | None:
-    return None if value is None else whole(value, where)
+def whole_number_or_none(value: object, where: str) -> int | None:
+    return None if value is None else whole_number(value, where)
 
 
 def number_or_none(value: object, where: str) -> float | None:
@@ -171,10 +171,10 @@ def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], An
 
 NUMBER = (pack_number, number)
 NUMBER_OR_NONE = (pack_number, number_or_none)
-WHOLE_OR_NONE = (as_is, whole_or_none)
+WHOLE_OR_NONE = (as_is, whole_number_or_none)
 FLAG = (as_is, flag)
 SCALAR = (pack_scalar, unpack_scalar)
 MAPPING = (pack_mapping, mapping)
 TEXTS = (list, tuple_of(text))
-WHOLES = (list, tuple_of(whole))
+WHOLES = (list, tuple_of(whole_number))
 """How a field of each kind is written and read."""

@@ -26,7 +26,7 @@ WIDTH = 160
 SENTENCE = 400
 """Characters of a name, and of a sentence."""
 STATES = {0: "passed", 1: "FAILED", 2: "was interrupted", 5: "compared nothing"}
-"""What exit codes of pytest mean."""
+"""The meaning of pytest's exit codes."""
 
 
 def code(text: str, width: int = WIDTH) -> str:
@@ -97,7 +97,7 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
 
 
 def _shard(command: Sequence[str]) -> str:
-    """Which share of a run this is, if it is one."""
+    """The shard of this run, if it is one."""
     shards = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
     return f" (shard {shards[-1]})" if shards and re.fullmatch(r"\d+/\d+", shards[-1]) else ""
 

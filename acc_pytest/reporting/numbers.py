@@ -33,7 +33,7 @@ def in_numbers(row: Row) -> str:
 
 
 def briefly(row: Row) -> tuple[str, ...]:
-    """What the short summary may say of a failed comparison, the fullest first."""
+    """Texts for a failed comparison in the short summary, the fullest first."""
     check = main_check(row)
     if check is None:
         return (row.sentence, row.verdict) if row.alone else (row.sentence,)
@@ -42,8 +42,8 @@ def briefly(row: Row) -> tuple[str, ...]:
     return in_numbers(row), _long(check, row), short, bare, bare.replace(" > ", ">").replace(" < ", "<")
 
 
-def said_elsewhere(row: Row) -> Iterator[str]:
-    """What the verdict's sentence and the reasons say beyond the numbers of failed bounds, if anything."""
+def further_reasons(row: Row) -> Iterator[str]:
+    """The clauses of the verdict's sentence, and the reasons, that add to the numbers of failed bounds."""
     failed = {check.metric for check in row.checks if not check.passed}
     if not failed:
         return

@@ -1,4 +1,4 @@
-"""How far a long run is, in a line: comparisons done, bytes read, time left."""
+"""The pace of a long run, in a line: comparisons done, bytes read, time left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 class Pace:
-    """When a line is due, and what it says. Times are seconds of any clock."""
+    """The progress line, and when it is due. Times are seconds of any clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began

@@ -57,7 +57,7 @@ _NO_SIDE = RowSide()
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a plan says of one pair: its number in `Plan.parents`, `by_order`, `between`, `unseen` and `gaps`
+    """The links of one pair in a plan: its number in `Plan.parents`, `by_order`, `between`, `unseen`, `gaps`
     (module, the module before which, and those after which)."""
 
     parents: tuple[int, ...] = ()
@@ -102,7 +102,7 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
     if values.get("statistics", {}).get("as_above") is True:
         values["statistics"] = _all_statistics(values)
     if "context" in values:
-        values["context"] = _whole_context(values)
+        values["context"] = _full_context(values)
     return Row(**values), Links(**links) if links else NO_LINKS
 
 
@@ -110,7 +110,7 @@ def _shorten(row: Row, record: dict[str, Any]) -> None:
     """Leave out of `statistics` and `context` what the row says elsewhere."""
     statistics = row.statistics
     if statistics and all(
-        name in statistics and _same(statistics[name], getattr(row, group).get(key, MISSING))
+        name in statistics and _equal(statistics[name], getattr(row, group).get(key, MISSING))
         for name, (group, key) in _SAID_BY_ROW.items()
     ):
         for name in _SAID_BY_ROW:
@@ -124,7 +124,7 @@ def _shorten(row: Row, record: dict[str, Any]) -> None:
                 continue
             if name not in context:
                 context[name] = None
-            elif _same(row.context[name], row_value):
+            elif _equal(row.context[name], row_value):
                 del context[name]
 
 
@@ -139,7 +139,7 @@ def _all_statistics(row_values: Mapping[str, Any]) -> dict[str, Scalar]:
     return statistics
 
 
-def _whole_context(row_values: Mapping[str, Any]) -> dict[str, Scalar]:
+def _full_context(row_values: Mapping[str, Any]) -> dict[str, Scalar]:
     """The context of a row, with what `_shorten` left out and without what it only marked as neutral."""
     stored: Mapping[str, Scalar] = row_values["context"]
     context: dict[str, Scalar] = {}
@@ -151,7 +151,7 @@ def _whole_context(row_values: Mapping[str, Any]) -> dict[str, Scalar]:
     return context
 
 
-def _same(first: object, second: object) -> bool:
+def _equal(first: object, second: object) -> bool:
     return type(first) is type(second) and (first == second or (first != first and second != second))
 
 

@@ -23,7 +23,7 @@ MOST_PAIRS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a run said of its plan; the pairs themselves are in the rows."""
+    """The plan of a run without its pairs, which are in the rows."""
 
     name: str = ""
     golden_root: str = ""

@@ -36,7 +36,7 @@ class RunVerdict:
 
 
 def run_verdict(run: Run, result: Result, complete: bool = True, failures: int = 0) -> RunVerdict:
-    """What a run came to. `complete`: all of its tests have run; `failures` counts the comparisons that
+    """The verdict of a run. `complete`: all of its tests have run; `failures` counts the comparisons that
     fail for themselves, not for what they were computed from."""
     tally = result.tally
     all_roots = () if result.diagnosis is None else result.diagnosis.roots
@@ -81,7 +81,7 @@ def _green(run: Run, result: Result) -> RunVerdict:
 
 
 def _broken(roots: list[Root]) -> str:
-    """Where the first of the roots is, by how much, and how many there are beside it."""
+    """The sentence on the first root: its place, its excess, and the number of further roots."""
     first = roots[0]
     row = next(row for row in (first.row, *first.also) if row.red)
     remark = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
@@ -139,7 +139,7 @@ def _step(row: Row) -> str:
 
 
 def _how(row: Row) -> str:
-    """How far a comparison is beyond its bound; in its own words where that is no number."""
+    """The excess of a comparison over its bound; its sentence where that is no number."""
     if not math.isfinite(row.excess) or not row.excess:
         return printable(row.sentence.partition("; ")[0], SENTENCE)
     if row.excess < 1.05:
@@ -155,7 +155,7 @@ def times(excess: float) -> str:
 
 
 def _units(run: Run) -> str:
-    """What is counted: of people's own tests neither pairs of dumps nor outputs of operators."""
+    """The noun for what is counted: of people's own tests neither pairs nor outputs of operators."""
     if run.title == "opcheck":
         return "outputs"
     return "comparisons" if run.plan is None else "pairs"

@@ -176,7 +176,7 @@ def summary_lines(
 
 
 def verdicts_line(tally: Tally) -> str:
-    """How many rows have each verdict, and, where tests have several rows, how many tests fail."""
+    """The number of rows by verdict, and, where tests have several rows, how many tests fail."""
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     if tally.tried > len(tally.tests):
         counted += f" (one for each tensor); {tests_that_fail(tally)}"
@@ -184,7 +184,7 @@ def verdicts_line(tally: Tally) -> str:
 
 
 def replayed_line(tally: Tally) -> str:
-    """How many tensors replay has judged, and why not the first of the others."""
+    """The line on tensors that replay has judged, and why not the first of the others."""
     computed, refused = tally.replayed[True], tally.replayed[False]
     line = f"replay: {computed} of {computed + refused} tensors of operators were computed again"
     line += ", so the run is not a success" if tally.nothing_replayed else ""
@@ -195,7 +195,7 @@ def replayed_line(tally: Tally) -> str:
 
 
 def after_tie_line(tally: Tally) -> str:
-    """What was not judged because of ties."""
+    """The line on pairs that were not judged because of ties."""
     counts = [f"{tally.after_tie[how]} {how}" for how in ("partly", "wholly") if tally.after_tie[how]]
     return (
         f"ties: {' and '.join(counts)} not judged: another choice among equals changes what follows from it"
@@ -203,7 +203,7 @@ def after_tie_line(tally: Tally) -> str:
 
 
 def narrowed_line(stored: str, declared: str, count: int) -> str:
-    """How many tensors of mine are of a coarser type than its weights, and which rounding they may have."""
+    """The line on tensors of mine of a coarser type than its weights, and the rounding that they may have."""
     tensors = "1 tensor of mine is" if count == 1 else f"{count} tensors of mine are"
     allowed = declared if is_narrowed(stored, declared) else stored
     return f"types: {tensors} {stored}, coarser than its {declared} weights: bounds are those of {allowed}"
@@ -215,7 +215,7 @@ def _coarser(stored: str, declared: str) -> bool:
 
 
 def lifted_line(tally: Tally) -> str:
-    """How many pairs pass although they are beyond their bounds, and by how much."""
+    """The line on pairs that pass although they are beyond their bounds, and by how much."""
     pairs = "1 pair passes" if tally.lifted == 1 else f"{tally.lifted} pairs pass"
     return f"rounding: {pairs} as accumulated rounding, at most {tally.most_lifted:.3g} times the bound"
 

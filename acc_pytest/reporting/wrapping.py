@@ -16,7 +16,7 @@ LONGEST = 100
 """A word (a path) up to here stays whole on a line of its own: broken by us, it could not be copied."""
 HANG = 4
 TO_PASTE = "    "
-"""What a line begins with that is part of a file: broken, it would be none."""
+"""The beginning of a line that is a piece of a file: broken, it would be none."""
 _LABEL = 12
 """Columns of a label that the rest of its line is set under."""
 _LABELLED = re.compile(r" *\S+ {2,}")
@@ -70,7 +70,7 @@ def wrapped(line: str, width: int) -> list[str]:
 
 
 def _hang(line: str) -> str:
-    """What the lines after the first begin with."""
+    """The beginning of the lines after the first."""
     label = _LABELLED.match(line)
     if label is not None and label.end() <= _LABEL:
         return " " * label.end()
@@ -94,7 +94,7 @@ def _folded(before: str, word: str, width: int) -> list[str]:
 
 
 def _cut(text: str, room: int) -> int:
-    """How many characters of `text` take at most `room` columns, at least one."""
+    """The number of characters of `text` that take at most `room` columns, at least one."""
     width = 0
     for place, character in enumerate(text):
         width += _columns_of(character)

@@ -75,7 +75,7 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
-    """What is known of the noise of golden's tensors in `plan`: by the noise run that was given, else by the
+    """The noise of golden's tensors in `plan`: by the noise run that was given, else by the
     profile beside golden; `None` without either.
 
     Raises `SettingsError` where the standard needs one, and for a run or profile that is none of golden.
@@ -96,7 +96,7 @@ def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
 
 
 def _profiled(plan: Plan) -> NoisePlan | None:
-    """What the profile beside golden knows, if there is one. Raises `AccError` for one that is of no use."""
+    """The noise in the profile beside golden, if any. Raises `AccError` for one that is of no use."""
     from ..noise.profile import profile_path
 
     path = profile_path(plan.golden_root)

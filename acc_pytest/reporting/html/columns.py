@@ -114,7 +114,7 @@ class Numbers:
 
     def __init__(self, start: int = 0, is_similarity: bool = False) -> None:
         self._column = array("h", bytes(2 * start))
-        self._from_one = is_similarity
+        self._is_similarity = is_similarity
         self._waiting: list[float] = []
 
     def add(self, value: Scalar) -> None:
@@ -124,7 +124,7 @@ class Numbers:
 
     def _settle(self) -> None:
         values = np.array(self._waiting, np.float64)
-        if self._from_one:
+        if self._is_similarity:
             none = (values == 0) & np.signbit(values)
             values = np.where(none, NO_NUMBER, np.maximum(1.0 - values, 0.0))
         self._column.frombytes(quantised(values).tobytes())

@@ -44,7 +44,7 @@ _ID = 600
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of everything goes into a page; `None` is no bound."""
+    """The room of a page for everything; `None` is no bound."""
 
     details: int = _DETAILS
     pictures: int = 60
@@ -92,8 +92,8 @@ class PageData:
         self._closeness = Numbers()
         self._metrics: dict[str, _Metric] = {}
         self._judged: dict[str, bool] = {}
-        self._kept = KeptRows(_DETAILS)
-        self.own_failures = 0
+        self._worst = KeptRows(_DETAILS)
+        self.failures = 0
         """Rows whose test fails for themselves, not for their inputs."""
 
     def __len__(self) -> int:
@@ -114,8 +114,8 @@ class PageData:
         self._add_metrics(row)
         self._places.append(place_of(row))
         self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
-        self._kept.add(len(self), row, excess)
-        self.own_failures += row.red and row.verdict != "inherited" and not row.alone
+        self._worst.add(len(self), row, excess)
+        self.failures += row.red and row.verdict != "inherited" and not row.alone
         self._verdicts.append(VERDICTS.index(row.verdict))
 
     def _add_metrics(self, row: Row) -> None:
@@ -140,10 +140,10 @@ class PageData:
         """The indexes of arrival, in execution order."""
         return sorted(range(len(self)), key=self._places.__getitem__)
 
-    def most_wanted(self, roots: Sequence[Row], count: int) -> list[Row]:
+    def notable_rows(self, roots: Sequence[Row], count: int) -> list[Row]:
         """At most `count` rows to look into: `roots`, then those farthest beyond their bounds."""
         rows = {place_of(row): row for row in roots}
-        for row in self._kept.worst(("fail", "known", "inherited"), count):
+        for row in self._worst.worst(("fail", "known", "inherited"), count):
             rows.setdefault(place_of(row), row)
         return list(rows.values())[:count]
 
@@ -154,7 +154,7 @@ class PageData:
         order: Sequence[int],
         pictures: Mapping[Place, dict[str, Any]],
     ) -> Packed:
-        """What the page's script reads, with what was left out of it.
+        """The data for the page's script, with counts of what was left out.
 
         `always` are rows to keep whole whatever they are (roots), `pictures` what was drawn of some. Keys of
         `details` are places in the columns.
@@ -164,7 +164,7 @@ class PageData:
         positions = {
             self._places[index]: at for at, index in enumerate(order) if self._places[index] in root_rows
         }
-        detailed = self._kept.chosen(
+        detailed = self._worst.chosen(
             budget.details, {order[at]: root_rows[place] for place, at in positions.items()}
         )
         drawn = dict(list(pictures.items())[: budget.pictures])
@@ -226,7 +226,7 @@ def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) 
 
 
 def _closeness(check: Check | None) -> float:
-    """How much of what is allowed was measured."""
+    """The measured value as a share of the allowed one."""
     return 0.0 if check is None else check.excess
 
 
@@ -246,7 +246,7 @@ _SHARES = {
     "tie": 0.03,
     "pass": 0.03,
 }
-"""What share of the room each verdict may take before the others had theirs, most urgent first."""
+"""The share of the room that each verdict may take before the others had theirs, most urgent first."""
 
 _Entry = tuple[float, float, int, Row]
 

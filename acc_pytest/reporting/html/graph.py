@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .data import Packed
 
 _OF_OPERATORS = ("weight", "buffer")
-"""What a run was fed that belongs to the operator that reads it; everything else is a node of its own."""
+"""Kinds of feed that belong to the operator that reads them; every other is a node of its own."""
 _MOST_ABOVE = 8
 """Rows above a row that are kept where those between them are not in the page."""
 _LAYER = re.compile(r"\.\d+$", re.ASCII)
@@ -34,7 +34,7 @@ _Where = tuple[str, str, str, str, str]
 """The node of mine, or the golden node if that is no path; layer; graph; the kind of run input."""
 
 
-class _Above:
+class _Parents:
     """For each of so many places of a page the places that it was computed from, as flat columns."""
 
     def __init__(self, places: int) -> None:
@@ -42,7 +42,7 @@ class _Above:
         self._first, self._last = array("i", bytes(4 * places)), array("i", bytes(4 * places))
 
     def set(self, place: int, parents: Sequence[int]) -> None:
-        """What a place was computed from."""
+        """Set the places that `place` was computed from."""
         self._first[place] = len(self._flat)
         self._flat.extend(parents)
         self._last[place] = len(self._flat)
@@ -69,7 +69,7 @@ class ModelGraph:
         self._where.append(self._codes.setdefault(where, len(self._codes)))
 
     def packed(self, page: Packed, width: int) -> dict[str, Any] | None:
-        """What the page's script reads beside the rows of `page`; `None` where no row is above another.
+        """The graph for the page's script, beside the rows of `page`; `None` where no row is above another.
 
         `operators` has the operator of each row (-1 for what found no partner), `counts` how many rows each
         was computed from (negative where only the order of execution says so), `back` how far above they
@@ -82,7 +82,7 @@ class ModelGraph:
             number if verdict not in _ALONE and number < pairs else -1
             for number, verdict in zip(accumulate(page.body["numbers"]), verdicts)
         ]
-        parents = self._above(numbers)
+        parents = self._parents(numbers)
         if not parents:
             return None
         where = [self._where[index] for index in page.order]
@@ -92,10 +92,10 @@ class ModelGraph:
             "operators": differences(operators),
             **_edges(operators, parents, [number in self._plan.by_order for number in numbers]),
             "paths": self._paths(of_codes, width),
-            "fed": self._fed(where),
+            "fed": self._feeds(where),
         }
 
-    def _above(self, numbers: Sequence[int]) -> _Above:
+    def _parents(self, numbers: Sequence[int]) -> _Parents:
         """For each place those that it was computed from in its step: the nearest that are in the page."""
         steps = [pair.step for pair in self._plan.pairs]
         place_of_number = array("i", [-1]) * len(steps)
@@ -103,7 +103,7 @@ class ModelGraph:
             if number >= 0:
                 place_of_number[number] = place
         carried: dict[int, tuple[int, ...]] = {}
-        ancestors = _Above(len(numbers))
+        ancestors = _Parents(len(numbers))
         for number, parents in enumerate(self._plan.parents):
             if not parents:
                 continue
@@ -125,7 +125,7 @@ class ModelGraph:
         return ancestors
 
     def _operators(
-        self, where: Sequence[int], verdicts: Sequence[int], ancestors: _Above
+        self, where: Sequence[int], verdicts: Sequence[int], ancestors: _Parents
     ) -> tuple[array[int], list[int]]:
         """The operator of each place, numbered as they come, and that of each of `_codes`; -1 for none.
 
@@ -152,7 +152,7 @@ class ModelGraph:
         return operators, [numbered[operator] for operator in groups]
 
     def _paths(self, operators: Sequence[int], width: int) -> dict[str, Any]:
-        """Of each operator its module path, parts joined by dots; empty inside a repeated layer."""
+        """The module path of each operator, parts joined by dots; empty inside a repeated layer."""
         paths: dict[int, str] = {}
         for operator, (node, _, layer, graph, _) in zip(operators, self._codes):
             if operator >= 0 and paths.get(operator) != "":
@@ -161,7 +161,7 @@ class ModelGraph:
         column = [codes.setdefault(paths[operator], len(codes)) for operator in range(len(paths))]
         return {"texts": [printable(text, width) for text in codes], "codes": differences(column)}
 
-    def _fed(self, where: Sequence[int]) -> Mapping[str, array[int]]:
+    def _feeds(self, where: Sequence[int]) -> Mapping[str, array[int]]:
         """The places of what the run was given, by kind."""
         kinds = {code: where[-1] for where, code in self._codes.items() if where[-1]}
         by_kind: dict[str, list[int]] = {}
@@ -177,8 +177,8 @@ def _numbered(values: Iterable[object]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def _edges(operators: Sequence[int], ancestors: _Above, guessed: Sequence[bool]) -> dict[str, array[int]]:
-    """How many rows of other operators each row was computed from, and how far above they stand."""
+def _edges(operators: Sequence[int], ancestors: _Parents, guessed: Sequence[bool]) -> dict[str, array[int]]:
+    """The number of rows of other operators that each row was computed from, and how far above they stand."""
     counts, back = array("i"), array("i")
     for place, (operator, parents) in enumerate(zip(operators, ancestors)):
         count = 0
@@ -197,7 +197,7 @@ def _wrote(inner: _Where, outer: _Where) -> bool:
 
 
 def _operator_of(where: _Where) -> object:
-    """What is equal for rows of one operator, at whatever step and rank.
+    """The key of an operator: equal for its rows at every step and rank.
 
     ATB counts the executions of layers on, so that the first number of a path differs between steps, and a
     layer is called otherwise in the prefill. Outside of layers only golden tells operators of a type apart.

@@ -1,4 +1,4 @@
-"""What a page says of a whole run: what was compared, verdict, roots, environment. Small, and read first."""
+"""The head of a page, on the run: dumps, verdict, roots, environment. Small, and read first."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def name_of(root: Root) -> str:
 
 
 def _different(values: Iterable[str]) -> int:
-    """How many different values there are."""
+    """The number of different values."""
     return len({value for value in values if value})
 
 

@@ -49,7 +49,7 @@ SCRIPTS = (
 _PLAIN = 100_000
 """Data up to this size stays readable in the file; more is compressed."""
 _GZIP = 31
-"""What zlib calls a window of 32 KB in a file of gzip."""
+"""The number of zlib for a window of 32 KB in a file of gzip."""
 
 
 def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static = Static()) -> bytes:  # noqa: B008
@@ -82,7 +82,7 @@ def _script() -> str:
 
 
 def _packed(body: dict[str, Any]) -> tuple[str, str]:
-    """How the data is encoded (`json`, or `gzip` in base64), and the data.
+    """The encoding of the data (`json`, or `gzip` in base64), and the data.
 
     It is compressed as its pieces are made, for the text of a large page takes ten times the room.
     """

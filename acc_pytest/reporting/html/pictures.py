@@ -1,4 +1,4 @@
-"""What a page draws of one pair of tensors, computed in one pass over blocks: bounded memory, any size.
+"""The pictures of one pair of tensors for a page, computed in one pass over blocks: bounded memory, any size.
 
 - errors: how many elements have |mine - golden| in each power of two, how many are equal, how many are NaN or
   infinite on one side;
@@ -72,7 +72,7 @@ def fold_of(shape: tuple[int, ...]) -> Fold:
 
 @dataclass
 class _PictureSums:
-    """What grows from block to block."""
+    """The sums that grow from block to block."""
 
     bins: NDArray[np.int64]
     grid: NDArray[np.int64]

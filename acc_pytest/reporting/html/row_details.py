@@ -1,4 +1,4 @@
-"""One row whole, as the details panel of a page shows it: plain JSON values, hostile text made harmless."""
+"""All of one row, as the details panel of a page shows it: plain JSON values, hostile text made harmless."""
 
 from __future__ import annotations
 

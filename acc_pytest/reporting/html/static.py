@@ -1,4 +1,4 @@
-"""What a page says without its script, as in mails and tickets that run none: verdict, counts, roots.
+"""The page without its script, as in mails and tickets that run none: verdict, counts, roots.
 
 Everything that comes from a run goes through `_text`, which leaves no markup in it.
 """

@@ -61,7 +61,7 @@ class HtmlReport(FileView[Staged]):
             return
         roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
         order = self._data.order()
-        chosen = self._data.most_wanted(roots, BUDGETS[0].pictures)
+        chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
         for budget in BUDGETS:
             text = self._page(self._run, result, budget, roots, order, pictures)
@@ -81,7 +81,7 @@ class HtmlReport(FileView[Staged]):
         packed = self._data.packed(budget, roots, order, pictures)
         if self._graph is not None:
             packed.body["graph"] = self._graph.packed(packed, budget.width)
-        verdict = run_verdict(run, result, self._complete, self._data.own_failures)
+        verdict = run_verdict(run, result, self._complete, self._data.failures)
         summary = head(run, result, packed.places, verdict)
         name = run.plan.name if run.plan is not None else run.title
         return page(f"{name} - acc", summary, packed.body, static(summary, result))
@@ -140,7 +140,7 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
 
 
 def row_label(row: Row) -> str:
-    """Of replicas, the one that the row is of (`rank 1`): the comparison says so in a note."""
+    """The label of the replica that the row is of (`rank 1`): the comparison says so in a note."""
     for note in row.notes:
         label, separator, _ = note.partition(", the worst of ")
         if separator:
