@@ -11,22 +11,20 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .commands import (
-    compare,
-    convert,
-    demo,
-    demo_torchair,
-    dump,
-    dump_info,
-    generate,
-    index,
-    map,
-    noise_profile,
-    onnx,
-    opcheck,
-    report,
-)
 from .commands.arguments import USAGE_ERROR, Parser
+from .commands.compare import add_compare
+from .commands.convert import add_convert
+from .commands.demo import add_demo
+from .commands.demo_torchair import add_demo_torchair
+from .commands.dump import add_dump
+from .commands.dump_info import add_dump_info
+from .commands.generate import add_generate
+from .commands.index import add_index
+from .commands.map import add_map
+from .commands.noise_profile import add_noise_profile
+from .commands.onnx import add_onnx
+from .commands.opcheck import add_opcheck
+from .commands.report import add_report
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .imports import go_without_blas
@@ -35,8 +33,8 @@ from .reporting.printable import error_text
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
-    *(compare, opcheck, dump, dump_info, convert, index, map, onnx, noise_profile, report),
-    *(demo, demo_torchair, generate),
+    *(add_compare, add_opcheck, add_dump, add_dump_info, add_convert, add_index, add_map, add_onnx),
+    *(add_noise_profile, add_report, add_demo, add_demo_torchair, add_generate),
 )
 VERBOSE = "--verbose"
 INTERRUPTED = 128 + 2
@@ -110,6 +108,6 @@ def _parser(*, verbose: bool) -> Parser:
     )
     parser.set_defaults(passes_on=False)
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
+    for add_command in COMMANDS:
+        add_command(commands)
     return parser

@@ -67,7 +67,7 @@ def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: 
         helper.result()
 
 
-class _Task(Generic[_Result]):
+class _SharedTask(Generic[_Result]):
     """An item that a thread has taken: `result` is empty before it is finished, and after an error."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class _Shared(Generic[_Item, _Result]):
 
     def __init__(self, work: Callable[[_Item], _Result], items: Iterable[_Item], room: int) -> None:
         self._work, self._items = work, iter(items)
-        self._tasks: deque[_Task[_Result]] = deque()
+        self._tasks: deque[_SharedTask[_Result]] = deque()
         self._room, self._lock = threading.Semaphore(room), threading.Lock()
 
     def help(self) -> None:
@@ -117,7 +117,7 @@ class _Shared(Generic[_Item, _Result]):
 
     def _work_once(self) -> bool:
         """Take an item and work on it; false where none is left."""
-        task: _Task[_Result] = _Task()
+        task: _SharedTask[_Result] = _SharedTask()
         with self._lock:
             try:
                 item = next(self._items)

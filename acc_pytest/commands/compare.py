@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_compare(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "compare",
@@ -28,10 +28,10 @@ def add(commands: Commands) -> None:
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
     parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_compare, passes_on=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_compare(arguments: argparse.Namespace) -> int:
     """Run pytest over the two dumps; returns its exit code."""
     if arguments.weight:
         raise AccError("-w: weights are not compared by themselves; leave -w out and give the dumps of a run")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KEPT, FILES = "acc", "files"
 
 
-def add(commands: Commands) -> None:
+def add_convert(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "convert",
@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
         "the dump with _kept, or without it)",
     )
     _add_selection(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_convert)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_convert(arguments: argparse.Namespace) -> int:
     """Convert, and say what became of it."""
     from ..capture.keeping import DumpPart, keep, restore
 

@@ -21,7 +21,7 @@ CSV = "accuracy.csv"
 """The report of a demo, whose directory is made anew each time, as the report is."""
 
 
-def add(commands: Commands) -> None:
+def add_demo(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "demo",
@@ -44,10 +44,10 @@ def add(commands: Commands) -> None:
         help="keep a noise run as a dump (--acc-noise) in place of golden's noise profile",
     )
     parser.add_argument("--only-dump", action="store_true", help="make the dumps, compare nothing")
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_demo, passes_on=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_demo(arguments: argparse.Namespace) -> int:
     """Write the pair, compare it, and print the command that compares it again."""
     if arguments.list_faults:
         list_faults()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_demo_torchair(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "demo-torchair",
@@ -38,10 +38,10 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--fault", metavar="OP", help="make this operator of mine compute wrong results, for example Gelu"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_demo_torchair)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_demo_torchair(arguments: argparse.Namespace) -> int:
     """Write the dumps and print the commands that compare them."""
     from pathlib import Path
 

@@ -28,7 +28,7 @@ _TAKES: dict[str, dict[str, Any]] = {
 }
 
 
-def add(commands: Commands) -> None:
+def add_dump(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "dump",
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
     )
     for option in OPTIONS:
         _add(parser, option)
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_dump, passes_on=True)
 
 
 def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
@@ -57,7 +57,7 @@ def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_dump(arguments: argparse.Namespace) -> int:
     """Run the program; returns its exit code, or 1 where it succeeded but something asked for is missing."""
     if not is_address(arguments.output if hasattr(arguments, "output") else ""):
         return _run(arguments, str)

@@ -25,7 +25,7 @@ INTERRUPTED = 128 + signal.SIGINT
 _MOST_LINES = 20
 
 
-def add(commands: Commands) -> None:
+def add_dump_info(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "dump-info",
@@ -53,10 +53,10 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="delete each file when its info file is on the disk and nothing of it could not be decoded",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_dump_info)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_dump_info(arguments: argparse.Namespace) -> int:
     """Convert once, or watch; returns the exit code that `--help` lists."""
     idle = arguments.until_idle
     if idle is not None and not (0 < idle < math.inf):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_generate(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "generate",
@@ -28,10 +28,10 @@ def add(commands: Commands) -> None:
         "ATB_* variables that acc dump sets say what is dumped; without them nothing is.",
     )
     add_model(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_generate)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_generate(arguments: argparse.Namespace) -> int:
     """Print the ids of the prompt and those that the model chose."""
     if arguments.list_faults:
         list_faults()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_map(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "map",
@@ -33,10 +33,10 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="add what is proposed to this mapping file, for --acc-op-mapping-file",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_map)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_map(arguments: argparse.Namespace) -> int:
     """Print the plan line by line, and what is proposed."""
     from ..mapping.explain import explain
     from ..session import open_and_plan

@@ -16,7 +16,7 @@ SHOWN = 5
 """Reasons that are printed; the others are counted."""
 
 
-def add(commands: Commands) -> None:
+def add_noise_profile(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "noise-profile",
@@ -28,10 +28,10 @@ def add(commands: Commands) -> None:
     parser.add_argument("golden", metavar="GOLDEN", help="the trusted dump")
     parser.add_argument("noise", nargs="+", metavar="NOISE_DUMP", help="a noise run of it")
     add_reading(parser, "as --acc-config, for mapping")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_noise_profile)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_noise_profile(arguments: argparse.Namespace) -> int:
     """Measure the noise runs, write the profile, and say what it holds."""
     from ..dumps import open_dump
     from ..noise.making import ProfileMaker

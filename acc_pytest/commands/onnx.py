@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_onnx(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "onnx",
@@ -40,10 +40,10 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-o", "--output", default="", metavar="OUT", help="the .onnx file, or a directory for several"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_onnx)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_onnx(arguments: argparse.Namespace) -> int:
     """Write the files and say what is in them; a broken report costs its own file and the exit code."""
     from ..topology.onnx_export import export
 

@@ -22,7 +22,7 @@ MODES = dict(zip(("keep_origin_dtype", "force_fp16", "force_fp32"), PRECISION_MO
 """The old tool's names of the modes."""
 
 
-def add(commands: Commands) -> None:
+def add_opcheck(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "opcheck",
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
     _add_device(parser)
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
     parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_opcheck, passes_on=True)
     _add_export(parser)
 
 
@@ -144,7 +144,7 @@ class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
         super().__call__(parser, namespace, values, option)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_opcheck(arguments: argparse.Namespace) -> int:
     """Run pytest over the operators, or print the catalogue; returns the exit code."""
     if arguments.list:
         print("\n".join(catalogue()))

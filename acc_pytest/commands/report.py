@@ -18,7 +18,7 @@ OF_REPORTS = ("rows", "csv", "html", "summary", "output", "shard")
 """Settings of a run that say where its own reports went, or what share of it was run."""
 
 
-def add(commands: Commands) -> None:
+def add_report(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "report",

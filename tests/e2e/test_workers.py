@@ -140,7 +140,7 @@ def mode_of(*names: str, by_size: bool = False) -> Any:
 def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The configurations that were left to one process."""
     found: list[Any] = []
-    monkeypatch.setattr(workers, "_run_here", found.append)
+    monkeypatch.setattr(workers, "_without_workers", found.append)
     return found
 
 
