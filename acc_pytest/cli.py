@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .commands.arguments import USAGE_ERROR, Parser
+from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
 from .commands.compare import add_compare
 from .commands.convert import add_convert
 from .commands.demo import add_demo
@@ -37,8 +37,6 @@ COMMANDS = (
     *(add_noise_profile, add_report, add_demo, add_demo_torchair, add_generate),
 )
 VERBOSE = "--verbose"
-INTERRUPTED = 128 + 2
-"""The exit code that a shell reports of a command that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13
 """The exit code that a shell reports of a command that SIGPIPE ended."""
 

@@ -1,8 +1,8 @@
 """Doors: what nobody foresaw becomes one sentence that says what was being done, and with which file.
 
-Readers and planners raise `AccError` for what they know may be wrong. For what they do not, `guarded` stands
-at the doors: around opening a dump, planning, judging a pair, writing a report. So bad input ends in a
-sentence and in exit code 4 or a failed test, never in pytest's internal error.
+Readers and planners raise `AccError` for what they know may be wrong. For all else `guarded` stands at the
+doors: around opening a dump, planning, judging a pair, writing a report. So bad input ends in a sentence
+and in exit code 4 or a failed test, never in pytest's internal error.
 """
 
 from __future__ import annotations

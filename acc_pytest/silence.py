@@ -1,7 +1,7 @@
 """Workers that do not answer: the terminal says which, and at which test, while the run waits for them.
 
-xdist notices a worker whose process has ended. One that is stopped (SIGSTOP, a debugger), or that hangs in a
-file system, it waits for without a word. So do we, for the user may let it go on; but with a line.
+xdist notices a worker whose process has ended. It waits without a word for one that is stopped (SIGSTOP, a
+debugger) or that hangs in a file system. So do we, for the user may let it go on; but with a line.
 """
 
 from __future__ import annotations

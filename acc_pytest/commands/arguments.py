@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,6 +11,8 @@ from ..vocabulary import LEVELS, TOKEN_POLICIES
 
 USAGE_ERROR = 4
 """pytest's exit code for a wrong command line."""
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code that a shell reports of a command that Ctrl-C ended."""
 OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op", "token": "logits"}
 
 LOG_LEVELS = {
@@ -82,8 +85,8 @@ def add_reading(parser: argparse.ArgumentParser, config: str) -> None:
     parser.add_argument("--config", action="append", default=[], metavar="NAME_OR_FILE", help=config)
 
 
-def add_report(parser: argparse.ArgumentParser) -> None:
-    """Add what a run of pytest writes and prints."""
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what a run of pytest writes and prints."""
     parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
     parser.add_argument(
         "-alg",

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
-from .arguments import LOG_LEVELS, add_report, add_sides, values_of_sides
+from .arguments import LOG_LEVELS, add_output, add_sides, values_of_sides
 from .pytest_run import run_pytest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add_compare(commands: Commands) -> None:
         epilog="Everything after -- is passed to pytest: acc compare -gp G -mp M -- -k SelfAttention -n 2",
     )
     add_sides(parser)
-    add_report(parser)
+    add_output(parser)
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
     parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")

@@ -59,11 +59,11 @@ def run_demo_torchair(arguments: argparse.Namespace) -> int:
     except AccError as error:
         # torch.fx adds lines to what is raised below it
         raise AccError(str(error).splitlines()[0]) from error
-    print("\n".join(_closing(paths)))
+    print("\n".join(_comparisons(paths)))
     return 0
 
 
-def _closing(paths: TorchairPaths) -> list[str]:
+def _comparisons(paths: TorchairPaths) -> list[str]:
     golden, mine, unfused = (str(path.parent) for path in (paths.golden, paths.mine, paths.unfused))
     lines = [
         "GE against FX:         " + _command(golden, mine),

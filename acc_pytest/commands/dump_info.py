@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from ..errors import DumpError, SettingsError
 from ..reporting.printable import message
 from ..tensors.stores.address import path_on_disk
+from .arguments import INTERRUPTED
 from .progress import Progress, size
 
 if TYPE_CHECKING:
     from ..capture.dump_info import InfoConversion
     from .arguments import Commands
 
-INTERRUPTED = 128 + signal.SIGINT
 _MOST_LINES = 20
 
 
@@ -74,7 +74,7 @@ def run_dump_info(arguments: argparse.Namespace) -> int:
         interrupted = not watch
     finally:
         progress.close()
-    return _closing(conversion, interrupted)
+    return _summary(conversion, interrupted)
 
 
 def _once(conversion: InfoConversion, progress: Progress, _idle: float) -> None:
@@ -113,7 +113,7 @@ def _state(conversion: InfoConversion) -> str:
     return f"files, {size(conversion.nbytes)}{failed}"
 
 
-def _closing(conversion: InfoConversion, interrupted: bool) -> int:
+def _summary(conversion: InfoConversion, interrupted: bool) -> int:
     """Print the outcome for the files; returns the exit code."""
     problems = [*conversion.failed.values(), *conversion.partly.values()]
     for line in problems[:_MOST_LINES]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AccError, SettingsError
 from ..reporting.printable import message
 from ..vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
-from .arguments import LOG_LEVELS, add_report
+from .arguments import LOG_LEVELS, add_output
 from .pytest_run import run_pytest
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def add_opcheck(commands: Commands) -> None:
         epilog="Everything after -- is passed to pytest: acc opcheck -i DUMP -- -k Linear -x",
     )
     _add_selection(parser)
-    add_report(parser)
+    add_output(parser)
     _add_judging(parser)
     _add_device(parser)
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")

@@ -1,7 +1,7 @@
 """The mode that fuzzes: `--acc-opcheck-fuzz LinearOperation` is one test, which draws many cases.
 
-The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong with
-the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
+The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong
+with the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The mode without golden: `--acc-mine DUMP --acc-replay` is one test for each operator of mine.
 
-The dump is mapped to itself, which gives its operators their names, layers and order. What cannot be computed
-again is a skipped test with the reason.
+The dump is mapped to itself, which gives its operators their names, layers and order. An operator that
+cannot be computed again is a skipped test with the reason.
 """
 
 from __future__ import annotations

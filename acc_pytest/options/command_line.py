@@ -20,7 +20,7 @@ def start_over(config: pytest.Config) -> int | None:
     the wrong root: ini values are lost and the cache is written beside the dump.
     """
     invocation = config.invocation_params
-    arguments, misread = _joined(invocation.args)
+    arguments, misread = _with_equals_signs(invocation.args)
     base = os.path.join(os.path.abspath(invocation.dir), "")
     outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(base)]
     if not any(os.path.exists(path) for path in outside):
@@ -32,7 +32,7 @@ def start_over(config: pytest.Config) -> int | None:
         return int(pytest.ExitCode.INTERRUPTED)
 
 
-def _joined(args: Sequence[str]) -> tuple[list[str], list[str]]:
+def _with_equals_signs(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
     flags = {option.flag for option in ALL if option.is_path}
     joined, paths, rest = [], [], iter(args)

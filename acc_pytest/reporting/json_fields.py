@@ -1,6 +1,6 @@
 """Kinds of fields of JSON records: how a value is written, and how it is read and checked.
 
-JSON knows no NaN and no infinity: where a number stands they are the texts `NaN`, `Infinity` and `-Infinity`.
+JSON knows no NaN and no infinity: in place of a number they are the texts `NaN`, `Infinity`, `-Infinity`.
 A text that would read like one of these, where both may stand, gets an apostrophe in front.
 """
 

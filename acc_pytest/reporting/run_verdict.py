@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .row import Row
     from .view import Result, Run
 
-WIDTH = 120
+_NAME_WIDTH = 120
 """Characters of a name."""
 
 SENTENCE = 300
@@ -162,4 +162,4 @@ def _units(run: Run) -> str:
 
 
 def _named(text: str) -> str:
-    return printable(text, WIDTH)
+    return printable(text, _NAME_WIDTH)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..view import Result, Run
 
 _WIDTH = 400
-ROOTS = 200
+LISTED_ROOTS = 200
 """Roots that are listed; the page says how many more there are."""
 
 _FILES = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
@@ -73,8 +73,8 @@ def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, A
         "basis": _text(diagnosis.basis),
         "inherited": diagnosis.inherited,
         "notes": [_text(note) for note in (*diagnosis.notes, *diagnosis.peers)],
-        "more": max(0, len(diagnosis.roots) - ROOTS),
-        "roots": [_root(root, places) for root in diagnosis.roots[:ROOTS]],
+        "more": max(0, len(diagnosis.roots) - LISTED_ROOTS),
+        "roots": [_root(root, places) for root in diagnosis.roots[:LISTED_ROOTS]],
     }
 
 

@@ -1,7 +1,7 @@
 """The pictures of one pair of tensors for a page, computed in one pass over blocks: bounded memory, any size.
 
-- errors: how many elements have |mine - golden| in each power of two, how many are equal, how many are NaN or
-  infinite on one side;
+- errors: how many elements have |mine - golden| in each power of two, how many are equal, how many are NaN
+  or infinite on one side;
 - scatter: golden against mine, counted in a square grid over the finite range of both;
 - map: the largest error in each cell of a grid over the tensor, folded to rows and columns;
 - worst: the few elements with the largest errors, with both values.
