@@ -108,15 +108,12 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
     if option.is_path and config.inipath is not None and value != option.word:
         base = str(config.inipath.parent)
         if option.kind == "list":
-            return [
-                path if option.is_name and _is_bare(path) else _from_ini_directory(base, path)
-                for path in value
-            ]
-        return _from_ini_directory(base, value)
+            return [path if option.is_name and _is_bare(path) else _absolute(base, path) for path in value]
+        return _absolute(base, value)
     return value
 
 
-def _from_ini_directory(base: str, value: str) -> str:
+def _absolute(base: str, value: str) -> str:
     """A path of an ini file, which counts from that file; an address counts from nothing."""
     from ..tensors.stores.address import is_address
 
