@@ -11,60 +11,58 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .commands import (
-    compare,
-    convert,
-    demo,
-    demo_torchair,
-    dump,
-    dump_info,
-    generate,
-    index,
-    map,
-    noise_profile,
-    onnx,
-    opcheck,
-    report,
-)
-from .commands.arguments import USAGE_ERROR, Parser
+from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
+from .commands.compare import add_compare
+from .commands.convert import add_convert
+from .commands.demo import add_demo
+from .commands.demo_torchair import add_demo_torchair
+from .commands.dump import add_dump
+from .commands.dump_info import add_dump_info
+from .commands.generate import add_generate
+from .commands.index import add_index
+from .commands.map import add_map
+from .commands.noise_profile import add_noise_profile
+from .commands.onnx import add_onnx
+from .commands.opcheck import add_opcheck
+from .commands.report import add_report
 from .errors import AccError
 from .guard import FLAG, guarded, show_tracebacks
 from .imports import go_without_blas
 from .installed import check_numpy
-from .reporting.printable import told
+from .reporting.printable import error_text
 from .reporting.wrapping import paragraph
 
 COMMANDS = (
-    *(compare, opcheck, dump, dump_info, convert, index, map, onnx, noise_profile, report),
-    *(demo, demo_torchair, generate),
+    *(add_compare, add_opcheck, add_dump, add_dump_info, add_convert, add_index, add_map, add_onnx),
+    *(add_noise_profile, add_report, add_demo, add_demo_torchair, add_generate),
 )
 VERBOSE = "--verbose"
-INTERRUPTED = 128 + 2
-"""What a shell reports of a command that Ctrl-C ended."""
 BROKEN_PIPE = 128 + 13
-"""What a shell reports of a command that SIGPIPE ended."""
+"""The exit code that a shell reports of a command that SIGPIPE ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. Mistakes of the user end in one line on stderr."""
     _print_anything()
-    own, for_pytest = _split(sys.argv[1:] if arguments is None else arguments)
+    flags, for_pytest = _split(sys.argv[1:] if arguments is None else arguments)
     # Of the parsers of subcommands none knows it: wherever it stands, it is the same.
-    show_tracebacks(FLAG in own)
-    own = [word for word in own if word != FLAG]
-    parser = _parser(verbose=VERBOSE in own)
-    given = parser.parse_args(own)
-    if for_pytest and not given.passes_on:
-        parser.error(f"{given.command} runs no pytest of its own, so there is nothing to pass on after --")
-    given.for_pytest = for_pytest
+    show_tracebacks(FLAG in flags)
+    flags = [word for word in flags if word != FLAG]
+    parser = _parser(verbose=VERBOSE in flags)
+    namespace = parser.parse_args(flags)
+    if for_pytest and not namespace.passes_on:
+        parser.error(
+            f"{namespace.command} runs no pytest of its own, so there is nothing to pass on after --"
+        )
+    namespace.for_pytest = for_pytest
     go_without_blas()
     try:
-        if given.command not in ("dump", "dd"):  # its program may have another environment
+        if namespace.command not in ("dump", "dd"):  # its program may have another environment
             check_numpy()
-        with guarded(f"acc {given.command}", (BrokenPipeError,)):
-            code: int = given.run(given)
+        with guarded(f"acc {namespace.command}", (BrokenPipeError,)):
+            code: int = namespace.run(namespace)
     except AccError as error:
-        print(paragraph(told(error, "acc: error: ")), file=sys.stderr)
+        print(paragraph(error_text(error, "acc: error: ")), file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         print("acc: interrupted", file=sys.stderr)
@@ -85,11 +83,11 @@ def _print_anything() -> None:
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our arguments, and those after `--`. (Both know `-l`, `-m...`, `-o` and `-r`, so a word says which.)"""
-    words = list(arguments)
-    if "--" not in words:
-        return words, []
-    place = words.index("--")
-    return words[:place], words[place + 1 :]
+    line = list(arguments)
+    if "--" not in line:
+        return line, []
+    place = line.index("--")
+    return line[:place], line[place + 1 :]
 
 
 def _parser(*, verbose: bool) -> Parser:
@@ -108,6 +106,6 @@ def _parser(*, verbose: bool) -> Parser:
     )
     parser.set_defaults(passes_on=False)
     commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add(commands)
+    for add_command in COMMANDS:
+        add_command(commands)
     return parser

@@ -51,8 +51,8 @@ def find_config(name: str) -> Path:
     if path.suffix == ".toml" or os.sep in name or path.is_file():
         if path.is_file():
             return path
-        known = ", ".join(config_names())
-        raise SettingsError(f"--acc-config {name}: no such file; give a TOML file or one of: {known}")
+        names = ", ".join(config_names())
+        raise SettingsError(f"--acc-config {name}: no such file; give a TOML file or one of: {names}")
     for directory in _CONFIG_DIRECTORIES:
         if (directory / f"{name}.toml").is_file():
             return directory / f"{name}.toml"
@@ -87,7 +87,7 @@ def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
     if "policy" in steps:
         check_choice(f"{path}: steps.policy", steps["policy"], TOKEN_POLICIES)
     coverage = _table(content, "coverage", path, ("min",))
-    rules, known = rules_and_known(content, path, custom)
+    rules, differences = rules_and_known(content, path, custom)
     return ConfigFile(
         path=path,
         description=description,
@@ -95,7 +95,7 @@ def _read_config(path: Path, custom: Collection[str]) -> ConfigFile:
         token_policy=steps.get("policy"),
         min_coverage=share_of(coverage["min"], f"{path}: coverage.min") if "min" in coverage else None,
         rules=rules,
-        known=known,
+        known=differences,
         mapping=_table(content, "mapping", path, ()),
     )
 

@@ -18,7 +18,7 @@ _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 _MIRRORED = re.compile(r"(?<!\S)\S*/acc_mirror/[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?")
 
 
-def told_places(text: str) -> str:
+def with_addresses(text: str) -> str:
     """A text in which paths of mirrors are the addresses that they stand for."""
     return _MIRRORED.sub(r"\1://", text)
 
@@ -31,7 +31,7 @@ class AccError(Exception):
     """
 
     def __str__(self) -> str:
-        return _LONG_WORD.sub(r"\1...", told_places(super().__str__()))
+        return _LONG_WORD.sub(r"\1...", with_addresses(super().__str__()))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class SeveralDumps(DumpError):
     def lines(self) -> tuple[str, ...]:
         """The sentence, and a line for each path."""
         sentence, choices = self.args
-        return (told_places(sentence), *(f"  {told_places(one)}" for one in choices))
+        return (with_addresses(sentence), *(f"  {with_addresses(path)}" for path in choices))
 
 
 class MappingError(AccError):
@@ -119,9 +119,11 @@ class DumpConfigTypeError(DumpConfigError, TypeError):
     """An argument that says what to dump is of a type that it never can be."""
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], where: str) -> SettingsError:
+def unknown_name(what: str, name: str, valid: Iterable[str], where: str) -> SettingsError:
     """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
-    names = list(known)
-    nearest = difflib.get_close_matches(name, names, n=1) or [one for one in names if name and name in one]
+    names = list(valid)
+    nearest = difflib.get_close_matches(name, names, n=1) or [
+        candidate for candidate in names if name and name in candidate
+    ]
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known: {', '.join(names)}")

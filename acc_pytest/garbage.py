@@ -32,7 +32,7 @@ def leave_what_stays() -> None:
 
 
 def leave_what_came() -> None:
-    """The same of what came since, where it was asked for."""
+    """Freeze what came since, where `leave_what_stays` was called."""
     if leave_what_stays.cache_info().currsize:
         _freeze()
 

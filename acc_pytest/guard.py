@@ -1,8 +1,8 @@
 """Doors: what nobody foresaw becomes one sentence that says what was being done, and with which file.
 
-Readers and planners raise `AccError` for what they know may be wrong. For what they do not, `guarded` stands
-at the doors: around opening a dump, planning, judging a pair, writing a report. So bad input ends in a
-sentence and in exit code 4 or a failed test, never in pytest's internal error.
+Readers and planners raise `AccError` for what they know may be wrong. For all else `guarded` stands at the
+doors: around opening a dump, planning, judging a pair, writing a report. So bad input ends in a sentence
+and in exit code 4 or a failed test, never in pytest's internal error.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .errors import AccError, OperatorError, Unforeseen
 FLAG = "--acc-debug"
 _LONGEST = 300
 """Characters of a foreign message that are kept: it may hold what a file said."""
-_shown = False
+_with_traceback = False
 
 
 def show_tracebacks(show: bool) -> None:
     """Whether unforeseen errors of this process print their traceback to stderr as well."""
-    global _shown
-    _shown = show
+    global _with_traceback
+    _with_traceback = show
 
 
 def shows_tracebacks() -> bool:
     """Whether they do, for a process that is started in its turn."""
-    return _shown
+    return _with_traceback
 
 
 class guarded(ContextDecorator):
@@ -49,17 +49,17 @@ class guarded(ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, self._passing):
-            raise self._made(error) from error
+            raise self._error(error) from error
 
-    def _made(self, error: Exception) -> AccError:
+    def _error(self, error: Exception) -> AccError:
         return unforeseen(self._doing, error)
 
 
 class calling(guarded):
-    """The same around code of others (torch, a model) called with what a file says: it may raise what it
-    likes, and that is foreseen. Raises `OperatorError`."""
+    """A guard around code of others (torch, a model) called with values of a file, which may raise anything.
+    Raises `OperatorError`."""
 
-    def _made(self, error: Exception) -> AccError:
+    def _error(self, error: Exception) -> AccError:
         return OperatorError(_sentence(self._doing, error))
 
 
@@ -69,13 +69,13 @@ def unforeseen(doing: str, error: Exception) -> Unforeseen:
 
 
 def _sentence(doing: str, error: Exception) -> str:
-    """What an error says; with `--acc-debug` its traceback goes to stderr."""
-    if _shown:
+    """The sentence of an error; with `--acc-debug` its traceback goes to stderr."""
+    if _with_traceback:
         traceback.print_exception(error, file=sys.stderr)
         hint = "its traceback is on stderr"
     else:
         hint = f"pass {FLAG} for the traceback"
-    said = " ".join(str(error).split())
-    if len(said) > _LONGEST:
-        said = f"{said[:_LONGEST]}..."
-    return f"{doing}: {type(error).__name__}{f': {said}' if said else ''} ({hint})"
+    reason = " ".join(str(error).split())
+    if len(reason) > _LONGEST:
+        reason = f"{reason[:_LONGEST]}..."
+    return f"{doing}: {type(error).__name__}{f': {reason}' if reason else ''} ({hint})"

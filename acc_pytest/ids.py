@@ -28,7 +28,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """How the pairs of one plan are called; `ranks` says whether ids need a rank to be unique."""
+    """The names of the pairs of one plan; `ranks` says whether ids need a rank to be unique."""
 
     root: str
     ranks: bool
@@ -63,17 +63,17 @@ class Naming:
         for node in nodes:
             rank = (f"rank{node.rank}",) if self.ranks and node.rank is not None else ()
             slot = f"[{node.slot}]" if node.slot else ""
-            own = selectable(f"{node.side}.{(node.name or node.node).removeprefix('root.')}{slot}")
-            names = (self.root, f"step{node.step}", *rank, UNMAPPED, own)
+            label = selectable(f"{node.side}.{(node.name or node.node).removeprefix('root.')}{slot}")
+            names = (self.root, f"step{node.step}", *rank, UNMAPPED, label)
             while (count := used.get(names, 0)) > 0:
                 used[names] = count + 1
-                names = (*names[:-1], f"{own}.{count + 1}")
+                names = (*names[:-1], f"{label}.{count + 1}")
             used[names] = 1
             named.append(names)
         return named
 
     def parameter(self, pair: Pair) -> str:
-        """The same without the root, fit for the brackets of a parametrized test."""
+        """The name without the root, fit for the brackets of a parametrized test."""
         return "/".join((*self.parents(pair)[1:], pair.id))
 
 
@@ -89,45 +89,45 @@ def is_ours(argument: str, root: str) -> bool:
 
 
 def select_named(
-    known: Sequence[tuple[tuple[str, ...], T]], root: str, arguments: Iterable[str]
+    candidates: Sequence[tuple[tuple[str, ...], T]], root: str, arguments: Iterable[str]
 ) -> tuple[T, ...]:
-    """What is `known`, by the names of its collectors and its own, below any of the node ids `arguments`.
+    """The `candidates`, each with the names of its collectors and its own, below any node id of `arguments`.
 
-    Each of these `is_ours`; the answer is in the order of `known`. As for function tests, an id without
+    Each node id `is_ours`; the answer is in the order of `candidates`. As for function tests, an id without
     brackets stands for all ids that differ from it by brackets alone. Raises `AccError` for an argument that
     selects nothing; the message has the nearest ids.
     """
     chosen: set[int] = set()
     for argument in arguments:
-        wanted = (root, *argument.split(SEPARATOR)[1:])
-        hits = [index for index, (names, _) in enumerate(known) if _selects(wanted, names)]
+        prefix = (root, *argument.split(SEPARATOR)[1:])
+        hits = [index for index, (names, _) in enumerate(candidates) if _selects(prefix, names)]
         if not hits:
             raise AccError(
-                f"no generated test matches {argument!r}; {_nearest(wanted, [n for n, _ in known])}"
+                f"no generated test matches {argument!r}; {_nearest(prefix, [n for n, _ in candidates])}"
             )
         chosen.update(hits)
-    return tuple(item for index, (_, item) in enumerate(known) if index in chosen)
+    return tuple(item for index, (_, item) in enumerate(candidates) if index in chosen)
 
 
-def _selects(wanted: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    depth = len(wanted)
-    if depth > len(names) or wanted[:-1] != names[: depth - 1]:
+def _selects(prefix: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    depth = len(prefix)
+    if depth > len(names) or prefix[:-1] != names[: depth - 1]:
         return False
-    last, name = wanted[-1], names[depth - 1]
+    last, name = prefix[-1], names[depth - 1]
     return name == last or ("[" not in last and name.partition("[")[0] == last)
 
 
-def _nearest(wanted: tuple[str, ...], known: list[tuple[str, ...]]) -> str:
-    """The ids that share the longest beginning with `wanted` and continue most alike."""
-    if not known:
+def _nearest(prefix: tuple[str, ...], candidates: list[tuple[str, ...]]) -> str:
+    """The ids that share the longest beginning with `prefix` and continue most alike."""
+    if not candidates:
         return "nothing could be mapped, so there is none"
     depth = 0
-    while depth < len(wanted) and any(names[: depth + 1] == wanted[: depth + 1] for names in known):
+    while depth < len(prefix) and any(names[: depth + 1] == prefix[: depth + 1] for names in candidates):
         depth += 1
-    below = [names for names in known if names[:depth] == wanted[:depth] and len(names) > depth]
-    choices = list(dict.fromkeys(names[depth] for names in below))
-    if not choices or depth == len(wanted):
-        return f"{SEPARATOR.join(wanted[:depth])} has nothing below it"
-    near = difflib.get_close_matches(wanted[depth], choices, n=SHOWN, cutoff=0.3) or choices[:SHOWN]
-    ids = ", ".join(SEPARATOR.join((*wanted[:depth], name)) for name in near)
+    longer = [names for names in candidates if names[:depth] == prefix[:depth] and len(names) > depth]
+    choices = list(dict.fromkeys(names[depth] for names in longer))
+    if not choices or depth == len(prefix):
+        return f"{SEPARATOR.join(prefix[:depth])} has nothing below it"
+    near = difflib.get_close_matches(prefix[depth], choices, n=SHOWN, cutoff=0.3) or choices[:SHOWN]
+    ids = ", ".join(SEPARATOR.join((*prefix[:depth], name)) for name in near)
     return f"nearest: {ids} (list all with --co -q)"

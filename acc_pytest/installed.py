@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import io
 import re
 import warnings
+from importlib.metadata import PackageNotFoundError, version
 
 from .errors import AccError
 
@@ -32,13 +32,13 @@ def check_numpy() -> None:
 def installed_version(name: str) -> str:
     """The version of an installed package, empty where its metadata is not found."""
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return version(name)
+    except PackageNotFoundError:
         return ""
 
 
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+def _release(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
 def _exchange() -> bool:

@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 class NotJson(ValueError):
-    """What is wrong, in a few words; `line` is where, 0 where nobody knows."""
+    """A mistake in JSON, in a few words; `line` is 0 where nobody knows it."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(f"{reason} (line {line})" if line else reason)
@@ -39,7 +39,7 @@ def parsed(
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=_whole)
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_int=_integer)
     except json.JSONDecodeError as error:
         raise NotJson(error.msg, error.lineno) from None
     except UnicodeDecodeError as error:
@@ -48,7 +48,7 @@ def parsed(
         raise NotJson("its brackets are nested too deeply") from None
 
 
-def _whole(digits: str) -> int:
+def _integer(digits: str) -> int:
     if len(digits) > LONGEST_NUMBER:
         raise NotJson(f"a whole number of {len(digits.lstrip('-'))} digits, {digits[:_SHOWN]}...")
     return int(digits)

@@ -43,14 +43,14 @@ class StoredCase:
 
 
 @functools.cache
-def is_known() -> bool:
+def has_usual_report() -> bool:
     """Whether the JUnit report of this pytest is one that we know."""
     return isinstance(getattr(LogXML(os.devnull, None), "node_reporters_ordered", None), list)
 
 
 def junit_report(config: pytest.Config) -> LogXML | None:
     """The plugin of pytest that writes the JUnit file in this process, if one is to be written."""
-    plugins = config.pluginmanager.get_plugins() if is_known() else ()
+    plugins = config.pluginmanager.get_plugins() if has_usual_report() else ()
     return next((plugin for plugin in plugins if isinstance(plugin, LogXML)), None)
 
 
@@ -60,13 +60,13 @@ class JunitSpool:
     def __init__(self, config: pytest.Config, report: LogXML) -> None:
         self._report = report
         self._keeps_properties = strange(config.hook, *READERS)
-        self._size = self._seen = 0
+        self._size = self._scanned = 0
         self._open: list[int] = []
         self._file: IO[bytes] | None = None
-        for one in implementations(config.hook, "pytest_sessionfinish"):
-            if one.plugin is report:
+        for implementation in implementations(config.hook, "pytest_sessionfinish"):
+            if implementation.plugin is report:
                 # A conftest may read the file when it finishes in its turn, so the marks go before that.
-                one.function = self._written_by(one.function)
+                implementation.function = self._replacing_marks(implementation.function)
                 self._file = _nameless(report.logfile)
 
     @pytest.hookimpl(trylast=True)
@@ -86,8 +86,8 @@ class JunitSpool:
         """Store the cases that are finished. With `-n` a few are not, one for each worker."""
         if self._file is None:
             return
-        self._open.extend(range(self._seen, len(cases)))
-        self._seen = len(cases)
+        self._open.extend(range(self._scanned, len(cases)))
+        self._scanned = len(cases)
         for place in [place for place in self._open if vars(cases[place]).keys() == _FINISHED]:
             text = ElementTree.tostring(cases[place].to_xml(), encoding="unicode").encode()
             # Where the disk is full, what pytest has in memory stays there.
@@ -97,17 +97,17 @@ class JunitSpool:
                 self._size += len(text)
             self._open.remove(place)
 
-    def _written_by(self, write: Callable[[], None]) -> Callable[[], None]:
-        """What writes the report as `write` does, and then replaces the marks."""
+    def _replacing_marks(self, write: Callable[[], None]) -> Callable[[], None]:
+        """A function that writes the report as `write` does, and then replaces the marks."""
 
-        def written() -> None:
+        def write_report() -> None:
             write()
             if self._file is not None:
                 cases: list[Any] = self._report.node_reporters_ordered
                 stored = [case for case in cases if isinstance(case, StoredCase)]
                 _fill_in(self._report.logfile, self._file, stored)
 
-        return written
+        return write_report
 
 
 def _nameless(report: str) -> IO[bytes] | None:

@@ -51,7 +51,7 @@ def unmapped_mark(side: str, op_type: str, step: int | str, why: str) -> pytest.
 
 
 def threshold_mark(rules: tuple[ThresholdRule, ...], context: JudgeContext) -> pytest.Mark | None:
-    """What the config files set for a pair or an operator, as a marker that hooks and plugins can read.
+    """The thresholds of config files for a pair or an operator, as a marker that hooks and plugins can read.
 
     Rules for certain dtypes are left out: dtypes are in the tensors, which collection does not open.
     """

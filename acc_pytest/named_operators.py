@@ -1,4 +1,4 @@
-"""Which operators of torch a file may name: one rule, read from what torch says of each overload.
+"""Operators of torch that a file may name: one rule, read from what torch says of each overload.
 
 A name is looked up among those that torch has registered for `aten`; it is never an attribute of anything. An
 overload may be called that
@@ -64,10 +64,10 @@ def overloads(operator: str) -> tuple[torch._ops.OpOverload, ...]:
     if kinds is None:
         raise OperatorError(f"{operator:.80} is no operator of aten")
     refusals = {kind: _refusal(operator, kind) for kind in kinds}
-    found = tuple(_overload(operator, kind) for kind, refusal in refusals.items() if not refusal)
-    if not found:
+    allowed = tuple(_overload(operator, kind) for kind, refusal in refusals.items() if not refusal)
+    if not allowed:
         raise OperatorError(f"aten.{operator} {next(iter(refusals.values()))}")
-    return found
+    return allowed
 
 
 @functools.cache
@@ -100,19 +100,19 @@ def draws(overload: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[
 @functools.cache
 def _registered() -> Mapping[str, Sequence[str]]:
     """The names of the overloads of each operator."""
-    found: dict[str, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     for full in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, name = full.partition("::")
         operator, _, kind = name.partition(".")
         if namespace == _NAMESPACE:
-            found.setdefault(operator, []).append(kind or "default")
-    return found
+            kinds.setdefault(operator, []).append(kind or "default")
+    return kinds
 
 
 def _overload(operator: str, kind: str) -> torch._ops.OpOverload:
-    """One that is registered."""
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, operator), kind)
-    return found
+    """A registered overload."""
+    overload: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, operator), kind)
+    return overload
 
 
 @functools.cache
@@ -120,15 +120,20 @@ def _refusal(operator: str, kind: str) -> str:
     """Why an overload is not called; empty where it may be."""
     overload = _overload(operator, kind)
     arguments = overload._schema.arguments
-    given = {_WRAPPING.sub("", str(argument.type)) for argument in arguments}
-    made = {_WRAPPING.sub("", str(result.type)) for result in overload._schema.returns}
+    argument_types = {_WRAPPING.sub("", str(argument.type)) for argument in arguments}
+    result_types = {_WRAPPING.sub("", str(result.type)) for result in overload._schema.returns}
     if any(argument.alias_info is not None and argument.alias_info.is_write for argument in arguments):
         return "writes to its arguments"
     if _is_undetermined(overload):
         return "may give other values each time"
     if operator.startswith("_") and operator not in _PRIVATE:
         return "is not a public aten operator"
-    if not given <= _GIVEN or not made or not made <= _MADE or ("str" in given and "Tensor" not in given):
+    if (
+        not argument_types <= _GIVEN
+        or not result_types
+        or not result_types <= _MADE
+        or ("str" in argument_types and "Tensor" not in argument_types)
+    ):
         return "does more than compute"
     return ""
 

@@ -31,7 +31,7 @@ def pytest_acc_thresholds(pair: Pair, config: pytest.Config) -> Mapping[str, obj
 
 @pytest.hookspec(firstresult=True)
 def pytest_acc_case_thresholds(case: Case, config: pytest.Config) -> Mapping[str, object] | None:
-    """The same for one operator of `--acc-opcheck`, `acc_opcheck` or `acc_operator(...).check`.
+    """Bounds for one operator of `--acc-opcheck`, `acc_opcheck` or `acc_operator(...).check`.
 
     Called in the process that judges the case, when its files have been found and before they are
     opened. `case.name` is ATB's class name, `case.full_name` that with the ids of its path, `case.param` its

@@ -1,4 +1,4 @@
-"""What releases of torch from 2.1 on lack and this package needs. Each says from which release it can go."""
+"""Functions that older releases of torch, from 2.1 on, lack. Each says from which release it can go."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rms_norm(x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor, eps: f
 
 
 def tree_leaves(tree: object) -> list[Any]:
-    """What lies in nested lists, tuples and dictionaries: `torch.utils._pytree.tree_leaves` of torch 2.2."""
+    """The leaves of nested lists, tuples and dictionaries: `torch.utils._pytree.tree_leaves` of torch 2.2."""
     return tree_flatten(tree)[0]
 
 
@@ -41,15 +41,15 @@ def half_on_cpu() -> AbstractContextManager[object]:
     return _before((2, 3), rounded_once)
 
 
-def hidden_operators(seen: Callable[[object], None]) -> AbstractContextManager[object]:
-    """Inside, `seen` gets each operator of functions that torch hides from the function mode which is on.
+def hidden_operators(observe: Callable[[object], None]) -> AbstractContextManager[object]:
+    """Inside, `observe` gets each operator of functions that torch hides from the function mode which is on.
 
     Before torch 2.4 they are `x[i]`, read or written, where `i` is a number, a slice or a tensor, no tuple.
     """
 
     def call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if torch._C._is_torch_function_mode_enabled():  # torch takes it off while a function runs that it got
-            seen(func)
+            observe(func)
         with torch._C.DisableTorchFunction():  # newly called, it would be passed to the function mode
             return func(*args, **kwargs)
 
@@ -63,7 +63,7 @@ def _before(release: tuple[int, int], call: Call) -> AbstractContextManager[obje
 
 
 def _release() -> tuple[int, ...]:
-    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return tuple(int(number) for number in torch.__version__.split(".")[:2])
 
 
 class _CalledBy(DispatchMode):
@@ -87,9 +87,11 @@ def rounded_once(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     wide_args, wide_kwargs = tree_map(_widened, (args, dict(kwargs)))
     result = func(*wide_args, **wide_kwargs)
     if func._schema.is_mutable:
-        for given, computed in zip(tree_leaves((args, dict(kwargs))), tree_leaves((wide_args, wide_kwargs))):
-            if given is not computed:
-                given.copy_(computed)
+        for argument, computed in zip(
+            tree_leaves((args, dict(kwargs))), tree_leaves((wide_args, wide_kwargs))
+        ):
+            if argument is not computed:
+                argument.copy_(computed)
     return result if kwargs.get("dtype") is not None else tree_map(_narrowed, result)
 
 

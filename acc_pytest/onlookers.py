@@ -1,4 +1,4 @@
-"""Who looks on while generated tests run: plugins that are neither pytest's nor ours."""
+"""Onlookers of generated tests: plugins that are neither pytest's nor ours."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def implementations(hooks: Any, name: str) -> list[Any]:
 
 def strange(hooks: Any, *names: str) -> bool:
     """Whether some plugin of the user's, a conftest among them, implements one of these hooks."""
-    return any(not _module(one).startswith(KNOWN) for name in names for one in implementations(hooks, name))
+    return any(not _module(hook).startswith(KNOWN) for name in names for hook in implementations(hooks, name))
 
 
 def runs_tests_otherwise(hooks: Any) -> bool:
     """Whether a plugin has a protocol of its own for tests, to run them again or in other processes."""
     return any(
-        not (one.wrapper or one.hookwrapper) and not _module(one).startswith(KNOWN)
-        for one in implementations(hooks, "pytest_runtest_protocol")
+        not (hook.wrapper or hook.hookwrapper) and not _module(hook).startswith(KNOWN)
+        for hook in implementations(hooks, "pytest_runtest_protocol")
     )
 
 
@@ -58,14 +58,14 @@ def want_properties(config: pytest.Config) -> bool:
     Nobody else does, and a hundred thousand tests have a gigabyte of them.
     """
     if KEPT not in config.stash:
-        asked = bool(config.getoption("xmlpath", None))
-        config.stash[KEPT] = asked or is_read(config, config.hook)
+        writes_junit = bool(config.getoption("xmlpath", None))
+        config.stash[KEPT] = writes_junit or is_read(config, config.hook)
     return config.stash[KEPT]
 
 
 def of_xdist(hooks: Any, name: str) -> list[object]:
     """The plugins of xdist that implement a hook."""
-    return [one.plugin for one in implementations(hooks, name) if _module(one).startswith(XDIST)]
+    return [hook.plugin for hook in implementations(hooks, name) if _module(hook).startswith(XDIST)]
 
 
 def _module(implementation: Any) -> str:

@@ -23,7 +23,7 @@ ROWS = pytest.StashKey[int]()
 """In `item.stash`: how many rows the test has as properties."""
 
 BESIDE = len("E       ")
-"""What pytest puts before each line of an assertion of people's own tests."""
+"""The columns that pytest puts before each line of an assertion of people's own tests."""
 REASON = 2000
 """Characters of why a test is skipped or may fail: names in it come from files."""
 
@@ -38,11 +38,11 @@ class ComparisonFailed(AssertionError):
     __module__ = "builtins"
 
     def __init__(self, text: str) -> None:
-        from .reporting.failure_text import shown
+        from .reporting.failure_text import terminal_lines
         from .reporting.wrapping import terminal_width
 
         width = terminal_width() - BESIDE
-        super().__init__("\n".join(part for line in text.split("\n") for part in shown(line, width)))
+        super().__init__("\n".join(row for line in text.split("\n") for row in terminal_lines(line, width)))
         self.text = text
 
 

@@ -187,8 +187,8 @@ class RunReport:
         result = result_of(self._recorder, self._ledger, self._plan, self._floor, int(session.exitstatus))
         if wrong := self._recorder.finish(result):
             _redden(session)
-        said = (*wrong, *(f"report: {near(file)}" for file in self._recorder.files))
-        self._lines = (*result.lines, *map(message, said))
+        lines = (*wrong, *(f"report: {near(file)}" for file in self._recorder.files))
+        self._lines = (*result.lines, *map(message, lines))
 
     @property
     def _tried_in_vain(self) -> bool:
@@ -225,8 +225,8 @@ class RunReport:
         """Say where the error starts, how bad it gets, and where the reports are."""
         ours = self._recorder.tally.tests | self._unmapped_ids
         make_fit(terminalreporter.stats, self._briefs, ours, terminal_width())
-        shown = self._lines if self._plan is not None or self._recorder.tally.tried else ()
-        lines = (*shown, self._refused) if self._refused else shown
+        summary = self._lines if self._plan is not None or self._recorder.tally.tried else ()
+        lines = (*summary, self._refused) if self._refused else summary
         if not lines:
             return
         terminalreporter.write_sep("=", "acc-pytest")
@@ -251,11 +251,11 @@ def lost(report: Any) -> str:
 
 
 WORD = "FAILED "
-"""What stands before an id; `XFAIL` is as good here."""
+"""The word before an id; `XFAIL` is as good here."""
 BESIDE_SKIPS = "SKIPPED [99999] .:0: "
-"""What stands before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
+"""The text before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
 _BY_WAY, _AT_STEP = " by way of ", " at step "
-"""What the reason of an inherited failure can do without, the first of them sooner."""
+"""Clauses that the reason of an inherited failure can do without, the first of them sooner."""
 _SKIPPED = "Skipped: "
 
 
@@ -282,22 +282,22 @@ def make_fit(
             report.longrepr = os.getcwd(), 0, _SKIPPED + paragraph(reason, BESIDE_SKIPS, max(width, LONGEST))
 
 
-def _excuse(whole: str, report: Any, width: int) -> str:
-    """What fits of a reason in one line, else all of it in several."""
-    for said in (whole, whole.partition(_BY_WAY)[0], whole.partition(_AT_STEP)[0]):
-        if columns(said) <= _room(report, width):
-            return said
-    return paragraph(whole, f"{WORD}{report.nodeid} - ", width)
+def _excuse(reason: str, report: Any, width: int) -> str:
+    """The longest form of a reason that fits one line, else all of it in several."""
+    for text in (reason, reason.partition(_BY_WAY)[0], reason.partition(_AT_STEP)[0]):
+        if columns(text) <= _room(report, width):
+            return text
+    return paragraph(reason, f"{WORD}{report.nodeid} - ", width)
 
 
 def _room(report: Any, width: int) -> int:
     return width - columns(f"{WORD}{report.nodeid} - ")
 
 
-def _fitting(said: Iterable[str], room: int) -> str:
+def _fitting(texts: Iterable[str], room: int) -> str:
     """The first that fits, else the last."""
     last = ""
-    for last in said:
+    for last in texts:
         if columns(last) <= room:
             break
     return last

@@ -1,4 +1,4 @@
-"""What `plugin.py` knows of a run before anything of ours is imported: whether it has any."""
+"""The state of a run before anything of ours is imported: whether it has any options of ours."""
 
 from __future__ import annotations
 

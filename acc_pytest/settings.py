@@ -46,7 +46,7 @@ _FROM_FILES = ("rules", "known", "mapping")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user asked for; the fields are the `--acc-*` options and what the config files say.
+    """The user's settings; the fields are the `--acc-*` options and what the config files say.
 
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
     are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
@@ -113,13 +113,13 @@ class Settings:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """What differs from the defaults, rules and mapping apart: builtins that any file can hold."""
-        found = {}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name not in _FROM_FILES and value != one.default:
-                found[one.name] = value
-        return found
+        """The settings that differ from the defaults, as builtins; without rules and mapping."""
+        values = {}
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.name not in _FROM_FILES and value != setting.default:
+                values[setting.name] = value
+        return values
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any], *, standard: str = "default") -> Settings:
@@ -133,41 +133,41 @@ class Settings:
         for name in values:
             if name not in allowed:
                 raise unknown_name("setting", name, allowed, "Settings")
-        given = {name: value for name, value in values.items() if value is not None}
-        for name, value in given.items():
+        options = {name: value for name, value in values.items() if value is not None}
+        for name, value in options.items():
             if name in _CHOICES:
                 check_choice(f"--acc-{name.replace('_', '-')}", value, _CHOICES[name])
-        given |= {name: read(given[name]) for name, read in _READERS.items() if name in given}
-        custom = cls(metrics=given.get("metrics", ())).custom_metrics
-        files = [read_config(find_config(name), custom) for name in ("default", *given.get("config", ()))]
-        noisy = given.get("noise", NO_NOISE) != NO_NOISE
+        options |= {name: read(options[name]) for name, read in _READERS.items() if name in options}
+        custom = cls(metrics=options.get("metrics", ())).custom_metrics
+        files = [read_config(find_config(name), custom) for name in ("default", *options.get("config", ()))]
+        noisy = options.get("noise", NO_NOISE) != NO_NOISE
         unsaid = {"standard": "three-way" if noisy else standard}
-        settings = cls(**{**unsaid, **_of_files(files), **given})
+        settings = cls(**{**unsaid, **_of_files(files), **options})
         share_of(settings.min_coverage, "--acc-min-coverage")
-        _check_engine(given, settings.engine)
+        _check_engine(options, settings.engine)
         return settings
 
 
-def _check_engine(given: Mapping[str, Any], engine: str) -> None:
+def _check_engine(option_values: Mapping[str, Any], engine: str) -> None:
     """Raise `SettingsError` for an option of the engine where there is none."""
     for name in ("ray_address", "engine_patience"):
-        if given.get(name) and engine != "ray":
+        if option_values.get(name) and engine != "ray":
             option = f"--acc-{name.replace('_', '-')}"
             raise SettingsError(f"{option} needs --acc-engine ray; add that, or leave it out")
 
 
 def _of_files(files: Sequence[ConfigFile]) -> dict[str, Any]:
-    """What config files say, by field: the last wins, rules and known differences are all taken."""
-    found: dict[str, Any] = {
+    """The settings of config files, by field: the last wins, rules and known differences are all taken."""
+    by_field: dict[str, Any] = {
         name: value
         for file in files
         for name in ("standard", "token_policy", "min_coverage")
         if (value := getattr(file, name)) is not None
     }
-    found["rules"] = tuple(rule for file in files for rule in file.rules)
-    found["known"] = tuple(entry for file in files for entry in file.known)
-    found["mapping"] = merge_tables([file.mapping for file in files])
-    return found
+    by_field["rules"] = tuple(rule for file in files for rule in file.rules)
+    by_field["known"] = tuple(entry for file in files for entry in file.known)
+    by_field["mapping"] = merge_tables([file.mapping for file in files])
+    return by_field
 
 
 def _metrics(values: Sequence[str]) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _rank(value: object) -> int:
-    if (number := _whole(value)) is None:
+    if (number := _integer(value)) is None:
         raise SettingsError(
             f"--acc-rank must be a whole number >= 0, as the 3 in worldsize8_global_rank3, got {value!s:.40}"
         )
@@ -190,7 +190,7 @@ def _rank(value: object) -> int:
 
 def _shard(value: object) -> tuple[int, int]:
     """Number and count of shards from `I/N`."""
-    number, count = (_whole(part, digits=6) for part in str(value).partition("/")[::2])
+    number, count = (_integer(text, digits=6) for text in str(value).partition("/")[::2])
     if number is None or count is None:
         raise SettingsError(f"--acc-shard must be I/N (shard I of N), as in 1/4, got {value}")
     if not 1 <= number <= count:
@@ -201,7 +201,7 @@ def _shard(value: object) -> tuple[int, int]:
 def _threads(value: object) -> int | None:
     if value == "auto":
         return None
-    if not (number := _whole(value, digits=3)):
+    if not (number := _integer(value, digits=3)):
         raise SettingsError(f"--acc-threads must be auto or a whole number from 1 to 999, got {value!s:.40}")
     return number
 
@@ -210,19 +210,19 @@ def _places(value: Any) -> Places:
     """One place as a text, several as a tuple."""
     if isinstance(value, str):
         return value
-    found = tuple(value)
-    return found[0] if len(found) == 1 else found
+    places = tuple(value)
+    return places[0] if len(places) == 1 else places
 
 
 def _bytes(value: object) -> int:
-    found = _SIZE.fullmatch(str(value).strip())
-    if found is None:
+    match = _SIZE.fullmatch(str(value).strip())
+    if match is None:
         raise SettingsError(f"--acc-cache-size must be a size such as 500M, 10G or 2T, got {value!s:.40}")
-    return int(float(found[1]) * 1024 ** ("KMGT".index(found[2].upper()) + 1 if found[2] else 0))
+    return int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1 if match[2] else 0))
 
 
 def _examples(value: object) -> int:
-    if not (number := _whole(value)):
+    if not (number := _integer(value)):
         raise SettingsError(f"--acc-fuzz-examples must be a whole number >= 1, got {value!s:.40}")
     return number
 
@@ -230,7 +230,7 @@ def _examples(value: object) -> int:
 def _elements(value: object) -> int | None:
     if value in REPLAY_WORDS:
         return None if value == REPLAY_AUTO else 0
-    if not (number := _whole(value, digits=15)):
+    if not (number := _integer(value, digits=15)):
         raise SettingsError(
             f"--acc-replay must be a number of elements >= 1, as in 134217728, or one of "
             f"{', '.join(REPLAY_WORDS)}, got {value!s:.40}"
@@ -239,12 +239,12 @@ def _elements(value: object) -> int | None:
 
 
 def _seconds(value: object) -> float:
-    if not (number := _whole(value)):
+    if not (number := _integer(value)):
         raise SettingsError(f"--acc-engine-patience must be a number of seconds >= 1, got {value!s:.40}")
     return float(number)
 
 
-def _whole(value: object, digits: int = 9) -> int | None:
+def _integer(value: object, digits: int = 9) -> int | None:
     """A number from 0 of so many digits, `None` for anything else."""
     text = str(value)
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None

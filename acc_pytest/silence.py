@@ -1,7 +1,7 @@
 """Workers that do not answer: the terminal says which, and at which test, while the run waits for them.
 
-xdist notices a worker whose process has ended. One that is stopped (SIGSTOP, a debugger), or that hangs in a
-file system, it waits for without a word. So do we, for the user may let it go on; but with a line.
+xdist notices a worker whose process has ended. It waits without a word for one that is stopped (SIGSTOP, a
+debugger) or that hangs in a file system. So do we, for the user may let it go on; but with a line.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WIDTH = 200
 
 @dataclass(slots=True)
 class Heard:
-    """What was last heard of one worker, and of which test. `process` is 0 where it runs on another machine.
+    """The last report of one worker, and its test. `process` is 0 where it runs on another machine.
 
     `begun`: it has collected, and may be running tests; `busy`: it is expected to say something.
     """
@@ -47,7 +47,7 @@ class Heard:
     test: str = ""
     begun: bool = False
     busy: bool = True
-    told: bool = False
+    reported: bool = False
     patience: float = PATIENCE
 
 
@@ -149,10 +149,10 @@ class Silence:
         heard = self._workers.get(node.gateway.id)
         if heard is None:
             return
-        if heard.told:
+        if heard.reported:
             heard.patience *= 2
         heard.when, heard.what, heard.test = time.monotonic(), what, test
-        heard.busy, heard.told = busy, False
+        heard.busy, heard.reported = busy, False
         heard.begun = heard.begun or not busy
 
     def _watch(self) -> None:
@@ -165,11 +165,11 @@ class Silence:
 
         A worker between two tests may have nothing to do; it is told of only when its process is stopped.
         """
-        for heard in [one for one in list(self._workers.values()) if not one.told]:
+        for heard in [worker for worker in list(self._workers.values()) if not worker.reported]:
             seconds = now - heard.when
             stopped = seconds >= STOPPED and is_stopped(heard.process)
             if stopped or (heard.busy and seconds >= heard.patience):
-                heard.told = True
+                heard.reported = True
                 yield _line(heard, seconds, stopped)
 
 
@@ -196,8 +196,8 @@ def is_stopped(process: int) -> bool:
     if not process:
         return False
     try:
-        said = Path(f"/proc/{process}/stat").read_bytes()
+        status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:
         return False
     # The name stands in parentheses and may hold some; the state is the word after the last of them.
-    return said.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    return status.rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])

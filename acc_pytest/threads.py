@@ -1,4 +1,4 @@
-"""How many threads work here: torch's own, which every pass over a large tensor takes as its number too.
+"""The number of threads here: torch's own, which every pass over a large tensor takes too.
 
 What a process asks for before torch is imported is kept, and torch is told when both are there.
 """
@@ -67,7 +67,7 @@ def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: 
         helper.result()
 
 
-class _Taken(Generic[_Result]):
+class _SharedTask(Generic[_Result]):
     """An item that a thread has taken: `result` is empty before it is finished, and after an error."""
 
     def __init__(self) -> None:
@@ -83,12 +83,12 @@ class _Shared(Generic[_Item, _Result]):
 
     def __init__(self, work: Callable[[_Item], _Result], items: Iterable[_Item], room: int) -> None:
         self._work, self._items = work, iter(items)
-        self._taken: deque[_Taken[_Result]] = deque()
+        self._tasks: deque[_SharedTask[_Result]] = deque()
         self._room, self._lock = threading.Semaphore(room), threading.Lock()
 
     def help(self) -> None:
         """Work until nothing is left."""
-        while self._room.acquire() and self._one():
+        while self._room.acquire() and self._work_once():
             pass
 
     def results(self) -> Iterator[_Result]:
@@ -97,17 +97,17 @@ class _Shared(Generic[_Item, _Result]):
         The caller works as long as there is room, and waits otherwise.
         """
         left = True
-        while left or self._taken:
+        while left or self._tasks:
             if left and self._room.acquire(blocking=False):
-                left = self._one()
-            elif self._taken:
-                self._taken[0].finished.wait()
-            while self._taken and self._taken[0].finished.is_set():
-                taken = self._taken.popleft()
-                if not taken.result:
+                left = self._work_once()
+            elif self._tasks:
+                self._tasks[0].finished.wait()
+            while self._tasks and self._tasks[0].finished.is_set():
+                first = self._tasks.popleft()
+                if not first.result:
                     return
                 self._room.release()
-                yield taken.result[0]
+                yield first.result[0]
 
     def stop(self, threads: int) -> None:
         """Leave the items that nobody has taken, and wake so many threads."""
@@ -115,19 +115,19 @@ class _Shared(Generic[_Item, _Result]):
             self._items = iter(())
         self._room.release(threads)
 
-    def _one(self) -> bool:
+    def _work_once(self) -> bool:
         """Take an item and work on it; false where none is left."""
-        taken: _Taken[_Result] = _Taken()
+        task: _SharedTask[_Result] = _SharedTask()
         with self._lock:
             try:
                 item = next(self._items)
             except StopIteration:
                 return False
-            self._taken.append(taken)
+            self._tasks.append(task)
         try:
-            taken.result.append(self._work(item))
+            task.result.append(self._work(item))
         finally:
-            taken.finished.set()
+            task.finished.set()
         return True
 
 
@@ -138,13 +138,13 @@ def share_cores(threads: int | None = None) -> None:
     Once in a process, so that a test may choose otherwise for itself.
     """
     workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "")
-    asked = None
+    count = None
     if threads is not None:
-        asked = _ThreadCount(threads, at_most=False)
+        count = _ThreadCount(threads, at_most=False)
     elif workers.isdigit():
-        asked = _ThreadCount(max(1, cores() // int(workers)), at_most=True)
-    if asked is not None and asked not in _asked:
-        _asked.append(asked)
+        count = _ThreadCount(max(1, cores() // int(workers)), at_most=True)
+    if count is not None and count not in _requests:
+        _requests.append(count)
     _torch()
 
 
@@ -162,14 +162,14 @@ class _ThreadCount(NamedTuple):
     at_most: bool
 
     def of(self, number: int) -> int:
-        """As many as are left of `number`."""
+        """The number of threads, of `number` so far."""
         return min(self.threads, number) if self.at_most else self.threads
 
 
-_asked: list[_ThreadCount] = []
-"""What was asked for, each once."""
-_told: list[_ThreadCount] = []
-"""What of that torch was told."""
+_requests: list[_ThreadCount] = []
+"""The requests for threads, without repeats."""
+_applied: list[_ThreadCount] = []
+"""The requests that torch has got."""
 
 
 def _torch() -> Any:
@@ -177,16 +177,16 @@ def _torch() -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "set_num_threads"):  # or is being imported
         return None
-    for asked in _asked[len(_told) :]:
-        torch.set_num_threads(asked.of(torch.get_num_threads()))
-        _told.append(asked)
+    for count in _requests[len(_applied) :]:
+        torch.set_num_threads(count.of(torch.get_num_threads()))
+        _applied.append(count)
     return torch
 
 
 def _threads_without_torch() -> int:
-    """As many as torch would take: one per core, or what `OMP_NUM_THREADS` says, and what was asked for."""
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    number = int(said) if said.isdigit() and int(said) else cores()
-    for asked in _asked:
-        number = asked.of(number)
+    """The number that torch would take: one per core, or `OMP_NUM_THREADS`, and the requests."""
+    variable = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    number = int(variable) if variable.isdigit() and int(variable) else cores()
+    for count in _requests:
+        number = count.of(number)
     return number

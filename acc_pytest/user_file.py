@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -21,13 +21,13 @@ def imported(file: Path, what: str) -> ModuleType:
     """
     resolved = file.resolve()
     name = f"_acc_user_file_{hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]}"
-    spec = importlib.util.spec_from_file_location(name, resolved)
+    spec = spec_from_file_location(name, resolved)
     if spec is None or spec.loader is None:
         raise SettingsError(f"{what}: Python cannot import {file}")
-    module = importlib.util.module_from_spec(spec)
+    module = module_from_spec(spec)
     sys.modules[name] = module
-    beside = str(resolved.parent)
-    sys.path.append(beside)
+    directory = str(resolved.parent)
+    sys.path.append(directory)
     try:
         with guarded(f"{what}: importing {file}", (ImportError, SyntaxError, NameError)):
             spec.loader.exec_module(module)
@@ -35,5 +35,5 @@ def imported(file: Path, what: str) -> ModuleType:
         del sys.modules[name]
         raise SettingsError(f"{what}: {file} cannot be imported: {error}") from error
     finally:
-        sys.path.remove(beside)
+        sys.path.remove(directory)
     return module

@@ -1,4 +1,4 @@
-"""Which views of a run the options ask for."""
+"""The views of a run that the options ask for."""
 
 from __future__ import annotations
 

@@ -8,16 +8,16 @@ import re
 
 _BETWEEN_WORDS = {ord(sign): " " for sign in ",，、"}
 TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
-"""How token directories of an ATB dump become steps; `docs/mapping.md` says what each means."""
+"""Ways from token directories of an ATB dump to steps, as `docs/mapping.md` describes them."""
 
 LEVELS = ("layer", "module", "op", "logits")
-"""What a pair compares: layers and what stands beside them, composites, operators, the last output."""
+"""Levels of a pair: layers and what stands beside them, composites, operators, the last output."""
 STANDARDS = ("ascend", "two-golden", "msit", "open", "three-way", "distribution")
 """Rules by which an output of a single operator passes."""
 DEFAULT_STANDARD = "ascend"
-"""The one of them that judges where nothing else is asked for."""
+"""The standard that judges by default."""
 SECOND_DEVICE = ("three-way", "two-golden")
-"""Those of them that use the outputs of a second device."""
+"""Standards that use the outputs of a second device."""
 NO_NOISE = "none"
 """The value of `--acc-noise` that leaves the profile beside golden out."""
 REPLAY_AUTO = "auto"
@@ -28,34 +28,34 @@ CHOOSING = frozenset({"topk", "argmax", "max"})
 NOISE_PROFILE = "acc_noise_profile.json"
 """The file beside golden that says what its noise is."""
 COMPARISON_STANDARDS = ("default", "ascend", "torch", "three-way")
-OF_OTHERS = ("ascend", "torch")
-"""Those that somebody else has written, and that mean what they say elsewhere."""
 """Rules by which a pair of a comparison passes."""
+OF_OTHERS = ("ascend", "torch")
+"""Standards that somebody else has written, and that mean what they say elsewhere."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")
 """Metrics of the old single-operator report beside the relative error."""
 DUMPED = "dumped"
 BACKENDS = (DUMPED, "torch_atb", "operation_torch")
-"""Whose outputs of a single operator are judged: the dump's, or those of a device that runs it again."""
+"""Sources of a single operator's outputs: the dump, or a device that runs it again."""
 PRECISION_MODES = ("keep", "fp16", "fp32")
-"""As what the float tensors of a single operator are read."""
+"""Types as which the float tensors of a single operator are read."""
 SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
 """Chips whose operators differ."""
 DEFAULT_SOC = "Ascend910B"
-"""The chip whose rules are followed where nothing says which one the dump is of."""
+"""The chip whose rules apply to a dump that names none."""
 GRADIENTS = ("backward", "parameters_grad")
-"""What the names of nodes of gradients have behind that of the forward call."""
+"""The suffix of nodes of gradients, behind the name of the forward call."""
 REPEATED = "weights: "
-"""How a note of the plan begins that the summary repeats: it says what a run does not prove."""
+"""The beginning of a note of the plan that the summary repeats: it says what a run does not prove."""
 ENGINES = ("local", "ray")
-"""Where pairs are measured: in the processes of pytest, or on the nodes of a Ray cluster."""
+"""Places where pairs are measured: the processes of pytest, or the nodes of a Ray cluster."""
 JUNIT_PROPERTIES = ("all", "none")
-"""What the cases of a JUnit file say beside their outcome."""
+"""The properties in a JUnit file."""
 UNMAPPED_OUTCOMES = ("skip", "fail", "ignore")
-"""What becomes of the tests of nodes that found no partner."""
+"""The outcome of the tests of nodes without a partner."""
 BASELINE_UPDATES = ("new", "all")
-"""What of a run is written to its baseline."""
+"""The rows of a run that are written to its baseline."""
 INHERITED_OUTCOMES = ("xfail", "fail", "warn")
-"""What becomes of the tests of pairs that fail because what they compute from does."""
+"""The outcome of the tests of pairs that fail because their inputs do."""
 
 
 def words_of(*pieces: str) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ INCOMPLETE = "incomplete"
 LONGEST = 160
 """Characters of one part of a test id; a longer one is cut and gets a hash of the whole."""
 NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/]", re.ASCII)
-"""What `pytest -k` cannot spell; `:` is kept out too, since `::` separates the parts of a node id."""
+"""Characters that `pytest -k` cannot spell; also `:`, since `::` separates the names in a node id."""
 
 
 def selectable(name: str, unfit: re.Pattern[str] = NOT_SELECTABLE) -> str:

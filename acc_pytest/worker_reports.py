@@ -1,4 +1,4 @@
-"""How an xdist worker tells of a generated test: that it begins, and one report that has its rows in it.
+"""Reports of generated tests in an xdist worker: one line at the start, one report with the rows.
 
 xdist sends a message for each hook of a test, and execnet takes every report apart in Python: that is as much
 work as comparing a small pair, half of it for the one controller of all workers.

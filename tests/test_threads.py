@@ -17,8 +17,8 @@ from acc_pytest import threads
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threads, "cores", lambda: 8)
-    monkeypatch.setattr(threads, "_asked", [])
-    monkeypatch.setattr(threads, "_told", [])
+    monkeypatch.setattr(threads, "_requests", [])
+    monkeypatch.setattr(threads, "_applied", [])
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

@@ -1,8 +1,9 @@
-"""What several subcommands share: the parser with pytest's exit code, the two sides of a comparison."""
+"""Arguments that subcommands share: the parser with pytest's exit code, the two sides of a comparison."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,6 +11,8 @@ from ..vocabulary import LEVELS, TOKEN_POLICIES
 
 USAGE_ERROR = 4
 """pytest's exit code for a wrong command line."""
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code that a shell reports of a command that Ctrl-C ended."""
 OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op", "token": "logits"}
 
 LOG_LEVELS = {
@@ -82,8 +85,8 @@ def add_reading(parser: argparse.ArgumentParser, config: str) -> None:
     parser.add_argument("--config", action="append", default=[], metavar="NAME_OR_FILE", help=config)
 
 
-def add_report(parser: argparse.ArgumentParser) -> None:
-    """Add what a run of pytest writes and prints."""
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what a run of pytest writes and prints."""
     parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
     parser.add_argument(
         "-alg",
@@ -96,17 +99,17 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-l", "--log-level", default="info", choices=LOG_LEVELS, help="how much is printed")
 
 
-def values_of_sides(given: argparse.Namespace) -> dict[str, object]:
+def values_of_sides(arguments: argparse.Namespace) -> dict[str, object]:
     """The options of `add_sides` by `Settings` field, without those left at their default."""
-    values: dict[str, object] = {"golden": given.golden_path}
-    if given.my_path is not None:
-        values["mine"] = given.my_path
-    if given.op_mapping_file:
-        values["op_mapping_file"] = given.op_mapping_file
-    if given.cmp_level != "all":
-        values["level"] = OLD_LEVELS[given.cmp_level]
-    if given.token_policy != "auto":
-        values["token_policy"] = given.token_policy
-    if given.config:
-        values["config"] = tuple(given.config)
+    values: dict[str, object] = {"golden": arguments.golden_path}
+    if arguments.my_path is not None:
+        values["mine"] = arguments.my_path
+    if arguments.op_mapping_file:
+        values["op_mapping_file"] = arguments.op_mapping_file
+    if arguments.cmp_level != "all":
+        values["level"] = OLD_LEVELS[arguments.cmp_level]
+    if arguments.token_policy != "auto":
+        values["token_policy"] = arguments.token_policy
+    if arguments.config:
+        values["config"] = tuple(arguments.config)
     return values

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 KEPT, FILES = "acc", "files"
 
 
-def add(commands: Commands) -> None:
+def add_convert(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "convert",
@@ -42,26 +42,26 @@ def add(commands: Commands) -> None:
         "the dump with _kept, or without it)",
     )
     _add_selection(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_convert)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    part = parser.add_argument_group("a part of the dump (--to acc)")
-    part.add_argument(
+    group = parser.add_argument_group("a part of the dump (--to acc)")
+    group.add_argument(
         "--step",
         action="append",
         default=[],
         metavar="N,...",
         help="keep these steps only: 0,3-5; warmup is the name of what ran before step 0",
     )
-    part.add_argument(
+    group.add_argument(
         "--rank",
         action="append",
         default=[],
         metavar="N,...",
         help="keep these ranks only: 0,2-3",
     )
-    part.add_argument(
+    group.add_argument(
         "--node",
         action="append",
         default=[],
@@ -70,34 +70,34 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run_convert(arguments: argparse.Namespace) -> int:
     """Convert, and say what became of it."""
     from ..capture.keeping import DumpPart, keep, restore
 
-    selection = DumpPart.of(given.step, given.rank, given.node)
-    if given.to == FILES and selection:
+    selection = DumpPart.of(arguments.step, arguments.rank, arguments.node)
+    if arguments.to == FILES and selection:
         raise SettingsError("--step, --rank and --node choose what --to acc keeps; --to files writes it all")
-    if given.to == FILES:
-        restored = restore(given.path, given.out)
+    if arguments.to == FILES:
+        restored = restore(arguments.path, arguments.out)
         print(f"acc: {message(restored.path)}: {_files(restored)}, {size(restored.after)}")
         return 0
     progress = Progress(sys.stderr)
 
-    def said(kept: Kept) -> None:
-        progress.show(kept.files, 0, f"{_files(kept)}, {size(kept.before)} in {size(kept.after)}")
+    def report(dump: Kept) -> None:
+        progress.show(dump.files, 0, f"{_files(dump)}, {size(dump.before)} in {size(dump.after)}")
 
     try:
-        kept = keep(given.path, given.out, said, selection)
+        dump = keep(arguments.path, arguments.out, report, selection)
     finally:
         progress.close()
-    for note in kept.notes:
+    for note in dump.notes:
         print(f"acc: {message(note)}", file=sys.stderr)
     print(
-        f"acc: {message(kept.path)}: {_files(kept)} of a dump of {kept.kind}, "
-        f"{size(kept.before)} in {size(kept.after)}"
+        f"acc: {message(dump.path)}: {_files(dump)} of a dump of {dump.kind}, "
+        f"{size(dump.before)} in {size(dump.after)}"
     )
     return 0
 
 
-def _files(kept: Kept) -> str:
-    return f"{kept.files} file{'s' * (kept.files != 1)}"
+def _files(dump: Kept) -> str:
+    return f"{dump.files} file{'s' * (dump.files != 1)}"

@@ -21,7 +21,7 @@ CSV = "accuracy.csv"
 """The report of a demo, whose directory is made anew each time, as the report is."""
 
 
-def add(commands: Commands) -> None:
+def add_demo(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "demo",
@@ -44,12 +44,12 @@ def add(commands: Commands) -> None:
         help="keep a noise run as a dump (--acc-noise) in place of golden's noise profile",
     )
     parser.add_argument("--only-dump", action="store_true", help="make the dumps, compare nothing")
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_demo, passes_on=True)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_demo(arguments: argparse.Namespace) -> int:
     """Write the pair, compare it, and print the command that compares it again."""
-    if given.list_faults:
+    if arguments.list_faults:
         list_faults()
         return 0
     from pathlib import Path
@@ -57,8 +57,8 @@ def run(given: argparse.Namespace) -> int:
     from ..demo import make_demo
 
     directory, spec = (
-        Path(given.directory),
-        replace(spec_of(given), noise=given.noise, profile=not given.noise),
+        Path(arguments.directory),
+        replace(spec_of(arguments), noise=arguments.noise, profile=not arguments.noise),
     )
     paths = make_demo(directory, spec)
     values: dict[str, Any] = {"golden": str(paths.golden), "mine": str(paths.mine)}
@@ -67,20 +67,20 @@ def run(given: argparse.Namespace) -> int:
         values["noise"] = str(paths.noise)
     if spec.family == "llama-int8":
         values["config"] = ("w8a8",)
-    code = 0 if given.only_dump else run_pytest(values, given.for_pytest)
-    for line in _said(paths, values):
+    code = 0 if arguments.only_dump else run_pytest(values, arguments.for_pytest)
+    for line in _closing(paths, values):
         print(line)
     return code
 
 
-def _said(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
-    said = [f"golden: {message(str(paths.golden))}", f"mine:   {message(str(paths.mine))}"]
+def _closing(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
+    lines = [f"golden: {message(str(paths.golden))}", f"mine:   {message(str(paths.mine))}"]
     if paths.noise is not None:
-        said.append(f"noise:  {message(str(paths.noise))}")
+        lines.append(f"noise:  {message(str(paths.noise))}")
     if paths.faulty:
-        said.append(f"the fault is in {' and '.join(paths.faulty)}")
+        lines.append(f"the fault is in {' and '.join(paths.faulty)}")
     return [
-        *said,
+        *lines,
         "compare again:",
         *wrapped_command(shell(["pytest", *command_line(values)]), terminal_width()),
     ]

@@ -52,18 +52,20 @@ def list_faults() -> None:
     print("\n".join(FAULTS))
 
 
-def spec_of(given: argparse.Namespace) -> DemoSpec:
+def spec_of(arguments: argparse.Namespace) -> DemoSpec:
     """The demo that was asked for; a fault that the usual model cannot have brings its own model."""
     from ..demo import HOMES, DemoSpec, Fault
 
-    family, ranks = HOMES.get(given.fault, ("llama", 1))
-    fault = Fault(given.fault, given.fault_layer, step=given.fault_step) if given.fault else None
+    family, ranks = HOMES.get(arguments.fault, ("llama", 1))
+    fault = (
+        Fault(arguments.fault, arguments.fault_layer, step=arguments.fault_step) if arguments.fault else None
+    )
     return DemoSpec(
-        family=given.model or family,
-        layers=given.layers,
-        ranks=given.tp or ranks,
-        decode_steps=given.steps,
-        dtype=given.dtype,
-        seed=given.seed,
+        family=arguments.model or family,
+        layers=arguments.layers,
+        ranks=arguments.tp or ranks,
+        decode_steps=arguments.steps,
+        dtype=arguments.dtype,
+        seed=arguments.seed,
         fault=fault,
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_demo_torchair(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "demo-torchair",
@@ -38,40 +38,40 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--fault", metavar="OP", help="make this operator of mine compute wrong results, for example Gelu"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_demo_torchair)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_demo_torchair(arguments: argparse.Namespace) -> int:
     """Write the dumps and print the commands that compare them."""
     from pathlib import Path
 
     from ..demo.torchair import GeFault, TorchairSpec, make_torchair_demo
 
     spec = TorchairSpec(
-        release=given.release,
-        ranks=given.ranks,
-        steps=given.steps,
-        seed=given.seed,
-        fault=GeFault(given.fault) if given.fault else None,
+        release=arguments.release,
+        ranks=arguments.ranks,
+        steps=arguments.steps,
+        seed=arguments.seed,
+        fault=GeFault(arguments.fault) if arguments.fault else None,
     )
     try:
-        paths = make_torchair_demo(Path(given.directory), spec)
+        paths = make_torchair_demo(Path(arguments.directory), spec)
     except AccError as error:
         # torch.fx adds lines to what is raised below it
         raise AccError(str(error).splitlines()[0]) from error
-    print("\n".join(_said(paths)))
+    print("\n".join(_comparisons(paths)))
     return 0
 
 
-def _said(paths: TorchairPaths) -> list[str]:
+def _comparisons(paths: TorchairPaths) -> list[str]:
     golden, mine, unfused = (str(path.parent) for path in (paths.golden, paths.mine, paths.unfused))
-    said = [
+    lines = [
         "GE against FX:         " + _command(golden, mine),
         "fused against unfused: " + _command(unfused, mine),
     ]
     if paths.faulty:
-        said.append(f"the fault is in {paths.faulty[0]}")
-    return said
+        lines.append(f"the fault is in {paths.faulty[0]}")
+    return lines
 
 
 def _command(golden: str, mine: str) -> str:

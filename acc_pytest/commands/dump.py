@@ -28,7 +28,7 @@ _TAKES: dict[str, dict[str, Any]] = {
 }
 
 
-def add(commands: Commands) -> None:
+def add_dump(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "dump",
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
     )
     for option in OPTIONS:
         _add(parser, option)
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_dump, passes_on=True)
 
 
 def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
@@ -57,16 +57,16 @@ def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run_dump(arguments: argparse.Namespace) -> int:
     """Run the program; returns its exit code, or 1 where it succeeded but something asked for is missing."""
-    if not is_address(given.output if hasattr(given, "output") else ""):
-        return _run(given, str)
+    if not is_address(arguments.output if hasattr(arguments, "output") else ""):
+        return _run(arguments, str)
     from ..capture.uploading import StagedDump
 
-    staged = StagedDump(given.output)
-    given.output = staged.path
+    staged = StagedDump(arguments.output)
+    arguments.output = staged.path
     try:
-        code = _run(given, staged.shown)
+        code = _run(arguments, staged.shown)
     except AccError:
         staged.discard()
         raise
@@ -74,44 +74,48 @@ def run(given: argparse.Namespace) -> int:
     return code
 
 
-def _run(given: argparse.Namespace, shown: Callable[[str], str]) -> int:
-    """Dump to a directory on the disk, which is told as `shown` says."""
+def _run(arguments: argparse.Namespace, address_of: Callable[[str], str]) -> int:
+    """Dump to a directory on the disk, which is told as `address_of` says."""
     from ..capture.atb import prepare
 
-    launch = prepare(options_of(given))
+    launch = prepare(options_of(arguments))
     for note in launch.notes:
-        print(f"acc: note: {message(shown(note))}", file=sys.stderr)
+        print(f"acc: note: {message(address_of(note))}", file=sys.stderr)
     by = f"backend cpu, as {launch.era}" if launch.backend == "cpu" else f"probe of {launch.era}"
-    print(f"acc: dumping below {message(shown(str(launch.output)))} ({by})", flush=True)
+    print(f"acc: dumping below {message(address_of(str(launch.output)))} ({by})", flush=True)
     finished = launch.run()
     for problem in (*finished.problems, *finished.missing):
-        print(f"acc: {message(shown(problem))}", file=sys.stderr)
+        print(f"acc: {message(address_of(problem))}", file=sys.stderr)
     for line in _closing(finished):
-        print(f"acc: {shown(line)}")
+        print(f"acc: {address_of(line)}")
     return finished.code
 
 
-def options_of(given: argparse.Namespace) -> LaunchOptions:
+def options_of(arguments: argparse.Namespace) -> LaunchOptions:
     """The checked options of a parsed command line."""
-    raw = {option.field: getattr(given, option.field) for option in OPTIONS if hasattr(given, option.field)}
-    return read_options(_command(given), raw)
+    raw = {
+        option.field: getattr(arguments, option.field)
+        for option in OPTIONS
+        if hasattr(arguments, option.field)
+    }
+    return read_options(_command(arguments), raw)
 
 
-def _command(given: argparse.Namespace) -> tuple[str, ...]:
-    if given.exec is not None and given.for_pytest:
+def _command(arguments: argparse.Namespace) -> tuple[str, ...]:
+    if arguments.exec is not None and arguments.for_pytest:
         raise SettingsError("--exec and a command after -- both name a program; give one of them")
-    if given.exec is not None:
-        return split_command(given.exec)
-    if not given.for_pytest:
+    if arguments.exec is not None:
+        return split_command(arguments.exec)
+    if not arguments.for_pytest:
         raise SettingsError(
             '--exec: no program was given; write --exec "python run.py", or -- python run.py at the end'
         )
-    return tuple(given.for_pytest)
+    return tuple(arguments.for_pytest)
 
 
 def _closing(finished: Finished) -> list[str]:
-    """How the program ended if it failed, which files were written where, and what to do with them."""
-    ended, written = finished.ended, finished.written
+    """The lines at the end: how the program failed, the files by kind and directory, the next command."""
+    ended, files = finished.ended, finished.written
     lines = []
     if ended.signal:
         lines.append(
@@ -119,19 +123,19 @@ def _closing(finished: Finished) -> list[str]:
         )
     elif ended.code:
         lines.append(f"the program failed with exit code {ended.code}")
-    if written.root is None:
+    if files.root is None:
         return [*lines, "nothing was dumped"] if ended.code else lines
-    width = max(map(len, (*(kind.name for kind in written.kinds), *finished.absent)))
-    for kind in written.kinds:
+    width = max(map(len, (*(kind.name for kind in files.kinds), *finished.absent)))
+    for kind in files.kinds:
         count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
         lines.append(f"{kind.name:{width}}  {count}, {size(kind.bytes)}, {message(str(kind.place))}")
     lines += [f"{name:{width}}  none" for name in finished.absent]
-    return [*lines, _next(written)]
+    return [*lines, _next(files)]
 
 
-def _next(written: WrittenFiles) -> str:
-    if not written.files("tensors", "statistic.csv"):
-        return f"no tensors, so nothing to compare, in {message(str(written.root))}"
-    if not written.files("model", "layer"):
-        return f"no topology; dump again with --type tensor model to compare, {message(str(written.root))}"
-    return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={written.root}"])
+def _next(files: WrittenFiles) -> str:
+    if not files.files("tensors", "statistic.csv"):
+        return f"no tensors, so nothing to compare, in {message(str(files.root))}"
+    if not files.files("model", "layer"):
+        return f"no topology; dump again with --type tensor model to compare, {message(str(files.root))}"
+    return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={files.root}"])

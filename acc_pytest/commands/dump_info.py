@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 from ..errors import DumpError, SettingsError
 from ..reporting.printable import message
 from ..tensors.stores.address import path_on_disk
+from .arguments import INTERRUPTED
 from .progress import Progress, size
 
 if TYPE_CHECKING:
     from ..capture.dump_info import InfoConversion
     from .arguments import Commands
 
-INTERRUPTED = 128 + signal.SIGINT
 _MOST_LINES = 20
 
 
-def add(commands: Commands) -> None:
+def add_dump_info(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "dump-info",
@@ -53,18 +53,18 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="delete each file when its info file is on the disk and nothing of it could not be decoded",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_dump_info)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_dump_info(arguments: argparse.Namespace) -> int:
     """Convert once, or watch; returns the exit code that `--help` lists."""
-    idle = given.until_idle
+    idle = arguments.until_idle
     if idle is not None and not (0 < idle < math.inf):
         raise SettingsError(f"--until-idle must be a number of seconds > 0, got {idle:g}")
-    watch = given.watch or idle is not None
+    watch = arguments.watch or idle is not None
     from ..capture.dump_info import InfoConversion
 
-    conversion = InfoConversion(path_on_disk(given.path), delete=given.delete)
+    conversion = InfoConversion(path_on_disk(arguments.path), delete=arguments.delete)
     progress = Progress(sys.stderr)
     interrupted = False
     try:
@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
         interrupted = not watch
     finally:
         progress.close()
-    return _closing(conversion, interrupted)
+    return _summary(conversion, interrupted)
 
 
 def _once(conversion: InfoConversion, progress: Progress, _idle: float) -> None:
@@ -113,8 +113,8 @@ def _state(conversion: InfoConversion) -> str:
     return f"files, {size(conversion.nbytes)}{failed}"
 
 
-def _closing(conversion: InfoConversion, interrupted: bool) -> int:
-    """What became of the files, and the exit code."""
+def _summary(conversion: InfoConversion, interrupted: bool) -> int:
+    """Print the outcome for the files; returns the exit code."""
     problems = [*conversion.failed.values(), *conversion.partly.values()]
     for line in problems[:_MOST_LINES]:
         print(f"acc: {message(line)}", file=sys.stderr)
@@ -129,10 +129,10 @@ def _closing(conversion: InfoConversion, interrupted: bool) -> int:
         (len(conversion.failed), "failed"),
         (conversion.pending, "are still being written or not yet looked at twice; run again"),
     )
-    said = [f"{count} {what}" for count, what in counts if count]
-    if not said:
+    clauses = [f"{count} {what}" for count, what in counts if count]
+    if not clauses:
         raise DumpError(f"{conversion.path}: holds no GE or FX file, so there is nothing to convert")
-    print(f"acc: {'; '.join(said)}")
+    print(f"acc: {'; '.join(clauses)}")
     if interrupted:
         return INTERRUPTED
     return 1 if conversion.failed or conversion.pending or conversion.partly else 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_generate(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "generate",
@@ -28,12 +28,12 @@ def add(commands: Commands) -> None:
         "ATB_* variables that acc dump sets say what is dumped; without them nothing is.",
     )
     add_model(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_generate)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_generate(arguments: argparse.Namespace) -> int:
     """Print the ids of the prompt and those that the model chose."""
-    if given.list_faults:
+    if arguments.list_faults:
         list_faults()
         return 0
     import torch
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
     from ..atb_cpu import LanguageModel, NoProbe, Runtime
     from ..demo.golden import seeded
 
-    spec = spec_of(given).resolved()
+    spec = spec_of(arguments).resolved()
     with torch.no_grad():
         weights = dict(seeded(spec.model, spec.seed).named_parameters())
     watched = any(name.startswith("ATB_") for name in os.environ)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_index(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "index",
@@ -27,15 +27,15 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--cache-dir", default="", metavar="DIR", help="as --acc-cache-dir, for the dump of an address"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_index)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_index(arguments: argparse.Namespace) -> int:
     """Write the index and say where."""
     from ..dumps.indexing import index
     from ..dumps.roots import Cache
 
-    made = index(given.path, Cache(given.cache_dir))
-    files, headers = f"{made.files} files", f"{made.headers} headers of tensors"
-    print(f"acc: {message(made.place)}: {files}, {headers}, {size(made.nbytes)}")
+    summary = index(arguments.path, Cache(arguments.cache_dir))
+    files, headers = f"{summary.files} files", f"{summary.headers} headers of tensors"
+    print(f"acc: {message(summary.place)}: {files}, {headers}, {size(summary.nbytes)}")
     return 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_map(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "map",
@@ -33,30 +33,30 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="add what is proposed to this mapping file, for --acc-op-mapping-file",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_map)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_map(arguments: argparse.Namespace) -> int:
     """Print the plan line by line, and what is proposed."""
     from ..mapping.explain import explain
     from ..session import open_and_plan
     from ..settings import Settings
 
-    golden, mine, plan = open_and_plan(Settings.from_values(values_of_sides(given)))
+    golden, mine, plan = open_and_plan(Settings.from_values(values_of_sides(arguments)))
     for line in explain(plan):
         print(message(line))
-    if given.propose or given.write:
-        _propose(golden, mine, plan, given.write)
+    if arguments.propose or arguments.write:
+        _propose(golden, mine, plan, arguments.write)
     return 0
 
 
 def _propose(golden: Dump, mine: Dump, plan: Plan, file: str) -> None:
     from ..comparison.proposals import proposals, write_proposals
 
-    found = proposals(golden, mine, plan)
-    print(f"proposed by equal values, and not compared: {len(found)} pairs")
-    for proposal in found:
+    pairs = proposals(golden, mine, plan)
+    print(f"proposed by equal values, and not compared: {len(pairs)} pairs")
+    for proposal in pairs:
         print(message(f"  {proposal}"))
     if file:
-        written = write_proposals(file, found)
-        print(message(f"{written} of them are in {file}; compare them with --acc-op-mapping-file {file}"))
+        count = write_proposals(file, pairs)
+        print(message(f"{count} of them are in {file}; compare them with --acc-op-mapping-file {file}"))

@@ -16,7 +16,7 @@ SHOWN = 5
 """Reasons that are printed; the others are counted."""
 
 
-def add(commands: Commands) -> None:
+def add_noise_profile(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "noise-profile",
@@ -28,20 +28,22 @@ def add(commands: Commands) -> None:
     parser.add_argument("golden", metavar="GOLDEN", help="the trusted dump")
     parser.add_argument("noise", nargs="+", metavar="NOISE_DUMP", help="a noise run of it")
     add_reading(parser, "as --acc-config, for mapping")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_noise_profile)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_noise_profile(arguments: argparse.Namespace) -> int:
     """Measure the noise runs, write the profile, and say what it holds."""
     from ..dumps import open_dump
     from ..noise.making import ProfileMaker
     from ..noise.profile_file import write_profile
     from ..settings import Settings
 
-    settings = Settings.from_values({"token_policy": given.token_policy, "config": tuple(given.config)})
-    golden = open_dump(given.golden, token_policy=settings.token_policy)
+    settings = Settings.from_values(
+        {"token_policy": arguments.token_policy, "config": tuple(arguments.config)}
+    )
+    golden = open_dump(arguments.golden, token_policy=settings.token_policy)
     maker = ProfileMaker(golden, settings.mapping)
-    for noise in given.noise:
+    for noise in arguments.noise:
         maker.add(open_dump(noise, token_policy=settings.token_policy, other=golden))
     profile = maker.profile()
     write_profile(profile)

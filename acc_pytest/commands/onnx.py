@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .arguments import Commands
 
 
-def add(commands: Commands) -> None:
+def add_onnx(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "onnx",
@@ -40,18 +40,18 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "-o", "--output", default="", metavar="OUT", help="the .onnx file, or a directory for several"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_onnx)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_onnx(arguments: argparse.Namespace) -> int:
     """Write the files and say what is in them; a broken report costs its own file and the exit code."""
     from ..topology.onnx_export import export
 
     cache: dict[str, Any] = {}
     failed = 0
-    for report, target in _targets(given.paths, given.output):
+    for report, target in _targets(arguments.paths, arguments.output):
         try:
-            done = export(report, given.level, cache, csv_file=given.csv, output=target)
+            done = export(report, arguments.level, cache, csv_file=arguments.csv, output=target)
         except AccError as error:
             print(f"acc: error: {message(str(error))}", file=sys.stderr)
             failed += 1
@@ -70,10 +70,10 @@ def _targets(paths: list[str], output: str) -> list[tuple[Path, Path]]:
     targets: dict[Path, Path] = {}
     for report, base in reports:
         target = (Path(output) / report.relative_to(base) if output else report).with_suffix(".onnx")
-        other = targets.setdefault(target, report)
-        if other.absolute() != report.absolute():
+        first_report = targets.setdefault(target, report)
+        if first_report.absolute() != report.absolute():
             raise AccError(
-                f"{report}: {target} would be written for {other} too; give the reports one by one"
+                f"{report}: {target} would be written for {first_report} too; give the reports one by one"
             )
     return [(report, target) for target, report in targets.items()]
 

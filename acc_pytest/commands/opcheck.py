@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AccError, SettingsError
 from ..reporting.printable import message
 from ..vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
-from .arguments import LOG_LEVELS, add_report
+from .arguments import LOG_LEVELS, add_output
 from .pytest_run import run_pytest
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MODES = dict(zip(("keep_origin_dtype", "force_fp16", "force_fp32"), PRECISION_MO
 """The old tool's names of the modes."""
 
 
-def add(commands: Commands) -> None:
+def add_opcheck(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "opcheck",
@@ -33,17 +33,17 @@ def add(commands: Commands) -> None:
         epilog="Everything after -- is passed to pytest: acc opcheck -i DUMP -- -k Linear -x",
     )
     _add_selection(parser)
-    add_report(parser)
+    add_output(parser)
     _add_judging(parser)
     _add_device(parser)
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
     parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
-    parser.set_defaults(run=run, passes_on=True)
+    parser.set_defaults(run=run_opcheck, passes_on=True)
     _add_export(parser)
 
 
 def _add_selection(parser: Parser) -> None:
-    """Where the operators are, and which of them."""
+    """Options that select operators: the dump or its CSVs, ids and names."""
     parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
     parser.add_argument(
         "-c",
@@ -72,7 +72,7 @@ def _add_selection(parser: Parser) -> None:
 
 
 def _add_judging(parser: Parser) -> None:
-    """What operators are held against, and as which type their tensors are read."""
+    """Options of the reference: the standard, and the type as which tensors are read."""
     parser.add_argument(
         "-metric",
         "--metric",
@@ -144,60 +144,64 @@ class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
         super().__call__(parser, namespace, values, option)
 
 
-def run(given: argparse.Namespace) -> int:
+def run_opcheck(arguments: argparse.Namespace) -> int:
     """Run pytest over the operators, or print the catalogue; returns the exit code."""
-    if given.list:
+    if arguments.list:
         print("\n".join(catalogue()))
         return 0
-    if not given.input and not given.csv_path:
+    if not arguments.input and not arguments.csv_path:
         raise SettingsError("give the dump with -i, or operation CSVs with -c (or --list for the catalogue)")
-    if given.jobs < 1:
-        raise SettingsError(f"-j must be >= 1, got {given.jobs}")
-    if given.device_id is not None and not given.atb_rerun:
+    if arguments.jobs < 1:
+        raise SettingsError(f"-j must be >= 1, got {arguments.jobs}")
+    if arguments.device_id is not None and not arguments.atb_rerun:
         print(
             "acc: -device is not needed without -rerun: no device is used, outputs are those of the dump",
             file=sys.stderr,
         )
-    jobs = ["-n", str(given.jobs)] if given.jobs > 1 else []
-    return run_pytest(values_of(given), [*LOG_LEVELS[given.log_level], *jobs, *given.for_pytest])
+    jobs = ["-n", str(arguments.jobs)] if arguments.jobs > 1 else []
+    return run_pytest(values_of(arguments), [*LOG_LEVELS[arguments.log_level], *jobs, *arguments.for_pytest])
 
 
-def values_of(given: argparse.Namespace) -> Mapping[str, Any]:
+def values_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """The flags as values of pytest's options, without those left at their default."""
     # ATB's own Python module where it is installed, else the old tool's way
     backend = "torch_atb" if importlib.util.find_spec("torch_atb") else "operation_torch"
     values = {
-        "opcheck": tuple(given.csv_path) or (given.input,),
-        "opcheck_input": given.input if given.csv_path else "",
-        "opcheck_ids": ",".join(given.operation_ids),
-        "opcheck_opname": ",".join(given.operation_name),
-        "opcheck_standard": given.standard,
-        "opcheck_other": given.other,
-        "opcheck_soc": given.soc,
-        "opcheck_backend": backend if given.atb_rerun else "",
-        "opcheck_optimization": given.optimization_identify,
-        "device_id": str(given.device_id) if given.atb_rerun and given.device_id else "",
-        "opcheck_metric": tuple(given.precision_metric),
-        "precision_mode": MODES.get(given.precision_mode, ""),
-        "metrics": tuple(given.custom_algorithms),
-        "output": given.output,
+        "opcheck": tuple(arguments.csv_path) or (arguments.input,),
+        "opcheck_input": arguments.input if arguments.csv_path else "",
+        "opcheck_ids": ",".join(arguments.operation_ids),
+        "opcheck_opname": ",".join(arguments.operation_name),
+        "opcheck_standard": arguments.standard,
+        "opcheck_other": arguments.other,
+        "opcheck_soc": arguments.soc,
+        "opcheck_backend": backend if arguments.atb_rerun else "",
+        "opcheck_optimization": arguments.optimization_identify,
+        "device_id": str(arguments.device_id) if arguments.atb_rerun and arguments.device_id else "",
+        "opcheck_metric": tuple(arguments.precision_metric),
+        "precision_mode": MODES.get(arguments.precision_mode, ""),
+        "metrics": tuple(arguments.custom_algorithms),
+        "output": arguments.output,
     }
     return {name: value for name, value in values.items() if value}
 
 
-def run_export(given: argparse.Namespace) -> int:
+def run_export(arguments: argparse.Namespace) -> int:
     """Write the selected cases into one directory; says where."""
     from ..opcheck.listed import listed
     from ..opcheck.prepare import prepare
     from ..opcheck.settings import OpcheckSettings
     from ..opcheck.stand_alone import export_case
 
-    wanted = {"opcheck": (given.source,), "opcheck_ids": given.ids, "opcheck_input": given.tensors}
-    settings = OpcheckSettings.from_values(wanted)
+    values = {
+        "opcheck": (arguments.source,),
+        "opcheck_ids": arguments.ids,
+        "opcheck_input": arguments.tensors,
+    }
+    settings = OpcheckSettings.from_values(values)
     for _, entry in listed(settings):
         if entry.problem:
             raise AccError(f"{entry.source}: {entry.problem}")
-        print(message(f"{entry.full_name}: {export_case(prepare(entry, settings.input), given.target)}"))
+        print(message(f"{entry.full_name}: {export_case(prepare(entry, settings.input), arguments.target)}"))
     return 0
 
 

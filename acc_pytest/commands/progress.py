@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, now and then a plain line anywhere else."""
+"""Progress of a command: a bar on a terminal, now and then a plain line anywhere else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Progress:
         self._bar = stream.isatty()
         self._every = _ON_A_TERMINAL if self._bar else _ELSEWHERE
         self._next = clock() + (0.0 if self._bar else self._every)
-        self._shown = 0
+        self._width = 0
 
     def show(self, done: int, total: int, text: str) -> None:
         """Say it, unless something was said a moment ago."""
@@ -40,14 +40,14 @@ class Progress:
 
     def close(self) -> None:
         """Make the line free for what is printed next."""
-        if self._shown:
+        if self._width:
             self._write("")
 
     def _write(self, line: str) -> None:
-        blank = " " * max(0, self._shown - len(line))
+        blank = " " * max(0, self._width - len(line))
         self._stream.write(f"\r{line}{blank}" + ("" if line else "\r"))
         self._stream.flush()
-        self._shown = len(line)
+        self._width = len(line)
 
 
 def size(count: float) -> str:

@@ -8,7 +8,7 @@ from ..guard import FLAG, shows_tracebacks
 from ..options import command_line
 
 
-def run_pytest(values: Mapping[str, object], words: Sequence[str]) -> int:
+def run_pytest(values: Mapping[str, object], arguments: Sequence[str]) -> int:
     """Run pytest with the options `values`, by `Settings` field, and further words; returns its exit code."""
     import pytest
 
@@ -16,4 +16,4 @@ def run_pytest(values: Mapping[str, object], words: Sequence[str]) -> int:
     # acc_pytest is loaded already, which pytest would warn of.
     quiet = ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
     debug = [FLAG] if shows_tracebacks() else []
-    return int(pytest.main(["-p", "acc", *quiet, *command_line(values), *debug, *words]))
+    return int(pytest.main(["-p", "acc", *quiet, *command_line(values), *debug, *arguments]))

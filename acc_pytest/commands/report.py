@@ -18,7 +18,7 @@ OF_REPORTS = ("rows", "csv", "html", "summary", "output", "shard")
 """Settings of a run that say where its own reports went, or what share of it was run."""
 
 
-def add(commands: Commands) -> None:
+def add_report(commands: Commands) -> None:
     """Register the subcommand."""
     parser = commands.add_parser(
         "report",
@@ -43,25 +43,25 @@ def add(commands: Commands) -> None:
     show.set_defaults(run=run_show)
 
 
-def run_merge(given: argparse.Namespace) -> int:
+def run_merge(arguments: argparse.Namespace) -> int:
     """Read all files, write the reports that were asked for, print the summary; the run's exit code."""
     from ..gate.merged import merged
     from ..reporting.rows_reading import read_rows
 
-    files = [read_rows(path) for path in dict.fromkeys(given.files)]
-    whole = merged(files)
-    reports = {name: getattr(given, name) for name in ("csv", "html", "summary", "junit", "rows")}
-    views = list(_views(whole, reports, files[0].run.settings))
-    return _print(whole, views, files[0].run.environment)
+    files = [read_rows(path) for path in dict.fromkeys(arguments.files)]
+    run = merged(files)
+    reports = {name: getattr(arguments, name) for name in ("csv", "html", "summary", "junit", "rows")}
+    views = list(_views(run, reports, files[0].run.settings))
+    return _print(run, views, files[0].run.environment)
 
 
-def run_show(given: argparse.Namespace) -> int:
+def run_show(arguments: argparse.Namespace) -> int:
     """Print the summary of one file; always returns 0."""
     from ..gate.merged import merged
     from ..outputs.partial import is_held
     from ..reporting.rows_reading import read_rows
 
-    file = read_rows(given.file)
+    file = read_rows(arguments.file)
     status = "was killed" if file.exit_status is None else f"ended with exit status {file.exit_status}"
     if file.exit_status is None and is_held(file.path):
         status = "still goes on"
@@ -70,19 +70,19 @@ def run_show(given: argparse.Namespace) -> int:
     return 0
 
 
-def _views(whole: Merged, reports: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[View]:
+def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[View]:
     """The reports that were asked for."""
     from ..settings import Settings
     from ..views import open_views
 
-    wanted = {name: reports[name] for name in ("csv", "html", "summary") if reports[name]}
+    paths = {name: reports[name] for name in ("csv", "html", "summary") if reports[name]}
     columns = None
-    if whole.stored.title == "opcheck":
+    if run.stored.title == "opcheck":
         from ..opcheck.report_columns import columns as opcheck_columns
 
-        custom = tuple(metric.rpartition(":")[2] for metric in whole.stored.metrics)
+        custom = tuple(metric.rpartition(":")[2] for metric in run.stored.metrics)
         columns = opcheck_columns((), custom)
-    chosen = Settings.from_values({**wanted, "metrics": whole.stored.metrics})
+    chosen = Settings.from_values({**paths, "metrics": run.stored.metrics})
     yield from open_views(chosen, csv=bool(reports["csv"]), columns=columns)
     if reports["junit"]:
         from ..reporting.junit_file import JunitFile
@@ -91,11 +91,11 @@ def _views(whole: Merged, reports: Mapping[str, str], settings: Mapping[str, Any
     if reports["rows"]:
         from ..reporting.rows_file import RowsFile
 
-        kept = {name: value for name, value in settings.items() if name not in OF_REPORTS}
-        yield RowsFile(reports["rows"], kept)
+        run_settings = {name: value for name, value in settings.items() if name not in OF_REPORTS}
+        yield RowsFile(reports["rows"], run_settings)
 
 
-def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> int:
+def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> int:
     """Feed the views and print what a run prints at its end; returns the exit code."""
     from ..diagnosis.outcome import result_of
     from ..diagnosis.summary import Ledger
@@ -107,29 +107,27 @@ def _print(whole: Merged, views: list[View], environment: Mapping[str, str]) -> 
     with contextlib.closing(Recorder([*views, ledger])) as recorder:
         recorder.begin(
             Run(
-                whole.stored.title,
-                whole.plan,
-                whole.command,
-                whole.floor,
+                run.stored.title,
+                run.plan,
+                run.command,
+                run.floor,
                 environment,
-                tuple(word.partition("=")[2] for word in whole.command if word.startswith("--acc-opcheck=")),
+                tuple(word.partition("=")[2] for word in run.command if word.startswith("--acc-opcheck=")),
             )
         )
-        for row in whole.rows:
+        for row in run.rows:
             recorder.add(row)
-        recorder.end(whole.stored.incomplete)
-        status = whole.exit_status(recorder.tally)
-        result = result_of(
-            recorder, ledger if whole.plan is not None else None, whole.plan, whole.floor, status
-        )
+        recorder.end(run.stored.incomplete)
+        status = run.exit_status(recorder.tally)
+        result = result_of(recorder, ledger if run.plan is not None else None, run.plan, run.floor, status)
         wrong = recorder.finish(result)
         reports = (f"report: {near(file)}" for file in recorder.files)
-        for line in on_screen((*result.lines, *map(message, (*_lines(whole), *wrong, *reports)))):
+        for line in on_screen((*result.lines, *map(message, (*_lines(run), *wrong, *reports)))):
             print(line)
     return 1 if wrong and not status else status
 
 
-def _lines(whole: Merged) -> Iterator[str]:
-    if whole.without_row:
-        yield f"of {whole.without_row} pairs of the plan there is no row: deselected, or not run"
-    yield from whole.notes
+def _lines(run: Merged) -> Iterator[str]:
+    if run.without_row:
+        yield f"of {run.without_row} pairs of the plan there is no row: deselected, or not run"
+    yield from run.notes

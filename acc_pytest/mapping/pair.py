@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..dumps.base import Dump, StepLabel
-from ..errors import told_places
+from ..errors import with_addresses
 from ..tensors.ref import TensorRef
 from .engine_views import ExpertPick, TokenPick, TokenSplit
 from .views import WHOLE, View
@@ -166,7 +166,7 @@ class Plan:
             name=mine.name,
             pairs=tuple(pairs),
             unmapped=tuple(unmapped),
-            notes=tuple(map(told_places, dict.fromkeys((*golden.notes, *mine.notes, *notes)))),
+            notes=tuple(map(with_addresses, dict.fromkeys((*golden.notes, *mine.notes, *notes)))),
             golden_total=counts.get("golden_total", 0),
             golden_mapped=counts.get("golden_mapped", 0),
             mine_total=counts.get("mine_total", 0),

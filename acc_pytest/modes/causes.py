@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ..guard import guarded
-from .generated import GeneratedItem, collectors_of, items_below
+from .generated import GeneratedItem, collectors_of, items_of
 from .left_out import PLUGINS
 from .replaying import lifts
 
@@ -41,7 +41,7 @@ class Causes:
     def __init__(self, mode: PairMode, session: pytest.Session, left_out: Sequence[pytest.Item] = ()) -> None:
         self._mode = mode
         self._session = session
-        self._here = list(session.items)
+        self._local = list(session.items)
         self._left_out = self._by_number(left_out)
         self._states: dict[int, PairState] = {}
         self._ahead: dict[int, Row] = {}
@@ -73,8 +73,8 @@ class Causes:
         if not self._has_red_root_left_out(cause):
             return with_cause(row, cause, strict=self._mode.settings.inherited == "fail")
         # Nobody else is red for it, and an expected failure would leave pytest's cache.
-        said = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
-        return with_cause(row, replace(cause, text=said), strict=True)
+        sentence = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
+        return with_cause(row, replace(cause, text=sentence), strict=True)
 
     def _has_red_root_left_out(self, cause: Cause) -> bool:
         """Whether the cause is inherited from a root that fails, and whose test the cache left out."""
@@ -84,7 +84,7 @@ class Causes:
         return (self._ahead.get(number) or self._mode.examined(self._left_out[number])).red
 
     def _state_of(self, number: int) -> PairState | None:
-        """How a pair stands; `None` for one whose test does not run."""
+        """The state of a pair; `None` where its test does not run."""
         if number in self._states:
             return self._states[number]
         item = self._running.get(number)
@@ -99,7 +99,7 @@ class Causes:
 
     @functools.cached_property
     def _state_in(self) -> Callable[[Row, int], PairState]:
-        """How a pair stands, from its row and number."""
+        """The state of a pair, from its row and number."""
         from ..diagnosis.pair_state import PairState
 
         return PairState.of
@@ -107,14 +107,14 @@ class Causes:
     @functools.cached_property
     def _running(self) -> dict[int, GeneratedItem]:
         """The tests of pairs that run, those on other machines of a shared run among them."""
-        items = [*self._here, *([] if self._mode.share is None else self._elsewhere())]
+        items = [*self._local, *([] if self._mode.share is None else self._remote())]
         return self._left_out | self._by_number(items)
 
-    def _elsewhere(self) -> list[pytest.Item]:
+    def _remote(self) -> list[pytest.Item]:
         """The tests of the other machines, selected and marked as they are there."""
         mode = self._mode
-        others = [test for test in mode.asked if test.compares and not mode.has_share_in(test.number)]
-        items = [item for root in collectors_of(self._session, others) for item in items_below(root)]
+        tests = [test for test in mode.selected if test.compares and not mode.has_share_in(test.number)]
+        items = [item for root in collectors_of(self._session, tests) for item in items_of(root)]
         config = self._session.config
         manager = config.pluginmanager
         # The cache knows this machine's tests only, and would count the others among them.
@@ -147,8 +147,8 @@ class Causes:
         from ..diagnosis.pair_state import FAILING
 
         states = ((self._state_of(number), row) for number, row in stored.items())
-        same = all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
-        return stored if same else {}
+        agrees = all(state is not None and state.failing is (row.verdict in FAILING) for state, row in states)
+        return stored if agrees else {}
 
     @functools.cached_property
     def _inheritance(self) -> Inheritance:

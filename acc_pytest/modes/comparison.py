@@ -48,22 +48,22 @@ class ComparisonMode(PairMode):
     noun: ClassVar[str] = "pairs"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> ComparisonMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> ComparisonMode | None:
         """Open both dumps and map them."""
-        if "from_rows" in given or not given.keys() & {"golden", "mine"}:
+        if "from_rows" in option_values or not option_values.keys() & {"golden", "mine"}:
             return None
-        if "golden" not in given:
-            if asks_for_replay(given):
+        if "golden" not in option_values:
+            if asks_for_replay(option_values):
                 return None
             raise AccError("--acc-mine needs --acc-golden too: a comparison has two sides")
         from ..settings import Settings
 
-        settings = Settings.from_values(options.of(given))
+        settings = Settings.from_values(options.of(option_values))
         plan = planning.make_plan(settings)
         noise = planning.make_noise_plan(settings, plan)
         if noise is not None:
-            settings = Settings.from_values(options.of(given), standard="three-way")
-        mode = cls(settings, given, plan=plan, noise=noise)
+            settings = Settings.from_values(options.of(option_values), standard="three-way")
+        mode = cls(settings, option_values, plan=plan, noise=noise)
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         check_replay(settings, plan)
         if settings.replay:
@@ -71,7 +71,7 @@ class ComparisonMode(PairMode):
         return mode
 
     @property
-    def seconds_each(self) -> float | None:
+    def pair_seconds(self) -> float | None:
         """Known, unless all operators are computed again, or metrics of the user's, or a store is read."""
         far = any(map(is_mirrored, (self.plan.golden_root, self.plan.mine_root)))
         if far or self.settings.replay or self._all_outlined or self.settings.metrics:
@@ -79,7 +79,7 @@ class ComparisonMode(PairMode):
         return PAIR + RECOMPUTED if is_unasked_of_atb(self.settings, self.plan) else PAIR
 
     def header(self) -> list[str]:
-        """As of every mode with a plan, and that golden's dump says how to compute operators again."""
+        """The lines of every mode with a plan, and one where golden's dump outlines its model."""
         from ..reporting.header import outline_line
         from ..reporting.wrapping import on_screen
 
@@ -98,7 +98,7 @@ class ComparisonMode(PairMode):
 
     @functools.cached_property
     def _ties(self) -> AfterTies:
-        """What ties of this plan reach, remembered in this process."""
+        """The reach of ties in this plan, remembered in this process."""
         from ..comparison.tie_reach import AfterTies
 
         return AfterTies(self.plan)
@@ -118,9 +118,9 @@ class ComparisonMode(PairMode):
         """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
-        return self._replayed(row, number) if self._is_made(pair, number) else row
+        return self._replayed(row, number) if self._is_computed(pair, number) else row
 
-    def _is_made(self, pair: Pair, number: int) -> bool:
+    def _is_computed(self, pair: Pair, number: int) -> bool:
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
         on."""
         if pair.fed:
@@ -138,15 +138,15 @@ class ComparisonMode(PairMode):
         from ..diagnosis.suspects import may_differ
 
         if self.settings.replay or self._all_outlined:
-            found = self.recomputer.of_pair(number)
-            return with_replay(row, found) if found.outcome or found.note or self.settings.replay else row
+            replay = self.recomputer.of_pair(number)
+            return with_replay(row, replay) if replay.outcome or replay.note or self.settings.replay else row
         if self._of_atb is None or row.verdict != "pass":
             return row
-        found = self._of_atb.of_pair(number)
-        if not found.is_beyond(DOUBTS) and may_differ(row, number, self.plan.pairs[number]):
+        replay = self._of_atb.of_pair(number)
+        if not replay.is_beyond(DOUBTS) and may_differ(row, number, self.plan.pairs[number]):
             of_golden = self._of_atb.of_golden(number)
-            found = of_golden if of_golden.is_beyond(DOUBTS) else found
-        return with_replay(row, found) if found.is_beyond(DOUBTS) or found.note else row
+            replay = of_golden if of_golden.is_beyond(DOUBTS) else replay
+        return with_replay(row, replay) if replay.is_beyond(DOUBTS) or replay.note else row
 
     @functools.cached_property
     def _of_atb(self) -> Recomputer | None:

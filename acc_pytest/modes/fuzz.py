@@ -1,7 +1,7 @@
 """The mode that fuzzes: `--acc-opcheck-fuzz LinearOperation` is one test, which draws many cases.
 
-The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong with
-the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
+The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong
+with the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
 """
 
 from __future__ import annotations
@@ -64,10 +64,12 @@ class FuzzTest(GeneratedTest):
         count = len(device.refused)
         if not count:
             return
-        said = f"{self.names[-1]}: the device refused {count} of {examples} drawn cases: {device.refused[0]}"
+        sentence = (
+            f"{self.names[-1]}: the device refused {count} of {examples} drawn cases: {device.refused[0]}"
+        )
         if example is None and count >= examples:
-            raise TestFailed(f"{said}; nothing was checked")
-        warnings.warn(pytest.PytestWarning(said), stacklevel=1)
+            raise TestFailed(f"{sentence}; nothing was checked")
+        warnings.warn(pytest.PytestWarning(sentence), stacklevel=1)
 
     def _saved(self, example: Counterexample, device: Device) -> str:
         """Save the case with what the device computed; says where, or why not."""
@@ -78,8 +80,8 @@ class FuzzTest(GeneratedTest):
             csv = save(example, directory, device.soc)
         except (AccError, OSError) as error:
             return f"not saved: {error}"
-        words = ["pytest", f"--acc-opcheck={csv}", f"--acc-opcheck-standard={device.standard.name}"]
-        return f"saved as {csv}; check it: {shell(words)}"
+        command = ["pytest", f"--acc-opcheck={csv}", f"--acc-opcheck-standard={device.standard.name}"]
+        return f"saved as {csv}; check it: {shell(command)}"
 
 
 @dataclass(eq=False)
@@ -94,10 +96,10 @@ class FuzzMode(Mode):
     root: ClassVar[str] = "acc-fuzz"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> FuzzMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> FuzzMode | None:
         """Complete the names of the operators. Raises `pytest.UsageError`."""
-        if "opcheck_fuzz" not in given:
-            if "fuzz_examples" in given:
+        if "opcheck_fuzz" not in option_values:
+            if "fuzz_examples" in option_values:
                 raise AccError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
             return None
         from ..opcheck.settings import OpcheckSettings
@@ -105,19 +107,19 @@ class FuzzMode(Mode):
         from ..strategies import cases
 
         with door(cls.doing, "--acc-opcheck-fuzz: "):
-            names = (f"{name.removesuffix('Operation')}Operation" for name in given["opcheck_fuzz"])
+            names = (f"{name.removesuffix('Operation')}Operation" for name in option_values["opcheck_fuzz"])
             operators = tuple(dict.fromkeys(names))
             for name in operators:
                 cases(name)
-            if given.get("opcheck_backend", DUMPED) == DUMPED:
+            if option_values.get("opcheck_backend", DUMPED) == DUMPED:
                 devices = " or ".join(name for name in BACKENDS if name != DUMPED)
                 raise SettingsError(
                     "checks what a device computes against the reference; "
                     f"add --acc-opcheck-backend {devices}"
                 )
-            checks = {name: value for name, value in given.items() if name in OF_OPCHECK}
-            settings = Settings.from_values(options.of(given))
-            mode = cls(settings, given, operators, OpcheckSettings.from_values(checks))
+            checks = {name: value for name, value in option_values.items() if name in OF_OPCHECK}
+            settings = Settings.from_values(options.of(option_values))
+            mode = cls(settings, option_values, operators, OpcheckSettings.from_values(checks))
             mode.device()
             return mode
 

@@ -37,17 +37,17 @@ class GeneratedCollector(pytest.Collector):
         """The collectors of the next level, or the items."""
         depth = self._depth
 
-        def collector_below(test: GeneratedTest) -> str | None:
+        def next_name(test: GeneratedTest) -> str | None:
             return test.names[depth] if len(test.names) > depth + 1 else None
 
-        for name, tests in itertools.groupby(self._tests, collector_below):
+        for name, tests in itertools.groupby(self._tests, next_name):
             if name is not None:
                 yield GeneratedCollector.from_parent(self, name=name, tests=tuple(tests), depth=depth + 1)
                 continue
             for test in tests:
                 # pytest reads a bracket in an id that it is given as a parameter, in one that it makes not
-                made = f"{self.nodeid}{SEPARATOR}{test.names[-1]}"
-                nodeid = None if test.node_id == made else test.node_id
+                usual_id = f"{self.nodeid}{SEPARATOR}{test.names[-1]}"
+                nodeid = None if test.node_id == usual_id else test.node_id
                 yield GeneratedItem.from_parent(self, name=test.names[-1], nodeid=nodeid, test=test)
 
 
@@ -57,13 +57,13 @@ def collectors_of(session: pytest.Session, tests: Sequence[GeneratedTest]) -> It
         yield GeneratedCollector.from_parent(session, name=name, nodeid=name, tests=tuple(group), depth=1)
 
 
-def items_below(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:
+def items_of(node: pytest.Item | pytest.Collector) -> Iterator[pytest.Item]:
     """The tests below a collector, of which no plugin is told."""
     if isinstance(node, pytest.Item):
         yield node
         return
     for child in node.collect():
-        yield from items_below(child)
+        yield from items_of(child)
 
 
 class GeneratedItem(pytest.Item):
@@ -123,9 +123,9 @@ class GeneratedItem(pytest.Item):
 
     @property
     def location(self) -> tuple[str, int | None, str]:
-        """Where reports say that the test is. It is not kept, as that would take half a kilobyte."""
+        """The place of the test for reports. It is not kept, as that would take half a kilobyte."""
         path, line, headline = self.reportinfo()
-        return _beside(path, self.config.rootpath), line, headline
+        return _relative(path, self.config.rootpath), line, headline
 
     def reportinfo(self) -> tuple[Any, int, str]:
         """The headline of failures. (It must not be the end of the id, whose dots pytest would rewrite.)
@@ -136,5 +136,5 @@ class GeneratedItem(pytest.Item):
 
 
 @functools.cache
-def _beside(path: Path, root: Path) -> str:
+def _relative(path: Path, root: Path) -> str:
     return os.path.relpath(path, root)

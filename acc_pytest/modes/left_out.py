@@ -19,7 +19,7 @@ LEFT_OUT = "acc_left_out"
 
 
 def left_out_of(config: pytest.Config) -> LeftOut | None:
-    """What notes the tests that the cache leaves out of this run, if it may leave out any."""
+    """A plugin that notes the tests that the cache leaves out of this run, if it may leave out any."""
     failed, stepwise = (bool(config.getoption(option, False)) for option in ("lf", "stepwise"))
     return LeftOut(stepwise) if failed or stepwise else None
 

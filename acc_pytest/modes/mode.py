@@ -52,7 +52,7 @@ class GeneratedTest(abc.ABC):
     @property
     @abc.abstractmethod
     def headline(self) -> str:
-        """What stands above its failure."""
+        """The line above its failure."""
 
     @property
     def marks(self) -> Sequence[pytest.Mark]:
@@ -66,7 +66,7 @@ class GeneratedTest(abc.ABC):
 
     @property
     def context(self) -> JudgeContext | None:
-        """What threshold rules of config files are matched with; `None` where none apply."""
+        """The values that threshold rules of config files are matched with; `None` where none apply."""
         return None
 
     @property
@@ -111,27 +111,27 @@ class TestFailed(AssertionError):
 class Mode(abc.ABC):
     """One way to run.
 
-    `settings` are the options that all modes have, `given` the option values as the user gave them. `share`
-    are the numbers of this machine's tests, `None` where the run is not shared out (`--acc-shard`). `asked`
-    are the tests that the command line asks for, those of other machines among them.
+    `settings` are the options that all modes have, `option_values` those that the user gave. `share` are the
+    numbers of this machine's tests, `None` where the run is not shared out (`--acc-shard`). `selected` are
+    the tests that the command line asks for, those of other machines among them.
     """
 
     settings: Settings
-    given: Mapping[str, Any]
+    option_values: Mapping[str, Any]
     _: KW_ONLY
     plan: Plan | None = None
     share: frozenset[int | None] | None = None
-    asked: tuple[GeneratedTest, ...] = field(default=(), init=False)
+    selected: tuple[GeneratedTest, ...] = field(default=(), init=False)
 
     doing: ClassVar[str]
-    """What opening it is called in error messages."""
+    """The name of its opening in error messages."""
     noun: ClassVar[str] = ""
-    """What progress lines count; empty: a run is too short for such lines."""
+    """The noun of progress lines; empty: a run is too short for such lines."""
     leaves_rows: ClassVar[bool] = True
 
     @classmethod
     @abc.abstractmethod
-    def opened(cls, given: Mapping[str, Any]) -> Mode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> Mode | None:
         """The mode that the option values ask for, if they do. Raises `AccError`."""
 
     @property
@@ -151,22 +151,22 @@ class Mode(abc.ABC):
 
     @property
     def shared_out(self) -> Sequence[GeneratedTest]:
-        """What shards share out, by number."""
+        """The tests that shards divide, by number."""
         return [test for test in self.tests if test.number is not None]
 
     @property
     def chosen(self) -> tuple[GeneratedTest, ...]:
         """The tests that this machine is asked to run."""
         if self.share is None:
-            return self.asked
-        return tuple(test for test in self.asked if self.has_share_in(test.number))
+            return self.selected
+        return tuple(test for test in self.selected if self.has_share_in(test.number))
 
     def has_share_in(self, number: int | None) -> bool:
         """Whether the test of this number is this machine's."""
         return self.share is None or number is None or number in self.share
 
     @property
-    def seconds_each(self) -> float | None:
+    def pair_seconds(self) -> float | None:
         """Seconds that a test takes beside reading its files; `None` where their sizes say little."""
         return None
 
@@ -194,8 +194,8 @@ class Mode(abc.ABC):
         return []
 
     def described(self, run: Run) -> Run:
-        """What the views are told of the run."""
-        return replace(run, command=("pytest", *options.command_line(self.given)))
+        """The run as views get it."""
+        return replace(run, command=("pytest", *options.command_line(self.option_values)))
 
     def views(self) -> list[View]:
         """Its reports; none: those that people's own tests have. Raises `AccError`."""
@@ -214,7 +214,7 @@ class Mode(abc.ABC):
 
     def rerun_command(self, *words: str) -> str:
         """The command line that runs one generated test again."""
-        return shell(["pytest", *options.command_line(options.of_one_test(self.given)), *words])
+        return shell(["pytest", *options.command_line(options.of_one_test(self.option_values)), *words])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}

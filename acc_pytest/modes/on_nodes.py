@@ -61,9 +61,9 @@ class OnNodes:
         if not items or self._config.option.collectonly or self._config.getoption("setupplan", default=False):
             return (yield)
         with door("joining the cluster"):
-            engine, said = joined(self._mode, functools.partial(say, self._config))
+            engine, line = joined(self._mode, functools.partial(say, self._config))
         try:
-            say(self._config, said)
+            say(self._config, line)
             with door("handing out the pairs"):
                 self._mode.nodes = RowsOfNodes(self._config, self._mode, engine, items)
             return (yield)
@@ -118,8 +118,8 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
         pool.close()
         raise
     nodes, cores = len(fleet.alive), sum(node.cpus for node in fleet.alive.values())
-    said = f"acc: pairs are measured on {counted(nodes, 'node')} with {counted(cores, 'core')}"
-    return Engine(pool, fleet, placement, tell, TaskPatience(settings.engine_patience)), said
+    line = f"acc: pairs are measured on {counted(nodes, 'node')} with {counted(cores, 'core')}"
+    return Engine(pool, fleet, placement, tell, TaskPatience(settings.engine_patience)), line
 
 
 class RowsOfNodes:

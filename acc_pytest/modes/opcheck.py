@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .generated import GeneratedItem
 
 PREFIX = "opcheck_result"
-"""What the names of the old tool's reports begin with."""
+"""The beginning of the names of the old tool's reports."""
 HEADLINE = 90
 """Characters of the headline of a failure: names come from files."""
 
@@ -90,17 +90,22 @@ class OpcheckMode(Mode):
     noun: ClassVar[str] = "operators"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> OpcheckMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> OpcheckMode | None:
         """List the operations."""
-        own = options.of(given, options.OPCHECK)
-        if not own:
+        check_values = options.of(option_values, options.OPCHECK)
+        if not check_values:
             return None
-        others = options.of(given)
-        if "opcheck" not in own:
-            if others.keys() & {"opcheck_fuzz", "fuzz_examples"} and own.keys() <= OF_OPCHECK:
+        comparison_values = options.of(option_values)
+        if "opcheck" not in check_values:
+            if (
+                comparison_values.keys() & {"opcheck_fuzz", "fuzz_examples"}
+                and check_values.keys() <= OF_OPCHECK
+            ):
                 return None
-            raise AccError(f"{_flags(own)} needs --acc-opcheck too: the operation CSV or the dump to check")
-        if foreign := others.keys() - options.SHARED:
+            raise AccError(
+                f"{_flags(check_values)} needs --acc-opcheck too: the operation CSV or the dump to check"
+            )
+        if foreign := comparison_values.keys() - options.SHARED:
             raise AccError(
                 f"{_flags(foreign)} compares two dumps, but --acc-opcheck checks the operators of one; "
                 "use one of them per run"
@@ -109,8 +114,8 @@ class OpcheckMode(Mode):
         from ..opcheck.settings import OpcheckSettings
         from ..settings import Settings
 
-        checks = OpcheckSettings.from_values(given)
-        mode = cls(Settings.from_values(others), given, checks, listed(checks))
+        checks = OpcheckSettings.from_values(option_values)
+        mode = cls(Settings.from_values(comparison_values), option_values, checks, listed(checks))
         _ = mode.backend  # nor one that is not on this machine
         _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
         return mode
@@ -124,7 +129,7 @@ class OpcheckMode(Mode):
         return super().owns(argument) and not os.path.isdir(argument)
 
     def header(self) -> list[str]:
-        """What is checked, and by which rules."""
+        """The lines of the header: the operators, and the rules that judge them."""
         groups = Counter(names[1] for names, _ in self.named)
         return [
             f"acc opcheck: {len(self.named)} operators from {', '.join(self.checks.sources)} "
@@ -155,7 +160,7 @@ class OpcheckMode(Mode):
 
     @functools.cached_property
     def backend(self) -> Backend | None:
-        """What computes the outputs that are judged; `None` for those of the dump. Raises `AccError`."""
+        """The backend that computes the outputs; `None` for those of the dump. Raises `AccError`."""
         if self.checks.backend == DUMPED:
             return None
         from ..opcheck.backends import backend_named

@@ -1,4 +1,4 @@
-"""What a run of pytest has of ours: opened at its start, sent to workers, put below the session as tests."""
+"""The modes of a run of pytest: opened at its start, sent to workers, put below the session as tests."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def open_run(config: pytest.Config) -> None:
 
     Raises `pytest.UsageError` for everything that is the user's to mend.
     """
-    given = options.values(config)
-    show_tracebacks(given.pop("debug", False))
-    if config.args_source is not pytest.Config.ArgsSource.ARGS and not given.keys() <= options.SHARED:
+    option_values = options.values(config)
+    show_tracebacks(option_values.pop("debug", False))
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not option_values.keys() <= options.SHARED:
         go_without_blas()  # there will be no tests of people's own
     with noting_interrupts(), door("starting the run"):
         let_any_name_pass(config)
         in_worker, sent = hasattr(config, "workerinput"), CHANNEL in getattr(config, "workerinput", ())
-        run = config.stash[RUN] = received(config) if sent else _opened(config, given)
+        run = config.stash[RUN] = received(config) if sent else _opened(config, option_values)
         _choose(config, run.modes)
         start_fewer(config, run.modes)
-        reports = WorkerReports(config) if in_worker else RunReport(config, run, _views(run, given))
+        reports = WorkerReports(config) if in_worker else RunReport(config, run, _views(run, option_values))
         for name, plugin in _plugins(config, run, reports):
             config.pluginmanager.register(plugin, name)
     if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
@@ -79,21 +79,21 @@ def run_of(config: pytest.Config) -> AccRun:
     return config.stash[RUN]
 
 
-def _opened(config: pytest.Config, given: Mapping[str, Any]) -> AccRun:
+def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
     """The run that the options ask for."""
-    if not given:
+    if not option_values:
         return AccRun((), None)
     from ..metrics.native.library import chosen as chosen_kernel
 
     check_numpy()
     chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened
-    modes = tuple(mode for kind in MODES if (mode := _mode(config, kind, given)) is not None)
+    modes = tuple(mode for kind in MODES if (mode := _mode(config, kind, option_values)) is not None)
     if any(mode.leaves_rows for mode in modes) and config.getoption("dist", "no") == "each":
         raise SettingsError(
             "--dist each runs every comparison in every worker, and its row would be counted several times; "
             "use --dist load, or leave --dist out"
         )
-    without_dumps = {name: value for name, value in given.items() if name in options.SHARED}
+    without_dumps = {name: value for name, value in option_values.items() if name in options.SHARED}
     if not modes and not without_dumps:
         return AccRun((), None)
     from ..gate.opening import gates_of
@@ -105,11 +105,11 @@ def _opened(config: pytest.Config, given: Mapping[str, Any]) -> AccRun:
     return AccRun(modes, settings, gates_of(settings))
 
 
-def _mode(config: pytest.Config, kind: type[Mode], given: Mapping[str, Any]) -> Mode | None:
+def _mode(config: pytest.Config, kind: type[Mode], option_values: Mapping[str, Any]) -> Mode | None:
     """The mode of one kind, if it is asked for; now and then a line says that it is being opened."""
     doing = "reading and mapping what was dumped"
     with door(kind.doing), while_it_lasts(config, doing) if kind.leaves_rows else nullcontext():
-        return kind.opened(given)
+        return kind.opened(option_values)
 
 
 def _choose(config: pytest.Config, modes: Sequence[Mode]) -> None:
@@ -122,21 +122,21 @@ def _choose(config: pytest.Config, modes: Sequence[Mode]) -> None:
         config.args = []
     for mode in modes:
         if everything:
-            mode.asked = mode.tests
+            mode.selected = mode.tests
             continue
         ours = [argument for argument in config.args if mode.owns(argument)]
         config.args = [argument for argument in config.args if argument not in ours]
         if ours:
-            known = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
-            mode.asked = select_named(known, mode.root, ours)
+            candidates = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
+            mode.selected = select_named(candidates, mode.root, ours)
 
 
-def _views(run: AccRun, given: Mapping[str, Any]) -> list[View]:
+def _views(run: AccRun, option_values: Mapping[str, Any]) -> list[View]:
     """The reports of the modes; without any, those of people's own tests."""
     views = [view for mode in run.modes for view in mode.views()]
     if views or run.settings is None:
         return views
-    return open_views(run.settings, csv=any(name in given for name in ASK_FOR_CSV))
+    return open_views(run.settings, csv=any(name in option_values for name in ASK_FOR_CSV))
 
 
 def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tuple[str, object]]:
@@ -196,11 +196,11 @@ class Interrupts:
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Before the terminal looks at it."""
-        here: Any = excinfo.tb  # Python 3.11 may have no line, which its stubs do not know
-        while here is not None:
-            if here.tb_next is not None and here.tb_next.tb_lineno is None:
-                here.tb_next = None
-            here = here.tb_next
+        frame: Any = excinfo.tb  # Python 3.11 may have no line, which its stubs do not know
+        while frame is not None:
+            if frame.tb_next is not None and frame.tb_next.tb_lineno is None:
+                frame.tb_next = None
+            frame = frame.tb_next
 
 
 def send_to(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""What modes with a plan share: a test for each pair, and one for each node without a partner."""
+"""The base of modes with a plan: a test for each pair, and one for each node without a partner."""
 
 from __future__ import annotations
 
@@ -150,11 +150,11 @@ class UnmappedTest(GeneratedTest):
 
 
 class Nodes(Protocol):
-    """What measures pairs elsewhere."""
+    """The nodes of a cluster, which measure pairs."""
 
     @property
     def recomputer(self) -> Recomputer:
-        """What computes operators of mine again there."""
+        """The recomputer of mine's operators there."""
 
     def row(self, item: GeneratedItem, test: PairTest) -> Row | None:
         """The row of a pair before any gate; `None` where this process is to judge it itself."""
@@ -180,7 +180,7 @@ class PairMode(Mode):
     @property
     @abc.abstractmethod
     def naming(self) -> Naming:
-        """How the pairs are called."""
+        """The names of the pairs."""
 
     @functools.cached_property
     def pairs(self) -> tuple[PairTest, ...]:
@@ -207,7 +207,7 @@ class PairMode(Mode):
         return (*self.pairs, *self.unmapped)
 
     def header(self) -> list[str]:
-        """What is compared, how much of it could be mapped (if asked, how), and how it is judged."""
+        """The lines of the header: both dumps, the mapping (on request line by line), and the rules."""
         from ..reporting.header import header_lines, judging_lines, kernel_lines
         from ..reporting.wrapping import on_screen
 
@@ -285,4 +285,4 @@ class PairMode(Mode):
     @property
     @abc.abstractmethod
     def recomputer(self) -> Recomputer:
-        """What computes the operators of mine again, to tell an own error from an inherited one."""
+        """The recomputer of mine's operators, which tells an own error from an inherited one."""

@@ -18,7 +18,7 @@ from .shards import PER_TEST, cost_of
 
 
 def costs_of(modes: Sequence[Mode]) -> Mapping[str, int]:
-    """What the tests of this machine that progress lines count cost (`cost_of`), by their ids."""
+    """The cost (`cost_of`) of each test of this machine that progress lines count, by test id."""
     tests = [test for mode in modes if mode.noun for test in mode.chosen if test.compares]
     return {test.node_id: cost_of(test) for test in tests}
 
@@ -34,18 +34,18 @@ class PaceLines:
         self._noun = noun
         self._costs = functools.cache(costs)
         self._pace: Pace | None = None
-        self._asked: Sequence[str] = ()
+        self._selected: Sequence[str] = ()
         self._ended: list[str] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note which tests are to run."""
         if session.items:
-            self._asked = [item.nodeid for item in session.items]
+            self._selected = [item.nodeid for item in session.items]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
         """Note which tests workers are to run; they all have the same."""
-        self._asked = self._asked or ids
+        self._selected = self._selected or ids
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -57,14 +57,14 @@ class PaceLines:
             return
         self._ended.append(report.nodeid)
         if self._pace.due(now):
-            done, total = self._sum(self._ended), self._sum(self._asked)
+            done, total = self._sum(self._ended), self._sum(self._selected)
             if done[0] < total[0]:
                 say(self._config, self._pace.line(now, self._noun, done, total))
 
     def _sum(self, ids: Sequence[str]) -> tuple[int, int, int]:
-        """How many of the tests are generated, their bytes and their cost. (xdist may append `@group`.)"""
+        """The number of generated tests, their bytes and their cost. (xdist may append `@group`.)"""
         costs = self._costs()
-        counted = [costs[name] for name in (one.partition("@")[0] for one in ids) if name in costs]
+        counted = [costs[name] for name in (test_id.partition("@")[0] for test_id in ids) if name in costs]
         return len(counted), sum(counted) - PER_TEST * len(counted), sum(counted)
 
 

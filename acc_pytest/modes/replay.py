@@ -1,7 +1,7 @@
 """The mode without golden: `--acc-mine DUMP --acc-replay` is one test for each operator of mine.
 
-The dump is mapped to itself, which gives its operators their names, layers and order. What cannot be computed
-again is a skipped test with the reason.
+The dump is mapped to itself, which gives its operators their names, layers and order. An operator that
+cannot be computed again is a skipped test with the reason.
 """
 
 from __future__ import annotations
@@ -38,25 +38,31 @@ class ReplayMode(PairMode):
     noun: ClassVar[str] = "operators"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> ReplayMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> ReplayMode | None:
         """Open the dump and map it to itself."""
-        if not asks_for_replay(given) or "mine" not in given or given.keys() & {"golden", "from_rows"}:
+        if (
+            not asks_for_replay(option_values)
+            or "mine" not in option_values
+            or option_values.keys() & {"golden", "from_rows"}
+        ):
             return None
         for name in _NEEDS_GOLDEN:
-            if name in given:
+            if name in option_values:
                 flag = f"--acc-{name.replace('_', '-')}"
                 raise SettingsError(f"{flag} is for comparing with golden; add --acc-golden, or leave it out")
         from ..settings import Settings
 
-        settings = Settings.from_values(options.of(given))
-        own = planning.make_plan(replace(settings, golden=settings.mine))
-        numbers = tuple(number for number, pair in enumerate(own.pairs) if _is_operator(own, number, pair))
+        settings = Settings.from_values(options.of(option_values))
+        self_plan = planning.make_plan(replace(settings, golden=settings.mine))
+        numbers = tuple(
+            number for number, pair in enumerate(self_plan.pairs) if _is_operator(self_plan, number, pair)
+        )
         count = len(numbers)
         plan = replace(
-            own, golden_root="", golden_kind="", golden_total=0, golden_mapped=0, mine_total=count,
+            self_plan, golden_root="", golden_kind="", golden_total=0, golden_mapped=0, mine_total=count,
             mine_mapped=count, unmapped=(),
         )  # fmt: skip
-        mode = cls(settings, given, numbers, plan=plan)
+        mode = cls(settings, option_values, numbers, plan=plan)
         check_replay(settings, plan)
         _ = mode.recomputer  # a model that cannot be made is a mistake to report before the first test
         return mode
@@ -74,14 +80,14 @@ class ReplayMode(PairMode):
         return tuple(PairTest(self, naming.names(pairs[n]), n, pairs[n]) for n in self.numbers)
 
     def header(self) -> list[str]:
-        """What is computed again."""
+        """The lines of the header: the dump that is computed again."""
         from ..reporting.header import replay_lines
         from ..reporting.wrapping import on_screen
 
         return list(on_screen(replay_lines(self.plan, len(self.numbers))))
 
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
-        """What the operator wrote beside what it should have written. Imports torch."""
+        """The operator's tensor beside the recomputed one. Imports torch."""
         from ..comparison.rows import pair_row
         from ..diagnosis.replayed import judged_by_replay
         from ..reporting.row import RowSide

@@ -1,4 +1,4 @@
-"""What replay needs, whether mine is compared with golden or stands alone."""
+"""The recomputers of replay, whether mine is compared with golden or stands alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNASKED = 1 << 24
 
 
 UNASKED_OF_ATB = 1 << 18
-"""The same of operators of ATB: those up to there take less than half of the time of a comparison
+"""The limit for operators of ATB: those up to there take less than half of the time of a comparison
 (`benchmarks/replay.py`)."""
 
 
@@ -33,18 +33,18 @@ def lifts(settings: Settings) -> bool:
     return bool(settings.replay) or (settings.replay is None and settings.standard not in OF_OTHERS)
 
 
-def asks_for_replay(given: Mapping[str, Any]) -> bool:
+def asks_for_replay(option_values: Mapping[str, Any]) -> bool:
     """Whether these option values ask for replay by themselves."""
-    return given.get("replay") not in (None, *REPLAY_WORDS)
+    return option_values.get("replay") not in (None, *REPLAY_WORDS)
 
 
 def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
-    """What golden's dump outlines of its model on each rank; nothing where tensors of several ranks are put
+    """The outlines of its model in golden's dump, one a rank; nothing where tensors of several ranks are put
     together in each pair, and where mine has no use for it: a torch dump that a golden model was asked for or
     whose standard is another's (it says itself what passes), dumps of other tools.
     """
-    own = settings.replay is None and settings.standard not in OF_OTHERS
-    used = own if plan.mine_kind == "torch" else settings.replay != 0
+    by_default = settings.replay is None and settings.standard not in OF_OTHERS
+    used = by_default if plan.mine_kind == "torch" else settings.replay != 0
     if not used or plan.golden_kind != "torch" or plan.mine_kind not in ("torch", "atb"):
         return ()
     from ..dumps import open_dump
@@ -57,7 +57,7 @@ def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
 
 
 def unasked_of_atb(settings: Settings, plan: Plan, outlines: Sequence[Outline]) -> Recomputer | None:
-    """Who computes small operators of ATB again, where nothing else was asked for; `None` for other dumps."""
+    """The recomputer of small ATB operators where nothing else was asked for; `None` for other dumps."""
     if not is_unasked_of_atb(settings, plan):
         return None
     import_torch()
@@ -94,8 +94,8 @@ def check_replay(settings: Settings, plan: Plan) -> None:
 def recomputer_for(
     settings: Settings, plan: Plan, outlines: Sequence[Outline] = (), small: Recomputer | None = None
 ) -> Recomputer:
-    """Who computes operators of mine again, by golden's `outlines` where those are given; `small` is who has
-    computed small ones of ATB unasked.
+    """The recomputer of mine's operators, by golden's `outlines` where there are any; `small` is the one of
+    `unasked_of_atb`.
 
     Raises `AccError` where the golden model cannot be made.
     """
@@ -103,23 +103,25 @@ def recomputer_for(
     from ..diagnosis.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
     from ..diagnosis.recomputers import by_outlines, recomputer_of
 
-    asked = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
+    budget = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
-        return _of_atb(plan, outlines, asked, small)
+        return _of_atb(plan, outlines, budget, small)
     if outlines:
         from ..diagnosis.recompute_outlined import OutlinedRecomputer
         from ..dumps import open_dump
 
-        budget, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
-        others = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
-        return by_outlines(plan, outlines, lambda one: OutlinedRecomputer(plan, one, budget, opened), others)
-    return recomputer_of(plan, asked, settings.model if settings.replay else "")
+        limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
+        refusing = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
+        return by_outlines(
+            plan, outlines, lambda outline: OutlinedRecomputer(plan, outline, limited, opened), refusing
+        )
+    return recomputer_of(plan, budget, settings.model if settings.replay else "")
 
 
 def _of_atb(
     plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget, small: Recomputer | None = None
 ) -> Recomputer:
-    """Who computes operators of ATB again, and holds them against golden's outlines where there are any."""
+    """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
     from ..diagnosis.recompute_atb import AtbRecomputer
     from ..diagnosis.recomputers import by_outlines
 

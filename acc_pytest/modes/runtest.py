@@ -1,4 +1,4 @@
-"""How generated tests run: by pytest's own hooks, without what would be in vain for each of thousands."""
+"""The protocol of generated tests: pytest's own hooks, without what is in vain for each of thousands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ..junit_spool import is_known
+from ..junit_spool import has_usual_report
 from ..onlookers import implementations, is_read, of_xdist, runs_tests_otherwise, strange, watched
 from ..recording import LAST
 from .generated import GeneratedItem
@@ -115,7 +115,7 @@ def _report_once(
     if teardown.excinfo is None:
         setattr(report, LAST, True)
         item.ihook.pytest_runtest_logreport(report=report)
-        hooks.end_here(nodeid=item.nodeid, location=item.location)
+        hooks.end_test(nodeid=item.nodeid, location=item.location)
         return
     item.ihook.pytest_runtest_logreport(report=report)
     _report(item, teardown)
@@ -148,7 +148,7 @@ def _log(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRepo
 class PhaseHooks:
     """The hooks of a directory, those of phases without the plugins that capture what nobody writes there.
 
-    `reports_once`: nobody asks for the report of a setup or teardown that passes. `end_here` ends a test for
+    `reports_once`: nobody asks for the report of a setup or teardown that passes. `end_test` ends a test for
     all but xdist, whose controller knows it by the only report (`ReportsOfWorkers`).
 
     Before each phase pytest puts two handlers on every logger that does not propagate, of which torch has
@@ -163,13 +163,17 @@ class PhaseHooks:
         logging, capture = manager.get_plugin(LOGGING), manager.get_plugin(CAPTURE)
 
         def without(name: str, *left_out: object) -> Callable[..., Any]:
-            here = {id(one.plugin) for one in implementations(hooks, name)}.difference(map(id, left_out))
-            return manager.subset_hook_caller(name, [p for p in manager.get_plugins() if id(p) not in here])
+            callers = {
+                id(implementation.plugin) for implementation in implementations(hooks, name)
+            }.difference(map(id, left_out))
+            return manager.subset_hook_caller(
+                name, [p for p in manager.get_plugins() if id(p) not in callers]
+            )
 
         self.pytest_runtest_setup = without("pytest_runtest_setup", logging, capture)
         self.pytest_runtest_call = without("pytest_runtest_call", logging)
         self.pytest_runtest_teardown = without("pytest_runtest_teardown", logging, capture)
-        self.end_here = without("pytest_runtest_logfinish", *of_xdist(hooks, "pytest_runtest_logfinish"))
+        self.end_test = without("pytest_runtest_logfinish", *of_xdist(hooks, "pytest_runtest_logfinish"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)
@@ -195,12 +199,12 @@ def _reports_once(config: pytest.Config, hooks: Any) -> bool:
     """Whether one report is enough of a test that does not fail."""
     if strange(hooks, *REPORTS) or watched(config) or runs_tests_otherwise(hooks):
         return False
-    if config.getoption("xmlpath", None) and not is_known():
+    if config.getoption("xmlpath", None) and not has_usual_report():
         return False
     return not any(config.getoption(name, None) for name in SHOW_PHASES)
 
 
 def _shows_logs(config: pytest.Config) -> bool:
     """Whether logs are shown while tests run, or kept in a file: both name the phase."""
-    given = [config.getoption(name, None) for name in ("log_cli_level", "log_file")]
-    return any(given) or bool(config.getini("log_cli")) or bool(config.getini("log_file"))
+    log_options = [config.getoption(name, None) for name in ("log_cli_level", "log_file")]
+    return any(log_options) or bool(config.getini("log_cli")) or bool(config.getini("log_file"))

@@ -18,9 +18,9 @@ from .generated import GeneratedItem
 from .mode import GeneratedTest, Mode
 
 PER_TEST = 2**20
-"""What a comparison costs beyond its bytes, as bytes: a millisecond, in which a core compares a megabyte."""
+"""The cost of a comparison beyond its bytes, as bytes: a millisecond, in which a core compares a megabyte."""
 PER_UNMAPPED = 2**18
-"""What a node without a partner costs, which is only reported."""
+"""The cost of a node without a partner, which is only reported."""
 
 
 def deal(costs: Sequence[int], shards: int) -> list[int]:
@@ -39,7 +39,7 @@ def deal(costs: Sequence[int], shards: int) -> list[int]:
 
 
 def cost_of(test: GeneratedTest) -> int:
-    """What a test costs, in bytes to be read."""
+    """The cost of a test, in bytes to be read."""
     return (PER_TEST if test.compares else PER_UNMAPPED) + bytes_of(test)
 
 
@@ -59,9 +59,9 @@ def deal_out(modes: Sequence[Mode], number: int, count: int) -> None:
     """Give each mode its share of shard `number` of `count`. All are dealt out together."""
     tests = [test for mode in modes for test in mode.shared_out]
     owners = deal(list(map(cost_of, tests)), count)
-    own = [test for test, owner in zip(tests, owners) if owner == number - 1]
+    shard = [test for test, owner in zip(tests, owners) if owner == number - 1]
     for mode in modes:
-        mode.share = frozenset(test.number for test in own if test.mode is mode)
+        mode.share = frozenset(test.number for test in shard if test.mode is mode)
 
 
 class Shard:
@@ -73,12 +73,12 @@ class Shard:
     def __init__(self, number: int, count: int, modes: Sequence[Mode]) -> None:
         self._number = number
         self._count = count
-        self._own = sum(len(mode.share or ()) for mode in modes)
+        self._size = sum(len(mode.share or ()) for mode in modes)
         self._total = sum(len(mode.shared_out) for mode in modes)
 
     def pytest_report_header(self) -> str:
         """Say that this is not the whole run."""
-        tests = f"{self._own} of {self._total} generated tests"
+        tests = f"{self._size} of {self._total} generated tests"
         return f"acc shard: {self._number} of {self._count}, {tests}"
 
     @pytest.hookimpl(tryfirst=True)
@@ -86,15 +86,15 @@ class Shard:
         """Leave tests without a place in plan or list to the first shard."""
         if self._number == 1:
             return
-        others = [item for item in items if not _is_generated(item)]
-        if others:
-            config.hook.pytest_deselected(items=others)
+        deselected = [item for item in items if not _is_generated(item)]
+        if deselected:
+            config.hook.pytest_deselected(items=deselected)
             items[:] = [item for item in items if _is_generated(item)]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """A shard of which the plan had too few tests is no failure: the others have them."""
-        nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not self._own
+        nothing = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not self._size
         if nothing and (self._total or self._number > 1):
             session.exitstatus = pytest.ExitCode.OK
 

@@ -79,22 +79,22 @@ class StoredRowsMode(PairMode):
     doing: ClassVar[str] = "opening the rows that are judged again"
 
     @classmethod
-    def opened(cls, given: Mapping[str, Any]) -> StoredRowsMode | None:
+    def opened(cls, option_values: Mapping[str, Any]) -> StoredRowsMode | None:
         """Read the files of rows."""
-        if "from_rows" not in given:
+        if "from_rows" not in option_values:
             return None
         from ..gate.from_rows import stored_run
         from ..reporting.rows_reading import read_rows
         from ..settings import Settings
 
-        if dumps := [f"--acc-{side}" for side in ("golden", "mine", "noise") if side in given]:
+        if dumps := [f"--acc-{side}" for side in ("golden", "mine", "noise") if side in option_values]:
             raise AccError(f"--acc-from-rows judges without dumps; leave {' and '.join(dumps)} out")
         with without_collector():
-            stored = stored_run([read_rows(path) for path in given["from_rows"]])
-        metrics = dict.fromkeys((*stored.metrics, *given.get("metrics", ())))
-        values = {**options.of(given), "metrics": metrics}
+            stored = stored_run([read_rows(path) for path in option_values["from_rows"]])
+        metrics = dict.fromkeys((*stored.metrics, *option_values.get("metrics", ())))
+        values = {**options.of(option_values), "metrics": metrics}
         settings = Settings.from_values(values, standard=stored.standard)
-        return cls(settings, given, stored, plan=stored.plan, stored_rows=stored.pairs)
+        return cls(settings, option_values, stored, plan=stored.plan, stored_rows=stored.pairs)
 
     @functools.cached_property
     def judges(self) -> Judges:
@@ -108,12 +108,12 @@ class StoredRowsMode(PairMode):
 
     @functools.cached_property
     def tests(self) -> tuple[GeneratedTest, ...]:
-        """Those of pairs, then the others, by the first part of their ids, in the order of the rows."""
-        others = []
+        """The tests of pairs, then of other rows, by the first name of their ids, in row order."""
+        tests = []
         for test_id in self.stored.unpaired:
             root, _, name = escaped(test_id).partition(SEPARATOR)
-            others.append(StoredTest(self, (root, name or root), None, test_id))
-        return (*super().tests, *together(others, lambda test: test.names[0]))
+            tests.append(StoredTest(self, (root, name or root), None, test_id))
+        return (*super().tests, *together(tests, lambda test: test.names[0]))
 
     def described(self, run: Run) -> Run:
         return replace(super().described(run), title=self.stored.title)
@@ -130,9 +130,9 @@ class StoredRowsMode(PairMode):
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
-        """What the run that wrote the rows has computed: there are no tensors here."""
+        """The results of the run that wrote the rows: there are no tensors here."""
         from ..diagnosis.recomputation import StoredRecomputer
         from ..diagnosis.replayed import stored_replay
 
-        known = ((number, stored_replay(row)) for number, row in self.stored.pairs.items())
-        return StoredRecomputer({number: found for number, found in known if found is not None})
+        replays = ((number, stored_replay(row)) for number, row in self.stored.pairs.items())
+        return StoredRecomputer({number: replay for number, replay in replays if replay is not None})

@@ -1,4 +1,4 @@
-"""How many xdist workers a run is worth: they take half a second to start, and hand over each row."""
+"""The number of xdist workers for a run: they take half a second to start, and hand over each row."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ def start_fewer(config: pytest.Config, modes: Sequence[Mode]) -> None:
     tests, `--tx` and `--dist each` all are; so is the one of `-n 1`, which nobody asks for to save time.
     """
     options: Any = config.option
-    asked = len(options.tx) if getattr(options, "numprocesses", None) else 0
-    if not modes or not asked or config.args or options.dist == "each" or options.collectonly:
+    requested = len(options.tx) if getattr(options, "numprocesses", None) else 0
+    if not modes or not requested or config.args or options.dist == "each" or options.collectonly:
         return
     is_auto = config.stash.get(AUTO, False)
-    if (asked == 1 and not is_auto) or modes[0].settings.engine == "ray":
+    if (requested == 1 and not is_auto) or modes[0].settings.engine == "ray":
         return  # who measures on nodes is told to leave -n out
     tests = _selected(config, [test for mode in modes for test in mode.chosen])
-    number = _best(modes, tests, asked)
-    if number < asked and not is_auto:
-        line = _line(number, asked, len(tests))
+    number = _best(modes, tests, requested)
+    if number < requested and not is_auto:
+        line = _line(number, requested, len(tests))
         config.pluginmanager.register(FewerWorkers(line), "acc_fewer_workers")
     options.numprocesses, options.tx = number, options.tx[:number]
     if not number:
-        _run_here(config)
+        _without_workers(config)
 
 
-def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], most: int) -> int:
-    """How many workers, up to `most`, such tests are done first with; 0 where none is of use."""
-    number = min(most, len(tests))
+def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], limit: int) -> int:
+    """The number of workers, up to `limit`, that end such tests first; 0 where none is of use."""
+    number = min(limit, len(tests))
     if number < 2:
         return 0
-    each = [seconds for mode in modes if (seconds := mode.seconds_each) is not None]
-    if len(each) < len(modes):
+    costs = [seconds for mode in modes if (seconds := mode.pair_seconds) is not None]
+    if len(costs) < len(modes):
         return number
     from ..threads import cores
 
@@ -66,7 +66,7 @@ def _best(modes: Sequence[Mode], tests: Sequence[GeneratedTest], most: int) -> i
     sizes = [bytes_of(test) for test in tests if test.compares]
     # What mapping these dumps needed torch for, comparing them does as well.
     start = START + TORCH if "torch" in sys.modules else START
-    return worth(sizes, max(each), number, cores(), threads, start)
+    return worth(sizes, max(costs), number, cores(), threads, start)
 
 
 def _selected(config: pytest.Config, tests: Sequence[GeneratedTest]) -> Sequence[GeneratedTest]:
@@ -78,10 +78,10 @@ def _selected(config: pytest.Config, tests: Sequence[GeneratedTest]) -> Sequence
     if config.getoption("lf", False) and config.cache is not None:
         failed = config.cache.get("cache/lastfailed", {})
         tests = [test for test in tests if test.node_id in failed] or tests
-    if not (words := config.option.keyword):
+    if not (keyword := config.option.keyword):
         return tests
     with suppress(Exception):  # what is no expression pytest refuses in its own words
-        expression = Expression.compile(words)
+        expression = Expression.compile(keyword)
         return [test for test in tests if expression.evaluate(functools.partial(_has, test))]
     return tests
 
@@ -92,14 +92,14 @@ def _has(test: GeneratedTest, word: str, /, **_: object) -> bool:
     return any(word.lower() in name.lower() for name in names)
 
 
-def _line(number: int, asked: int, tests: int) -> str:
-    """What the header says of workers that are not started, and how they are."""
+def _line(number: int, requested: int, tests: int) -> str:
+    """The header's line on workers that are not started, and the option that starts them."""
     what = f"{tests} test{'s' if tests != 1 else ''}"
     if number:
-        why = f"{number} of {asked} are started: more would not be done with {what} sooner"
+        why = f"{number} of {requested} are started: more would not be done with {what} sooner"
     else:
-        why = f"none of {asked} is started: one process is done with {what} sooner"
-    return f"acc workers: {why}; --tx '{asked}*popen' --dist load starts all"
+        why = f"none of {requested} is started: one process is done with {what} sooner"
+    return f"acc workers: {why}; --tx '{requested}*popen' --dist load starts all"
 
 
 class FewerWorkers:
@@ -114,30 +114,32 @@ class FewerWorkers:
         return list(on_screen([self._line]))
 
 
-def worth(sizes: Iterable[int], each: float, most: int, cores: int, threads: int, start: float) -> int:
-    """How many workers, up to `most`, are done first with pairs of so many bytes; 0: this process is.
+def worth(
+    sizes: Iterable[int], pair_seconds: float, limit: int, cores: int, threads: int, start: float
+) -> int:
+    """The number of workers, up to `limit`, that end pairs of so many bytes first; 0: this process does.
 
-    A pair takes `each` seconds beside its bytes. This process has so many `threads` for large pairs, as
+    A pair takes `pair_seconds` beside its bytes. This process has so many `threads` for large pairs, as
     workers have together; these measure `start` seconds later.
     """
     sizes = list(sizes)
-    work = sum(each + size * BYTE for size in sizes)
-    alone = sum(each + size * BYTE / (threads if size > LARGE else 1) for size in sizes)
-    sent, taken = len(sizes) * SENT, len(sizes) * TAKEN
+    work = sum(pair_seconds + size * BYTE for size in sizes)
+    alone = sum(pair_seconds + size * BYTE / (threads if size > LARGE else 1) for size in sizes)
+    sent, receiving = len(sizes) * SENT, len(sizes) * TAKEN
     seconds = {0: alone}
-    for number in range(2, most + 1):
-        seconds[number] = start + max(taken, (work + sent) / number, (work + sent + taken) / cores)
+    for number in range(2, limit + 1):
+        seconds[number] = start + max(receiving, (work + sent) / number, (work + sent + receiving) / cores)
     return min(seconds, key=lambda number: (seconds[number], number))
 
 
-def _run_here(config: pytest.Config) -> None:
+def _without_workers(config: pytest.Config) -> None:
     """Take xdist away, as `-n 0` does. It was told otherwise, and is about to start its session."""
     options: Any = config.option
     options.dist = "no"
     manager = config.pluginmanager
-    for one in implementations(config.hook, "pytest_sessionstart"):
-        if one.plugin is manager.get_plugin("dsession"):
-            one.function = _nothing  # pluggy has listed whom it will call
+    for implementation in implementations(config.hook, "pytest_sessionstart"):
+        if implementation.plugin is manager.get_plugin("dsession"):
+            implementation.function = _nothing  # pluggy has listed whom it will call
     for name in ("dsession", "terminaldistreporter"):
         if manager.hasplugin(name):
             manager.unregister(name=name)

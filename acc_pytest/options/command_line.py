@@ -20,28 +20,28 @@ def start_over(config: pytest.Config) -> int | None:
     the wrong root: ini values are lost and the cache is written beside the dump.
     """
     invocation = config.invocation_params
-    words, misread = _one_word_each(invocation.args)
-    below = os.path.join(os.path.abspath(invocation.dir), "")
-    outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(below)]
+    arguments, misread = _with_equals_signs(invocation.args)
+    base = os.path.join(os.path.abspath(invocation.dir), "")
+    outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(base)]
     if not any(os.path.exists(path) for path in outside):
         return None
     try:
-        return int(pytest.main(words, plugins=invocation.plugins))
+        return int(pytest.main(arguments, plugins=invocation.plugins))
     except KeyboardInterrupt:  # before there is a session, which would say so
         sys.stderr.write("\ninterrupted\n")
         return int(pytest.ExitCode.INTERRUPTED)
 
 
-def _one_word_each(args: Sequence[str]) -> tuple[list[str], list[str]]:
+def _with_equals_signs(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
     flags = {option.flag for option in ALL if option.is_path}
-    words, paths, rest = [], [], iter(args)
+    joined, paths, rest = [], [], iter(args)
     for word in rest:
         value = next(rest, None) if word in flags else None
-        words.append(word if value is None else f"{word}={value}")
+        joined.append(word if value is None else f"{word}={value}")
         if value is not None:
             paths.append(value)
-    return words, paths
+    return joined, paths
 
 
 WHOLE_RUN = ("update_baseline", "update_lock", "csv", "rows", "html", "summary", "repro")
@@ -49,25 +49,25 @@ WHOLE_RUN = ("update_baseline", "update_lock", "csv", "rows", "html", "summary",
 and replace the reports of the whole run."""
 
 
-def of_one_test(given: Mapping[str, Any]) -> dict[str, Any]:
+def of_one_test(option_values: Mapping[str, Any]) -> dict[str, Any]:
     """The option values for a command that runs one test of the run again."""
-    return {field: value for field, value in given.items() if field not in WHOLE_RUN}
+    return {field: value for field, value in option_values.items() if field not in WHOLE_RUN}
 
 
-def command_line(given: Mapping[str, Any]) -> list[str]:
-    """The words that give pytest the option values `given`, as `values` returns them.
+def command_line(option_values: Mapping[str, Any]) -> list[str]:
+    """The words that give pytest the option values `option_values`, as `values` returns them.
 
     `--option=value` in one word, because pytest takes a path that stands alone, before plugins are
     loaded, for a test path when it looks for the root directory.
     """
-    words: list[str] = []
+    arguments: list[str] = []
     for option in ALL:
-        if option.field not in given:
+        if option.field not in option_values:
             continue
-        value = given[option.field]
+        value = option_values[option.field]
         if option.kind == "flag":
-            words += [option.flag] if value else []
+            arguments += [option.flag] if value else []
         else:
-            each = (value,) if isinstance(value, str) or option.kind != "list" else value
-            words += [f"{option.flag}={one}" for one in each]
-    return words
+            values = (value,) if isinstance(value, str) or option.kind != "list" else value
+            arguments += [f"{option.flag}={text}" for text in values]
+    return arguments

@@ -67,18 +67,18 @@ def _add(group: Any, option: Option) -> None:
     if option.kind == "flag":
         group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
         return
-    more: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
+    keywords: dict[str, Any] = {"choices": option.choices} if option.choices else {"metavar": option.metavar}
     if option.kind == "number":
-        more["type"] = float
+        keywords["type"] = float
     if option.const:
-        more |= {"nargs": "?", "const": option.const}
+        keywords |= {"nargs": "?", "const": option.const}
     action = "append" if option.kind == "list" else "store"
-    group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **more)
+    group.addoption(option.flag, dest=option.dest, action=action, default=None, help=option.help, **keywords)
 
 
-def of(given: Mapping[str, Any], table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
-    """Those of the option values `given` that belong to `table`."""
-    return {option.field: given[option.field] for option in table if option.field in given}
+def of(option_values: Mapping[str, Any], table: Sequence[Option] = OPTIONS) -> dict[str, Any]:
+    """The `option_values` of the options in `table`."""
+    return {option.field: option_values[option.field] for option in table if option.field in option_values}
 
 
 def values(config: pytest.Config, table: Sequence[Option] = ALL) -> dict[str, Any]:
@@ -86,14 +86,14 @@ def values(config: pytest.Config, table: Sequence[Option] = ALL) -> dict[str, An
 
     Raises `pytest.UsageError` when an ini value is not of its kind.
     """
-    found: dict[str, Any] = {}
+    by_field: dict[str, Any] = {}
     for option in table:
         value = config.getoption(option.dest)
         if value is None:
             value = _from_ini(config, option)
         if value not in (None, "", []):
-            found[option.field] = tuple(value) if option.kind == "list" else value
-    return found
+            by_field[option.field] = tuple(value) if option.kind == "list" else value
+    return by_field
 
 
 def _from_ini(config: pytest.Config, option: Option) -> Any:
@@ -108,12 +108,12 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
     if option.is_path and config.inipath is not None and value != option.word:
         base = str(config.inipath.parent)
         if option.kind == "list":
-            return [one if option.is_name and _is_bare(one) else _below(base, one) for one in value]
-        return _below(base, value)
+            return [path if option.is_name and _is_bare(path) else _absolute(base, path) for path in value]
+        return _absolute(base, value)
     return value
 
 
-def _below(base: str, value: str) -> str:
+def _absolute(base: str, value: str) -> str:
     """A path of an ini file, which counts from that file; an address counts from nothing."""
     from ..tensors.stores.address import is_address
 

@@ -60,7 +60,7 @@ COMPARISON = (
     ),
     Option("explain-mapping", "print which rule matched what, and why the rest was not matched", kind="flag"),
 )
-"""What is compared with what, and how it is mapped."""
+"""Options of the two dumps and their mapping."""
 
 STORES = (
     Option(
@@ -170,7 +170,7 @@ GATE = (
         choices=UNMAPPED_OUTCOMES,
     ),
 )
-"""What makes a comparison fail, apart from its thresholds."""
+"""Options that make a comparison fail, apart from its thresholds."""
 
 GATES = (
     Option(
@@ -198,7 +198,7 @@ GATES = (
         metavar="REASON",
     ),
 )
-"""What holds for single-operator checks and people's own comparisons too."""
+"""Options that single-operator checks and people's own comparisons have too."""
 
 SHARING = (
     Option(
@@ -236,4 +236,4 @@ ENGINE = (
 DEBUGGING = (
     Option("debug", "print the traceback of an unexpected error, not only its message", kind="flag"),
 )
-"""What is printed of our own mistakes. No fields of `Settings`: they change nothing of a run."""
+"""Options on our own mistakes. No fields of `Settings`: they change nothing of a run."""

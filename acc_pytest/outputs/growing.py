@@ -47,7 +47,7 @@ class Growing:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be known of files beside it: those that killed runs left, a sentence each."""
+        """A sentence for each file beside it that a killed run left."""
         return [
             f"unfinished: {path} is of a run that was killed; remove it when done with it"
             for path in self._left
@@ -66,7 +66,7 @@ class Growing:
             else:
                 _write(self._descriptor, data)
         except OSError as error:
-            raise self._given_up(error) from error
+            raise self._abandon(error) from error
         self._size += len(data)
         self._records += not head
 
@@ -79,7 +79,7 @@ class Growing:
                 os.close(os.dup(self._descriptor))  # some file systems say only now that the disk is full
                 self._rename(self._descriptor)
         except OSError as error:
-            raise self._given_up(error) from error
+            raise self._abandon(error) from error
         self.landed = True
         self.close()
 
@@ -109,15 +109,17 @@ class Growing:
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
-    def _given_up(self, error: OSError) -> AccError:
+    def _abandon(self, error: OSError) -> AccError:
         """Close the file behind its last whole record; the sentence that says where the records are."""
         if self._descriptor is not None and self._partial:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
-        kept = bool(self._partial and self._records)
+        has_records = bool(self._partial and self._records)
         self.close()
-        said = str(self._target.refusal(error))
-        return AccError(f"{said}; what was written before is in {self._partial}" if kept else said)
+        refusal = str(self._target.refusal(error))
+        return AccError(
+            f"{refusal}; what was written before is in {self._partial}" if has_records else refusal
+        )
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -40,20 +40,20 @@ def new_report(path: str) -> tuple[int, str, str]:
     stem, extension = os.path.splitext(path)
     number = 0
     while True:
-        own = f"{stem}_{number}{extension}" if number else path
+        name = f"{stem}_{number}{extension}" if number else path
         number += 1
         try:
-            descriptor = os.open(own + SUFFIX, _FLAGS, FILE_MODE)
+            descriptor = os.open(name + SUFFIX, _FLAGS, FILE_MODE)
         except FileExistsError:
             continue
-        if not os.path.lexists(own):
-            return _locked(descriptor), own + SUFFIX, own
+        if not os.path.lexists(name):
+            return _locked(descriptor), name + SUFFIX, name
         os.close(descriptor)
-        os.unlink(own + SUFFIX)
+        os.unlink(name + SUFFIX)
 
 
 def left_behind(path: str) -> list[str]:
-    """What killed runs left of the report `path`, the newest first; nothing that a run still holds."""
+    """The files that killed runs left of the report `path`, the newest first; none that a run still holds."""
     home, base = os.path.split(path)
     ours = re.compile(re.escape(base) + r"(\.\d+)?" + re.escape(SUFFIX), re.ASCII)
     dated = []

@@ -1,4 +1,4 @@
-"""What lies at a place where a run is to write, and whether it may be written: asked before the first test.
+"""The place where a run is to write: its kind, and whether it may be written, before the first test.
 
 A place may hold nothing or a file, which is replaced whole; or something that is written as it is: a device
 (`/dev/null`), a fifo, or an open descriptor of this process (`/dev/stdout`, `/dev/fd/63` of a shell's
@@ -58,20 +58,20 @@ def target_of(path: str, flag: str, *, replaces: bool = True) -> Target:
     disk, a link to a file, a fifo that nobody reads, a file or directory that may not be written.
     """
     try:
-        whole = os.path.abspath(path)
-        number = _descriptor(whole)
+        absolute = os.path.abspath(path)
+        number = _descriptor(absolute)
         if number is not None:
             os.fstat(number)
-            return Target(whole, flag, stream=True, descriptor=number)
+            return Target(absolute, flag, stream=True, descriptor=number)
         if path.endswith(os.sep):
             raise IsADirectoryError(errno.EISDIR, "it names a directory; give the name of a file")
-        if not _at(whole, flag, replaces):
-            return Target(whole, flag, stream=True)
-        if replaces or not os.path.exists(whole):
-            _try(whole)
+        if not _at(absolute, flag, replaces):
+            return Target(absolute, flag, stream=True)
+        if replaces or not os.path.exists(absolute):
+            _try(absolute)
     except (OSError, ValueError) as error:
         raise _refusal(flag, path, error) from error
-    return Target(whole, flag)
+    return Target(absolute, flag)
 
 
 def _at(path: str, flag: str, replaces: bool) -> bool:
@@ -146,8 +146,8 @@ def _descriptor(path: str) -> int | None:
         if path in _STANDARD:
             return _STANDARD[path]
         if match := _DESCRIPTOR.fullmatch(path):
-            own = match["process"] in (None, str(os.getpid()))
-            return int(match["number"]) if own else None
+            of_this_process = match["process"] in (None, str(os.getpid()))
+            return int(match["number"]) if of_this_process else None
         if not os.path.islink(path):
             return None
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))

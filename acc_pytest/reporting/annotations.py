@@ -69,11 +69,11 @@ class Annotations(View):
         self._lines = list(self._chosen(result))[:MOST]
 
     def _chosen(self, result: Result) -> Iterator[str]:
-        known = result.diagnosis is not None and bool(result.diagnosis.roots)
+        has_roots = result.diagnosis is not None and bool(result.diagnosis.roots)
         for root in result.diagnosis.roots if result.diagnosis is not None else ():
             yield annotation(f"root cause: {root.fed or root.name}", f"{root.sentence} [{root.test_id}]")
         for _, row in self._smallest():
-            if not (known and row.verdict in ("fail", "inherited")):
+            if not (has_roots and row.verdict in ("fail", "inherited")):
                 where = f" [{row.test_id}]" if row.test_id else ""
                 title = f"{printable(row.name, TITLE - 30)} {TITLES.get(row.verdict, 'fails')}"
                 yield annotation(title, f"{row.sentence}{where}")

@@ -1,4 +1,4 @@
-"""What a run does not prove: the first line of its summary, and a reason to fail."""
+"""Limits of what a run proves: the first line of its summary, and a reason to fail."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 WHOLE = 0.9
 """The part of golden's nodes from which on a comparison is not called partial."""
 _CAPPED = "capped at 0.25"
-"""What the reason of a bound says where T is `judging.tolerance.CAP`."""
+"""The words in the reason of a bound whose T is `judging.tolerance.CAP`."""
 _ANYTHING = ("mask", "cache", "buffer")
-"""What a run is fed that may hold NaN and Inf: masks do, and caches what the memory held."""
+"""Kinds of feed that may hold NaN and Inf: masks do, and caches what the memory held."""
 
 
 class Caveats:
@@ -50,7 +50,7 @@ class Caveats:
 
     @property
     def not_finite(self) -> list[str]:
-        """Where golden begins not to be finite, in a sentence; empty where it is."""
+        """A sentence on the first tensor of golden that is not finite; none where all are."""
         if self._first is None:
             return []
         row = self._first[1]
@@ -58,23 +58,25 @@ class Caveats:
         return [f"golden is not finite from {name} on, so the run fails; dump one without NaN and Inf"]
 
     def first(self, plan: Plan | None) -> list[str]:
-        """What the first line of a summary says."""
-        said = self.not_finite
+        """The sentences of the first line of a summary."""
+        sentences = self.not_finite
         if plan is not None and plan.golden_mapped < WHOLE * plan.golden_total:
             share = 100 * plan.golden_mapped / plan.golden_total
-            said.append(f"partial: {share:.0f} % of golden's tensors were compared")
+            sentences.append(f"partial: {share:.0f} % of golden's tensors were compared")
         if plan is not None and plan.golden_root == plan.mine_root and plan.golden_kind not in ("", "manual"):
-            said.append("golden and mine are the same directory")
-        said += [LAST_OUTPUT] if self._counts["end"] else []
-        said += ["incomplete: a dump lacks what it states"] if self._counts["absent"] else []
+            sentences.append("golden and mine are the same directory")
+        sentences += [LAST_OUTPUT] if self._counts["end"] else []
+        sentences += ["incomplete: a dump lacks what it states"] if self._counts["absent"] else []
         results = self._counts["results"]
         for what in ("empty", "nothing but zeros"):
-            said += [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
-        return said
+            sentences += (
+                [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
+            )
+        return sentences
 
     @property
     def at_cap(self) -> list[str]:
-        """How many pairs were judged by the largest bound that there is."""
+        """The line on pairs that were judged by the largest bound."""
         capped = self._counts["capped"]
         pairs = "pair was" if capped == 1 else "pairs were"
         return [f"{capped} {pairs} held against the cap of 0.25"] if capped else []
@@ -82,6 +84,6 @@ class Caveats:
 
 def _is_not_finite(row: Row) -> bool:
     nan, inf = (row.counts.get(f"golden_{what}") for what in ("nan", "inf"))
-    made = row.level not in ("op", "") and not row.golden.slot.startswith("input")
-    infinite = inf and (made or inf == row.counts.get("elements"))
+    computed = row.level not in ("op", "") and not row.golden.slot.startswith("input")
+    infinite = inf and (computed or inf == row.counts.get("elements"))
     return row.fed not in _ANYTHING and bool(nan or infinite)

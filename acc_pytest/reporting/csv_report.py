@@ -92,21 +92,21 @@ OUR_COLUMNS = {
 """Our columns, appended to the old ones, and where a `Row` has the value."""
 
 _FORMULA_STARTS = frozenset("=+-@'")
-"""What a spreadsheet takes for a formula, and the apostrophe itself, so that a leading one is always ours."""
+"""Characters that begin a formula in a spreadsheet, and the apostrophe: a leading one is always ours."""
 
 
 def _getter(places: Iterable[str]) -> Callable[[Row], list[Scalar]]:
-    """What fetches the values at `places` (`golden.path`, `metrics.mean_error`) of a row.
+    """A function that reads the values at `places` (`golden.path`, `metrics.mean_error`) of a row.
 
     Neighbours of one kind are fetched by one call: a table has seventy columns, and each row is a test.
     """
     kinds = itertools.groupby(places, lambda place: place.partition(".")[0] if "." in place else "")
-    parts = [_part(kind, list(group)) for kind, group in kinds]
-    return lambda row: [value for get in parts for value in get(row)]
+    getters = [_kind_getter(kind, list(group)) for kind, group in kinds]
+    return lambda row: [value for get in getters for value in get(row)]
 
 
-def _part(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
-    """What fetches values that all belong to the part `kind` of a row, or to the row itself."""
+def _kind_getter(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
+    """A function that reads values of one object `kind` in a row, or of the row itself."""
     names = [place.removeprefix(f"{kind}.") for place in places]
     if kind in ("metrics", "counts", "custom", "case"):
         return lambda row: map(getattr(row, kind).get, names)
@@ -121,12 +121,12 @@ def _part(kind: str, places: list[str]) -> Callable[[Row], Iterable[Scalar]]:
 @functools.lru_cache(maxsize=1024)  # types, layers and reasons are those of thousands of rows
 def text(value: str) -> str:
     """A text cell that no spreadsheet takes for a formula, and `plain_text` reads back."""
-    shown = escaped(value)
-    return "'" + shown if shown[:1] in _FORMULA_STARTS else shown
+    cell = escaped(value)
+    return "'" + cell if cell[:1] in _FORMULA_STARTS else cell
 
 
 def plain_text(cell: str) -> str:
-    """What `text` made a cell of."""
+    """The text of a cell that `text` wrote."""
     return plain(cell[1:] if cell[:1] == "'" else cell)
 
 
@@ -138,8 +138,8 @@ def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Gr
     """
     if name:
         return Growing(target_of(str(directory / name), "--acc-csv"))
-    made = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-    return Growing(target_of(str(directory / f"{prefix}_{made}.csv"), "--acc-output"), numbered=True)
+    timestamp = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+    return Growing(target_of(str(directory / f"{prefix}_{timestamp}.csv"), "--acc-output"), numbered=True)
 
 
 class CsvReport(GrowingFileView):
@@ -157,29 +157,29 @@ class CsvReport(GrowingFileView):
     ) -> None:
         super().__init__()
         self._begin_file = begin_file
-        self._wanted = False
-        known = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
-        self._columns = known | {name: f"custom.{name}" for name in custom}
+        self._has_pairs = False
+        paths = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
+        self._columns = paths | {name: f"custom.{name}" for name in custom}
         self._lines = _Lines()
         self._values = _getter(self._columns.values())
 
     def begin(self, run: Run) -> None:
         """Begin the file. Raises `SettingsError` where that cannot be."""
         self._file = self._begin_file()
-        self._wanted = run.plan is not None and bool(run.plan.pairs)
+        self._has_pairs = run.plan is not None and bool(run.plan.pairs)
         self._file.write(self._lines.line(self._columns), head=True)
 
     def add(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""
         if self._file is None:
             return
-        self._wanted = True
+        self._has_pairs = True
         cells = [text(value) if type(value) is str else value for value in self._values(row)]
         self._file.write(self._lines.line(cells))
 
     def land(self) -> None:
         """Give the file its name; none where nothing was compared, nor was to be."""
-        if self._file is not None and not self._wanted:
+        if self._file is not None and not self._has_pairs:
             self._file.drop()
         super().land()
 

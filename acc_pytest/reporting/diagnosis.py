@@ -1,4 +1,4 @@
-"""What a whole run says: where errors start, and what follows from each. Made by the room `diagnosis`."""
+"""The diagnosis of a run: where errors start, and what follows from each. Made by the room `diagnosis`."""
 
 from __future__ import annotations
 

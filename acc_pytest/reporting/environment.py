@@ -10,14 +10,14 @@ _PACKAGES = ("acc-pytest", "pytest", "torch", "numpy", "torch-npu")
 
 def environment() -> dict[str, str]:
     """Python, platform, machine and the versions of the packages that matter; absent ones are left out."""
-    parts = {
+    versions = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "machine": platform.machine(),
     }
     for name in _PACKAGES:
         try:
-            parts[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return parts
+    return versions

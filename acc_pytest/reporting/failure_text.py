@@ -1,4 +1,4 @@
-"""What pytest prints for a failed comparison: numbers and files first, then every bound and why it is that.
+"""The text of a failed comparison: numbers and files first, then every bound and why it is that.
 
 The text has one line for each thing it says; they are wrapped when they are shown, to whatever shows them.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from ..judging.threshold import OFF, SET
 from ..judging.verdict import Check
 from ..vocabulary import number
-from .numbers import in_numbers, main_check, said_elsewhere
+from .numbers import further_reasons, in_numbers, main_check
 from .printable import NAME, printable
 from .row import Row, RowSide, Scalar
 from .wrapping import UNKNOWN, near, wrapped, wrapped_command
@@ -20,7 +20,7 @@ from .wrapping import UNKNOWN, near, wrapped, wrapped_command
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
 FILE = " " * 8
-"""What the line of a file begins with; its path is whole, so that it can be copied."""
+"""The beginning of the line of a file; its path is not cut, so that it can be copied."""
 OTHERS = 10
 """Comparisons of a failing test that have a line each, beside the worst."""
 FILES = 2
@@ -62,14 +62,14 @@ class FailureText:
         for line in wrapped(first, width):
             writer.line(line, red=True, bold=True)
         for line in rest:
-            for part in shown(line, width):
-                writer.line(part)
+            for piece in terminal_lines(line, width):
+                writer.line(piece)
 
     def __str__(self) -> str:
         return self.text
 
 
-def shown(line: str, width: int) -> list[str]:
+def terminal_lines(line: str, width: int) -> list[str]:
     """A line of a failure text as lines of a screen."""
     command = line.removeprefix(RERUN)
     if command == line or len(line) <= width:
@@ -79,7 +79,7 @@ def shown(line: str, width: int) -> list[str]:
 
 def failure_text(row: Row, rerun: str = "") -> str:
     """The failure in words. First line: the numbers; `rerun` is the command that repeats this test."""
-    lines = [in_numbers(row), *said_elsewhere(row)]
+    lines = [in_numbers(row), *further_reasons(row)]
     if row.cause is not None and row.cause.text:
         lines.append(f"cause: {row.cause.text}")
     if row.worst.index:
@@ -100,11 +100,11 @@ def failure_text(row: Row, rerun: str = "") -> str:
 def failure_text_of_all(rows: Sequence[Row]) -> str:
     """The failure of a test of several comparisons: the worst whole, the others in a line each."""
     worst = max(rows, key=lambda row: row.excess)
-    others = [row for row in rows if row is not worst]
+    lesser = [row for row in rows if row is not worst]
     lines = [failure_text(worst)]
-    lines += [printable(f"also fails: {_of(row)}: {in_numbers(row)}", WIDTH) for row in others[:OTHERS]]
-    if len(others) > OTHERS:
-        lines.append(f"also fail: {len(others) - OTHERS} more, which the reports have")
+    lines += [printable(f"also fails: {_of(row)}: {in_numbers(row)}", WIDTH) for row in lesser[:OTHERS]]
+    if len(lesser) > OTHERS:
+        lines.append(f"also fail: {len(lesser) - OTHERS} more, which the reports have")
     return "\n".join(lines)
 
 
@@ -139,28 +139,28 @@ def _why(checks: Sequence[Check]) -> list[str]:
 
     Reasons that end in that of another bound (the derivation of T) say it there, once.
     """
-    said = [check for check in checks if not check.passed or check.reason.startswith((SET, OFF))]
-    if not said:
+    explained = [check for check in checks if not check.passed or check.reason.startswith((SET, OFF))]
+    if not explained:
         return []
-    standards = {check.reason.partition(": ")[0] for check in said}
-    standard = standards.pop() if len(standards) == 1 and ": " in said[0].reason else ""
+    standards = {check.reason.partition(": ")[0] for check in explained}
+    standard = standards.pop() if len(standards) == 1 and ": " in explained[0].reason else ""
     lines = []
-    for check, reason in _each_once([c for c in checks if c in said or _ends_one_of(c, said)]):
+    for check, reason in _with_reasons([c for c in checks if c in explained or _ends_one_of(c, explained)]):
         lines.append(f"  {check.metric}: {reason.removeprefix(f'{standard}: ')}")
     return [f"why allowed{f' ({standard})' if standard else ''}:", *lines]
 
 
-def _each_once(checks: Sequence[Check]) -> list[tuple[Check, str]]:
+def _with_reasons(checks: Sequence[Check]) -> list[tuple[Check, str]]:
     """The checks and their reasons. Checks whose reason ends that of another one come first."""
     reasons = []
     for check in sorted(checks, key=lambda check: not _ends_one_of(check, checks)):
-        ends = [f"; {_end(other)}" for other in checks if _ends_one_of(other, [check])]
+        ends = [f"; {_end(shorter)}" for shorter in checks if _ends_one_of(shorter, [check])]
         reasons.append((check, check.reason.removesuffix(max(ends, key=len, default=""))))
     return reasons
 
 
-def _ends_one_of(check: Check, others: Sequence[Check]) -> bool:
-    return any(other is not check and other.reason.endswith(f"; {_end(check)}") for other in others)
+def _ends_one_of(check: Check, candidates: Sequence[Check]) -> bool:
+    return any(longer is not check and longer.reason.endswith(f"; {_end(check)}") for longer in candidates)
 
 
 def _end(check: Check) -> str:

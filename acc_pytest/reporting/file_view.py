@@ -43,5 +43,5 @@ class GrowingFileView(FileView[Growing]):
     """A view that writes its file row by row."""
 
     def lines(self) -> list[str]:
-        """What killed runs left."""
+        """The files that killed runs left."""
         return [] if self._file is None else self._file.notes

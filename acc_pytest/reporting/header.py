@@ -38,7 +38,7 @@ def header_lines(plan: Plan) -> list[str]:
 
 
 def replay_lines(plan: Plan, operators: int) -> list[str]:
-    """What is computed again: the dump, its notes, and how many tensors of operators."""
+    """The lines on replay: the dump, its notes, the number of operator tensors."""
     return [
         f"acc mine: {plan.mine_kind} {_path(plan.mine_root)}",
         *(f"acc note: {printable(note, NOTE)}" for note in plan.notes),
@@ -47,11 +47,11 @@ def replay_lines(plan: Plan, operators: int) -> list[str]:
 
 
 def outline_line(outline: Outline) -> str:
-    """That operators are computed again which nobody asked for: what, and how it is turned off."""
+    """The line on operators that are computed again unasked: which, and the option that turns it off."""
     what = "modules" if outline.traced else "linear layers"
     if outline.model:
-        known = importlib.util.find_spec("transformers")
-        what = f"modules of {outline.model}" if known else f"{what} (transformers are not installed)"
+        installed = importlib.util.find_spec("transformers")
+        what = f"modules of {outline.model}" if installed else f"{what} (transformers are not installed)"
     return (
         f"acc replay: {printable(what, NOTE)} of mine computed again, as golden's dump outlines them "
         "(--acc-replay=off)"
@@ -78,8 +78,8 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
 
 def kernel_lines() -> list[str]:
     """Why the kernel in Python measures, unless it was asked for. Raises `SettingsError`."""
-    asked = os.environ.get(VARIABLE) == "python"
-    return [] if chosen() is not None or asked else [f"acc kernel: {printable(described(), NOTE)}"]
+    python_requested = os.environ.get(VARIABLE) == "python"
+    return [] if chosen() is not None or python_requested else [f"acc kernel: {printable(described(), NOTE)}"]
 
 
 def _results(plan: Plan) -> str:
@@ -87,7 +87,7 @@ def _results(plan: Plan) -> str:
 
 
 def _warnings(plan: Plan) -> list[str]:
-    """What reading these files means with the torch that is installed."""
+    """The lines on reading these files with the torch that is installed."""
     files = {ref.path for pair in plan.pairs[:1] for side in (pair.golden, pair.mine) for ref in side.refs}
     if not any(path.endswith((".pth", ".pt")) for path in files):
         return []

@@ -1,6 +1,6 @@
 """Kinds of fields of JSON records: how a value is written, and how it is read and checked.
 
-JSON knows no NaN and no infinity: where a number stands they are the texts `NaN`, `Infinity` and `-Infinity`.
+JSON knows no NaN and no infinity: in place of a number they are the texts `NaN`, `Infinity`, `-Infinity`.
 A text that would read like one of these, where both may stand, gets an apostrophe in front.
 """
 
@@ -15,9 +15,9 @@ from .row import Scalar
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PLAIN = frozenset((bool, int, float, type(None)))
-"""What JSON itself says without ambiguity."""
+"""Types that JSON itself says without ambiguity."""
 _LARGEST_WHOLE = (1 << 53) - 1
-"""What every reader of JSON holds, the page's script too (RFC 8259, section 6)."""
+"""The largest integer that every reader of JSON holds, the page's script too (RFC 8259, section 6)."""
 
 
 class WrongField(ValueError):
@@ -34,7 +34,7 @@ def pack_scalar(value: Scalar) -> Scalar:
 
 
 def unpack_scalar(value: object, where: str) -> Scalar:
-    """What `pack_scalar` was given. Raises `WrongField` for lists and objects."""
+    """The scalar that `pack_scalar` packed. Raises `WrongField` for lists and objects."""
     if type(value) is str:
         if value in _WORDS:
             return _WORDS[value]
@@ -64,14 +64,14 @@ def flag(value: object, where: str) -> bool:
     return value
 
 
-def whole(value: object, where: str) -> int:
+def whole_number(value: object, where: str) -> int:
     if type(value) is not int or not 0 <= value <= _LARGEST_WHOLE:
         raise WrongField(f"{where} must be a whole number from 0 to {_LARGEST_WHOLE}, got {value!r:.100}")
     return value
 
 
-def whole_or_none(value: object, where: str) -> int | None:
-    return None if value is None else whole(value, where)
+def whole_number_or_none(value: object, where: str) -> int | None:
+    return None if value is None else whole_number(value, where)
 
 
 def number_or_none(value: object, where: str) -> float | None:
@@ -105,17 +105,17 @@ def mapping(value: object, where: str) -> dict[str, Scalar]:
     return {name: unpack_scalar(item, f"{where}.{name:.100}") for name, item in value.items()}
 
 
-def list_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
+def list_of(unpack_item: Callable[[object, str], Any]) -> Callable[[object, str], list[Any]]:
     def unpack(value: object, where: str) -> list[Any]:
         if type(value) is not list:
             raise WrongField(f"{where} must be a list, got {value!r:.100}")
-        return [one_of(item, where) for item in value]
+        return [unpack_item(item, where) for item in value]
 
     return unpack
 
 
-def tuple_of(one_of: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
-    listed = list_of(one_of)
+def tuple_of(unpack_item: Callable[[object, str], Any]) -> Callable[[object, str], tuple[Any, ...]]:
+    listed = list_of(unpack_item)
     return lambda value, where: tuple(listed(value, where))
 
 
@@ -134,8 +134,8 @@ def _neutral(kind: type) -> Iterator[tuple[str, Any]]:
         yield from ((name, kind._field_defaults.get(name, MISSING)) for name in kind._fields)  # type: ignore[attr-defined]
         return
     for field in fields(kind):
-        made = field.default_factory
-        yield field.name, field.default if made is MISSING else made()
+        factory = field.default_factory
+        yield field.name, field.default if factory is MISSING else factory()
 
 
 def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:
@@ -151,7 +151,7 @@ def packer(table: tuple[Field, ...]) -> Callable[[Any], dict[str, Any]]:
 
 
 def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], Any]:
-    known = {name: unpack for name, _, _, unpack in table}
+    unpackers = {name: unpack for name, _, _, unpack in table}
     needed = {name for name, default, _, _ in table if default is MISSING}
 
     def unpack_(value: object, where: str) -> Any:
@@ -160,7 +160,7 @@ def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], An
         if not needed <= value.keys():
             raise WrongField(f"{where} lacks {min(needed - value.keys())}")
         try:
-            return kind(**{name: known[name](content, name) for name, content in value.items()})
+            return kind(**{name: unpackers[name](content, name) for name, content in value.items()})
         except KeyError as error:
             raise WrongField(f"{where} has an unknown field {error.args[0]!r:.100}") from None
         except WrongField as error:
@@ -171,10 +171,10 @@ def unpacker(kind: type, table: tuple[Field, ...]) -> Callable[[object, str], An
 
 NUMBER = (pack_number, number)
 NUMBER_OR_NONE = (pack_number, number_or_none)
-WHOLE_OR_NONE = (as_is, whole_or_none)
+WHOLE_OR_NONE = (as_is, whole_number_or_none)
 FLAG = (as_is, flag)
 SCALAR = (pack_scalar, unpack_scalar)
 MAPPING = (pack_mapping, mapping)
 TEXTS = (list, tuple_of(text))
-WHOLES = (list, tuple_of(whole))
+WHOLES = (list, tuple_of(whole_number))
 """How a field of each kind is written and read."""

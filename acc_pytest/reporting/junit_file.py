@@ -22,7 +22,7 @@ from .view import Result, Run
 MESSAGE = 1000
 """Characters of a message, which consumers show in a list; the text of a failure is whole."""
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 allows in no form."""
+"""Characters that XML 1.0 allows in no form."""
 
 
 def address(node_id: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ class JunitFile(FileView[Staged]):
 
 
 def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
-    """What became of a test, and the element that says so: as `recording` ends it."""
+    """The outcome of a test and its XML element: as `recording` ends it."""
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused and not (warns and row.verdict == "inherited")]
     if red:
@@ -84,21 +84,24 @@ def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
     if excused:
         return "skipped", f'<skipped type="pytest.xfail" message={_message(excused[0].excuse)} />'
     if all(row.skipped or row.verdict == "unmapped" for row in rows):
-        said = rows[0].sentence
-        return "skipped", f'<skipped type="pytest.skip" message={_message(said)}>{_text(said)}</skipped>'
+        sentence = rows[0].sentence
+        return (
+            "skipped",
+            f'<skipped type="pytest.skip" message={_message(sentence)}>{_text(sentence)}</skipped>',
+        )
     return "passed", ""
 
 
-def _said(text: str) -> str:
+def _valid(text: str) -> str:
     return _NO_XML.sub(lambda match: escaped(match[0]), text)
 
 
 def _text(text: str) -> str:
-    return escape(_said(text))
+    return escape(_valid(text))
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(_said(text))
+    return quoteattr(_valid(text))
 
 
 def _message(text: str) -> str:

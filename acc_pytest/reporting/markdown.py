@@ -26,7 +26,7 @@ WIDTH = 160
 SENTENCE = 400
 """Characters of a name, and of a sentence."""
 STATES = {0: "passed", 1: "FAILED", 2: "was interrupted", 5: "compared nothing"}
-"""What exit codes of pytest mean."""
+"""The meaning of pytest's exit codes."""
 
 
 def code(text: str, width: int = WIDTH) -> str:
@@ -35,8 +35,8 @@ def code(text: str, width: int = WIDTH) -> str:
     A backtick would end the span and a bar the cell, and how a bar is escaped differs between renderers, so
     both are replaced by characters that look like them.
     """
-    shown = printable(text, width).replace("`", "'").replace("|", "¦")
-    return f"`{shown}`" if shown.strip() else ""
+    span = printable(text, width).replace("`", "'").replace("|", "¦")
+    return f"`{span}`" if span.strip() else ""
 
 
 def fenced(text: str) -> str:
@@ -54,15 +54,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def fit(blocks: Sequence[str], limit: int) -> str:
     """The blocks one after the other in at most `limit` bytes of UTF-8; those at the end are left out."""
-    kept: list[str] = []
-    said = "_The rest is left out: the summary may not be longer._\n"
-    room = limit - len(said) - 1
+    fitting: list[str] = []
+    remark = "_The rest is left out: the summary may not be longer._\n"
+    room = limit - len(remark) - 1
     for place, block in enumerate(blocks):
         room -= len(block.encode("utf-8", "backslashreplace")) + 2
         if room < 0:
-            return "\n\n".join([*kept, said]) if place else ""
-        kept.append(block)
-    return "\n\n".join(kept) + "\n"
+            return "\n\n".join([*fitting, remark]) if place else ""
+        fitting.append(block)
+    return "\n\n".join(fitting) + "\n"
 
 
 def blocks(run: Run, result: Result) -> Iterator[str]:
@@ -97,7 +97,7 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
 
 
 def _shard(command: Sequence[str]) -> str:
-    """Which share of a run this is, if it is one."""
+    """The shard of this run, if it is one."""
     shards = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
     return f" (shard {shards[-1]})" if shards and re.fullmatch(r"\d+/\d+", shards[-1]) else ""
 
@@ -127,8 +127,8 @@ def _roots(result: Result) -> Iterator[str]:
     diagnosis = result.diagnosis
     if diagnosis is None or not diagnosis.roots:
         return
-    fed = "what the run was fed, then operators" if diagnosis.roots[0].fed else "in execution order"
-    yield f"### Root causes, {fed}"
+    order = "what the run was fed, then operators" if diagnosis.roots[0].fed else "in execution order"
+    yield f"### Root causes, {order}"
     rows = [
         (
             code(root.fed or root.name),
@@ -202,6 +202,6 @@ class MarkdownSummary(FileView[Staged]):
         """Make the page, or as much as there is room for; GitHub's file gets none of a run without us."""
         if self._file is None or (self._append and self._run.plan is None and not result.tally.tried):
             return
-        there = os.path.getsize(self._path) if self._append and os.path.exists(self._path) else 0
-        text = fit(list(blocks(self._run, result)), LIMIT - there)
+        size = os.path.getsize(self._path) if self._append and os.path.exists(self._path) else 0
+        text = fit(list(blocks(self._run, result)), LIMIT - size)
         self._file.write(text.encode("utf-8", "backslashreplace"))

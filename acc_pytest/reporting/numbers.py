@@ -33,7 +33,7 @@ def in_numbers(row: Row) -> str:
 
 
 def briefly(row: Row) -> tuple[str, ...]:
-    """What the short summary may say of a failed comparison, the fullest first."""
+    """Texts for a failed comparison in the short summary, the fullest first."""
     check = main_check(row)
     if check is None:
         return (row.sentence, row.verdict) if row.alone else (row.sentence,)
@@ -42,18 +42,18 @@ def briefly(row: Row) -> tuple[str, ...]:
     return in_numbers(row), _long(check, row), short, bare, bare.replace(" > ", ">").replace(" < ", "<")
 
 
-def said_elsewhere(row: Row) -> Iterator[str]:
-    """What the verdict's sentence and the reasons say beyond the numbers of failed bounds, if anything."""
+def further_reasons(row: Row) -> Iterator[str]:
+    """The clauses of the verdict's sentence, and the reasons, that add to the numbers of failed bounds."""
     failed = {check.metric for check in row.checks if not check.passed}
     if not failed:
         return
-    parts = [
-        part
-        for part in row.sentence.split("; ")
-        if part.partition(" ")[0] not in failed and not part.startswith(_OTHERS)
+    clauses = [
+        clause
+        for clause in row.sentence.split("; ")
+        if clause.partition(" ")[0] not in failed and not clause.startswith(_OTHERS)
     ]
-    if parts:
-        yield "; ".join(parts)
+    if clauses:
+        yield "; ".join(clauses)
     yield from (reason for reason in row.reasons if reason != row.sentence and reason not in row.notes)
 
 
@@ -95,16 +95,16 @@ def _apart(check: Check, digits: int) -> tuple[str, str]:
     """Measured and allowed in as few digits as tell them apart."""
     if check.measured is None:
         return "undefined", _rounded(check.allowed, digits, check.at_least)
-    for more in range(digits, 17):
-        texts = _rounded(check.measured, more), _rounded(check.allowed, more, check.at_least)
+    for precision in range(digits, 17):
+        texts = _rounded(check.measured, precision), _rounded(check.allowed, precision, check.at_least)
         if texts[0] != texts[1]:
             break
     return texts
 
 
-def _rounded(value: float, digits: int, near_one: bool = False) -> str:
+def _rounded(value: float, digits: int, is_similarity: bool = False) -> str:
     """`value` in `digits` digits; of what is best at 1, so many of its distance from 1."""
-    if near_one and 0 < 1 - value < 1:
+    if is_similarity and 0 < 1 - value < 1:
         return f"{value:.{digits - 1 - math.floor(math.log10(1 - value))}f}"
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e6 else text

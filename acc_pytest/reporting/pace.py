@@ -1,4 +1,4 @@
-"""How far a long run is, in a line: comparisons done, bytes read, time left."""
+"""The pace of a long run, in a line: comparisons done, bytes read, time left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 class Pace:
-    """When a line is due, and what it says. Times are seconds of any clock."""
+    """The progress line, and when it is due. Times are seconds of any clock."""
 
     def __init__(self, began: float) -> None:
         self._began = began
@@ -32,12 +32,12 @@ class Pace:
         """
         passed = now - self._began
         self._next = now + max(EVERY, SHARE * passed)
-        parts = [f"{done[0]:,} of {total[0]:,} {things}"]
+        clauses = [f"{done[0]:,} of {total[0]:,} {things}"]
         if total[1]:
-            parts.append(_sizes(done[1], total[1]))
+            clauses.append(_sizes(done[1], total[1]))
         if done[2] and done[2] < total[2]:
-            parts.append(f"about {duration(passed * (total[2] - done[2]) / done[2])} left")
-        return f"acc: {', '.join(parts)}"
+            clauses.append(f"about {duration(passed * (total[2] - done[2]) / done[2])} left")
+        return f"acc: {', '.join(clauses)}"
 
 
 def still(now: float, began: float, doing: str) -> str:

@@ -24,7 +24,7 @@ _UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"))
 """Categories that show nothing or steer the display: controls, bidirectional marks, surrogates, line ends."""
 _SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _BYTES = range(0xDC80, 0xDD00)
-"""What `os.fsdecode` makes of a byte that is not UTF-8: its value above U+DC00."""
+"""Characters that `os.fsdecode` makes of bytes that are not UTF-8: the value above U+DC00."""
 _ESCAPE = re.compile(r"\\(?:([\\tnr])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 _LETTERS = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
 _LINE, _PATH = 4000, 1000
@@ -39,11 +39,11 @@ def escaped(text: str) -> str:
     """`text` whole, in one line of characters that can be seen and written in any Unicode encoding."""
     if text.isprintable() and "\\" not in text:
         return text
-    return "".join([_shown(character) for character in text])
+    return "".join([_escape(character) for character in text])
 
 
 def plain(text: str) -> str:
-    """What `escaped` was given. A backslash that begins no escape stands for itself."""
+    """The text that `escaped` escaped. A backslash that begins no escape stands for itself."""
     return _ESCAPE.sub(_read, text)
 
 
@@ -60,8 +60,8 @@ def printable(text: str, width: int, name: int = NAME) -> str:
         text = " ".join(
             [shortened(word, longest) if len(word) > longest else word for word in text.split(" ")]
         )
-    if len(text) <= width and len(shown := escaped(text)) <= width:
-        return shown
+    if len(text) <= width and len(safe := escaped(text)) <= width:
+        return safe
     return escaped(_beginning(text, max(0, width - 3))) + "..."[:width]
 
 
@@ -70,22 +70,22 @@ def message(text: str) -> str:
     return printable(text, _LINE, _PATH)
 
 
-def told(error: AccError, before: str = "") -> str:
+def error_text(error: AccError, before: str = "") -> str:
     """An error and what it lists, each in a line of its own; `before` begins the first."""
     return "\n".join([message(f"{'' if place else before}{line}") for place, line in enumerate(error.lines)])
 
 
 def quoted(word: str) -> str:
     """`word` for a line of bash, ksh or zsh (and any POSIX shell where it holds nothing unseen)."""
-    shown = escaped(word)
-    if shown.count("\\") == 2 * word.count("\\"):
+    safe = escaped(word)
+    if safe.count("\\") == 2 * word.count("\\"):
         return shlex.quote(word)
-    return "$'" + shown.replace("'", "\\'") + "'"
+    return "$'" + safe.replace("'", "\\'") + "'"
 
 
-def shell(words: Iterable[str]) -> str:
+def shell(arguments: Iterable[str]) -> str:
     """The words as one line that a shell splits into the same words."""
-    return " ".join(map(quoted, words))
+    return " ".join(map(quoted, arguments))
 
 
 def shortened(text: str, width: int) -> str:
@@ -106,7 +106,7 @@ def _left_out(count: int) -> str:
 def _beginning(text: str, room: int) -> str:
     used = 0
     for place, character in enumerate(text):
-        used += len(_shown(character))
+        used += len(_escape(character))
         if used > room:
             return text[:place]
     return text
@@ -115,13 +115,13 @@ def _beginning(text: str, room: int) -> str:
 def _end(text: str, room: int) -> str:
     used = 0
     for place in range(len(text) - 1, -1, -1):
-        used += len(_shown(text[place]))
+        used += len(_escape(text[place]))
         if used > room:
             return text[place + 1 :]
     return text
 
 
-def _shown(character: str) -> str:
+def _escape(character: str) -> str:
     if " " <= character <= "~":
         return "\\\\" if character == "\\" else character
     if character in _SHORT:

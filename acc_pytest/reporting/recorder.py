@@ -1,4 +1,4 @@
-"""Where rows go when they arrive: tally, verdict hash, views. Lives in the controller (or only) process."""
+"""The recorder of rows: tally, verdict hash, views. Lives in the controller (or only) process."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Recorder:
 
     @property
     def lines(self) -> list[str]:
-        """What the views add to the summary."""
+        """The lines that views add to the summary."""
         lines: list[str] = []
-        self._each(lambda view: lines.extend(view.lines()))
+        self._for_views(lambda view: lines.extend(view.lines()))
         return lines
 
     @property
     def problems(self) -> list[str]:
         """Why the run fails beside its tests."""
         problems: list[str] = []
-        self._each(lambda view: problems.extend(view.problems()))
+        self._for_views(lambda view: problems.extend(view.problems()))
         return [*self._wrong, *self._lacks, *problems]
 
     def begin(self, run: Run) -> None:
@@ -69,12 +69,12 @@ class Recorder:
         """Count one row and hand it to every view."""
         self.tally.add(row)
         self.hash.add(row)
-        self._each(lambda view: view.add(row))
+        self._for_views(lambda view: view.add(row))
 
     def end(self, lacks: Sequence[str] = ()) -> None:
         """Tell the views that no row will follow. `lacks`: a sentence for each thing that is not there."""
         self._lacks, self.tally.complete = lacks, not lacks
-        self._each(lambda view: view.end(not lacks))
+        self._for_views(lambda view: view.end(not lacks))
 
     def finish(self, result: Result) -> list[str]:
         """Make all reports, then put all into their places; returns what went wrong in here, a sentence each.
@@ -83,28 +83,28 @@ class Recorder:
         files are renamed.
         """
         before = len(self._wrong)
-        self._each(lambda view: view.finish(result))
-        self._each(lambda view: view.land())
+        self._for_views(lambda view: view.finish(result))
+        self._for_views(lambda view: view.land())
         return self._wrong[before:]
 
     def close(self) -> None:
         """Close the files; every row is in them already."""
-        self._each(lambda view: view.close())
+        self._for_views(lambda view: view.close())
         for view in self._left_out:
             with contextlib.suppress(AccError, OSError), guarded("closing a report", (OSError,)):
                 view.close()
 
-    def _each(self, do: Callable[[View], None]) -> None:
+    def _for_views(self, do: Callable[[View], None]) -> None:
         """Have every view do something, and leave out those that fail."""
         for view in tuple(self._views):
             try:
                 with guarded("writing it", (OSError,)):
                     do(view)
             except (AccError, OSError) as error:
-                said = str(error)
-                if view.place not in said:
-                    said = f"{view.place}: {said}"
-                self._wrong.append(f"a report could not be written: {said}")
+                reason = str(error)
+                if view.place not in reason:
+                    reason = f"{view.place}: {reason}"
+                self._wrong.append(f"a report could not be written: {reason}")
                 self._views.remove(view)
                 self._left_out.append(view)
 

@@ -29,20 +29,20 @@ VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", *ALONE)
 tokens all come after such a choice; `inherited`: beyond its thresholds, but what it computes from differs
 already; `known`: a difference that a `[[known]]` entry accepts."""
 REPLAY = "replay_"
-"""What the context of a row keeps of replay (`--acc-replay`) begins with this: `outcome`, empty where the
+"""The beginning of names of replay (`--acc-replay`) in the context of a row: `outcome`, empty where the
 operator was not computed again, and then `why`."""
 TIMES_LIFTED = f"{REPLAY}accumulated_times"
 """How many times its bound a row has that passes as accumulated rounding; not in the context of others."""
 FACTOR = "factor"
 """The factor of the rule that scaled the bounds of a row; not in the context of others."""
 AFTER_TIE, PADDING, TOKENS = "tokens_after_tie", "tokens_of_padding", "tokens"
-"""What the context of a row keeps where some of its tokens come after a tie or are padding and are not
-judged: how many, and of how many."""
+"""Names in the context of a row some of whose tokens come after a tie or are padding and are not judged:
+how many, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSide:
-    """What a row says of one tensor; `None` or empty where it is not known.
+    """One tensor of a row; `None` or empty where a value is not known.
 
     `path` joins the files of several shards with `;`. `max`, `min`, `mean` are over all elements.
     """
@@ -153,7 +153,9 @@ class Row:
     @property
     def thresholds(self) -> str:
         """The bounds in one text: `cosine_similarity >= 0.999; ...`."""
-        return "; ".join([bound_of(metric, allowed, least) for metric, _, allowed, least, *_ in self.checks])
+        return "; ".join(
+            [bound_of(metric, allowed, at_least) for metric, _, allowed, at_least, *_ in self.checks]
+        )
 
     @property
     def red(self) -> bool:
@@ -164,7 +166,7 @@ class Row:
 
     @property
     def alone(self) -> bool:
-        """Whether it is the row of no comparison."""
+        """Whether the row is of no comparison."""
         return self.verdict in ALONE
 
     @property
@@ -184,7 +186,7 @@ class Row:
 
     @property
     def times_lifted(self) -> float:
-        """How many times its bound was measured of a row that passes as accumulated rounding; 0 of others."""
+        """The measured value as a multiple of the bound, where the row passes as accumulated rounding."""
         times = self.context.get(TIMES_LIFTED)
         return times if isinstance(times, float) else 0.0
 
@@ -212,14 +214,14 @@ class Row:
 
 
 def place(ref: object) -> str:
-    """Where a tensor lies, as a cell. A tensor of a GE record is `{file},{inputs|outputs},{number}`, which is
-    how the old tool wrote it."""
+    """The address of a tensor, as a cell. In a GE record it is `{file},{inputs|outputs},{number}`, as the old
+    tool wrote it."""
     text = str(ref)
     if "puts/" in text:
         text = _IN_RECORD.sub(r",\1,\2", text)
     path = getattr(ref, "path", text)
-    shown = shown_at(path)
-    return os.path.abspath(text) if shown == path else shown + text[len(path) :]
+    address = shown_at(path)
+    return os.path.abspath(text) if address == path else address + text[len(path) :]
 
 
 def native(value: Any) -> Scalar:

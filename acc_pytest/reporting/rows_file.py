@@ -32,7 +32,7 @@ LONGEST_LINE = 4 * 1024 * 1024
 ROOM = 64
 """Characters for a checksum and the end of the line."""
 LONGEST_TEXT = 10_000
-"""What is kept of each text of a row whose line would be too long to be read."""
+"""The length of each text of a row whose line would be too long to be read."""
 
 CHAIN = "chain"
 """The last field of a line."""
@@ -90,7 +90,7 @@ class RowsFile(GrowingFileView):
         self._write(row_to_json(row, self._links(row)))
 
     def _links(self, row: Row) -> Links:
-        """What the plan says of the place of a pair; nothing for other rows."""
+        """The links of a pair in the plan; none for other rows."""
         plan, number = self._plan, row.number
         if plan is None or number is None or row.alone or number >= len(plan.pairs):
             return NO_LINKS
@@ -170,7 +170,7 @@ def _plan_record(plan: Plan) -> dict[str, Any]:
 
 
 def _digest(plan: Plan) -> str:
-    """What is paired with what, as a word: equal for equal plans, wherever the dumps lie."""
+    """A digest of the pairing: equal for equal plans, wherever the dumps lie."""
     hashed = hashlib.sha256(str(len(plan.unmapped)).encode())
     for pair in plan.pairs:
         sides = (pair.golden.node, pair.golden.slot, pair.mine.node, pair.mine.slot)

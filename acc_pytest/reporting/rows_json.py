@@ -57,7 +57,7 @@ _NO_SIDE = RowSide()
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a plan says of one pair: its number in `Plan.parents`, `by_order`, `between`, `unseen` and `gaps`
+    """The links of one pair in a plan: its number in `Plan.parents`, `by_order`, `between`, `unseen`, `gaps`
     (module, the module before which, and those after which)."""
 
     parents: tuple[int, ...] = ()
@@ -84,33 +84,33 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
 
     Raises `WrongField` for a field that is absent, unknown, or of another kind than it must be.
     """
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     links: dict[str, Any] = {}
     for name, value in record.items():
         unpack = _UNPACK.get(name)
         if unpack is not None:
-            known[name] = unpack(value, name)
+            values[name] = unpack(value, name)
         elif name in _UNPACK_LINKS:
             links[name] = _UNPACK_LINKS[name](value, name)
         elif name != "record":
             raise WrongField(f"unknown field {name!r:.100}")
     for name in ("test_id", "verdict", "sentence"):
-        if name not in known:
+        if name not in values:
             raise WrongField(f"field {name} is missing")
-    if known["verdict"] not in VERDICTS:
-        raise WrongField(f"verdict must be one of {', '.join(VERDICTS)}, got {known['verdict']!r:.100}")
-    if known.get("statistics", {}).get("as_above") is True:
-        known["statistics"] = _all_statistics(known)
-    if "context" in known:
-        known["context"] = _whole_context(known)
-    return Row(**known), Links(**links) if links else NO_LINKS
+    if values["verdict"] not in VERDICTS:
+        raise WrongField(f"verdict must be one of {', '.join(VERDICTS)}, got {values['verdict']!r:.100}")
+    if values.get("statistics", {}).get("as_above") is True:
+        values["statistics"] = _all_statistics(values)
+    if "context" in values:
+        values["context"] = _full_context(values)
+    return Row(**values), Links(**links) if links else NO_LINKS
 
 
 def _shorten(row: Row, record: dict[str, Any]) -> None:
     """Leave out of `statistics` and `context` what the row says elsewhere."""
     statistics = row.statistics
     if statistics and all(
-        name in statistics and _same(statistics[name], getattr(row, group).get(key, MISSING))
+        name in statistics and _equal(statistics[name], getattr(row, group).get(key, MISSING))
         for name, (group, key) in _SAID_BY_ROW.items()
     ):
         for name in _SAID_BY_ROW:
@@ -119,40 +119,40 @@ def _shorten(row: Row, record: dict[str, Any]) -> None:
     if row.context:
         context = record["context"]
         for name, (side, key) in _SAID_BY_SIDES.items():
-            said = getattr(getattr(row, side) if side else row, key)
-            if not said:
+            row_value = getattr(getattr(row, side) if side else row, key)
+            if not row_value:
                 continue
             if name not in context:
                 context[name] = None
-            elif _same(row.context[name], said):
+            elif _equal(row.context[name], row_value):
                 del context[name]
 
 
-def _all_statistics(known: Mapping[str, Any]) -> dict[str, Scalar]:
+def _all_statistics(row_values: Mapping[str, Any]) -> dict[str, Scalar]:
     """The statistics of a row, with those that `_shorten` left out."""
-    statistics: dict[str, Scalar] = dict(known["statistics"])
+    statistics: dict[str, Scalar] = dict(row_values["statistics"])
     del statistics["as_above"]
     for name, (group, key) in _SAID_BY_ROW.items():
-        if key not in known.get(group, {}):
+        if key not in row_values.get(group, {}):
             raise WrongField(f"field {group} has no {key}, but statistics refer to it")
-        statistics[name] = known[group][key]
+        statistics[name] = row_values[group][key]
     return statistics
 
 
-def _whole_context(known: Mapping[str, Any]) -> dict[str, Scalar]:
+def _full_context(row_values: Mapping[str, Any]) -> dict[str, Scalar]:
     """The context of a row, with what `_shorten` left out and without what it only marked as neutral."""
-    written: Mapping[str, Scalar] = known["context"]
+    stored: Mapping[str, Scalar] = row_values["context"]
     context: dict[str, Scalar] = {}
     for name, (side, key) in _SAID_BY_SIDES.items():
-        said = getattr(known.get(side, _NO_SIDE), key) if side else known.get(key)
-        if said and name not in written:
-            context[name] = said
-    context |= {name: value for name, value in written.items() if value is not None}
+        row_value = getattr(row_values.get(side, _NO_SIDE), key) if side else row_values.get(key)
+        if row_value and name not in stored:
+            context[name] = row_value
+    context |= {name: value for name, value in stored.items() if value is not None}
     return context
 
 
-def _same(value: object, other: object) -> bool:
-    return type(value) is type(other) and (value == other or (value != value and other != other))
+def _equal(first: object, second: object) -> bool:
+    return type(first) is type(second) and (first == second or (first != first and second != second))
 
 
 _SIDE = record_fields(RowSide, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))

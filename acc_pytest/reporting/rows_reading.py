@@ -23,7 +23,7 @@ MOST_PAIRS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a run said of its plan; the pairs themselves are in the rows."""
+    """The plan of a run without its pairs, which are in the rows."""
 
     name: str = ""
     golden_root: str = ""
@@ -119,8 +119,8 @@ def _read_rows(path: str) -> StoredRows:
     stored = StoredRows(path, run, tuple(rows), links)
     if summary is None:
         return stored
-    said, complete = str(summary.get("verdict_hash", "")), summary["complete"]
-    return replace(stored, exit_status=summary["exit_status"], verdict_hash=said, complete=complete)
+    digest, complete = str(summary.get("verdict_hash", "")), summary["complete"]
+    return replace(stored, exit_status=summary["exit_status"], verdict_hash=digest, complete=complete)
 
 
 def _refuse(constant: str) -> Any:

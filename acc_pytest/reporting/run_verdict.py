@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .row import Row
     from .view import Result, Run
 
-WIDTH = 120
+_NAME_WIDTH = 120
 """Characters of a name."""
 
 SENTENCE = 300
@@ -35,20 +35,22 @@ class RunVerdict:
     lead: str = ""
 
 
-def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: int = 0) -> RunVerdict:
-    """What a run came to. `complete`: all of its tests have run; `own_failures` counts the comparisons that
+def run_verdict(run: Run, result: Result, complete: bool = True, failures: int = 0) -> RunVerdict:
+    """The verdict of a run. `complete`: all of its tests have run; `failures` counts the comparisons that
     fail for themselves, not for what they were computed from."""
     tally = result.tally
-    known = () if result.diagnosis is None else result.diagnosis.roots
-    roots = [root for root in known if any(row.red for row in (root.row, *root.also))]
+    all_roots = () if result.diagnosis is None else result.diagnosis.roots
+    roots = [root for root in all_roots if any(row.red for row in (root.row, *root.also))]
     if roots:
-        said = _broken(roots)
-        lead = _counted(run, result, own_failures)
+        sentence = _broken(roots)
+        lead = _counted(run, result, failures)
         if not complete:
-            return RunVerdict("bad", f"Incomplete, and already broken: {said[0].lower()}{said[1:]}", lead)
-        return RunVerdict("bad", said, lead)
+            return RunVerdict(
+                "bad", f"Incomplete, and already broken: {sentence[0].lower()}{sentence[1:]}", lead
+            )
+        return RunVerdict("bad", sentence, lead)
     if tally.first is not None:
-        return _worst(run, result, tally.first, own_failures)
+        return _worst(run, result, tally.first, failures)
     if not tally.tried and result.exit_status in (0, 1, 5):
         return RunVerdict("open" if result.exit_status == 0 else "bad", "Nothing was compared")
     if not tally.compared and complete:
@@ -59,71 +61,73 @@ def run_verdict(run: Run, result: Result, complete: bool = True, own_failures: i
 def _incomplete(run: Run, result: Result) -> RunVerdict:
     """Not all tests have run, and none of those that have fails."""
     every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
-    said = f"Incomplete: {result.tally.compared}{every} {_units(run)} were compared, none fails"
-    return RunVerdict("bad" if result.exit_status else "open", said)
+    sentence = f"Incomplete: {result.tally.compared}{every} {_units(run)} were compared, none fails"
+    return RunVerdict("bad" if result.exit_status else "open", sentence)
 
 
 def _green(run: Run, result: Result) -> RunVerdict:
     tally = result.tally
-    said = f"No difference beyond its bound: {tally.compared} {_units(run)}"
+    sentence = f"No difference beyond its bound: {tally.compared} {_units(run)}"
     if result.exit_status == 0:
-        known = tally.counts["known"]
+        accepted = tally.counts["known"]
         return RunVerdict(
-            "good", said, f"{known} of them differ in a way that is known and accepted." if known else ""
+            "good",
+            sentence,
+            f"{accepted} of them differ in a way that is known and accepted." if accepted else "",
         )
     why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
     why += (f"pytest ended with exit status {result.exit_status}.",)
-    return RunVerdict("bad", f"{said}, but the run fails", printable(why[0], SENTENCE))
+    return RunVerdict("bad", f"{sentence}, but the run fails", printable(why[0], SENTENCE))
 
 
 def _broken(roots: list[Root]) -> str:
-    """Where the first of the roots is, by how much, and how many there are beside it."""
+    """The sentence on the first root: its place, its excess, and the number of further roots."""
     first = roots[0]
     row = next(row for row in (first.row, *first.also) if row.red)
-    more = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
+    remark = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
     if first.fed:
         what = "The models differ" if row.fed in ("weight", "buffer") else "The run was fed something else"
-        return f"{what}: {printable(first.fed, SENTENCE)}{more}"
+        return f"{what}: {printable(first.fed, SENTENCE)}{remark}"
     name = row.mine.op_type or row.golden.op_type or row.name
     if first.name != first.row.name:
         name = first.name
-    return f"Breaks at {_where(name, row)}: {_how(row)}{more}"
+    return f"Breaks at {_where(name, row)}: {_how(row)}{remark}"
 
 
-def _worst(run: Run, result: Result, first: Row, own_failures: int) -> RunVerdict:
+def _worst(run: Run, result: Result, first: Row, failures: int) -> RunVerdict:
     """Without roots: how many tests fail, and which comparison is farthest beyond its bound."""
     tally = result.tally
     row = tally.worst[0] if tally.worst else first
-    if not own_failures:
+    if not failures:
         return RunVerdict("bad", f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}")
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)
     if run.title == "opcheck":
         of = _named(row.name) + (f", {_named(row.mine.slot)}" if row.mine.slot else "")
     worst = f"{of}: {_how(row)}"
-    if own_failures == 1:
-        return RunVerdict("bad", f"Fails at {worst}", _counted(run, result, own_failures))
+    if failures == 1:
+        return RunVerdict("bad", f"Fails at {worst}", _counted(run, result, failures))
     return RunVerdict(
         "bad",
         tests_that_fail(tally),
-        f"{own_failures} of {tally.tried} {_units(run)} fail, the worst: {worst}",
+        f"{failures} of {tally.tried} {_units(run)} fail, the worst: {worst}",
     )
 
 
-def _counted(run: Run, result: Result, own_failures: int) -> str:
+def _counted(run: Run, result: Result, failures: int) -> str:
     tally = result.tally
     inherited = tally.counts["inherited"]
-    said = f"{own_failures} of {tally.tried} {_units(run)} {'fails' if own_failures == 1 else 'fail'}"
+    sentence = f"{failures} of {tally.tried} {_units(run)} {'fails' if failures == 1 else 'fail'}"
     if not inherited:
-        return f"{said}."
-    own = "its" if own_failures == 1 else "their"
+        return f"{sentence}."
+    pronoun = "its" if failures == 1 else "their"
     verb = "inherits" if inherited == 1 else "inherit"
-    return f"{said} on {own} own; {inherited} more {verb} from what fails."
+    return f"{sentence} on {pronoun} own; {inherited} more {verb} from what fails."
 
 
 def _where(name: str, row: Row) -> str:
     """The operator, its layer, and the step, as people say it."""
-    parts = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
-    return ", ".join(_named(part) for part in parts if part)
+    labels = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
+    return ", ".join(_named(label) for label in labels if label)
 
 
 def _step(row: Row) -> str:
@@ -135,7 +139,7 @@ def _step(row: Row) -> str:
 
 
 def _how(row: Row) -> str:
-    """How far a comparison is beyond its bound; in its own words where that is no number."""
+    """The excess of a comparison over its bound; its sentence where that is no number."""
     if not math.isfinite(row.excess) or not row.excess:
         return printable(row.sentence.partition("; ")[0], SENTENCE)
     if row.excess < 1.05:
@@ -151,11 +155,11 @@ def times(excess: float) -> str:
 
 
 def _units(run: Run) -> str:
-    """What is counted: of people's own tests neither pairs of dumps nor outputs of operators."""
+    """The noun for what is counted: of people's own tests neither pairs nor outputs of operators."""
     if run.title == "opcheck":
         return "outputs"
     return "comparisons" if run.plan is None else "pairs"
 
 
 def _named(text: str) -> str:
-    return printable(text, WIDTH)
+    return printable(text, _NAME_WIDTH)

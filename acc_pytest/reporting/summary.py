@@ -115,21 +115,21 @@ def coverage(plan: Plan) -> float:
 def shortfalls(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
     """Why a run is not green whose tests pass, a sentence each: golden is not finite, the mapping is below
     its floor, replay computed nothing."""
-    said = tally.caveats.not_finite
+    sentences = tally.caveats.not_finite
     if plan is not None and plan.pairs and coverage(plan) < floor:
-        said.append(f"only {coverage(plan):.1%} of the nodes could be mapped, the floor is {floor:.1%}")
+        sentences.append(f"only {coverage(plan):.1%} of the nodes could be mapped, the floor is {floor:.1%}")
     if tally.compared and tally.nothing_replayed:
-        said.append("no operator could be computed again (--acc-replay)")
-    return said
+        sentences.append("no operator could be computed again (--acc-replay)")
+    return sentences
 
 
 def coverage_line(plan: Plan, floor: float) -> str:
     """Coverage of both sides in words, and whether the better one reaches the floor."""
     best = coverage(plan)
-    said = "reached" if best >= floor else f"NOT reached: {best:.1%} is below it, so the run fails"
+    verdict = "reached" if best >= floor else f"NOT reached: {best:.1%} is below it, so the run fails"
     return (
         f"coverage: golden {_of(plan.golden_mapped, plan.golden_total, ' nodes')}, "
-        f"mine {_of(plan.mine_mapped, plan.mine_total)}; floor {floor:.0%} {said}"
+        f"mine {_of(plan.mine_mapped, plan.mine_total)}; floor {floor:.0%} {verdict}"
     )
 
 
@@ -142,15 +142,15 @@ def _of(mapped: int, total: int, what: str = "") -> str:
 
 
 def summary_lines(
-    tally: Tally, plan: Plan | None, floor: float, roots: Sequence[str] = (), fed: int = 0
+    tally: Tally, plan: Plan | None, floor: float, roots: Sequence[str] = (), feed_roots: int = 0
 ) -> list[str]:
     """The summary, at most 20 lines of at most `WIDTH` characters; `roots` are the lines of root causes.
 
-    The first `fed` of these are of what the run was fed and stand before everything else but caveats.
+    The first `feed_roots` of these are of what the run was fed and stand before everything else but caveats.
     What fails without one (it could not be compared, it is people's own) is named as the first failing.
     """
     caveats = "; ".join(tally.caveats.first(plan))
-    lines = [_cut(line, ROOT_WIDTH) for line in (*filter(None, [caveats]), *roots[:fed])]
+    lines = [_cut(line, ROOT_WIDTH) for line in (*filter(None, [caveats]), *roots[:feed_roots])]
     lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
@@ -166,7 +166,7 @@ def summary_lines(
     if tally.tried and not tally.compared:
         lines.append("nothing was compared: every pair is incomparable, so the run is not a success")
     lines += tally.caveats.at_cap
-    lines += [_cut(line, ROOT_WIDTH) for line in roots[fed:]]
+    lines += [_cut(line, ROOT_WIDTH) for line in roots[feed_roots:]]
     if tally.first is not None and (not roots or tally.first.cause is None):
         lines.append(_cut(f"first failing: {describe(tally.first)}"))
     if tally.worst and not roots:
@@ -176,7 +176,7 @@ def summary_lines(
 
 
 def verdicts_line(tally: Tally) -> str:
-    """How many rows have each verdict, and, where tests have several rows, how many tests fail."""
+    """The number of rows by verdict, and, where tests have several rows, how many tests fail."""
     counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
     if tally.tried > len(tally.tests):
         counted += f" (one for each tensor); {tests_that_fail(tally)}"
@@ -184,24 +184,26 @@ def verdicts_line(tally: Tally) -> str:
 
 
 def replayed_line(tally: Tally) -> str:
-    """How many tensors replay has judged, and why not the first of the others."""
-    computed, others = tally.replayed[True], tally.replayed[False]
-    line = f"replay: {computed} of {computed + others} tensors of operators were computed again"
+    """The line on tensors that replay has judged, and why not the first of the others."""
+    computed, refused = tally.replayed[True], tally.replayed[False]
+    line = f"replay: {computed} of {computed + refused} tensors of operators were computed again"
     line += ", so the run is not a success" if tally.nothing_replayed else ""
-    line += f"; one was not because {tally.unreplayed}" if others else ""
+    line += f"; one was not because {tally.unreplayed}" if refused else ""
     if tally.lacking:
         line += f"; only linear layers were, because golden's model cannot be made: {tally.lacking}"
     return _cut(line, ROOT_WIDTH)
 
 
 def after_tie_line(tally: Tally) -> str:
-    """What was not judged because of ties."""
-    parts = [f"{tally.after_tie[how]} {how}" for how in ("partly", "wholly") if tally.after_tie[how]]
-    return f"ties: {' and '.join(parts)} not judged: another choice among equals changes what follows from it"
+    """The line on pairs that were not judged because of ties."""
+    counts = [f"{tally.after_tie[how]} {how}" for how in ("partly", "wholly") if tally.after_tie[how]]
+    return (
+        f"ties: {' and '.join(counts)} not judged: another choice among equals changes what follows from it"
+    )
 
 
 def narrowed_line(stored: str, declared: str, count: int) -> str:
-    """How many tensors of mine are of a coarser type than its weights, and which rounding they may have."""
+    """The line on tensors of mine of a coarser type than its weights, and the rounding that they may have."""
     tensors = "1 tensor of mine is" if count == 1 else f"{count} tensors of mine are"
     allowed = declared if is_narrowed(stored, declared) else stored
     return f"types: {tensors} {stored}, coarser than its {declared} weights: bounds are those of {allowed}"
@@ -213,7 +215,7 @@ def _coarser(stored: str, declared: str) -> bool:
 
 
 def lifted_line(tally: Tally) -> str:
-    """How many pairs pass although they are beyond their bounds, and by how much."""
+    """The line on pairs that pass although they are beyond their bounds, and by how much."""
     pairs = "1 pair passes" if tally.lifted == 1 else f"{tally.lifted} pairs pass"
     return f"rounding: {pairs} as accumulated rounding, at most {tally.most_lifted:.3g} times the bound"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is known before the first test.
+    """The facts before the first test.
 
     `plan` is `None` where no dumps are compared, and `sources` are what is checked instead. `command` are
     the words that repeat the run, `floor` is the smallest coverage that does, `environment` names machine
@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known after the last test. `lines` are those of the terminal summary.
+    """The facts after the last test. `lines` are those of the terminal summary.
 
     `coverage` is `None` without a plan; `problems` say why the run fails beside its failing tests.
     """
@@ -78,7 +78,7 @@ class View:
         """The last row has come; `complete`: every test that was asked for has run to its end."""
 
     def lines(self) -> list[str]:
-        """What the view adds to the terminal summary, asked for after the last row."""
+        """The lines that the view adds to the terminal summary, asked for after the last row."""
         return []
 
     def problems(self) -> list[str]:

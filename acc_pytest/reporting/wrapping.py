@@ -16,7 +16,7 @@ LONGEST = 100
 """A word (a path) up to here stays whole on a line of its own: broken by us, it could not be copied."""
 HANG = 4
 TO_PASTE = "    "
-"""What a line begins with that is part of a file: broken, it would be none."""
+"""The beginning of a line that is a piece of a file: broken, it would be none."""
 _LABEL = 12
 """Columns of a label that the rest of its line is set under."""
 _LABELLED = re.compile(r" *\S+ {2,}")
@@ -65,12 +65,12 @@ def wrapped(line: str, width: int) -> list[str]:
             space, current = "", hang
         *full, last = _folded(current + space, word, max(width, LONGEST))
         current = last if not full else hang + last
-        lines += [full[0], *(hang + part for part in full[1:])] if full else []
+        lines += [full[0], *(hang + piece for piece in full[1:])] if full else []
     return [*lines, current.rstrip()]
 
 
 def _hang(line: str) -> str:
-    """What the lines after the first begin with."""
+    """The beginning of the lines after the first."""
     label = _LABELLED.match(line)
     if label is not None and label.end() <= _LABEL:
         return " " * label.end()
@@ -83,10 +83,10 @@ def _folded(before: str, word: str, width: int) -> list[str]:
         return [before + word]
     room = width - max(columns(before), _LABEL)
     pieces = [""]
-    for part in _FOLDS.split(word):
-        if pieces[-1] and columns(pieces[-1] + part) > room:
+    for piece in _FOLDS.split(word):
+        if pieces[-1] and columns(pieces[-1] + piece) > room:
             pieces.append("")
-        pieces[-1] += part
+        pieces[-1] += piece
         while columns(pieces[-1]) > room:
             cut = _cut(pieces[-1], room)
             pieces[-1:] = [pieces[-1][:cut], pieces[-1][cut:]]
@@ -94,11 +94,11 @@ def _folded(before: str, word: str, width: int) -> list[str]:
 
 
 def _cut(text: str, room: int) -> int:
-    """How many characters of `text` take at most `room` columns, at least one."""
-    taken = 0
+    """The number of characters of `text` that take at most `room` columns, at least one."""
+    width = 0
     for place, character in enumerate(text):
-        taken += _columns_of(character)
-        if taken > room:
+        width += _columns_of(character)
+        if width > room:
             return max(1, place)
     return len(text)
 
@@ -130,11 +130,11 @@ def paragraph(text: str, before: str = "", width: int | None = None) -> str:
     """`text` wrapped for where `before` stands in front of it already."""
     if columns(before) > (width or terminal_width()) - _LABEL:
         return "\n".join(("", *on_screen([" " * (HANG - 1) + text], width)))
-    shown = "\n".join(on_screen(f"{before}{text}".split("\n"), width))
-    return shown[len(before) :] if shown.startswith(before) else shown[len(before.rstrip()) :]
+    lines = "\n".join(on_screen(f"{before}{text}".split("\n"), width))
+    return lines[len(before) :] if lines.startswith(before) else lines[len(before.rstrip()) :]
 
 
 def near(path: str) -> str:
     """`path` from the working directory where it lies below it, else as it is."""
-    below = os.path.join(os.getcwd(), "")
-    return path[len(below) :] if path.startswith(below) else path
+    base = os.path.join(os.getcwd(), "")
+    return path[len(base) :] if path.startswith(base) else path

@@ -1,4 +1,4 @@
-"""What a session needs before it has tests: dumps opened and mapped, errors on their way to pytest."""
+"""The session before it has tests: dumps opened and mapped, errors on their way to pytest."""
 
 from .any_name import let_any_name_pass
 from .door import door, noting_interrupts

@@ -1,8 +1,8 @@
 """Names that are not UTF-8 between the processes of pytest-xdist.
 
 xdist sends the arguments, the working directory and `sys.path` as text, and execnet refuses text that UTF-8
-cannot say, such as a directory named in GBK bytes. Where a run has such a name, both ends are told to let it
-pass; any other run is left alone.
+cannot say, such as a directory named in GBK bytes. Where a run has such a name, both ends let it pass; any
+other run is left alone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from ..errors import AccError
 from ..guard import guarded
-from ..reporting.printable import told
+from ..reporting.printable import error_text
 from ..reporting.wrapping import paragraph
 
 
@@ -26,7 +26,7 @@ def door(doing: str, where: str = "") -> Iterator[None]:
         with guarded(doing, (pytest.UsageError,)):
             yield
     except AccError as error:
-        raise pytest.UsageError(paragraph(told(error, where), "ERROR: ")) from None
+        raise pytest.UsageError(paragraph(error_text(error, where), "ERROR: ")) from None
 
 
 @contextmanager

@@ -33,15 +33,15 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
 
         leave_what_stays()
         golden, mine = open_dumps(settings)
-        made = plan(
+        pairs = plan(
             golden,
             mine,
             level=settings.level,
             op_mapping_file=settings.op_mapping_file,
             tables=settings.mapping,
         )
-    keep_headers((made.golden_root, made.mine_root))
-    return golden, mine, made
+    keep_headers((pairs.golden_root, pairs.mine_root))
+    return golden, mine, pairs
 
 
 def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
@@ -75,7 +75,7 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
-    """What is known of the noise of golden's tensors in `plan`: by the noise run that was given, else by the
+    """The noise of golden's tensors in `plan`: by the noise run that was given, else by the
     profile beside golden; `None` without either.
 
     Raises `SettingsError` where the standard needs one, and for a run or profile that is none of golden.
@@ -96,7 +96,7 @@ def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
 
 
 def _profiled(plan: Plan) -> NoisePlan | None:
-    """What the profile beside golden knows, if there is one. Raises `AccError` for one that is of no use."""
+    """The noise in the profile beside golden, if any. Raises `AccError` for one that is of no use."""
     from ..noise.profile import profile_path
 
     path = profile_path(plan.golden_root)

@@ -10,7 +10,7 @@ from acc_pytest.commands.arguments import Parser
 def options(*words: str, command: str = "true") -> LaunchOptions:
     """The options that `acc dump --exec COMMAND words` means; raises `SettingsError` as the command does."""
     parser = Parser(prog="acc")
-    dump.add(parser.add_subparsers(dest="command"))
+    dump.add_dump(parser.add_subparsers(dest="command"))
     given = parser.parse_args(["dump", "--exec", command, *words])
     given.for_pytest = []
     return dump.options_of(given)

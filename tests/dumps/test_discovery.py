@@ -17,7 +17,7 @@ from acc_pytest.dumps.manual import ManualDump
 from acc_pytest.dumps.single import SingleDump
 from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.errors import DumpError, FormatError, SeveralDumps
-from acc_pytest.reporting.printable import told
+from acc_pytest.reporting.printable import error_text
 
 from .trees import PREFILL, atb, bin_file, json_file, run_model, topology, torch_dump
 
@@ -84,7 +84,7 @@ def test_the_list_of_dumps_crosses_processes_and_keeps_a_line_for_each(tmp_path:
     with pytest.raises(SeveralDumps) as raised:
         open_dump(str(tmp_path))
     error = pickle.loads(pickle.dumps(raised.value))
-    lines = told(error, "golden: ").splitlines()
+    lines = error_text(error, "golden: ").splitlines()
     assert len(lines) == 4
     assert lines[0] == f"golden: {tmp_path}: holds 3 dumps; give the path of one of them:"
     assert any("two\\n  ERROR: none" in line for line in lines)

@@ -143,7 +143,7 @@ def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
     assert shown.stderr == ""
 
 
-@pytest.mark.parametrize("command", ["", *(command.__name__.rpartition(".")[2] for command in cli.COMMANDS)])
+@pytest.mark.parametrize("command", ["", *(add.__name__.removeprefix("add_") for add in cli.COMMANDS)])
 def test_help_fits_eighty_columns(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def text(path: str = "j.xml") -> str:
 def as_ever(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have JUnit files written as without us, until it is undone."""
     for module in (acc_pytest.junit_spool, acc_pytest.modes.runtest):
-        monkeypatch.setattr(module, "is_known", lambda: False)
+        monkeypatch.setattr(module, "has_usual_report", lambda: False)
     return monkeypatch
 
 

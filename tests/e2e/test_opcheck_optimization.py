@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acc_pytest.commands.arguments import Parser
-from acc_pytest.commands.opcheck import add, values_of
+from acc_pytest.commands.opcheck import add_opcheck, values_of
 from tests.opcheck.stand_in import install
 from tests.opcheck.test_optimization import attention_csv, wrong_where
 
@@ -62,6 +62,6 @@ def test_without_a_device_it_is_a_mistake(pytester: pytest.Pytester, csv: Path) 
 
 def test_the_old_flag_means_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = Parser()
-    add(parser.add_subparsers())
+    add_opcheck(parser.add_subparsers())
     given: Any = parser.parse_args(["opcheck", "-i", "dump", "-rerun", "-opt"])
     assert values_of(given)["opcheck_optimization"] is True

@@ -27,8 +27,8 @@ def test_threads(acc_compare):
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The number of torch's threads, which a process is given once."""
-    monkeypatch.setattr(threads, "_asked", [])
-    monkeypatch.setattr(threads, "_told", [])
+    monkeypatch.setattr(threads, "_requests", [])
+    monkeypatch.setattr(threads, "_applied", [])
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

@@ -26,7 +26,7 @@ def _fails(*_: object, **__: object) -> NoReturn:
 @pytest.fixture
 def broken_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acc_pytest.mapping.planner, "_mapped", _fails)
-    monkeypatch.setattr(guard, "_shown", False)
+    monkeypatch.setattr(guard, "_with_traceback", False)
 
 
 @pytest.mark.usefixtures("broken_plan")

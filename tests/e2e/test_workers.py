@@ -133,14 +133,14 @@ def mode_of(*names: str, by_size: bool = False) -> Any:
         for name in names
     ]
     settings = SimpleNamespace(threads=None, engine="local")
-    return SimpleNamespace(chosen=tests, seconds_each=PAIR if by_size else None, settings=settings)
+    return SimpleNamespace(chosen=tests, pair_seconds=PAIR if by_size else None, settings=settings)
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The configurations that were left to one process."""
     found: list[Any] = []
-    monkeypatch.setattr(workers, "_run_here", found.append)
+    monkeypatch.setattr(workers, "_without_workers", found.append)
     return found
 
 
@@ -198,7 +198,7 @@ def test_how_long_a_store_takes_is_not_known(far: str, monkeypatch: pytest.Monke
     plan: Any = SimpleNamespace(**roots, mine_kind="torch")
     mode = ComparisonMode(Settings.from_values({}), {}, plan=plan)
     mode._outlines = ()  # which would be read from the dump
-    assert mode.seconds_each == (None if far else PAIR)
+    assert mode.pair_seconds == (None if far else PAIR)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_small_operators_of_atb_that_are_computed_again_take_time(
     plan: Any = SimpleNamespace(golden_root="/golden", mine_root="/mine", mine_kind=kind)
     mode = ComparisonMode(replace(Settings.from_values({}), replay=replay), {}, plan=plan)
     mode._outlines = ()
-    assert mode.seconds_each == seconds
+    assert mode.pair_seconds == seconds
 
 
 @pytest.mark.parametrize("auto", [False, True])

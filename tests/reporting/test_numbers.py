@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acc_pytest.judging.verdict import Check
-from acc_pytest.reporting.numbers import briefly, in_numbers, said_elsewhere
+from acc_pytest.reporting.numbers import briefly, further_reasons, in_numbers
 from acc_pytest.reporting.row import Row
 
 
@@ -51,7 +51,7 @@ def test_a_metric_without_a_value_is_undefined() -> None:
 def test_without_a_broken_bound_it_is_the_sentence() -> None:
     row = Row("id", "incomparable", "/d/m.bin: is cut")
     assert (in_numbers(row), briefly(row)) == (row.sentence, (row.sentence,))
-    assert list(said_elsewhere(row)) == []
+    assert list(further_reasons(row)) == []
 
 
 def test_what_the_sentence_says_beyond_the_numbers_is_kept() -> None:
@@ -60,4 +60,4 @@ def test_what_the_sentence_says_beyond_the_numbers_is_kept() -> None:
         sentence="known: on purpose; max_scaled_error 1.8 is 18 times the allowed 0.1; 2 of 4 are beyond it; "
         "also beyond its bound: cosine_similarity",
     )
-    assert list(said_elsewhere(row)) == ["known: on purpose; 2 of 4 are beyond it"]
+    assert list(further_reasons(row)) == ["known: on purpose; 2 of 4 are beyond it"]

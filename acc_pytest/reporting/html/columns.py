@@ -65,8 +65,8 @@ def quantised(values: NDArray[np.float64]) -> NDArray[np.int16]:
     codes[np.isnan(values)] = NAN
     codes[np.isposinf(values)] = INFINITE
     codes[np.isneginf(values)] = MINUS_INFINITE
-    made: NDArray[np.int16] = codes.astype(np.int16)
-    return made
+    rounded: NDArray[np.int16] = codes.astype(np.int16)
+    return rounded
 
 
 class Texts:
@@ -109,12 +109,12 @@ class Texts:
 class Numbers:
     """A column of quantised numbers, `NOTHING` in the `start` rows before the first.
 
-    `from_one`: what is kept is the distance from 1. One that rounding made more than 1 has none.
+    `is_similarity`: what is kept is the distance from 1. One that rounding made more than 1 has none.
     """
 
-    def __init__(self, start: int = 0, from_one: bool = False) -> None:
+    def __init__(self, start: int = 0, is_similarity: bool = False) -> None:
         self._column = array("h", bytes(2 * start))
-        self._from_one = from_one
+        self._is_similarity = is_similarity
         self._waiting: list[float] = []
 
     def add(self, value: Scalar) -> None:
@@ -124,7 +124,7 @@ class Numbers:
 
     def _settle(self) -> None:
         values = np.array(self._waiting, np.float64)
-        if self._from_one:
+        if self._is_similarity:
             none = (values == 0) & np.signbit(values)
             values = np.where(none, NO_NUMBER, np.maximum(1.0 - values, 0.0))
         self._column.frombytes(quantised(values).tobytes())

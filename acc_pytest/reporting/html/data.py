@@ -44,7 +44,7 @@ _ID = 600
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much of everything goes into a page; `None` is no bound."""
+    """The room of a page for everything; `None` is no bound."""
 
     details: int = _DETAILS
     pictures: int = 60
@@ -92,8 +92,8 @@ class PageData:
         self._closeness = Numbers()
         self._metrics: dict[str, _Metric] = {}
         self._judged: dict[str, bool] = {}
-        self._kept = KeptRows(_DETAILS)
-        self.own_failures = 0
+        self._worst = KeptRows(_DETAILS)
+        self.failures = 0
         """Rows whose test fails for themselves, not for their inputs."""
 
     def __len__(self) -> int:
@@ -114,8 +114,8 @@ class PageData:
         self._add_metrics(row)
         self._places.append(place_of(row))
         self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
-        self._kept.add(len(self), row, excess)
-        self.own_failures += row.red and row.verdict != "inherited" and not row.alone
+        self._worst.add(len(self), row, excess)
+        self.failures += row.red and row.verdict != "inherited" and not row.alone
         self._verdicts.append(VERDICTS.index(row.verdict))
 
     def _add_metrics(self, row: Row) -> None:
@@ -128,8 +128,10 @@ class PageData:
                 self._judged[check.metric] = check.at_least
         for name in measured:
             if name not in self._metrics:
-                from_one = name in _FROM_ONE
-                self._metrics[name] = _Metric(Numbers(len(self), from_one), Numbers(len(self), from_one))
+                is_similarity = name in _FROM_ONE
+                self._metrics[name] = _Metric(
+                    Numbers(len(self), is_similarity), Numbers(len(self), is_similarity)
+                )
         for name, metric in self._metrics.items():
             metric.values.add(measured.get(name))
             metric.allowed.add(allowed.get(name))
@@ -138,12 +140,12 @@ class PageData:
         """The indexes of arrival, in execution order."""
         return sorted(range(len(self)), key=self._places.__getitem__)
 
-    def most_wanted(self, roots: Sequence[Row], count: int) -> list[Row]:
+    def notable_rows(self, roots: Sequence[Row], count: int) -> list[Row]:
         """At most `count` rows to look into: `roots`, then those farthest beyond their bounds."""
-        wanted = {place_of(row): row for row in roots}
-        for row in self._kept.worst(("fail", "known", "inherited"), count):
-            wanted.setdefault(place_of(row), row)
-        return list(wanted.values())[:count]
+        rows = {place_of(row): row for row in roots}
+        for row in self._worst.worst(("fail", "known", "inherited"), count):
+            rows.setdefault(place_of(row), row)
+        return list(rows.values())[:count]
 
     def packed(
         self,
@@ -152,17 +154,23 @@ class PageData:
         order: Sequence[int],
         pictures: Mapping[Place, dict[str, Any]],
     ) -> Packed:
-        """What the page's script reads, with what was left out of it.
+        """The data for the page's script, with counts of what was left out.
 
         `always` are rows to keep whole whatever they are (roots), `pictures` what was drawn of some. Keys of
         `details` are places in the columns.
         """
         order = self._thinned(order, budget.rows)
-        wanted = {place_of(row): row for row in always}
-        shown = {self._places[index]: at for at, index in enumerate(order) if self._places[index] in wanted}
-        kept = self._kept.chosen(budget.details, {order[at]: wanted[place] for place, at in shown.items()})
+        root_rows = {place_of(row): row for row in always}
+        positions = {
+            self._places[index]: at for at, index in enumerate(order) if self._places[index] in root_rows
+        }
+        detailed = self._worst.chosen(
+            budget.details, {order[at]: root_rows[place] for place, at in positions.items()}
+        )
         drawn = dict(list(pictures.items())[: budget.pictures])
-        details = {at: _detail(kept[index], budget, drawn) for at, index in enumerate(order) if index in kept}
+        details = {
+            at: _detail(detailed[index], budget, drawn) for at, index in enumerate(order) if index in detailed
+        }
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
         body = {
             "length": len(order),
@@ -176,11 +184,11 @@ class PageData:
             "steps_per_decade": STEPS_PER_DECADE,
             "left_out": {
                 "rows": len(self) - len(order),
-                "details": len(order) - len(kept),
+                "details": len(order) - len(detailed),
                 "metrics": len(self._metrics) - len(metrics),
             },
         }
-        return Packed(body, shown, order)
+        return Packed(body, positions, order)
 
     def _packed_texts(self, order: Sequence[int], width: int) -> dict[str, Any]:
         """The columns of texts, cut to `width`; ids are cut later, as commands are made of them."""
@@ -206,19 +214,19 @@ class PageData:
             return order
         notable = [index for index in order if self._verdicts[index]]
         passing = [index for index in order if not self._verdicts[index]]
-        taken = {*_spread(notable, rows), *_spread(passing, max(0, rows - len(notable)))}
-        return [index for index in order if index in taken]
+        chosen = {*_spread(notable, rows), *_spread(passing, max(0, rows - len(notable)))}
+        return [index for index in order if index in chosen]
 
 
 def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) -> dict[str, Any]:
-    made = row_details(row, 4 * budget.width)
+    details = row_details(row, 4 * budget.width)
     if (picture := pictures.get(place_of(row))) is not None:
-        made["pictures"] = picture
-    return made
+        details["pictures"] = picture
+    return details
 
 
 def _closeness(check: Check | None) -> float:
-    """How much of what is allowed was measured."""
+    """The measured value as a share of the allowed one."""
     return 0.0 if check is None else check.excess
 
 
@@ -238,7 +246,7 @@ _SHARES = {
     "tie": 0.03,
     "pass": 0.03,
 }
-"""What share of the room each verdict may take before the others had theirs, most urgent first."""
+"""The share of the room that each verdict may take before the others had theirs, most urgent first."""
 
 _Entry = tuple[float, float, int, Row]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .data import Packed
 
 _OF_OPERATORS = ("weight", "buffer")
-"""What a run was fed that belongs to the operator that reads it; everything else is a node of its own."""
+"""Kinds of feed that belong to the operator that reads them; every other is a node of its own."""
 _MOST_ABOVE = 8
 """Rows above a row that are kept where those between them are not in the page."""
 _LAYER = re.compile(r"\.\d+$", re.ASCII)
@@ -34,17 +34,17 @@ _Where = tuple[str, str, str, str, str]
 """The node of mine, or the golden node if that is no path; layer; graph; the kind of run input."""
 
 
-class _Above:
+class _Parents:
     """For each of so many places of a page the places that it was computed from, as flat columns."""
 
     def __init__(self, places: int) -> None:
         self._flat = array("i")
         self._first, self._last = array("i", bytes(4 * places)), array("i", bytes(4 * places))
 
-    def set(self, place: int, above: Sequence[int]) -> None:
-        """What a place was computed from."""
+    def set(self, place: int, parents: Sequence[int]) -> None:
+        """Set the places that `place` was computed from."""
         self._first[place] = len(self._flat)
-        self._flat.extend(above)
+        self._flat.extend(parents)
         self._last[place] = len(self._flat)
 
     def __bool__(self) -> bool:
@@ -69,7 +69,7 @@ class ModelGraph:
         self._where.append(self._codes.setdefault(where, len(self._codes)))
 
     def packed(self, page: Packed, width: int) -> dict[str, Any] | None:
-        """What the page's script reads beside the rows of `page`; `None` where no row is above another.
+        """The graph for the page's script, beside the rows of `page`; `None` where no row is above another.
 
         `operators` has the operator of each row (-1 for what found no partner), `counts` how many rows each
         was computed from (negative where only the order of execution says so), `back` how far above they
@@ -82,28 +82,28 @@ class ModelGraph:
             number if verdict not in _ALONE and number < pairs else -1
             for number, verdict in zip(accumulate(page.body["numbers"]), verdicts)
         ]
-        above = self._above(numbers)
-        if not above:
+        parents = self._parents(numbers)
+        if not parents:
             return None
         where = [self._where[index] for index in page.order]
-        operators, of_codes = self._operators(where, verdicts, above)
+        operators, of_codes = self._operators(where, verdicts, parents)
         return {
             "basis": printable(self._plan.lineage, 2 * width),
             "operators": differences(operators),
-            **_edges(operators, above, [number in self._plan.by_order for number in numbers]),
+            **_edges(operators, parents, [number in self._plan.by_order for number in numbers]),
             "paths": self._paths(of_codes, width),
-            "fed": self._fed(where),
+            "fed": self._feeds(where),
         }
 
-    def _above(self, numbers: Sequence[int]) -> _Above:
+    def _parents(self, numbers: Sequence[int]) -> _Parents:
         """For each place those that it was computed from in its step: the nearest that are in the page."""
         steps = [pair.step for pair in self._plan.pairs]
-        shown = array("i", [-1]) * len(steps)
+        place_of_number = array("i", [-1]) * len(steps)
         for place, number in enumerate(numbers):
             if number >= 0:
-                shown[number] = place
+                place_of_number[number] = place
         carried: dict[int, tuple[int, ...]] = {}
-        above = _Above(len(numbers))
+        ancestors = _Parents(len(numbers))
         for number, parents in enumerate(self._plan.parents):
             if not parents:
                 continue
@@ -111,33 +111,33 @@ class ModelGraph:
             for parent in parents:
                 if parent >= number or steps[parent] != steps[number]:
                     continue
-                if shown[parent] >= 0:
-                    near.append(shown[parent])
+                if place_of_number[parent] >= 0:
+                    near.append(place_of_number[parent])
                 else:
                     near += carried.get(parent, ())
             if not near:
                 continue
             once = tuple(near) if len(near) == 1 else tuple(dict.fromkeys(near))
-            if shown[number] >= 0:
-                above.set(shown[number], once)
+            if place_of_number[number] >= 0:
+                ancestors.set(place_of_number[number], once)
             else:
                 carried[number] = once[:_MOST_ABOVE]
-        return above
+        return ancestors
 
     def _operators(
-        self, where: Sequence[int], verdicts: Sequence[int], above: _Above
+        self, where: Sequence[int], verdicts: Sequence[int], ancestors: _Parents
     ) -> tuple[array[int], list[int]]:
         """The operator of each place, numbered as they come, and that of each of `_codes`; -1 for none.
 
         What a module returns, and an operator inside it wrote, is of that operator.
         """
         places = list(self._codes)
-        same = _numbered(map(_operator_of, places))
-        numbered = [-1] * (max(same, default=-1) + 1)
+        groups = _numbered(map(_operator_of, places))
+        numbered = [-1] * (max(groups, default=-1) + 1)
         writer = [(-1, False)] * len(places)  # the last code above each code, and whether it wrote its tensor
         operators = array("q")
         count = 0
-        for code, verdict, parents in zip(where, verdicts, above):
+        for code, verdict, parents in zip(where, verdicts, ancestors):
             if len(parents) == 1 and verdict not in _BY_ITSELF:
                 parent = parents[0]
                 if writer[code][0] != where[parent]:
@@ -145,14 +145,14 @@ class ModelGraph:
                 if writer[code][1]:
                     operators.append(operators[parent])
                     continue
-            if verdict not in _ALONE and numbered[same[code]] < 0:
-                numbered[same[code]] = count
+            if verdict not in _ALONE and numbered[groups[code]] < 0:
+                numbered[groups[code]] = count
                 count += 1
-            operators.append(-1 if verdict in _ALONE else numbered[same[code]])
-        return operators, [numbered[operator] for operator in same]
+            operators.append(-1 if verdict in _ALONE else numbered[groups[code]])
+        return operators, [numbered[operator] for operator in groups]
 
     def _paths(self, operators: Sequence[int], width: int) -> dict[str, Any]:
-        """Of each operator its module path, parts joined by dots; empty inside a repeated layer."""
+        """The module path of each operator, parts joined by dots; empty inside a repeated layer."""
         paths: dict[int, str] = {}
         for operator, (node, _, layer, graph, _) in zip(operators, self._codes):
             if operator >= 0 and paths.get(operator) != "":
@@ -161,7 +161,7 @@ class ModelGraph:
         column = [codes.setdefault(paths[operator], len(codes)) for operator in range(len(paths))]
         return {"texts": [printable(text, width) for text in codes], "codes": differences(column)}
 
-    def _fed(self, where: Sequence[int]) -> Mapping[str, array[int]]:
+    def _feeds(self, where: Sequence[int]) -> Mapping[str, array[int]]:
         """The places of what the run was given, by kind."""
         kinds = {code: where[-1] for where, code in self._codes.items() if where[-1]}
         by_kind: dict[str, list[int]] = {}
@@ -177,10 +177,10 @@ def _numbered(values: Iterable[object]) -> list[int]:
     return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
-def _edges(operators: Sequence[int], above: _Above, guessed: Sequence[bool]) -> dict[str, array[int]]:
-    """How many rows of other operators each row was computed from, and how far above they stand."""
+def _edges(operators: Sequence[int], ancestors: _Parents, guessed: Sequence[bool]) -> dict[str, array[int]]:
+    """The number of rows of other operators that each row was computed from, and how far above they stand."""
     counts, back = array("i"), array("i")
-    for place, (operator, parents) in enumerate(zip(operators, above)):
+    for place, (operator, parents) in enumerate(zip(operators, ancestors)):
         count = 0
         for parent in parents:
             if operators[parent] != operator:
@@ -197,19 +197,19 @@ def _wrote(inner: _Where, outer: _Where) -> bool:
 
 
 def _operator_of(where: _Where) -> object:
-    """What is equal for rows of one operator, at whatever step and rank.
+    """The key of an operator: equal for its rows at every step and rank.
 
     ATB counts the executions of layers on, so that the first number of a path differs between steps, and a
     layer is called otherwise in the prefill. Outside of layers only golden tells operators of a type apart.
     """
-    node, golden, layer, graph, fed = where
+    node, golden, layer, graph, feed_kind = where
     named = _without_number(node)
-    if fed and fed not in _OF_OPERATORS:
-        return fed, graph, layer, named
+    if feed_kind and feed_kind not in _OF_OPERATORS:
+        return feed_kind, graph, layer, named
     if named is node:
         return graph, node
-    below = named.partition("/")[2] if _repeated(layer) else ""
-    return graph, layer, below or named, golden
+    in_layer = named.partition("/")[2] if _repeated(layer) else ""
+    return graph, layer, in_layer or named, golden
 
 
 @functools.cache

@@ -49,7 +49,7 @@ SCRIPTS = (
 _PLAIN = 100_000
 """Data up to this size stays readable in the file; more is compressed."""
 _GZIP = 31
-"""What zlib calls a window of 32 KB in a file of gzip."""
+"""The number of zlib for a window of 32 KB in a file of gzip."""
 
 
 def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static = Static()) -> bytes:  # noqa: B008
@@ -57,7 +57,7 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
     script = _script()
     style = (_HERE / "style.css").read_text(encoding="utf-8")
     encoding, data = _packed(body)
-    parts = {
+    fields = {
         "policy": f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
         "title": html.escape(title),
@@ -71,7 +71,9 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
         "body": data,
     }
     markup = (_HERE / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], markup).encode("utf-8", "backslashreplace")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], markup).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def _script() -> str:
@@ -80,7 +82,7 @@ def _script() -> str:
 
 
 def _packed(body: dict[str, Any]) -> tuple[str, str]:
-    """How the data is encoded (`json`, or `gzip` in base64), and the data.
+    """The encoding of the data (`json`, or `gzip` in base64), and the data.
 
     It is compressed as its pieces are made, for the text of a large page takes ten times the room.
     """
@@ -90,7 +92,7 @@ def _packed(body: dict[str, Any]) -> tuple[str, str]:
         text += piece
         if len(text) > _PLAIN:
             packer = zlib.compressobj(6, wbits=_GZIP)
-            packed = b"".join(packer.compress(one.encode()) for one in itertools.chain([text], pieces))
+            packed = b"".join(packer.compress(chunk.encode()) for chunk in itertools.chain([text], pieces))
             return "gzip", base64.b64encode(packed + packer.flush()).decode()
     return "json", text
 

@@ -1,7 +1,7 @@
-"""What a page draws of one pair of tensors, computed in one pass over blocks: bounded memory, any size.
+"""The pictures of one pair of tensors for a page, computed in one pass over blocks: bounded memory, any size.
 
-- errors: how many elements have |mine - golden| in each power of two, how many are equal, how many are NaN or
-  infinite on one side;
+- errors: how many elements have |mine - golden| in each power of two, how many are equal, how many are NaN
+  or infinite on one side;
 - scatter: golden against mine, counted in a square grid over the finite range of both;
 - map: the largest error in each cell of a grid over the tensor, folded to rows and columns;
 - worst: the few elements with the largest errors, with both values.
@@ -72,7 +72,7 @@ def fold_of(shape: tuple[int, ...]) -> Fold:
 
 @dataclass
 class _PictureSums:
-    """What grows from block to block."""
+    """The sums that grow from block to block."""
 
     bins: NDArray[np.int64]
     grid: NDArray[np.int64]
@@ -161,14 +161,14 @@ def _errors(golden: NDArray[Any], mine: NDArray[Any], sums: _PictureSums) -> Flo
     """|mine - golden| of a block, infinite where only one side is a number; counted into the bins."""
     with np.errstate(all="ignore"):
         errors: Floats = np.abs(mine - golden).astype(np.float64)
-        same = (golden == mine) | (np.isnan(golden) & np.isnan(mine))
-    apart = ~(np.isfinite(golden) & np.isfinite(mine)) & ~same
-    errors[same] = 0.0
+        equal = (golden == mine) | (np.isnan(golden) & np.isnan(mine))
+    apart = ~(np.isfinite(golden) & np.isfinite(mine)) & ~equal
+    errors[equal] = 0.0
     errors[apart] = np.inf
     sums.onesided += int(apart.sum())
-    sums.common += int((same & ~np.isfinite(golden)).sum())
-    sums.equal += int(same.sum())
-    sized = errors[~same & ~apart]
+    sums.common += int((equal & ~np.isfinite(golden)).sum())
+    sums.equal += int(equal.sum())
+    sized = errors[~equal & ~apart]
     powers = np.frexp(sized)[1] - 1  # |x| is in [2^power, 2^(power + 1))
     places = np.clip(powers, LOWEST, HIGHEST) - LOWEST
     sums.bins += np.bincount(places, minlength=sums.bins.size)
@@ -229,8 +229,8 @@ def _scatter(low: float, high: float, grid: NDArray[np.int64]) -> dict[str, Any]
     return {"low": low, "high": high, "size": GRID, "cells": cells}
 
 
-def _cells(size: int, most: int) -> int:
-    return max(1, min(size, most))
+def _cells(size: int, limit: int) -> int:
+    return max(1, min(size, limit))
 
 
 def _cell(value: float) -> float | str | None:

@@ -1,4 +1,4 @@
-"""One row whole, as the details panel of a page shows it: plain JSON values, hostile text made harmless."""
+"""All of one row, as the details panel of a page shows it: plain JSON values, hostile text made harmless."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARENTS = 16
 
 def row_details(row: Row, width: int) -> dict[str, Any]:
     """Every field of `row` that people read; texts cut to `width` characters, paths to four times that."""
-    made: dict[str, Any] = {
+    details: dict[str, Any] = {
         "sentence": printable(row.sentence, width),
         "reasons": [printable(reason, width) for reason in row.reasons if reason != row.sentence],
         "notes": [printable(note, width) for note in row.notes],
@@ -36,18 +36,18 @@ def row_details(row: Row, width: int) -> dict[str, Any]:
     }
     if row.worst.index:
         cells = (row.worst.index, row.worst.golden, row.worst.mine)
-        made["worst"] = [_scalar(cell, width) for cell in cells]
+        details["worst"] = [_scalar(cell, width) for cell in cells]
     if row.cause is not None:
-        made["cause"] = _cause(row.cause, width)
-    return made
+        details["cause"] = _cause(row.cause, width)
+    return details
 
 
 def _side(side: RowSide, width: int) -> dict[str, Any]:
-    made = _named({name: getattr(side, name) for name in ("node", "name", "op_type", "slot")}, width)
-    made |= {name: printable(getattr(side, name), 2 * width) for name in ("dtype", "shape")}
-    made |= {name: plain(getattr(side, name)) for name in ("max", "min", "mean")}
+    details = _named({name: getattr(side, name) for name in ("node", "name", "op_type", "slot")}, width)
+    details |= {name: printable(getattr(side, name), 2 * width) for name in ("dtype", "shape")}
+    details |= {name: plain(getattr(side, name)) for name in ("max", "min", "mean")}
     files = [printable(path, 4 * width) for path in side.path.split(";")[:_FILES] if path]
-    return {**made, "files": files}
+    return {**details, "files": files}
 
 
 def _check(check: Check, width: int) -> dict[str, Any]:

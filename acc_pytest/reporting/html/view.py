@@ -61,7 +61,7 @@ class HtmlReport(FileView[Staged]):
             return
         roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
         order = self._data.order()
-        chosen = self._data.most_wanted(roots, BUDGETS[0].pictures)
+        chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
         for budget in BUDGETS:
             text = self._page(self._run, result, budget, roots, order, pictures)
@@ -81,10 +81,10 @@ class HtmlReport(FileView[Staged]):
         packed = self._data.packed(budget, roots, order, pictures)
         if self._graph is not None:
             packed.body["graph"] = self._graph.packed(packed, budget.width)
-        verdict = run_verdict(run, result, self._complete, self._data.own_failures)
-        said = head(run, result, packed.places, verdict)
+        verdict = run_verdict(run, result, self._complete, self._data.failures)
+        summary = head(run, result, packed.places, verdict)
         name = run.plan.name if run.plan is not None else run.title
-        return page(f"{name} - acc", said, packed.body, static(said, result))
+        return page(f"{name} - acc", summary, packed.body, static(summary, result))
 
 
 def _rows_of(roots: Sequence[Root]) -> list[Row]:
@@ -108,11 +108,11 @@ def details(plan: Plan | None, rows: Sequence[Row], elements: int = ELEMENTS) ->
     left = elements
     for row in rows:
         try:
-            made, used = _look(plan, row, left)
+            picture, used = _look(plan, row, left)
         except (AccError, OSError, RuntimeError, ValueError, MemoryError) as error:
-            made, used = {"absent": printable(str(error) or type(error).__name__, _WIDTH)}, 0
+            picture, used = {"absent": printable(str(error) or type(error).__name__, _WIDTH)}, 0
         left -= used
-        pictures.append(made)
+        pictures.append(picture)
     return pictures
 
 
@@ -135,12 +135,12 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
         return {"absent": f"{count} elements: no more than {ELEMENTS} are read for all pictures of a page"}, 0
-    made = pictures_of(comparison.golden, comparison.mine)
-    return ({**made, "replica": comparison.label} if comparison.label else made), count
+    picture = pictures_of(comparison.golden, comparison.mine)
+    return ({**picture, "replica": comparison.label} if comparison.label else picture), count
 
 
 def row_label(row: Row) -> str:
-    """Of replicas, the one that the row is of (`rank 1`): the comparison says so in a note."""
+    """The label of the replica that the row is of (`rank 1`): the comparison says so in a note."""
     for note in row.notes:
         label, separator, _ = note.partition(", the worst of ")
         if separator:

@@ -90,7 +90,7 @@ def test_a_column_longer_than_a_block_stays_in_order() -> None:
 
 @pytest.mark.parametrize(("number", "distance"), [(0.9, 0.1), (1.5, 0.0), (math.nan, math.nan), (None, None)])
 def test_a_distance_from_one_is_kept_where_it_is_asked_for(number: Scalar, distance: Scalar) -> None:
-    column = Numbers(from_one=True)
+    column = Numbers(is_similarity=True)
     column.add(number)
     found = value(column.packed([0])[0], STEPS_PER_DECADE)
     assert found == distance if distance is None else found == pytest.approx(distance, rel=0.01, nan_ok=True)

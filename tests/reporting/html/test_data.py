@@ -154,6 +154,6 @@ def test_the_most_wanted_are_roots_then_the_worst(rows: list[Row]) -> None:
     data = PageData()
     for row in rows:
         data.add(row)
-    wanted = data.most_wanted([rows[3]], 4)
+    wanted = data.notable_rows([rows[3]], 4)
     worst = sorted((row for row in rows if row.verdict == "fail"), key=lambda row: -row.excess)
     assert [place_of(row) for row in wanted] == [place_of(row) for row in (rows[3], *worst[:3])]

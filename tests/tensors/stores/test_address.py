@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.errors import SettingsError, told_places
+from acc_pytest.errors import SettingsError, with_addresses
 from acc_pytest.tensors.stores.address import (
     address_of,
     is_address,
@@ -33,11 +33,11 @@ def test_the_path_of_a_mirror_is_told_as_the_address() -> None:
     def check(text: str) -> None:
         address = address_of(text)
         path = f"/home/x/.cache/acc_mirror/0123456789ab/{address.below}/a.pth"
-        assert told_places(f"{path}: is cut") == f"{text}/a.pth: is cut"
+        assert with_addresses(f"{path}: is cut") == f"{text}/a.pth: is cut"
 
     check_each(((text, text) for text in ("s3://b/x/y", "hdfs:///x/y", "sftp://me@host/x")), check)
     joined = "/c/acc_mirror/0123456789ab/_/dump/a.pth"
-    assert told_places(joined) == joined
+    assert with_addresses(joined) == joined
 
 
 def test_secrets_are_neither_taken_nor_shown() -> None:
