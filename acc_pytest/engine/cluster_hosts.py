@@ -173,7 +173,7 @@ class ClusterHosts:
         own, packed = question.answer(), pickle.dumps(question)
         for node, answer in zip(new, self._cluster.asked([(node, packed) for node in new], _SECONDS)):
             if sentence := refusal(node, answer, question, own):
-                raise SettingsError(f"--acc-engine ray: {sentence}")
+                raise SettingsError(f"acc_engine = ray: {sentence}")
             self._trusted.add(node.id)
 
     def _answer(self, host: str, question: Any) -> Any:
