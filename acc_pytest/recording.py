@@ -47,7 +47,7 @@ class ComparisonFailed(AssertionError):
 
 
 class InheritedFailure(pytest.PytestWarning):
-    """A pair that fails because what it computes from does, under `--acc-inherited warn`."""
+    """A pair that fails because what it computes from does, under `acc_inherited = warn`."""
 
 
 def record(item: pytest.Item, rows: Sequence[Row], *, warns: bool = False) -> None:

@@ -25,6 +25,7 @@ from .vocabulary import (
     REPLAY_WORDS,
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
+    option_name,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Settings:
         options = {name: value for name, value in values.items() if value is not None}
         for name, value in options.items():
             if name in _CHOICES:
-                check_choice(f"--acc-{name.replace('_', '-')}", value, _CHOICES[name])
+                check_choice(option_name(name), value, _CHOICES[name])
         options |= {name: read(options[name]) for name, read in _READERS.items() if name in options}
         custom = cls(metrics=options.get("metrics", ())).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *options.get("config", ()))]
@@ -152,8 +153,7 @@ def _check_engine(option_values: Mapping[str, Any], engine: str) -> None:
     """Raise `SettingsError` for an option of the engine where there is none."""
     for name in ("ray_address", "engine_patience"):
         if option_values.get(name) and engine != "ray":
-            option = f"--acc-{name.replace('_', '-')}"
-            raise SettingsError(f"{option} needs --acc-engine ray; add that, or leave it out")
+            raise SettingsError(f"{option_name(name)} needs acc_engine = ray; add that, or leave it out")
 
 
 def _of_files(files: Sequence[ConfigFile]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _threads(value: object) -> int | None:
     if value == "auto":
         return None
     if not (number := _integer(value, digits=3)):
-        raise SettingsError(f"--acc-threads must be auto or a whole number from 1 to 999, got {value!s:.40}")
+        raise SettingsError(f"acc_threads must be auto or a whole number from 1 to 999, got {value!s:.40}")
     return number
 
 
@@ -217,13 +217,13 @@ def _places(value: Any) -> Places:
 def _bytes(value: object) -> int:
     match = _SIZE.fullmatch(str(value).strip())
     if match is None:
-        raise SettingsError(f"--acc-cache-size must be a size such as 500M, 10G or 2T, got {value!s:.40}")
+        raise SettingsError(f"acc_cache_size must be a size such as 500M, 10G or 2T, got {value!s:.40}")
     return int(float(match[1]) * 1024 ** ("KMGT".index(match[2].upper()) + 1 if match[2] else 0))
 
 
 def _examples(value: object) -> int:
     if not (number := _integer(value)):
-        raise SettingsError(f"--acc-fuzz-examples must be a whole number >= 1, got {value!s:.40}")
+        raise SettingsError(f"acc_fuzz_examples must be a whole number >= 1, got {value!s:.40}")
     return number
 
 
@@ -240,7 +240,7 @@ def _elements(value: object) -> int | None:
 
 def _seconds(value: object) -> float:
     if not (number := _integer(value)):
-        raise SettingsError(f"--acc-engine-patience must be a number of seconds >= 1, got {value!s:.40}")
+        raise SettingsError(f"acc_engine_patience must be a number of seconds >= 1, got {value!s:.40}")
     return float(number)
 
 

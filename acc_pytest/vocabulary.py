@@ -66,6 +66,20 @@ def words_of(*pieces: str) -> tuple[str, ...]:
     return tuple(" ".join(pieces).translate(_BETWEEN_WORDS).split())
 
 
+SETTINGS = frozenset({
+    "cache-dir", "cache-size", "device-id", "engine", "engine-patience", "fuzz-examples", "inherited",
+    "junit-properties", "opcheck-backend", "opcheck-optimization", "opcheck-soc", "precision-mode",
+    "ray-address", "threads", "unmapped",
+})  # fmt: skip
+"""Values that are set once for a machine or a project, so that they have no option, but an ini value alone."""
+
+
+def option_name(field: str) -> str:
+    """An option as its user writes it: `--acc-level`, or the ini value `acc_threads`."""
+    name = field.replace("_", "-")
+    return f"acc_{field}" if name in SETTINGS else f"--acc-{name}"
+
+
 INCOMPLETE = "incomplete"
 """Why a plan has something without a partner that a dump states and does not hold; the verdict of its row."""
 

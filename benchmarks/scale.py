@@ -1,4 +1,4 @@
-"""What `--acc-engine ray` costs beside two workers of xdist, and what a run on a cluster would take.
+"""What `acc_engine = ray` costs beside two workers of xdist, and what a run on a cluster would take.
 
     python benchmarks/scale.py --overhead [--pairs 1000] [--megabytes 1]    # two local nodes against them
     python benchmarks/scale.py --memory [--pairs 100000]                    # the controller, tiny tensors
@@ -227,7 +227,7 @@ def share_of_a_core(processes: int) -> float:
 
 def on_ray(address: str) -> tuple[str, str]:
     """The options for a cluster."""
-    return "--acc-engine=ray", f"--acc-ray-address={address}"
+    return "-oacc_engine=ray", f"-oacc_ray_address={address}"
 
 
 def killed(home: Path, dumps: tuple[Path, Path], given: argparse.Namespace) -> int:

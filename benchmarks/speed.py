@@ -239,12 +239,12 @@ TIMES = 16
 def workers(bench: Bench) -> None:
     """What processes gain where there is much to do, and cost where there is little."""
     with bench.dump(count := int(bench.share * 128), 1 << 22) as sides:
-        ratio, beside = _of_workers(bench, ours(*sides, "--acc-threads=1"), WAYS)
+        ratio, beside = _of_workers(bench, ours(*sides, "-oacc_threads=1"), WAYS)
         bench.row(f"{count} x 8 MB: -n 2 / -n 0, time passed", 1 / ratio, "x", 1.1, beside=beside)
         many = [*PYTEST, f"--acc-golden={_again_and_again(sides, count)}", "--acc-output=out"]
         twice = Bench(bench.share, min(2, bench.repeat), bench.home, bench.missed)
         ways = {name: WAYS[name] for name in ("-n 0", "-n 2")}
-        ratio, beside = _of_workers(twice, [*many, "--acc-threads=1"], ways)
+        ratio, beside = _of_workers(twice, [*many, "-oacc_threads=1"], ways)
         what = f"{TIMES * count} x 8 MB: -n 0 / -n 2, time passed"
         bench.row(what, ratio, "x", 1.7, least=True, beside=beside)
     small = make_dump(bench.home / "handed_over", count := int(bench.share * 2000), 8192)

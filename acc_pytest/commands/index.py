@@ -25,7 +25,7 @@ def add_index(commands: Commands) -> None:
         "path", metavar="DUMP", help="the dump: a directory, or an address as s3://bucket/dump"
     )
     parser.add_argument(
-        "--cache-dir", default="", metavar="DIR", help="as --acc-cache-dir, for the dump of an address"
+        "--cache-dir", default="", metavar="DIR", help="as acc_cache_dir, for the dump of an address"
     )
     parser.set_defaults(run=run_index)
 

@@ -87,7 +87,7 @@ def _add_judging(parser: Parser) -> None:
         "-pmode",
         "--precision-mode",
         choices=tuple(MODES),
-        help="read float tensors as one type (--acc-precision-mode)",
+        help="read float tensors as one type (acc_precision_mode)",
     )
     parser.add_argument("--standard", choices=STANDARDS, metavar="NAME", help=", ".join(STANDARDS))
     parser.add_argument("--other", default="", metavar="DIR", help="as --acc-opcheck-other")

@@ -1,4 +1,4 @@
-"""Pairs measured on the nodes of a cluster, while pytest stays the controller (`--acc-engine ray`).
+"""Pairs measured on the nodes of a cluster, while pytest stays the controller (`acc_engine = ray`).
 
     selected pairs -> Placement -> [Batch] -> Dispatch -> Pool -> work.perform on a node -> [Measured] -> Row
 

@@ -173,7 +173,7 @@ class ClusterHosts:
         sight, packed = question.answer(), pickle.dumps(question)
         for node, answer in zip(new, self._cluster.answers_to([(node, packed) for node in new], _SECONDS)):
             if sentence := refusal(node, answer, question, sight):
-                raise SettingsError(f"--acc-engine ray: {sentence}")
+                raise SettingsError(f"acc_engine = ray: {sentence}")
             self._trusted.add(node.id)
 
     def _answer(self, host: str, question: Any) -> Any:

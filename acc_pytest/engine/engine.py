@@ -215,7 +215,7 @@ class Engine:
             self._pool.cancel(ticket)
             if self._heard.get(task.node, 0.0) < task.begun:
                 self._fleet.leave_out(task.node, f"has not answered for {seconds:.0f} s")
-            self._ended(ticket, LostTask(f"no answer for {seconds:.0f} s (--acc-engine-patience)"))
+            self._ended(ticket, LostTask(f"no answer for {seconds:.0f} s (acc_engine_patience)"))
             self._overdue[ticket] = task
 
     def _ended_late(self, task: _Task, answer: bytes | LostTask) -> None:

@@ -43,14 +43,14 @@ class Fleet:
         nodes = [node for node in self._pool.nodes() if node.tasks]
         if refusals := [sentence for _, sentence in self._ask(nodes)]:
             suffix = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
-            raise SettingsError(f"--acc-engine ray: {refusals[0]}{suffix}")
+            raise SettingsError(f"acc_engine = ray: {refusals[0]}{suffix}")
         if not nodes:
             raise SettingsError(
-                "--acc-engine ray: no node of the cluster has a core (or as many as --acc-threads); add one"
+                "acc_engine = ray: no node of the cluster has a core (or as many as acc_threads); add one"
             )
         self._admit(nodes)
         if not self.alive:
-            raise SettingsError("--acc-engine ray: no node of the cluster answers; look at `ray status`")
+            raise SettingsError("acc_engine = ray: no node of the cluster answers; look at `ray status`")
         self._due = now + EVERY
 
     def refresh(self, now: float) -> None:

@@ -132,7 +132,7 @@ def _imported() -> Any:
         import ray.util.client
     except ImportError as error:
         raise SettingsError(
-            f"--acc-engine ray needs Ray ({error}); install it: pip install 'acc-pytest[ray]'"
+            f"acc_engine = ray needs Ray ({error}); install it: pip install 'acc-pytest[ray]'"
         ) from None
     return ray
 
@@ -143,7 +143,7 @@ def _join(ray: Any, address: str) -> None:
     if where == LOCAL:
         ray.init(address=LOCAL, object_store_memory=_STORE, include_dashboard=False, **quiet)
         return
-    name = "--acc-ray-address" if address else VARIABLE
+    name = "acc_ray_address" if address else VARIABLE
     _check_reachable(name, where)
     try:
         ray.init(address=where, **quiet)

@@ -1,6 +1,6 @@
 """The mode that fuzzes: `--acc-opcheck-fuzz LinearOperation` is one test, which draws many cases.
 
-The device of `--acc-opcheck-backend` is checked against our operators. A failing test says what is wrong
+The device of `acc_opcheck_backend` is checked against our operators. A failing test says what is wrong
 with the smallest case that disagrees, and has saved that as an operation CSV with its tensors.
 """
 
@@ -100,7 +100,7 @@ class FuzzMode(Mode):
         """Complete the names of the operators. Raises `pytest.UsageError`."""
         if "opcheck_fuzz" not in option_values:
             if "fuzz_examples" in option_values:
-                raise AccError("--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR")
+                raise AccError("acc_fuzz_examples needs --acc-opcheck-fuzz OPERATOR")
             return None
         from ..opcheck.settings import OpcheckSettings
         from ..settings import Settings
@@ -115,7 +115,7 @@ class FuzzMode(Mode):
                 devices = " or ".join(name for name in BACKENDS if name != DUMPED)
                 raise SettingsError(
                     "checks what a device computes against the reference; "
-                    f"add --acc-opcheck-backend {devices}"
+                    f"add -o acc_opcheck_backend={devices}"
                 )
             checks = {name: value for name, value in option_values.items() if name in OF_OPCHECK}
             settings = Settings.from_values(options.of(option_values))

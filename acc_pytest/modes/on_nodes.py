@@ -1,4 +1,4 @@
-"""`--acc-engine ray`: the pairs of a run are measured on the nodes of a cluster, all else stays as it is.
+"""`acc_engine = ray`: the pairs of a run are measured on the nodes of a cluster, all else stays as it is.
 
 pytest collects, selects and runs the tests here. The test of a pair waits for its row instead of measuring
 it, so that order, ids, `--lf`, `-x`, reports and exit codes are those of any run.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
     from ..reporting.row import Row
 
-OPTION = "--acc-engine ray"
+OPTION = "acc_engine = ray"
 
 
 def measured_on_nodes(config: pytest.Config, modes: Sequence[Mode]) -> PairMode | None:

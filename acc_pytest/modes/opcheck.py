@@ -17,7 +17,7 @@ from ..marks import op_mark
 from ..opcheck.context import POLICY, ROOT, context_of, layer_of
 from ..reporting.printable import printable
 from ..views import open_views
-from ..vocabulary import DUMPED
+from ..vocabulary import DUMPED, option_name
 from .fuzz import OF_OPCHECK
 from .mode import GeneratedTest, Mode
 from .run import gated
@@ -180,4 +180,6 @@ class OpcheckMode(Mode):
 
 
 def _flags(fields: Iterable[str]) -> str:
-    return ", ".join(option.flag for option in options.ALL if option.field in fields)
+    return ", ".join(
+        option_name(option.name.replace("-", "_")) for option in options.ALL if option.field in fields
+    )

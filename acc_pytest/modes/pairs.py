@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .generated import GeneratedItem
 
 
-_MAP_IT = "map it with a [mapping] table or --acc-op-mapping-file, or use --acc-unmapped skip"
+_MAP_IT = "map it with a [mapping] table or --acc-op-mapping-file, or use acc_unmapped skip"
 _DUMP_IT = "dump it again, or leave it out of the run with -m 'not acc_unmapped' or --deselect"
 
 
@@ -81,7 +81,7 @@ class PairTest(GeneratedTest):
 class UnmappedTest(GeneratedTest):
     """The test of a node without a partner: `ait_dump::step0::unmapped::golden.model.layers.0.x`.
 
-    There is nothing to compare, so it says why not: it is skipped, or fails where `--acc-unmapped fail` asks
+    There is nothing to compare, so it says why not: it is skipped, or fails where `acc_unmapped fail` asks
     for a whole mapping, and where the dump names what is not there. Its row is written by the process that
     has the plan. It is numbered after the pairs.
     """
@@ -117,7 +117,7 @@ class UnmappedTest(GeneratedTest):
 
     @property
     def runs(self) -> bool:
-        """Whether there is a test to run (`--acc-unmapped ignore`)."""
+        """Whether there is a test to run (`acc_unmapped ignore`)."""
         return self.mode.settings.unmapped != "ignore" or self.fails
 
     @property
@@ -191,7 +191,7 @@ class PairMode(Mode):
 
     @functools.cached_property
     def unmapped(self) -> tuple[UnmappedTest, ...]:
-        """A test for each node without a partner, also where they do not run (`--acc-unmapped ignore`)."""
+        """A test for each node without a partner, also where they do not run (`acc_unmapped ignore`)."""
         nodes, first = self.plan.unmapped, len(self.plan.pairs)
         named = enumerate(zip(self.naming.of_unmapped(nodes), nodes), start=first)
         return tuple(UnmappedTest(self, names, number, node) for number, (names, node) in named)

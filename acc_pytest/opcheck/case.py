@@ -41,7 +41,7 @@ class Case:
     `written` are the inputs as they are after execution, where the dump has them: the results of
     operators that write in place. `clean` says that `inputs` are from before the execution.
     `declared_inputs` and `declared_outputs` are what the CSV says of them, empty without a CSV. `precision`
-    says as what float tensors are read (`--acc-precision-mode`), whatever the files hold. `ranks`
+    says as what float tensors are read (`acc_precision_mode`), whatever the files hold. `ranks`
     are the cases of all ranks in rank order, this one included, where somebody has looked for them.
     `soc` is the chip; `soc_stated` says that the user or the CSV names it.
     """

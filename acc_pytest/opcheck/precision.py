@@ -1,4 +1,4 @@
-"""`--acc-precision-mode`: float tensors of a case read as another type, inputs and outputs alike.
+"""`acc_precision_mode`: float tensors of a case read as another type, inputs and outputs alike.
 
 An operator that goes wrong in float16 only is told from one that is wrong: with `fp32` it is computed, and
 its output judged, as if the tensors had been float32 all along.

@@ -150,7 +150,7 @@ def _with_hint(rows: list[Row], others: _OnChips) -> list[Row]:
     for soc, rows_there in others:
         if all(row.verdict == "pass" for row in rows_there):
             note = (
-                f"by the rules of {soc} it passes; if the dump is of that chip, say --acc-opcheck-soc {soc}"
+                f"by the rules of {soc} it passes; if the dump is of that chip, add -o acc_opcheck_soc={soc}"
             )
             return [_noted(row, note) if row.verdict == "fail" else row for row in rows]
     return rows

@@ -7,10 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..config_file import check_choice
 from ..errors import SettingsError
 from ..tensors.stores.address import path_on_disk
-from ..vocabulary import DEFAULT_STANDARD, DUMPED, SECOND_DEVICE
+from ..vocabulary import (
+    BACKENDS,
+    DEFAULT_STANDARD,
+    DUMPED,
+    PRECISION_MODES,
+    SECOND_DEVICE,
+    SOCS,
+    option_name,
+)
 from .select import ids_from, names_from
+
+_CHOICES = {"opcheck_backend": BACKENDS, "opcheck_soc": SOCS, "precision_mode": PRECISION_MODES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,9 @@ class OpcheckSettings:
         Raises `SettingsError` naming the option, `DumpError` for what lies in a store.
         """
         get = values.get
+        for name, choices in _CHOICES.items():
+            if name in values:
+                check_choice(option_name(name), values[name], choices)
         settings = cls(
             sources=tuple(map(path_on_disk, get("opcheck", ()))),
             input=path_on_disk(get("opcheck_input", "")),
@@ -68,12 +82,12 @@ class OpcheckSettings:
                 raise SettingsError(f"--acc-opcheck-{option} {path}: no such directory")
         if self.optimization and self.backend == DUMPED:
             raise SettingsError(
-                "--acc-opcheck-optimization runs operators again with other parameters, which needs an NPU; "
-                "add --acc-opcheck-backend torch_atb (-rerun)"
+                "acc_opcheck_optimization runs operators again with other parameters, which needs an NPU; "
+                "add -o acc_opcheck_backend=torch_atb (-rerun)"
             )
         if self.optimization and self.other:
             raise SettingsError(
-                "--acc-opcheck-optimization: the second device's dump has operators only as they were "
+                "acc_opcheck_optimization: the second device's dump has operators only as they were "
                 "dumped; leave --acc-opcheck-other out"
             )
         if self.standard == "three-way" and not self.other:
@@ -90,5 +104,5 @@ class OpcheckSettings:
 
 def _device(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise SettingsError(f"--acc-device-id must be the number of an NPU, >= 0, got {text}")
+        raise SettingsError(f"acc_device_id must be the number of an NPU, >= 0, got {text}")
     return int(text)

@@ -34,7 +34,7 @@ def start_over(config: pytest.Config) -> int | None:
 
 def _with_equals_signs(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
-    flags = {option.flag for option in ALL if option.is_path}
+    flags = {option.flag for option in ALL if option.is_path and not option.setting}
     joined, paths, rest = [], [], iter(args)
     for word in rest:
         value = next(rest, None) if word in flags else None
@@ -66,7 +66,7 @@ def command_line(option_values: Mapping[str, Any]) -> list[str]:
             continue
         value = option_values[option.field]
         if option.kind == "flag":
-            arguments += [option.flag] if value else []
+            arguments += [f"{option.flag}=true" if option.setting else option.flag] if value else []
         else:
             values = (value,) if isinstance(value, str) or option.kind != "list" else value
             arguments += [f"{option.flag}={text}" for text in values]

@@ -46,7 +46,7 @@ OPCHECK = (
         "what is judged: the outputs in the dump (default), or those of an NPU that computes again",
         choices=BACKENDS,
     ),
-    Option("device-id", "the NPU of --acc-opcheck-backend (default: 0)", metavar="N"),
+    Option("device-id", "the NPU of acc_opcheck_backend (default: 0)", metavar="N"),
     Option(
         "opcheck-optimization",
         "on the NPU, run attention again with each optimisation parameter switched off in turn",
@@ -69,7 +69,7 @@ OPCHECK = (
 FUZZ = (
     Option(
         "opcheck-fuzz",
-        "check this ATB operator of the device of --acc-opcheck-backend on drawn cases. Repeatable",
+        "check this ATB operator of the device of acc_opcheck_backend on drawn cases. Repeatable",
         kind="list",
         metavar="OPERATOR",
     ),

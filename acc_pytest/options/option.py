@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..vocabulary import SETTINGS
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -13,7 +15,8 @@ class Option:
     `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option; in an ini
     file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says that a bare word
     may be a name instead, and `word` the one word that is none. `const` is the value of an option that is
-    given without one. `plural` is the name of its field where that is not the option's.
+    given without one. `plural` is the name of its field where that is not the option's. One of
+    `vocabulary.SETTINGS` is an ini value alone: `-o acc_name=value` on a command line.
     """
 
     name: str
@@ -28,8 +31,14 @@ class Option:
     plural: str = ""
 
     @property
+    def setting(self) -> bool:
+        """Whether it is an ini value alone."""
+        return self.name in SETTINGS
+
+    @property
     def flag(self) -> str:
-        return f"--acc-{self.name}"
+        """The word before `=value` on a command line."""
+        return f"-o{self.dest}" if self.setting else f"--acc-{self.name}"
 
     @property
     def field(self) -> str:

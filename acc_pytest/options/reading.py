@@ -53,14 +53,16 @@ SHARED = frozenset(("config", *(option.field for option in (*REPORTS, *GATES, *F
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Register every option of the tables and its ini twin."""
+    """Register every option of the tables with its ini twin, and the ini values that have no option."""
     for topic, options in TOPICS.items():
         group = parser.getgroup(f"acc {topic}", f"accuracy: {topic}")
         for option in options:
-            _add(group, option)
+            if not option.setting:
+                _add(group, option)
             default: Any = {"list": [], "flag": False}.get(option.kind, "")
             ini_type: Any = {"list": "linelist", "flag": "bool"}.get(option.kind, "string")
-            parser.addini(option.dest, f"the same as {option.flag}", type=ini_type, default=default)
+            help_text = option.help if option.setting else "the option of this name"
+            parser.addini(option.dest, help_text, type=ini_type, default=default)
 
 
 def _add(group: Any, option: Option) -> None:
@@ -88,7 +90,7 @@ def values(config: pytest.Config, table: Sequence[Option] = ALL) -> dict[str, An
     """
     by_field: dict[str, Any] = {}
     for option in table:
-        value = config.getoption(option.dest)
+        value = None if option.setting else config.getoption(option.dest)
         if value is None:
             value = _from_ini(config, option)
         if value not in (None, "", []):

@@ -36,7 +36,7 @@ def address(node_id: str) -> tuple[str, str]:
 class JunitFile(FileView[Staged]):
     """Keeps the outcome of every test. One test may have several rows.
 
-    `warns`: tests of inherited failures passed with a warning (`--acc-inherited warn`).
+    `warns`: tests of inherited failures passed with a warning (`acc_inherited = warn`).
     """
 
     def __init__(self, path: str, *, warns: bool = False) -> None:

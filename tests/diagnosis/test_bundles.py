@@ -237,7 +237,7 @@ def test_own_bounds_of_a_check_are_in_its_test(case: Case, tmp_path: Path) -> No
         (
             check_row(notes=("judged is what the device computed",)),
             PLENTY,
-            "what the device computed is not kept; run without --acc-opcheck-backend",
+            "what the device computed is not kept; run without acc_opcheck_backend",
         ),
         (
             check_row(checks=(Check("rmse", 1.0, 0.1, False, "twice that of the other device", False),)),

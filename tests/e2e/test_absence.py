@@ -39,7 +39,7 @@ def test_an_absent_tensor_fails_a_test_of_its_own_in_every_view(
     acc: Run, lacking: DemoPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = ("--junitxml=j.xml", "--acc-html=p.html", "--acc-summary=s.md", "--acc-rows=r.jsonl")
-    for asked in ((), ("--acc-unmapped=ignore",), ("-n2",)):
+    for asked in ((), ("-oacc_unmapped=ignore",), ("-n2",)):
         result = acc(lacking, *asked, *reports)
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         assert result.parseoutcomes()["failed"] == 1

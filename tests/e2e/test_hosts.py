@@ -125,7 +125,7 @@ def compare(disks: TwoDisks, pytester: pytest.Pytester, monkeypatch: pytest.Monk
     def run(
         golden: str, *words: str, mine: str = "mine.toml"
     ) -> tuple[pytest.RunResult, list[dict[str, str]]]:
-        sides = (f"--acc-golden={golden}", f"--acc-mine={mine}", "--acc-cache-dir=cache", "--tb=no")
+        sides = (f"--acc-golden={golden}", f"--acc-mine={mine}", "-oacc_cache_dir=cache", "--tb=no")
         result = pytester.runpytest_inprocess(
             *QUICKER, *sides, "--acc-output=out", "--acc-csv=acc.csv", ON_RAY, *words
         )

@@ -63,7 +63,7 @@ def kinds(path: str) -> set[str]:
 
 def test_everybody_accepts_cases_without_properties(acc: Run, partly: DemoPaths) -> None:
     """Failures, expected failures and skips in pytest's default family: nothing that the schema forbids."""
-    acc(partly, "--junitxml=j.xml", "--acc-junit-properties=none")
+    acc(partly, "--junitxml=j.xml", "-oacc_junit_properties=none")
     assert kinds("j.xml") == set()
     tags = {one.tag for case in cases().values() for one in case}
     assert {"failure", "skipped"} <= tags

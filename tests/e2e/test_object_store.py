@@ -79,7 +79,7 @@ def compare(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Compa
     pytester.makeini("[pytest]")
 
     def run(golden: str, mine: str, *arguments: str) -> pytest.RunResult:
-        sides = [f"--acc-golden={golden}", f"--acc-mine={mine}", "--acc-cache-dir=cache"]
+        sides = [f"--acc-golden={golden}", f"--acc-mine={mine}", "-oacc_cache_dir=cache"]
         return pytester.runpytest_inprocess(
             *QUICKER, *sides, "--acc-output=out", "--acc-csv=acc.csv", *arguments
         )
@@ -271,11 +271,11 @@ def test_a_wrong_address_is_one_sentence(
 
 @pytest.mark.parametrize("size", ["10", "-1", "10X", "1e3", ""])
 def test_the_size_of_the_cache_is_a_size(compare: Compare, size: str) -> None:
-    result = compare("a", "b", f"--acc-cache-size={size}")
+    result = compare("a", "b", f"-oacc_cache_size={size}")
     if size in ("10", ""):
-        result.stderr.no_fnmatch_line("*--acc-cache-size*")
+        result.stderr.no_fnmatch_line("*acc_cache_size*")
     else:
-        result.stderr.fnmatch_lines([f"ERROR: --acc-cache-size must be a size such as 500M*, got {size}"])
+        result.stderr.fnmatch_lines([f"ERROR: acc_cache_size must be a size such as 500M*, got {size}"])
 
 
 def test_places_of_one_dump_may_be_given_several_times_or_in_an_ini_file(
@@ -295,7 +295,7 @@ def test_places_of_one_dump_may_be_given_several_times_or_in_an_ini_file(
     pytester.makeini(
         f"[pytest]\nacc_mine =\n    host0/{root.name}\n    {places[1]}\nacc_golden = {faulty.golden}\n"
     )
-    words = ("--acc-cache-dir=cache", "--acc-output=out", "--acc-csv=acc.csv")
+    words = ("-oacc_cache_dir=cache", "--acc-output=out", "--acc-csv=acc.csv")
     assert pytester.runpytest_inprocess(*QUICKER, *words).ret == pytest.ExitCode.TESTS_FAILED
     assert verdicts() == here
 

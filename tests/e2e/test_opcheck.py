@@ -248,8 +248,8 @@ def test_the_chip_may_be_given(pytester: pytest.Pytester, tmp_path: Path) -> Non
     dump.add("ElewiseOperation", param, [x], [torch.tensor([21, 41], dtype=torch.int8)])
     result = run(pytester, f"--acc-opcheck={dump.csv}")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["note: by the rules of Ascend950 it passes; *--acc-opcheck-soc Ascend950"])
-    run(pytester, f"--acc-opcheck={dump.csv}", "--acc-opcheck-soc=Ascend950").assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["note: by the rules of Ascend950 it passes; *acc_opcheck_soc=Ascend950"])
+    run(pytester, f"--acc-opcheck={dump.csv}", "-oacc_opcheck_soc=Ascend950").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.opcheck.stand_in import install
 
 from .conftest import QUICKER
 
-DEVICE = "--acc-opcheck-backend=operation_torch"
+DEVICE = "-oacc_opcheck_backend=operation_torch"
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +28,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fuzz(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     pytester.makeini("[pytest]")
-    return pytester.runpytest_inprocess(*QUICKER, DEVICE, "--acc-fuzz-examples=20", *arguments)
+    return pytester.runpytest_inprocess(*QUICKER, DEVICE, "-oacc_fuzz_examples=20", *arguments)
 
 
 def test_each_operator_is_one_test(pytester: pytest.Pytester) -> None:
     names = ("Split", "KvCacheOperation", "Softmax")  # copies, writes in place, rounds
-    result = fuzz(pytester, *(f"--acc-opcheck-fuzz={name}" for name in names), "--acc-device-id=1", "-v")
+    result = fuzz(pytester, *(f"--acc-opcheck-fuzz={name}" for name in names), "-oacc_device_id=1", "-v")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["acc-fuzz::SplitOperation PASSED*", "acc-fuzz::KvCacheOperation PASSED*"])
     assert not Path("acc_fuzz").exists()
@@ -126,7 +126,7 @@ def test_without_an_npu_one_sentence_says_so(
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--acc-opcheck-backend=dumped"], ["--acc-opcheck-standard=open"], ["--acc-device-id=1"]]
+    "words", [[], ["-oacc_opcheck_backend=dumped"], ["--acc-opcheck-standard=open"], ["-oacc_device_id=1"]]
 )
 def test_without_a_backend_one_sentence_says_what_to_add(pytester: pytest.Pytester, words: list[str]) -> None:
     pytester.makeini("[pytest]")
@@ -135,7 +135,7 @@ def test_without_a_backend_one_sentence_says_what_to_add(pytester: pytest.Pytest
     result.stderr.fnmatch_lines(
         [
             "*--acc-opcheck-fuzz: checks what a device computes against the reference; "
-            "add --acc-opcheck-backend torch_atb or operation_torch"
+            "add -o acc_opcheck_backend=torch_atb or operation_torch"
         ]
     )
 
@@ -146,14 +146,14 @@ def test_without_a_backend_one_sentence_says_what_to_add(pytester: pytest.Pytest
         (["--acc-opcheck-fuzz=Splat"], "*--acc-opcheck-fuzz: SplatOperation: no strategy; did you mean*"),
         (["--acc-opcheck-fuzz=AllReduce"], "*AllReduceOperation: no strategy; it computes between ranks*"),
         (
-            ["--acc-opcheck-fuzz=Split", "--acc-fuzz-examples=0"],
-            "*--acc-fuzz-examples must be a whole number >= 1, got 0*",
+            ["--acc-opcheck-fuzz=Split", "-oacc_fuzz_examples=0"],
+            "*acc_fuzz_examples must be a whole number >= 1, got 0*",
         ),
         (
-            ["--acc-opcheck-fuzz=Split", "--acc-fuzz-examples=x"],
-            "*--acc-fuzz-examples must be a whole number >= 1, got x*",
+            ["--acc-opcheck-fuzz=Split", "-oacc_fuzz_examples=x"],
+            "*acc_fuzz_examples must be a whole number >= 1, got x*",
         ),
-        (["--acc-fuzz-examples=5"], "*--acc-fuzz-examples needs --acc-opcheck-fuzz OPERATOR"),
+        (["-oacc_fuzz_examples=5"], "*acc_fuzz_examples needs --acc-opcheck-fuzz OPERATOR"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(

@@ -1,4 +1,4 @@
-"""`--acc-opcheck-optimization` and `acc opcheck -opt`."""
+"""`acc_opcheck_optimization` and `acc opcheck -opt`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(pytester: pytest.Pytester, csv: Path, *words: str) -> pytest.RunResult:
-    device = ("--acc-opcheck-backend=operation_torch", "--acc-csv=r.csv")
+    device = ("-oacc_opcheck_backend=operation_torch", "--acc-csv=r.csv")
     return pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", *device, *words)
 
 
@@ -29,7 +29,7 @@ def test_the_report_says_which_optimisation_was_closed_and_which_is_the_suspect(
     pytester: pytest.Pytester, csv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, wrong_where("maskType", 1))
-    result = run(pytester, csv, "--acc-opcheck-optimization")
+    result = run(pytester, csv, "-oacc_opcheck_optimization=true")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*with maskType=0 the device's result passes: suspect the optimisation*"])
     rows = read_rows("r.csv")
@@ -53,10 +53,10 @@ def test_the_ini_file_may_ask_for_it_and_without_nothing_is_run_again(
 
 
 def test_without_a_device_it_is_a_mistake(pytester: pytest.Pytester, csv: Path) -> None:
-    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "--acc-opcheck-optimization")
+    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "-oacc_opcheck_optimization=true")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*--acc-opcheck-optimization runs operators again*add --acc-opcheck-backend*"]
+        ["*acc_opcheck_optimization runs operators again*add -o acc_opcheck_backend*"]
     )
 
 

@@ -1,4 +1,4 @@
-"""`--acc-precision-mode` reaches the checks, and refuses what is no mode."""
+"""`acc_precision_mode` reaches the checks, and refuses what is no mode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def csv(tmp_path: Path) -> Path:
     return write_case(StandAlone("SoftmaxOperation", {"axes": [1]}, [x], [y], {}), tmp_path)
 
 
-@pytest.mark.parametrize(("words", "outcome"), [([], "passed"), (["--acc-precision-mode=fp32"], "failed")])
+@pytest.mark.parametrize(("words", "outcome"), [([], "passed"), (["-oacc_precision_mode=fp32"], "failed")])
 def test_the_mode_decides_the_type(
     pytester: pytest.Pytester, csv: Path, words: list[str], outcome: str
 ) -> None:
@@ -33,9 +33,9 @@ def test_the_mode_decides_the_type(
 
 
 def test_another_mode_is_refused(pytester: pytest.Pytester, csv: Path) -> None:
-    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "--acc-precision-mode=fp8")
+    result = pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={csv}", "-oacc_precision_mode=fp8")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-precision-mode: invalid choice: 'fp8'*"])
+    result.stderr.fnmatch_lines(["*acc_precision_mode: unknown value 'fp8'*"])
 
 
 @pytest.mark.usefixtures("python_with_torch")

@@ -1,4 +1,4 @@
-"""--acc-engine ray: two local nodes measure, and the run is the one that it would be without."""
+"""acc_engine = ray: two local nodes measure, and the run is the one that it would be without."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 STORE = 80 * 2**20
-ON_RAY = "--acc-engine=ray"
+ON_RAY = "-oacc_engine=ray"
 HASH = re.compile(r"verdict hash: (\w+)")
 ONE_NODE = {"num_cpus": 1, "object_store_memory": STORE}
 
@@ -208,7 +208,7 @@ def test_a_node_with_other_sources_is_refused_before_the_first_batch(
     monkeypatch.setattr(acc_pytest.engine.probing, "sources", lambda: "x")
     result = acc(clean, ON_RAY)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --acc-engine ray: node * has other sources of it, and here is *"])
+    result.stderr.fnmatch_lines(["ERROR: acc_engine = ray: node * has other sources of it, and here is *"])
     result.stdout.no_fnmatch_line("*passed*")
 
 
@@ -218,19 +218,19 @@ def test_rows_that_are_judged_again_need_no_nodes(
     acc(clean, "--acc-rows=rows.jsonl", "-k", "RmsNorm")
     result = pytester.runpytest_inprocess(*QUICKER, "--acc-from-rows=rows.jsonl", ON_RAY)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--acc-engine ray measures the pairs of dumps, and here are none" in result.stderr.str()
+    assert "acc_engine = ray measures the pairs of dumps, and here are none" in result.stderr.str()
 
 
 def test_the_engine_says_what_it_does_not_go_with(acc: Run, clean: DemoPaths) -> None:
     for words, said in (
         (("-n", "2", ON_RAY), "leave -n out"),
-        (("--acc-ray-address=auto",), "--acc-ray-address needs --acc-engine ray"),
-        (("--acc-engine-patience=9",), "--acc-engine-patience needs --acc-engine ray"),
+        (("-oacc_ray_address=auto",), "acc_ray_address needs acc_engine = ray"),
+        (("-oacc_engine_patience=9",), "acc_engine_patience needs acc_engine = ray"),
         (
-            (ON_RAY, "--acc-engine-patience=0"),
-            "--acc-engine-patience must be a number of seconds >= 1, got",
+            (ON_RAY, "-oacc_engine_patience=0"),
+            "acc_engine_patience must be a number of seconds >= 1, got",
         ),
-        (("--acc-engine=dask",), "invalid choice: 'dask'"),
+        (("-oacc_engine=dask",), "acc_engine: unknown value 'dask'"),
     ):
         result = acc(clean, *words)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -246,7 +246,7 @@ if not os.path.exists({str(sign)!r}):
     os.kill(os.getpid(), 19)
 """
     chosen = ("-k", "RmsNorm")
-    result, found = quietly(acc, clean, *chosen, ON_RAY, "--acc-engine-patience=20", metric(stops))
+    result, found = quietly(acc, clean, *chosen, ON_RAY, "-oacc_engine_patience=20", metric(stops))
     stopped = int(sign.read_text())
     with contextlib.suppress(ProcessLookupError):  # Ray has ended it already
         os.kill(stopped, signal.SIGKILL)

@@ -106,7 +106,7 @@ def test_what_inherits_stays_red_where_the_test_of_its_root_is_left_out(acc: Run
                 f"first failing: GatherOperation_4_0 * inherited from {wrong.faulty[0]} *",
             ]
         )
-    assert failed(acc(wrong, "--lf", "--acc-inherited=warn")) == [one]
+    assert failed(acc(wrong, "--lf", "-oacc_inherited=warn")) == [one]
     again = acc(wrong, "-k", "step0 and GatherOperation_4", "--lf")
     assert "lies between it and its inputs, is not compared" in again.stdout.str()
     assert one not in failed(acc(wrong))

@@ -108,7 +108,7 @@ def test_a_skipped_root_excuses_nobody(acc: Run, early: DemoPaths, pytester: pyt
 def test_what_becomes_of_inherited_failures_is_an_option(
     acc: Run, early: DemoPaths, outcome: str, counted: str
 ) -> None:
-    result = acc(early, "-q", "--tb=no", f"--acc-inherited={outcome}")
+    result = acc(early, "-q", "--tb=no", f"-oacc_inherited={outcome}")
     verdicts = [row["verdict"] for row in read_rows()]
     expected = {"failed": verdicts.count("fail"), "passed": verdicts.count("pass")}
     expected[counted] = expected.get(counted, 0) + verdicts.count("inherited")
@@ -120,7 +120,7 @@ def test_what_becomes_of_inherited_failures_is_an_option(
 
 
 def test_a_wrong_outcome_is_refused(acc: Run, early: DemoPaths) -> None:
-    result = acc(early, "--acc-inherited=ignore")
+    result = acc(early, "-oacc_inherited=ignore")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 

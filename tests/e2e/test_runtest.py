@@ -68,7 +68,7 @@ def test_what_a_conftest_writes_in_a_phase_is_captured(
     acc: Run, faulty: DemoPaths, pytester: pytest.Pytester, phase: str
 ) -> None:
     pytester.makeconftest(CONFTEST.format(phase=phase))
-    result = acc(faulty, *LOGGING, "--acc-inherited=fail")
+    result = acc(faulty, *LOGGING, "-oacc_inherited=fail")
     name = "ElewiseOperation_3_3"
     result.stdout.fnmatch_lines_random(
         [f"*Captured log {phase}*", f"*about {name}", f"*Captured stdout {phase}*"]

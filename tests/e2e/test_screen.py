@@ -33,7 +33,7 @@ def blocks(result: pytest.RunResult) -> list[int]:
     "words", [(), ("-v", "-rA"), ("-q",), ("--tb=short",), ("--tb=line",), ("--tb=no", "-rA", "-v")]
 )
 def test_a_red_run_fits_the_screen(acc: Run, faulty: DemoPaths, words: tuple[str, ...]) -> None:
-    result = acc(faulty, "--acc-inherited=fail", *words, columns=80)
+    result = acc(faulty, "-oacc_inherited=fail", *words, columns=80)
     assert overlong(result) == []
     assert max(blocks(result), default=0) <= TALLEST
     assert bool(blocks(result)) == (not any(word in words for word in ("--tb=line", "--tb=no")))

@@ -1,4 +1,4 @@
-"""--acc-threads: how many threads measure a large tensor; what is reported stays as it is."""
+"""acc_threads: how many threads measure a large tensor; what is reported stays as it is."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_so_many_threads_measure_a_tensor_and_the_rows_are_the_same(
     acc: Run, clean: DemoPaths, used: set[int]
 ) -> None:
     some = ("-k", "logits or q_proj or RmsNorm")
-    acc(clean, "--acc-threads=1", "--acc-csv=one.csv", *some)
+    acc(clean, "-oacc_threads=1", "--acc-csv=one.csv", *some)
     assert used == {1}
-    acc(clean, "--acc-threads=3", "--acc-csv=three.csv", *some)
+    acc(clean, "-oacc_threads=3", "--acc-csv=three.csv", *some)
     assert max(used) == 3
     assert read_rows("out/one.csv") == read_rows("out/three.csv")
 
@@ -66,7 +66,7 @@ def test_so_many_threads_measure_a_tensor_and_the_rows_are_the_same(
 @pytest.mark.usefixtures("python_with_torch")
 def test_each_worker_has_as_many(pytester: pytest.Pytester, option: str, number: str) -> None:
     pytester.makepyfile(test_it=SAYS_HOW_MANY.format(number))
-    result = pytester.runpytest_subprocess("-n2", f"--acc-threads={option}", *QUICKER)
+    result = pytester.runpytest_subprocess("-n2", f"-oacc_threads={option}", *QUICKER)
     result.assert_outcomes(passed=1)
 
 
@@ -78,7 +78,7 @@ def test_the_ini_file_may_say_so(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1000", "1.5"])
 def test_what_is_no_number_of_threads_is_refused(acc: Run, clean: DemoPaths, word: str) -> None:
-    result = acc(clean, f"--acc-threads={word}")
+    result = acc(clean, f"-oacc_threads={word}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    said = f"*--acc-threads must be auto or a whole number from 1 to 999, got {word}*"
+    said = f"*acc_threads must be auto or a whole number from 1 to 999, got {word}*"
     result.stderr.fnmatch_lines([said])

@@ -1,4 +1,4 @@
-"""--acc-unmapped: nodes that found no partner are tests that say why."""
+"""acc_unmapped: nodes that found no partner are tests that say why."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_they_can_be_selected_and_come_after_the_pairs_of_their_step(acc: Run, p
 
 def test_they_fail_where_all_must_be_mapped(acc: Run, partly: DemoPaths) -> None:
     everything = read_after(acc, partly)
-    result = acc(partly, "--acc-unmapped=fail", "-m", "acc_unmapped", "--acc-min-coverage=0")
+    result = acc(partly, "-oacc_unmapped=fail", "-m", "acc_unmapped", "--acc-min-coverage=0")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert result.parseoutcomes()["failed"] == len(everything)
     assert unmapped() == everything
@@ -59,17 +59,17 @@ def test_they_fail_where_all_must_be_mapped(acc: Run, partly: DemoPaths) -> None
 
 def test_a_node_that_was_not_asked_for_does_not_fail_but_keeps_its_row(acc: Run, partly: DemoPaths) -> None:
     everything = read_after(acc, partly)
-    result = acc(partly, "--acc-unmapped=fail", ROOT)
+    result = acc(partly, "-oacc_unmapped=fail", ROOT)
     assert result.parseoutcomes() == {"failed": 1}
     assert sorted(row["test_id"] for row in unmapped()) == sorted(row["test_id"] for row in everything)
     result.stdout.fnmatch_lines(["first failing: root (*"])
-    assert acc(partly, "--acc-unmapped=fail", "-k", "RmsNorm and layers").ret == pytest.ExitCode.OK
+    assert acc(partly, "-oacc_unmapped=fail", "-k", "RmsNorm and layers").ret == pytest.ExitCode.OK
     assert len(unmapped()) == len(everything)
 
 
 def test_ignored_they_are_rows_only(acc: Run, partly: DemoPaths) -> None:
     everything = read_after(acc, partly)
-    result = acc(partly, "--acc-unmapped=ignore")
+    result = acc(partly, "-oacc_unmapped=ignore")
     assert "skipped" not in result.parseoutcomes()
     assert [{**row, "test_id": ""} for row in everything] == unmapped()
 
@@ -82,7 +82,7 @@ def test_only_unmapped_nodes_are_no_success(acc: Run, partly: DemoPaths) -> None
 
 def test_the_floor_of_coverage_holds_with_them(acc: Run, partly: DemoPaths) -> None:
     for outcome in ("skip", "ignore"):
-        words = (f"--acc-unmapped={outcome}", "-k", "RmsNorm and layers")
+        words = (f"-oacc_unmapped={outcome}", "-k", "RmsNorm and layers")
         assert acc(partly, *words).ret == pytest.ExitCode.OK
         below = acc(partly, *words, "--acc-min-coverage=1")
         assert below.ret == pytest.ExitCode.TESTS_FAILED
@@ -90,7 +90,7 @@ def test_the_floor_of_coverage_holds_with_them(acc: Run, partly: DemoPaths) -> N
 
 
 def test_a_misspelt_outcome_is_a_usage_error(acc: Run, partly: DemoPaths) -> None:
-    result = acc(partly, "--acc-unmapped=skipp")
+    result = acc(partly, "-oacc_unmapped=skipp")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 

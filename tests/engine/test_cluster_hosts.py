@@ -192,10 +192,10 @@ def test_what_cannot_be_surveyed_is_one_sentence(
     with pytest.raises(DumpError, match=r"^node2: its dump could not be listed there: the node died; run"):
         planned(cluster, tmp_path)
     hosts.use_hosts(ClusterHosts(lambda: cluster))
-    with pytest.raises(SettingsError, match=r"^--acc-engine ray: node node2 does not answer: the node died"):
+    with pytest.raises(SettingsError, match=r"^acc_engine = ray: node node2 does not answer: the node died"):
         planned(cluster, tmp_path)
     hosts.use_hosts(None)
-    with pytest.raises(DumpError, match="lies on a node of a cluster; add --acc-engine ray"):
+    with pytest.raises(DumpError, match="lies on a node of a cluster; add acc_engine = ray"):
         planned(cluster, tmp_path)
 
 

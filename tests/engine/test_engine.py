@@ -223,7 +223,7 @@ def test_a_pair_that_hangs_everywhere_is_given_up_and_nodes_that_are_free_again_
     engine.expect(range(100), lambda _: None)
     for number in range(100):
         if number == 7:
-            with pytest.raises(NotMeasured, match=r"no answer for 301 s \(--acc-engine-patience\); tried 4"):
+            with pytest.raises(NotMeasured, match=r"no answer for 301 s \(acc_engine_patience\); tried 4"):
                 engine.row(number)
         else:
             assert engine.row(number) is not None

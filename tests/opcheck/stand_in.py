@@ -17,7 +17,7 @@ Compute = Callable[[str, Mapping[str, Any], Sequence[torch.Tensor]], Sequence[to
 
 
 def install(monkeypatch: pytest.MonkeyPatch, compute: Compute) -> None:
-    """Let `--acc-opcheck-backend operation_torch` run `compute(name, param, inputs)` here.
+    """Let `acc_opcheck_backend operation_torch` run `compute(name, param, inputs)` here.
 
     `compute` returns new values of inputs that are written in place, after the outputs; they are written.
     """

@@ -95,7 +95,9 @@ def test_dtypes_and_shapes_tell_the_chip_where_nothing_says_it_and_values_do_not
     assert (
         rows[237][0].notes[0].startswith("computed as Ascend310P does, which the dump is of: on Ascend910B, ")
     )
-    hint = "by the rules of Ascend950 it passes; if the dump is of that chip, say --acc-opcheck-soc Ascend950"
+    hint = (
+        "by the rules of Ascend950 it passes; if the dump is of that chip, add -o acc_opcheck_soc=Ascend950"
+    )
     assert rows[76][0].notes == (hint,)
 
 

@@ -116,5 +116,5 @@ def test_the_table_names_parameters_that_the_operator_has(operator: str) -> None
 
 
 def test_there_is_nothing_to_run_again_without_a_device() -> None:
-    with pytest.raises(SettingsError, match="needs an NPU; add --acc-opcheck-backend"):
+    with pytest.raises(SettingsError, match="needs an NPU; add -o acc_opcheck_backend"):
         OpcheckSettings.from_values({"opcheck": ("x.csv",), "opcheck_optimization": True})

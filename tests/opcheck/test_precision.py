@@ -1,4 +1,4 @@
-"""`--acc-precision-mode`: float tensors are read as one type, whole numbers as they are."""
+"""`acc_precision_mode`: float tensors are read as one type, whole numbers as they are."""
 
 from __future__ import annotations
 

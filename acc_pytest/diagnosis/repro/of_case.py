@@ -27,7 +27,7 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Bund
     Raises `AccError` for a case that does not stand alone, or is larger than `budget` bytes.
     """
     if any("judged is what the device computed" in row.note for row in rows):
-        raise NoPayload("what the device computed is not kept; run without --acc-opcheck-backend")
+        raise NoPayload("what the device computed is not kept; run without acc_opcheck_backend")
     if any("of the other device" in check.reason for row in rows for check in row.checks):
         raise NoPayload("it is judged by the dump of a second device, which a bundle does not hold")
     refs = [ref for ref in (*case.inputs, *case.outputs, *case.written) if ref is not None]

@@ -103,8 +103,8 @@ class StoredBlock:
 
 def _refused(path: str, error: OSError) -> AccError:
     return AccError(
-        f"{path}: the cache cannot be written: {error.strerror}; give another --acc-cache-dir or a smaller "
-        "--acc-cache-size"
+        f"{path}: the cache cannot be written: {error.strerror}; give another acc_cache_dir or a smaller "
+        "acc_cache_size"
     )
 
 

@@ -36,11 +36,11 @@ def check_cache(cache: str) -> None:
                 if why or status.st_mode & 0o022:
                     raise AccError(
                         f"{place}: {why or 'can be written by others'}, who could change what is read of "
-                        f"stores; {'' if why else f'chmod go-w {place}, or '}give another --acc-cache-dir"
+                        f"stores; {'' if why else f'chmod go-w {place}, or '}give another acc_cache_dir"
                     )
     except OSError as error:
         raise AccError(
-            f"{cache}: cannot be the cache: {error.strerror}; give another --acc-cache-dir"
+            f"{cache}: cannot be the cache: {error.strerror}; give another acc_cache_dir"
         ) from None
 
 

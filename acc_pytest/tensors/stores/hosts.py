@@ -123,7 +123,7 @@ def _split(root: str) -> tuple[str, str]:
 
 
 def _unreachable(address: str) -> str:
-    return f"{address}: lies on a node of a cluster; add --acc-engine ray, which reaches it"
+    return f"{address}: lies on a node of a cluster; add acc_engine = ray, which reaches it"
 
 
 class HostFiles:

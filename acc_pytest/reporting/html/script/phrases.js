@@ -368,7 +368,7 @@ const PHRASES = [
   ["not supported: {0} has no reference computation: {1}", "不支持：{0} 没有参考实现：{1}"],
   ["not supported: {0} is not in the catalogue (acc opcheck --list)", "不支持：{0} 不是可计算的算子（acc opcheck --list）"],
   ["cannot judge: {0}", "无法判定：{0}"],
-  ["if the dump is of that chip, say --acc-opcheck-soc {0}", "如果 dump 来自该芯片，请指定 --acc-opcheck-soc {0}"],
+  ["if the dump is of that chip, add -o acc_opcheck_soc={0}", "如果 dump 来自该芯片，请加上 -o acc_opcheck_soc={0}"],
   ["{0} has no output that could be judged", "{0} 没有可判定的输出"],
   ["the dump has {0} outputs of {1}, but {2} with these parameters writes {3}", "dump 中 {1} 有 {0} 个输出，但 {2} 在这些参数下应写出 {3} 个"],
   ["{0}: computes on {1} ranks, but its files are not in a dump of all ranks", "{0}：在 {1} 张卡上计算，但其文件不在完整的 dump 中"],

@@ -28,7 +28,7 @@ compare)
     [ ! -f "$baseline" ] || set -- --acc-baseline="$baseline"
     pytest -n auto --acc-golden="$golden" --acc-mine="$mine" --acc-shard="$share" \
         --acc-output=acc --acc-csv="shard-${share%/*}.csv" --acc-rows="acc/rows-${share%/*}.jsonl" \
-        --junitxml="acc/junit-${share%/*}.xml" --acc-junit-properties=none "$@"
+        --junitxml="acc/junit-${share%/*}.xml" -o acc_junit_properties=none "$@"
     ;;
 verdict)
     acc report merge acc/rows-*.jsonl --csv=acc/accuracy.csv --html=acc/accuracy.html \
