@@ -71,11 +71,11 @@ def plan(
 
 
 def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: Tables) -> Plan:
-    made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
-    lineage = trace(golden, mine, made.pairs, loaded)
+    mapped = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
+    lineage = trace(golden, mine, mapped.pairs, loaded)
     traced = replace(
-        made,
-        pairs=with_logits(made.pairs, lineage.parents),
+        mapped,
+        pairs=with_logits(mapped.pairs, lineage.parents),
         parents=lineage.parents,
         lineage=lineage.basis,
         by_order=lineage.by_order,
@@ -106,21 +106,21 @@ _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"
 
 def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: Tables) -> Plan:
     user = read_op_mapping_file(op_mapping_file)
-    made: Plan | None = None
+    mapped: Plan | None = None
     if golden.kind == "manual":
-        made = manual_plan(golden, mine)
+        mapped = manual_plan(golden, mine)
     elif is_captured(golden, mine):
-        made = captured_plan(golden, mine, level)
+        mapped = captured_plan(golden, mine, level)
     elif is_torchair(golden, mine):
-        made = torchair_plan(golden, mine, level)
+        mapped = torchair_plan(golden, mine, level)
     elif is_lone_file(golden, mine):
-        made = plan_of_lone_file(golden, mine, tables)
-    if made is not None:
-        return replace(made, notes=(*made.notes, _UNUSED)) if user else made
-    made = _Planner(golden, mine, tables, user, level).plan()
+        mapped = plan_of_lone_file(golden, mine, tables)
+    if mapped is not None:
+        return replace(mapped, notes=(*mapped.notes, _UNUSED)) if user else mapped
+    mapped = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
-    made = replace(made, notes=(*made.notes, note)) if note else made
-    return kept_for(made, mine) if mine.only else made
+    mapped = replace(mapped, notes=(*mapped.notes, note)) if note else mapped
+    return kept_for(mapped, mine) if mine.only else mapped
 
 
 @dataclass(slots=True, eq=False)
@@ -160,9 +160,7 @@ class _Planner:
             golden = DumpStep(self._golden, met.golden, self._mine)
             mine = DumpStep(self._mine, met.mine, self._golden)
             start = table_start(self._golden, met.golden)
-            evidence = Evidence(
-                golden, mine, start, batches(golden, mine), met.label, met.words, self._splits
-            )
+            evidence = Evidence(golden, mine, start, batches(golden, mine), met.label, met.note, self._splits)
             mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):
@@ -292,8 +290,10 @@ def _dumped(side: DumpStep, node: Node) -> bool:
 def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
-        others = f"; all ranks at once in {together} pairs" if together else ""
-        return [f"ranks: {counts[0]} on both sides, compared rank by rank{others}"] if counts[0] > 1 else []
+        joint_note = f"; all ranks at once in {together} pairs" if together else ""
+        return (
+            [f"ranks: {counts[0]} on both sides, compared rank by rank{joint_note}"] if counts[0] > 1 else []
+        )
     merged = "shards are merged as the shapes of each pair ask for"
     return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]
 
@@ -341,9 +341,9 @@ def _fit(data_id: str) -> str:
 def _operator(path: str) -> str:
     """The operator directory of an ATB tensor file (`3_SelfAttentionOperation`), else the file's stem."""
     file = PurePath(path)
-    parts = file.parts
-    if len(parts) > 2 and parts[-2] in ("after", "before"):
-        return parts[-3]
+    names = file.parts
+    if len(names) > 2 and names[-2] in ("after", "before"):
+        return names[-3]
     return file.stem
 
 
@@ -379,15 +379,15 @@ def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence
     alone_golden = _alone(matcher.golden, used_golden)
     alone_mine = _alone(matcher.mine, used_mine)
     places = matcher.places()
-    left = []
-    for side, tree, alone, others in (
+    entries = []
+    for side, tree, alone, opposite in (
         ("golden", matcher.golden, alone_golden, alone_mine),
         ("mine", matcher.mine, alone_mine, alone_golden),
     ):
         for node in alone:
-            near = [other for other in others if places.get(other) == places.get(node)]
-            left.append(_leftover(side, tree, node, near, evidence))
-    return left
+            near = [candidate for candidate in opposite if places.get(candidate) == places.get(node)]
+            entries.append(_leftover(side, tree, node, near, evidence))
+    return entries
 
 
 def _handed_on(matcher: TreeMatcher, used: set[Node]) -> Iterator[Node]:
@@ -408,23 +408,26 @@ def _alone(tree: LayeredTree, used: set[Node]) -> list[Node]:
 def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], evidence: Evidence) -> Leftover:
     kind = tree.tables.kind_of(node.op_type, node.param)
     reason = _WHY_ALONE.get(kind, "no tensor of the other side has its name, role or place")
-    ranked = [(_similarity(tree, kind, node, other), -number, other) for number, other in enumerate(near)]
+    ranked = [
+        (_similarity(tree, kind, node, candidate), -number, candidate)
+        for number, candidate in enumerate(near)
+    ]
     best = max(ranked, default=None, key=lambda entry: entry[:2])
     if best is None or best[0] < _NEARER:
         return Leftover(side, node, reason, "")
-    other = best[2]
-    golden, mine = (node, other) if side == "golden" else (other, node)
+    candidate = best[2]
+    golden, mine = (node, candidate) if side == "golden" else (candidate, node)
     slot = Slot("output", (0,))
     refusal = evidence.refusal(Match(Export(golden, slot, ""), Export(mine, slot, ""), "", ""))
-    near_by = f"{other.path} ({refusal or 'same size, but nothing else says so'})"
+    near_by = f"{candidate.path} ({refusal or 'same size, but nothing else says so'})"
     return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
 
 
-def _similarity(tree: LayeredTree, kind: str, node: Node, other: Node) -> float:
-    same_kind = kind != "other" and tree.tables.kind_of(other.op_type, other.param) == kind
-    last, other_last = node.path.split("/")[-1], other.path.split("/")[-1]
-    ratio = difflib.SequenceMatcher(None, last.lower(), other_last.lower()).ratio()
-    return ratio + (0.5 if same_kind else 0.0)
+def _similarity(tree: LayeredTree, kind: str, node: Node, candidate: Node) -> float:
+    kinds_agree = kind != "other" and tree.tables.kind_of(candidate.op_type, candidate.param) == kind
+    name, candidate_name = node.path.split("/")[-1], candidate.path.split("/")[-1]
+    ratio = difflib.SequenceMatcher(None, name.lower(), candidate_name.lower()).ratio()
+    return ratio + (0.5 if kinds_agree else 0.0)
 
 
 def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:

@@ -28,22 +28,22 @@ def largest(logits: torch.Tensor, view: Largest | TopPlaces) -> torch.Tensor:
     if isinstance(view, TopPlaces):
         return _as_often(_places(logits, view.count), view)
     values, chosen = view.values.open(), view.chosen.open().long()
-    own = _places(values, view.count)
-    if own.shape != chosen.shape or float((own == chosen).all(-1).float().mean()) < _ALIKE:
+    places = _places(values, view.count)
+    if places.shape != chosen.shape or float((places == chosen).all(-1).float().mean()) < _ALIKE:
         raise NoPayload("the other side's router does not choose the largest of its logits")
     return _places(logits, view.count)
 
 
 def _as_often(places: torch.Tensor, view: TopPlaces) -> torch.Tensor:
-    taken = places.flatten().bincount(minlength=len(view.taken))
-    if int((taken - torch.tensor(view.taken)).clamp_min(0).sum()) > (1 - _ALIKE) * places.numel():
+    counts = places.flatten().bincount(minlength=len(view.taken))
+    if int((counts - torch.tensor(view.taken)).clamp_min(0).sum()) > (1 - _ALIKE) * places.numel():
         raise NoPayload("the experts did not run on the largest of these values")
     return places
 
 
-def chosen_beside(view: View, others: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
+def chosen_beside(view: View, refs: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
     """The tensors of the other side that are of the same kind: what a router chose from, for its choice."""
-    return (view.values,) if isinstance(view, Largest) else others
+    return (view.values,) if isinstance(view, Largest) else refs
 
 
 def with_router_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:

@@ -20,11 +20,11 @@ class Splits:
     """What was found in the steps so far: where each rank has one row, other steps of that tensor tell."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
+        self._splits: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
         self._seen: set[tuple[str, Slot]] = set()
         self._of_one: dict[TensorRef, TokenSplit] = {}
 
-    def known(self, export: Export) -> bool:
+    def was_split(self, export: Export) -> bool:
         """Whether a tensor was split in a step before."""
         return (export.node.path, export.slot) in self._seen
 
@@ -56,43 +56,43 @@ class Splits:
         )
 
     def _with_stream(
-        self, export: Export, operand: Operand, others: tuple[TensorRef, ...], layout: TokenLayout | None
+        self, export: Export, operand: Operand, opposite: tuple[TensorRef, ...], layout: TokenLayout | None
     ) -> Operand:
         """The operand that knows how ranks have the stream which is to be added to it."""
         view = operand.view
         if not isinstance(view, WithResidual):
             return operand
-        return replace(operand, view=replace(view, split=self.of(export, view.residual, others, layout)))
+        return replace(operand, view=replace(view, split=self.of(export, view.residual, opposite, layout)))
 
     def of(
         self,
         export: Export,
         refs: tuple[TensorRef, ...],
-        others: tuple[TensorRef, ...],
+        opposite: tuple[TensorRef, ...],
         layout: TokenLayout | None,
     ) -> TokenSplit | None:
         """How the tensors of all ranks (`refs`) have the tokens of a step, beside those of the other side."""
-        if layout is None or not layout.shared or not refs or not others:
+        if layout is None or not layout.shared or not refs or not opposite:
             return None
         if len(refs) == 1:
             return self._of_one.get(refs[0])
-        key = (refs, others[:1])
-        if key not in self._known:
-            self._known[key] = self._found((export.node.path, export.slot), refs, others[0], layout)
-        return self._known[key]
+        key = (refs, opposite[:1])
+        if key not in self._splits:
+            self._splits[key] = self._computed((export.node.path, export.slot), refs, opposite[0], layout)
+        return self._splits[key]
 
-    def _found(
-        self, place: tuple[str, Slot], refs: Sequence[TensorRef], other: TensorRef, layout: TokenLayout
+    def _computed(
+        self, place: tuple[str, Slot], refs: Sequence[TensorRef], opposite: TensorRef, layout: TokenLayout
     ) -> TokenSplit | None:
-        headers, beside = [readable(ref) for ref in refs], readable(other)
+        headers, opposite_header = [readable(ref) for ref in refs], readable(opposite)
         shapes = [header.shape for header in headers if header is not None and header.payload == "data"]
-        if len(shapes) < len(refs) or beside is None or not beside.shape or not all(shapes):
+        if len(shapes) < len(refs) or opposite_header is None or not opposite_header.shape or not all(shapes):
             return None
-        whole = 1 < math.prod(beside.shape[:-1]) == math.prod(layout.shape)
-        found = split_of(shapes, layout, single=whole or place in self._seen)
-        if found is None or not found.joined:
-            return found
-        if shapes[0][-1] != beside.shape[-1] or ranks_alike(refs):
+        has_every_token = 1 < math.prod(opposite_header.shape[:-1]) == math.prod(layout.shape)
+        split = split_of(shapes, layout, single=has_every_token or place in self._seen)
+        if split is None or not split.joined:
+            return split
+        if shapes[0][-1] != opposite_header.shape[-1] or ranks_alike(refs):
             return None
         self._seen.add(place)
-        return found
+        return split

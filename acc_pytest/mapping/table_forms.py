@@ -31,18 +31,18 @@ def _table_of(form: Form) -> Form:
     return lambda value: isinstance(value, dict) and all(map(form, value.values()))
 
 
-def _either(one: Form, other: Form) -> Form:
-    return lambda value: one(value) or other(value)
+def _either(first: Form, second: Form) -> Form:
+    return lambda value: first(value) or second(value)
 
 
 def _record(needed: Mapping[str, Form], optional: Mapping[str, Form]) -> Form:
-    known = {**needed, **optional}
+    forms = {**needed, **optional}
 
     def holds(value: Any) -> bool:
         return (
             isinstance(value, dict)
-            and needed.keys() <= value.keys() <= known.keys()
-            and all(known[key](entry) for key, entry in value.items())
+            and needed.keys() <= value.keys() <= forms.keys()
+            and all(forms[key](entry) for key, entry in value.items())
         )
 
     return holds

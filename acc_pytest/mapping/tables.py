@@ -143,7 +143,7 @@ def _compile(raw: Mapping[str, Any]) -> Tables:
             for kind, globs in raw["kinds"].items()
         ),
         elewise={int(code): kind for code, kind in raw["elewise"].items()},
-        packs={name: tuple(parts) for name, parts in raw["packs"].items()},
+        packs={name: tuple(roles) for name, roles in raw["packs"].items()},
         interleaved=tuple(raw["interleaved"]["types"]),
         residual_inside=tuple(raw["residual_inside"]["types"]),
         stand_in=dict(raw["stand_in"]),

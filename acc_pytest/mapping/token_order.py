@@ -55,7 +55,7 @@ def _by_forms(
     shard: torch.Tensor, layout: TokenLayout, tokens: TokenPick, forms: tuple[str, str]
 ) -> torch.Tensor:
     form = forms[tokens.own == "mine"]
-    rows = context_rows(tokens.golden, tokens.mine, *(each == ENDS for each in forms))[tokens.own]
+    rows = context_rows(tokens.golden, tokens.mine, *(name == ENDS for name in forms))[tokens.own]
     if not len(rows):
         raise Incomparable("the tensors have no token in common")
     return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
@@ -149,18 +149,24 @@ def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]
     if not goldens or not mines:
         return None
     counts = {"golden": len(goldens), "mine": len(mines)}
-    known = _as_before(golden, mine, counts)
+    by_prefill = _as_before(golden, mine, counts)
     pairs: list[tuple[_Met, _Met]] = []
     free = dict(enumerate(goldens))
     equal = _equal(goldens, mines)
-    others = [number for number in free if number not in equal.values()]
+    unequal = [number for number in free if number not in equal.values()]
     for number, sequence in enumerate(mines):
-        wanted = [known[number]] if known is not None else [equal[number]] if number in equal else others
-        for other in wanted:
-            rows = _common(free[other], sequence) if other in free else None
+        candidates = (
+            [by_prefill[number]]
+            if by_prefill is not None
+            else [equal[number]]
+            if number in equal
+            else unequal
+        )
+        for candidate in candidates:
+            rows = _common(free[candidate], sequence) if candidate in free else None
             if rows is not None:
-                del free[other]
-                pairs.append(((other, rows[0]), (number, rows[1])))
+                del free[candidate]
+                pairs.append(((candidate, rows[0]), (number, rows[1])))
                 break
         else:
             # Batches of captured graphs end in rows that are no tokens.
@@ -174,9 +180,9 @@ def _equal(goldens: Sequence[TokenSequence], mines: Sequence[TokenSequence]) -> 
     for number, sequence in enumerate(goldens):
         numbers[tuple(sequence.ids)].append(number)
     return {
-        number: same.pop(0)
+        number: equals.pop(0)
         for number, sequence in enumerate(mines)
-        if sequence.ids and (same := numbers[tuple(sequence.ids)])
+        if sequence.ids and (equals := numbers[tuple(sequence.ids)])
     }
 
 
@@ -201,12 +207,12 @@ def _common(golden: TokenSequence, mine: TokenSequence) -> tuple[Sequence[int], 
 
 def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
     """Where the shorter one begins: at its position, at the end (cached before, padded), or at the start."""
-    rest = len(longer.rows) - len(shorter.rows)
+    difference = len(longer.rows) - len(shorter.rows)
     if not longer.ids or not shorter.ids:
-        return 0 if not rest else None
-    wanted = list(shorter.ids)
+        return 0 if not difference else None
+    ids = list(shorter.ids)
     places = [shorter.start - (longer.start or 0)] if shorter.start is not None else []
-    for start in dict.fromkeys([*places, rest, 0]):
-        if 0 <= start <= rest and list(longer.ids[start : start + len(wanted)]) == wanted:
+    for start in dict.fromkeys([*places, difference, 0]):
+        if 0 <= start <= difference and list(longer.ids[start : start + len(ids)]) == ids:
             return start
     return None

@@ -32,14 +32,14 @@ def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False)
         apart = min(sizes) < max(sizes) or 1 - single < max(sizes) < max(rows, 2)
         if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
             return TokenSplit(axis, rows, joined=True)
-        whole = -(-rows // ranks) * ranks
+        padded = -(-rows // ranks) * ranks
         if len(set(sizes)) > 1:
             continue
-        if sizes[0] == whole > rows:
+        if sizes[0] == padded > rows:
             return TokenSplit(axis, rows, joined=False)
         # Heads one below the other.
-        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
-            return TokenSplit(axis, rows * (sizes[0] // whole), joined=False)
+        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % padded:
+            return TokenSplit(axis, rows * (sizes[0] // padded), joined=False)
     return None
 
 
@@ -47,8 +47,8 @@ def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
     """The tensors of ranks without padding, one of their pieces. Raises `NoPayload` for padding alone."""
     if not split.rows:
         raise NoPayload("this rank has rows of padding only, which are not compared")
-    whole = [torch.cat(shards, split.axis)] if split.joined else shards
-    return [shard.narrow(split.axis, 0, split.rows) for shard in whole]
+    tensors = [torch.cat(shards, split.axis)] if split.joined else shards
+    return [shard.narrow(split.axis, 0, split.rows) for shard in tensors]
 
 
 def ranks_alike(refs: Sequence[TensorRef]) -> bool:
@@ -57,8 +57,8 @@ def ranks_alike(refs: Sequence[TensorRef]) -> bool:
         tensors = [ref.open() for ref in refs]
     except (AccError, OSError):
         return False
-    first, *others = (tensor.reshape(-1)[:_SAMPLE] for tensor in tensors)
-    return all(torch.equal(first, other) for other in others)
+    first, *replicas = (tensor.reshape(-1)[:_SAMPLE] for tensor in tensors)
+    return all(torch.equal(first, replica) for replica in replicas)
 
 
 def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
@@ -73,10 +73,10 @@ def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
             yield 0, math.prod(layout.shape)
 
 
-def tokens_of(ids: Shape, looked_up: Shape, ranks: int) -> tuple[Shape, bool] | None:
+def tokens_of(ids: Shape, embedded: Shape, ranks: int) -> tuple[Shape, bool] | None:
     """How an embedding of `ranks` that was handed `ids` lays out the tokens, and whether that is `[tokens,
     batch]`; `None` where the shape of its rows says no more than itself."""
-    rows = looked_up[:-1]
+    rows = embedded[:-1]
     if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_part(rows[0], ids[0], ranks):
         return ids, False
     if len(ids) != 2 or len(rows) != 2 or rows == ids:

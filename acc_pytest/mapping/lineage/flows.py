@@ -112,7 +112,7 @@ def ge_flows(mine: GeDump) -> FlowOf:
         if run is None or index is None:
             return None
         ran = operators(mine, *run, index)
-        key = (id(index), places, tuple(operator.told for operator in ran))
+        key = (id(index), places, tuple(operator.identity for operator in ran))
         if key not in known:
             known[key] = ge_flow(index, ran, places)
         return known[key]

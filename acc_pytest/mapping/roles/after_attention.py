@@ -38,16 +38,16 @@ class AfterAttention:
         if core is not None:
             self._roles[core] = ("attn_core", "plain")
         for leaf in leaves[1:]:
-            written = outputs[leaf]
-            if not written or not inputs[leaf] or any(value in self._roles for value in written):
+            results = outputs[leaf]
+            if not results or not inputs[leaf] or any(value in self._roles for value in results):
                 continue
             sources = [self._role(value) for value in inputs[leaf]]
-            for value, role in zip(written, self._written(leaf, sources)):
+            for value, role in zip(results, self._written(leaf, sources)):
                 self._roles[value] = (role, "internal" if role == _MIXED else "plain")
-            if written[0] not in self._roles and sources[0] and self._graph.kinds[leaf] in PASSED_ON:
+            if results[0] not in self._roles and sources[0] and self._graph.kinds[leaf] in PASSED_ON:
                 passed = passed_on(leaf, self._graph.kinds[leaf], (sources[0], ""), self._graph, self._roles)
                 if passed:
-                    self._roles[written[0]] = passed
+                    self._roles[results[0]] = passed
         self._name_shared()
 
     def _role(self, value: Value) -> str:
@@ -68,7 +68,7 @@ class AfterAttention:
             return (prefix + ("gated" if fused else "act"),)
         if (kind, base) in _ROUTING:
             return _ROUTING[kind, base]
-        activated = [expert for expert, part in map(_split, sources) if part == "act"]
+        activated = [expert for expert, role in map(_split, sources) if role == "act"]
         if kind == "mul" and activated:
             return (activated[0] + "gated",)
         return self._combined(leaf, kind, sources)
@@ -162,9 +162,9 @@ def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
     """`gate`, `up`, `router` or `mlp_in` (one linear for all), told by who reads the output."""
     value = graph.written_first(leaf)
     read_by = value.read_by if value is not None else []
-    moved = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)
-    if moved is not None:
-        value = graph.written_first(moved)
+    passing = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)
+    if passing is not None:
+        value = graph.written_first(passing)
     readers = reader_kinds(value, graph)
     if value is None:
         return ""
@@ -181,8 +181,8 @@ def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
 
 def _split_halves(leaf: Node, graph: AtbGraph) -> tuple[str, ...]:
     """Which half of a packed gate-up is which: the one that is activated is the gate."""
-    written = graph.flow.outputs[leaf]
-    if len(written) != 2:
+    halves = graph.flow.outputs[leaf]
+    if len(halves) != 2:
         return ()
-    activated = ["activation" in reader_kinds(value, graph) for value in written]
+    activated = ["activation" in reader_kinds(value, graph) for value in halves]
     return ("up", "gate") if activated == [False, True] else ("gate", "up")

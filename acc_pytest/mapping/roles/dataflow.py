@@ -54,13 +54,13 @@ def _run(node: Node, current: dict[str, Value], flow: Dataflow) -> None:
         for position, value in enumerate(read):
             value.read_by.append((node, position))
         flow.inputs[node] = read
-        written = [Value(name, node, index) for index, name in enumerate(node.outputs)]
-        current.update((value.name, value) for value in written)
-        flow.outputs[node] = written
+        results = [Value(name, node, index) for index, name in enumerate(node.outputs)]
+        current.update((value.name, value) for value in results)
+        flow.outputs[node] = results
     else:
         for child in node.children:
             _run(child, current, flow)
-        written = [current.setdefault(name, Value(name, None, 0)) for name in node.outputs]
-        flow.outputs[node] = written
-    for index, value in enumerate(written):
+        results = [current.setdefault(name, Value(name, None, 0)) for name in node.outputs]
+        flow.outputs[node] = results
+    for index, value in enumerate(results):
         value.shown_at.append((node, index))

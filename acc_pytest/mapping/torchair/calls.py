@@ -42,16 +42,16 @@ class FxWithFx:
         """One outcome for each tensor of mine, then one for each tensor of golden that was not matched."""
         products = 0
         for order, node in enumerate(self._mine.nodes):
-            partner_found = self._partners.get(node)
+            entry = self._partners.get(node)
             for number, (slot, ref) in enumerate(self._mine.slots[node].items()):
                 why = not_a_tensor(ref)
-                if partner_found is None or why:
+                if entry is None or why:
                     reason = f"{slot}: {why}" if why else self._why(node)
                     yield Unmatched("mine", node, slot, reason)
                     continue
-                partner, policy, said = partner_found
+                partner, policy, basis = entry
                 yield self._slot(
-                    partner, node, slot, ref, policy, said, (order, number), products // _PER_LAYER
+                    partner, node, slot, ref, policy, basis, (order, number), products // _PER_LAYER
                 )
             products += _is_product(node)
         yield from self._left()
@@ -63,7 +63,7 @@ class FxWithFx:
         slot: Slot,
         ref: TensorRef,
         policy: str,
-        said: str,
+        reason: str,
         place: tuple[int, ...],
         depth: int,
     ) -> Outcome:
@@ -74,12 +74,12 @@ class FxWithFx:
         if why := not_a_tensor(golden):
             return Unmatched("mine", node, slot, f"golden's is {why}")
         matched = Matched(
-            SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, said, place, depth
+            SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, reason, place, depth
         )
-        fed = self._given.get((node.path, slot), "")
-        if not fed or (partner.path, slot) not in self._given_to_golden:
+        word = self._given.get((node.path, slot), "")
+        if not word or (partner.path, slot) not in self._given_to_golden:
             return matched
-        return replace(matched, place=(FED_FIRST, *place), given=matched.mine.label, fed=fed)
+        return replace(matched, place=(FED_FIRST, *place), given=matched.mine.label, fed=word)
 
     def _why(self, node: Node) -> str:
         sides = (self._golden, self._mine)
@@ -110,13 +110,13 @@ def _partners(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, tuple[Node, 
         if partner is not None and node.op_type in alike:
             yield node, (partner, "name", "the call of this name")
         elif node.op_type not in counts[0] and node in renamed:
-            said = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
-            yield node, (renamed[node], "name", said)
+            reason = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
+            yield node, (renamed[node], "name", reason)
     if alike != set(counts[1]) or alike != set(counts[0]):
         for golden_node, mine_node in _aligned(golden, mine):
             if mine_node.op_type not in alike:
-                said = "same target and shapes at the same place; the sides number their calls differently"
-                yield mine_node, (golden_node, "order", said)
+                reason = "same target and shapes at the same place; the sides number their calls differently"
+                yield mine_node, (golden_node, "order", reason)
 
 
 def _renamed(golden: FxSide, mine: FxSide) -> Mapping[Node, Node]:
@@ -135,8 +135,8 @@ def _renamed(golden: FxSide, mine: FxSide) -> Mapping[Node, Node]:
 
 def _aligned(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, Node]]:
     """Calls in runs that agree in target and shapes on both sides, in one order."""
-    golden_words, mine_words = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
-    matcher = difflib.SequenceMatcher(None, golden_words, mine_words, autojunk=False)
+    golden_calls, mine_calls = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
+    matcher = difflib.SequenceMatcher(None, golden_calls, mine_calls, autojunk=False)
     for block in matcher.get_matching_blocks():
         if block.size >= _LEAST_RUN:
             for step in range(block.size):
@@ -153,8 +153,8 @@ def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int,
 
 
 def _is_product(node: Node) -> bool:
-    parts = node.op_type.split(".")
-    return len(parts) > 1 and any(word in parts[1] for word in _CONTRACTIONS)
+    segments = node.op_type.split(".")
+    return len(segments) > 1 and any(word in segments[1] for word in _CONTRACTIONS)
 
 
 SlotKey = tuple[str, Slot]
@@ -166,7 +166,7 @@ def given_to_calls(side: FxSide) -> Mapping[SlotKey, str]:
     walk = _GivenTensors(side)
     for node in side.nodes:
         walk.call(node)
-    return walk.found()
+    return walk.kinds()
 
 
 class _GivenTensors:
@@ -179,9 +179,9 @@ class _GivenTensors:
         self._words: dict[_Copy, set[str]] = defaultdict(set)
         self._tables: dict[str, int] = {}
 
-    def found(self) -> Mapping[SlotKey, str]:
-        known = {place: strongest(self._words[copy]) for copy, place in self._first.items()}
-        return {place: word for place, word in known.items() if word}
+    def kinds(self) -> Mapping[SlotKey, str]:
+        kinds = {place: strongest(self._words[copy]) for copy, place in self._first.items()}
+        return {place: word for place, word in kinds.items() if word}
 
     def call(self, node: Node) -> None:
         """The next call: what it read, then what it made."""

@@ -38,12 +38,12 @@ class FedWords:
     def of(self, node: GeNode) -> str:
         """`weight`, `input`, ... for an input of the graph."""
         if node.name not in self._known:
-            words = {
+            kinds = {
                 word
                 for argument in self._readings(Edge(node.name, 0))
                 if (word := self._word(node, argument))
             }
-            self._known[node.name] = strongest(words) or "input"
+            self._known[node.name] = strongest(kinds) or "input"
         return self._known[node.name]
 
     def _readings(self, edge: Edge) -> Iterator[Argument]:
@@ -83,22 +83,22 @@ class FedWords:
         return max(rows, key=rows.__getitem__, default="")
 
 
-def marked(matched: Sequence[Matched], words: FedWords) -> list[Matched]:
+def marked(matched: Sequence[Matched], kinds: FedWords) -> list[Matched]:
     """The matches in their order, first those that stand for inputs of the graph: for each the first read."""
     ordered: list[Matched] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     for match in sorted(matched, key=lambda match: match.place):
-        node = words.graph.node(match.given) if match.given not in seen and not match.own else None
+        node = kinds.graph.node(match.given) if match.given not in names and not match.own else None
         if node is not None:
-            seen.add(node.name)
-            match = replace(match, place=(FED_FIRST, words.graph.position[node.name]), fed=words.of(node))
+            names.add(node.name)
+            match = replace(match, place=(FED_FIRST, kinds.graph.position[node.name]), fed=kinds.of(node))
         ordered.append(match)
     return sorted(ordered, key=lambda match: match.place)
 
 
-def strongest(words: Collection[str]) -> str:
+def strongest(kinds: Collection[str]) -> str:
     """The word that counts where calls give several; empty without any."""
-    return next((word for word in _STRONGEST if word in words), "")
+    return next((word for word in _STRONGEST if word in kinds), "")
 
 
 def _looks_up(call: FxName) -> bool:

@@ -13,15 +13,15 @@ Edge = TypeVar("Edge")
 
 
 def edge_of_each(
-    edges: Sequence[Edge], fits: Callable[[Edge], Sequence[bool]], count: int, known: str
+    edges: Sequence[Edge], fits: Callable[[Edge], Sequence[bool]], count: int, certainty: str
 ) -> list[Edge | None]:
     """For each of `count` dumped inputs its edge, or `None` where that is not known.
 
-    `fits` says of an edge which inputs it may be; `known` is how well the inputs are known (`Parts.inputs`).
+    `fits` says of an edge which inputs it may be; `certainty` is that of `Parts.inputs`.
     """
-    if known == "sure" and len(edges) == count:
+    if certainty == "sure" and len(edges) == count:
         return list(edges)
-    if known == "sure" or (known == "likely" and len(edges) == count):
+    if certainty == "sure" or (certainty == "likely" and len(edges) == count):
         return arrivals(edges, [fits(edge) for edge in edges], count)
     return [None] * count
 

@@ -87,16 +87,16 @@ def arguments(graph: GraphIndex) -> Arguments:
     }
 
 
-def fed_word(target: str, number: int, dimensions: int | None, whole: bool) -> str:
+def fed_word(target: str, number: int, dimensions: int | None, is_integer: bool) -> str:
     """What an input of the graph is that a call reads as argument `number`; empty where nothing tells.
 
-    `dimensions` is how many it has, `None` where that is not known, `whole` that it holds integers.
+    `dimensions` is how many it has, `None` where that is not known, `is_integer` that it holds integers.
     """
     name = target_of(target)
     if name in _ARITHMETIC:
-        return "positions" if whole else "weight" if dimensions == 1 else "input"
-    words = _tables()[1].get(name, ())
-    return words[number] if number < len(words) else ""
+        return "positions" if is_integer else "weight" if dimensions == 1 else "input"
+    kinds = _tables()[1].get(name, ())
+    return kinds[number] if number < len(kinds) else ""
 
 
 def target_of(target: str) -> str:
@@ -123,7 +123,7 @@ def _read(reader: GeNode, row: _Row) -> Iterator[tuple[Edge, tuple[int, ...]]]:
 
 def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
     """Whether an operator computes the result of an FX node, or something nameless on the way to it."""
-    waiting, seen = [node], {node.name}
+    waiting, visited = [node], {node.name}
     while waiting:
         waiting_node = waiting.pop()
         names = {name.node for name in waiting_node.fx_names if name is not None}
@@ -133,8 +133,8 @@ def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
             continue
         for index in range(waiting_node.output_count):
             for reader in graph.graph.consumers.get(Edge(waiting_node.name, index), ()):
-                if reader.name not in seen and graph.owner(reader) == fx_node:
-                    seen.add(reader.name)
+                if reader.name not in visited and graph.owner(reader) == fx_node:
+                    visited.add(reader.name)
                     waiting.append(reader)
     return False
 

@@ -96,26 +96,33 @@ def class_of(header: TensorHeader) -> str:
     return _CLASSES.get(header.dtype.kind, header.dtype.kind)
 
 
-def left_in_tiles(one: SlotTensor, other: SlotTensor) -> str:
+def left_in_tiles(first: SlotTensor, second: SlotTensor) -> str:
     """Why values are in no order that the other side has: a layout of the device left as it is."""
-    layouts = [tensor.header.layout if tensor.header is not None else "" for tensor in (one, other)]
+    layouts = [tensor.header.layout if tensor.header is not None else "" for tensor in (first, second)]
     stuck = [layout for layout in layouts if is_tiled(layout)]
     if not stuck or layouts[0] == layouts[1]:
         return ""
     return f"stored as {stuck[0]}, a layout of the device that is not brought to rows here"
 
 
-def disagreement(one: SlotTensor, other: SlotTensor) -> str:
+def disagreement(first: SlotTensor, second: SlotTensor) -> str:
     """Why two tensors cannot be the same, judging by their headers; empty where nothing says so."""
-    first, second = one.header, other.header
-    if first is None or second is None or "statistics" in (first.payload, second.payload):
+    first_header, second_header = first.header, second.header
+    if (
+        first_header is None
+        or second_header is None
+        or "statistics" in (first_header.payload, second_header.payload)
+    ):
         return ""
-    if tiles := left_in_tiles(one, other):
+    if tiles := left_in_tiles(first, second):
         return tiles
-    if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
-        return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
-    if any(end.order and len(end.order) != len(end.header.shape) for end in (one, other) if end.header):
+    if class_of(first_header) != class_of(second_header) and "raw" not in (
+        first_header.dtype.kind,
+        second_header.dtype.kind,
+    ):
+        return f"one holds {class_of(first_header)} numbers, the other {class_of(second_header)} ones"
+    if any(end.order and len(end.order) != len(end.header.shape) for end in (first, second) if end.header):
         return "a tensor that the graph turns round has another number of dimensions"
-    if not same_order(first.shape, second.shape):
-        return f"shapes {list(first.shape)} and {list(second.shape)} do not agree"
+    if not same_order(first_header.shape, second_header.shape):
+        return f"shapes {list(first_header.shape)} and {list(second_header.shape)} do not agree"
     return ""

@@ -18,24 +18,30 @@ def output_edges(
     The origin in the record says it best. Otherwise outputs are those of the last part; where their number is
     another, those that anything outside of the fused operator reads.
     """
-    parts = operator.parts
-    last = parts.nodes[-1]
+    computed = operator.parts
+    last = computed.nodes[-1]
     results = [Edge(last.name, index) for index in range(last.output_count)]
-    if len(parts.nodes) > 1 and len(tensors) != len(results):
-        read = graph.results(parts.nodes)
+    if len(computed.nodes) > 1 and len(tensors) != len(results):
+        read = graph.results(computed.nodes)
         results = read if len(read) == len(tensors) else []
     edges: list[tuple[Edge | None, str, str]] = []
     for tensor in tensors:
         index = tensor.index
         edge = operator.origin(index)
         if edge is not None and graph.node(edge.producer) is not None:
-            own = parts.policy if edge.producer in parts.names and parts.inputs == "sure" else "origin"
-            said = (
-                parts.reason if own == "name" else f"{parts.reason}; original_op {edge.producer}:{edge.index}"
+            policy = (
+                computed.policy if edge.producer in computed.names and computed.inputs == "sure" else "origin"
             )
-            edges.append((edge, own, said))
-        elif index < len(results) and parts.policy != "origin":
-            edges.append((results[index], parts.policy, parts.reason))
+            reason = (
+                computed.reason
+                if policy == "name"
+                else f"{computed.reason}; original_op {edge.producer}:{edge.index}"
+            )
+            edges.append((edge, policy, reason))
+        elif index < len(results) and computed.policy != "origin":
+            edges.append((results[index], computed.policy, computed.reason))
         else:
-            edges.append((None, "", f"not known which tensor of the graph this output is ({parts.reason})"))
+            edges.append(
+                (None, "", f"not known which tensor of the graph this output is ({computed.reason})")
+            )
     return edges

@@ -97,8 +97,8 @@ class _GraphPlanner:
                 self._indexes.of(golden, steps.golden, steps.golden_rank),
                 self._indexes.of(mine, steps.mine, steps.mine_rank),
             )
-            graph, said = one_graph(*indexes)
-            self._notes += [f"{steps.mine.graph}: {said}"] if said else []
+            graph, note = one_graph(*indexes)
+            self._notes += [f"{steps.mine.graph}: {note}"] if note else []
             golden_operators = operators(golden, steps.golden, steps.golden_rank, graph)
             return GeWithGe(graph, golden_operators).outcomes(
                 operators(mine, steps.mine, steps.mine_rank, graph)
@@ -151,12 +151,12 @@ class _GraphPlanner:
             ("golden", self._golden, steps.golden, steps.golden_rank, [match.golden for match in matched]),
             ("mine", self._mine, steps.mine, steps.mine_rank, [match.mine for match in matched]),
         )
-        own = {match.mine.node.path for match in matched if match.own}
+        self_checked = {match.mine.node.path for match in matched if match.own}
         for name, dump, step, rank, ends in sides:
             paths = {node.path for node in dump.nodes(step, rank)}
             self._counts[f"{name}_total"] += len(paths)
             met = {end.node.path for end in ends}
-            self._counts[f"{name}_mapped"] += len(paths & (met if name == "mine" else met - own))
+            self._counts[f"{name}_mapped"] += len(paths & (met if name == "mine" else met - self_checked))
 
 
 def _swapped(match: Matched) -> Matched:

@@ -65,9 +65,9 @@ class GeWithGe:
                 self._made.setdefault(edge, tensor)
         inputs = operator.inputs
         if len(operator.parts.nodes) == 1 and operator.parts.inputs == "sure":
-            part = operator.parts.nodes[0]
-            if len(part.data_inputs) == len(inputs):
-                self._inputs_of.update({(part.name, place): tensor for place, tensor in enumerate(inputs)})
+            node = operator.parts.nodes[0]
+            if len(node.data_inputs) == len(inputs):
+                self._inputs_of.update({(node.name, place): tensor for place, tensor in enumerate(inputs)})
 
     @staticmethod
     def _edges(operator: DumpedOperator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
@@ -77,9 +77,9 @@ class GeWithGe:
         edges: list[tuple[Edge | None, str, str]] = []
         for number in range(len(tensors)):
             edge = operator.origin(number) if not operator.parts.partial else None
-            known = edge is not None and graph.node(edge.producer) is not None
-            said = f"original_op {edge.producer}:{edge.index}" if edge is not None and known else ""
-            edges.append((edge if known else None, "origin", said or operator.parts.reason))
+            in_graph = edge is not None and graph.node(edge.producer) is not None
+            reason = f"original_op {edge.producer}:{edge.index}" if edge is not None and in_graph else ""
+            edges.append((edge if in_graph else None, "origin", reason or operator.parts.reason))
         return edges
 
     def _by_graph(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
@@ -99,23 +99,25 @@ class GeWithGe:
             yield self._of_given(outcome, graph, edge)
 
     def _inputs(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
-        tensors, parts = operator.inputs, operator.parts
+        tensors, computed = operator.inputs, operator.parts
         # What arrives at each part, with the tensor that golden dumped there.
-        edges = graph.arriving(parts.nodes)
-        there = [self._inputs_of.get((part, place)) or self._made.get(edge) for part, place, edge in edges]
+        edges = graph.arriving(computed.nodes)
+        goldens = [self._inputs_of.get((name, place)) or self._made.get(edge) for name, place, edge in edges]
 
         def fits(read: int) -> list[bool]:
-            golden = there[read]
+            golden = goldens[read]
             return [golden is None or not disagreement(golden, tensor) for tensor in tensors]
 
-        arrived = edge_of_each(range(len(edges)), fits, len(tensors), parts.inputs)
+        arrived = edge_of_each(range(len(edges)), fits, len(tensors), computed.inputs)
         for number, (tensor, read) in enumerate(zip(tensors, arrived)):
             if read is None:
                 counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
-                reason = f"not known which input this is: {counts} ({parts.reason})"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason if parts.nodes else parts.reason)
+                reason = f"not known which input this is: {counts} ({computed.reason})"
+                yield Unmatched(
+                    "mine", tensor.node, tensor.slot, reason if computed.nodes else computed.reason
+                )
             else:
-                yield self._input(tensor, edges[read][2], there[read], graph, (order, 0, number))
+                yield self._input(tensor, edges[read][2], goldens[read], graph, (order, 0, number))
 
     def _input(
         self,
@@ -139,8 +141,8 @@ class GeWithGe:
         return self._of_given(matched, graph, edge)
 
     def _of_given(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
-        given = given_to(graph, edge, self._ran[1])
-        return replace(outcome, given=given.name) if given and isinstance(outcome, Matched) else outcome
+        source = given_to(graph, edge, self._ran[1])
+        return replace(outcome, given=source.name) if source and isinstance(outcome, Matched) else outcome
 
     def _matched(
         self,
@@ -174,45 +176,47 @@ class GeWithGe:
 
     def _by_names(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         """Without a graph text: the origin of an output, the operator of this name, or its last part."""
-        same, reason = self._same(operator)
-        yield from self._inputs_by_names(operator, same, reason, order)
-        last, how = (same, reason) if same is not None else self._last_part(operator)
+        partner, reason = self._partner(operator)
+        yield from self._inputs_by_names(operator, partner, reason, order)
+        last, how = (partner, reason) if partner is not None else self._last_part(operator)
         for number, tensor in enumerate(operator.outputs):
             origin = None if operator.inserted else operator.origin(number)
             if origin is not None:
                 golden = self._named.get((sanitized(origin.producer), origin.index))
-                said = f"original_op {origin.producer}:{origin.index}"
+                basis = f"original_op {origin.producer}:{origin.index}"
             else:
                 golden = last.end(tensor.slot) if last is not None and not operator.inserted else None
-                said = how
+                basis = how
             if golden is None:
-                why = f"{said}, which golden did not dump" if origin or last else said
+                why = f"{basis}, which golden did not dump" if origin or last else basis
                 yield Unmatched("mine", tensor.node, tensor.slot, why)
                 continue
-            policy = "origin" if origin is not None else "name" if same is not None else "fused"
-            yield self._matched(golden, tensor, policy, said, (order, 1, number), 0, policy != "name")
+            policy = "origin" if origin is not None else "name" if partner is not None else "fused"
+            yield self._matched(golden, tensor, policy, basis, (order, 1, number), 0, policy != "name")
 
     def _inputs_by_names(
-        self, operator: DumpedOperator, same: DumpedOperator | None, reason: str, order: int
+        self, operator: DumpedOperator, partner: DumpedOperator | None, reason: str, order: int
     ) -> Iterator[Outcome]:
         """The inputs of an operator against those of the same one in golden, where they are as many."""
-        inputs, theirs = operator.inputs, same.inputs if same is not None else []
+        inputs, golden_inputs = operator.inputs, partner.inputs if partner is not None else []
         for number, tensor in enumerate(inputs):
-            if same is None or len(theirs) != len(inputs):
-                counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason if same is None else counts)
+            if partner is None or len(golden_inputs) != len(inputs):
+                counts = f"{len(inputs)} inputs were dumped, golden has {len(golden_inputs)}; {NO_TEXT}"
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if partner is None else counts)
             else:
-                yield self._matched(theirs[number], tensor, "name", reason, (order, 0, number), 0, True)
+                yield self._matched(
+                    golden_inputs[number], tensor, "name", reason, (order, 0, number), 0, True
+                )
 
-    def _same(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
+    def _partner(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         """The operator of this name and type in golden, unless the name means something else there."""
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
-        same = self._by_name.get(operator.node.name)
-        if same is None or same.node.op_type != operator.node.op_type:
+        partner = self._by_name.get(operator.node.name)
+        if partner is None or partner.node.op_type != operator.node.op_type:
             return None, f"golden has no {operator.node.op_type} of this name; {NO_TEXT}"
-        foreign = [side for side in (operator, same) if side.extended]
-        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (same, "equal names")
+        foreign = [side for side in (operator, partner) if side.extended]
+        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (partner, "equal names")
 
     def _last_part(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         if operator.inserted:

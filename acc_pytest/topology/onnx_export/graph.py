@@ -128,10 +128,10 @@ def _nodes(
 def _node(name: str, op: ReportedOperation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
     # Reading comes first: what an operation writes in place is a new version of what it read.
     read = tuple(map(tensors.read, op.inputs, inputs))
-    written = tuple(map(tensors.write, op.outputs, outputs))
-    if not read and not written:
-        written = ("",)  # ONNX has no node without tensors; a report that lost them does
-    return NodeProto(name, op.op_type, read, written, attributes_of(op.param))
+    results = tuple(map(tensors.write, op.outputs, outputs))
+    if not read and not results:
+        results = ("",)  # ONNX has no node without tensors; a report that lost them does
+    return NodeProto(name, op.op_type, read, results, attributes_of(op.param))
 
 
 def _known(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
