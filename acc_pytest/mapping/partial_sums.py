@@ -1,4 +1,4 @@
-"""Is what every rank holds the whole, or a summand of it? RankNote by the values, and by what comes after."""
+"""Replicas and partial sums: the values of ranks, and the tensors after them, say which of the two they are."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .operand_shards import OperandShards
 from .views import RankSum, Whole
 
 _SAMPLE = 1 << 20
-"""Elements that are looked at, from the start."""
+"""Leading elements that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankNote:
-    """What the values told, in words, and what that says of a failure (empty where it says nothing)."""
+    """A note on the values of the ranks, and the cause of a failure that they suggest, or empty."""
 
     note: str = ""
     suspect: str = ""
 
 
 def settled(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, RankNote]:
-    """The side as one of replicas or of summands, and what told so; other sides as they are."""
+    """The side as one of replicas or of summands, with a note why; other sides as they are."""
     view = side.view
     if not isinstance(view, (RowParallel, WithResidual)):
         return side, RankNote()
@@ -50,7 +50,7 @@ def settled(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards
 
 
 def with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int) -> Source:
-    """What a layer adds, and the stream that it is added to, which every rank holds."""
+    """The summand of a layer plus the stream that it is added to, which every rank holds."""
     stream = TensorSource(residual[min(rank, len(residual) - 1)])
     if math.prod(stream.shape) != math.prod(source.shape):
         raise Incomparable(f"a residual of shape {list(stream.shape)} does not fit {list(source.shape)}")

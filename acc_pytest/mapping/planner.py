@@ -125,7 +125,7 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
 
 @dataclass(slots=True, eq=False)
 class _Mapped:
-    """What was found for two trees and what was dumped of them; later steps that dumped the same use it."""
+    """The mapping of two trees and the slots that were dumped; later steps with the same slots use it."""
 
     matcher: TreeMatcher
     matches: list[Match]
@@ -187,7 +187,7 @@ class _Planner:
     def _map(
         self, evidence: Evidence, met: StepPair, before: Layouts | None
     ) -> tuple[_Mapped, Layouts | None]:
-        """What was found for the trees of a step, and how its tokens are laid out."""
+        """The mapping of the trees of a step, and the layouts of its tokens."""
         key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
         if key in self._mapped:
             return self._mapped[key], self._mapped[key].matcher.lay_out(evidence, met, before)

@@ -62,7 +62,7 @@ def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str) -> Iterator[M
 
 
 def _typed(rule: TypeRule, endpoint: Endpoint, policy: str) -> Callable[[Node, Node], Match]:
-    """What makes a golden and a mine node a match of one entry of a rule."""
+    """A function that matches a golden and a mine node by one entry of a rule."""
     reason = f"type {rule.mine.op_type} is {endpoint.op_type}"
 
     def match(golden_node: Node, mine_node: Node) -> Match:
@@ -180,7 +180,7 @@ def _has_fragments(mine: Node, rule: Mapping[str, Any]) -> bool:
 
 
 def sequence(scope: Scope) -> Iterator[Match]:
-    """What is left of the computing leaves, aligned in execution order by kind and shape."""
+    """Computing leaves without a partner, aligned in execution order by kind and shape."""
     golden = [node for node in _free_nodes(scope, "golden") if _aligned(scope, node)]
     mine = [node for node in _free_nodes(scope, "mine") if _aligned(scope, node)]
 

@@ -91,7 +91,7 @@ def _is_head(pair: Pair) -> bool:
 
 
 def open_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
-    """The same for two operands that are no pair yet."""
+    """Two operands that are no pair yet, opened as `open_pair` opens one."""
     ways = list(ways_of(golden_operand, mine_operand))
     in_experts = golden_operand.experts is not None
     if len(ways) == 1 and not in_experts:

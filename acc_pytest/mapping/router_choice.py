@@ -1,4 +1,4 @@
-"""What a router chose, from its logits, where the other side's dump holds the choice itself."""
+"""The choice of a router, from its logits, where the other side's dump holds the choice itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rule of a match says of how a tensor is read, as a view, with the tensors that this needs."""
+"""Views of tensors by the rules of their matches, with the tensors that a view needs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def range_by_own(index: int, packed: int, first: int | None) -> ColumnRange | No
 
 
 def _copies(ranks: int, pieces: int) -> Iterator[tuple[int, ...]]:
-    """How many ranks hold each piece: one; or several hold all but the first of three; or all hold all."""
+    """Numbers of ranks that hold each piece: one; or several, all but the first of three; or all."""
     yield (1,) * pieces
     divisors = [number for number in range(2, ranks + 1) if ranks % number == 0]
     if pieces == 3:

@@ -1,4 +1,4 @@
-"""When do two shapes hold the same numbers in the same order? Pure arithmetic, no tensors.
+"""Shapes that hold the same numbers in the same order. Pure arithmetic, no tensors.
 
 The comparison is row-major, so two shapes agree when one only groups neighbouring dimensions of the
 other: `[1, 7, 32]`, `[7, 32]` and `[7, 4, 8]` agree, `[4, 64]` and its transpose `[64, 4]` do not,
@@ -53,7 +53,7 @@ def has_token_rows(shape: Shape, tokens: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """How the rank shards of one side become one tensor.
+    """The rule by which the rank shards of one side become one tensor.
 
     `how` is `single` (one shard), `replicated` (every shard is the whole), `columns` (shards side by
     side along the width), `rows` (one below the other). `replicas` counts equal neighbours: with 4

@@ -1,4 +1,4 @@
-"""Which tensors of several ranks are parts of one along its tokens: by ids, shapes, and that they differ."""
+"""Tensors of several ranks that are pieces of one along its tokens: by ids, shapes, and that they differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .token_split import ranks_alike, split_of
 
 
 class Splits:
-    """What was found in the steps so far: where each rank has one row, other steps of that tensor tell."""
+    """Splits of tensors in the steps so far: they decide where each rank has one row."""
 
     def __init__(self) -> None:
         self._splits: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
@@ -45,7 +45,7 @@ class Splits:
         mine: Operand,
         layouts: tuple[TokenLayout | None, TokenLayout | None],
     ) -> tuple[Operand, Operand]:
-        """Both operands of a match, with what is known of how ranks have their tokens."""
+        """Both operands of a match, each with the split of its tokens over ranks."""
         first = self.of(match.golden, golden.refs, chosen_beside(golden.view, mine.refs), layouts[0])
         second = self.of(match.mine, mine.refs, chosen_beside(mine.view, golden.refs), layouts[1])
         golden = golden if first is None else replace(golden, split=first)
@@ -58,7 +58,7 @@ class Splits:
     def _with_stream(
         self, export: Export, operand: Operand, opposite: tuple[TensorRef, ...], layout: TokenLayout | None
     ) -> Operand:
-        """The operand that knows how ranks have the stream which is to be added to it."""
+        """The operand with the split of the stream that is added to it."""
         view = operand.view
         if not isinstance(view, WithResidual):
             return operand
@@ -71,7 +71,7 @@ class Splits:
         opposite: tuple[TensorRef, ...],
         layout: TokenLayout | None,
     ) -> TokenSplit | None:
-        """How the tensors of all ranks (`refs`) have the tokens of a step, beside those of the other side."""
+        """The split of the tokens of a step over the `refs` of all ranks, beside `opposite` ones."""
         if layout is None or not layout.shared or not refs or not opposite:
             return None
         if len(refs) == 1:

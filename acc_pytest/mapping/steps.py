@@ -1,4 +1,4 @@
-"""Which step of golden meets which step of mine, and where in the sequence it is."""
+"""Steps of golden and mine that meet, and their places in the sequence."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
 
 
 def batches(golden: DumpStep, mine: DumpStep) -> tuple[int, int]:
-    """How many times golden and mine must be repeated to have one batch size: (1, 1) for equal sizes.
+    """Numbers of times that golden and mine are repeated to have one batch size: (1, 1) for equal sizes.
 
     Asked of two ATB dumps only, by the rows of the first operation that both dumped; rows that do not
     divide each other are no batches of one prompt.

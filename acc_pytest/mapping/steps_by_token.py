@@ -1,4 +1,4 @@
-"""Which steps of two torch dumps hold the same tokens, whatever their numbers.
+"""Steps of two torch dumps that hold the same tokens, whatever their numbers.
 
 One side may run a whole sequence in one pass, the other its prompt, in chunks perhaps, and then token by
 token; and an engine may run passes of its own before the first real one.
@@ -23,7 +23,7 @@ from .token_layout import Places, token_layout
 from .token_streams import Contexts, TokenStreams
 
 _LEAST = 0.5
-"""The part of the tokens of one side that the other must hold, or the two were given different things."""
+"""The share of the tokens of one side that the other must hold, or the two ran different prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def met_by_tokens(golden: ModuleDump, mine: ModuleDump) -> TokenSteps | None:
 
 
 def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
-    """How the steps lay out their tokens. The embedding of the first one is where that of the others is."""
+    """The layouts of the tokens of all steps, by the embedding of the first one."""
     embedding: Export | None = None
     layouts: list[TokenLayout | None] = []
     places: Places = {}
@@ -92,7 +92,7 @@ def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of a dump with what is known of their tokens."""
+    """The steps of a dump with the layouts of their tokens."""
 
     name: str
     steps: Sequence[Step]
@@ -115,7 +115,7 @@ _Pairing = list[tuple[int, int]]
 
 
 class _Meetings:
-    """What the steps of both dumps hold in common."""
+    """The tokens that the steps of both dumps have in common."""
 
     def __init__(self, golden: _Steps, mine: _Steps, contexts: Contexts) -> None:
         self._contexts = contexts
@@ -125,7 +125,7 @@ class _Meetings:
 
     @functools.cached_property
     def _shared(self) -> Counter[tuple[int, int]]:
-        """How many tokens a step of golden and one of mine have in common; runs of one prompt count alike."""
+        """Counts of the common tokens of a step of golden and one of mine; runs of one prompt count alike."""
         numbers: tuple[dict[frozenset[int], list[int]], ...] = (defaultdict(list), defaultdict(list))
         for side, by_step in zip(numbers, self._by_step):
             for number, contexts in enumerate(by_step):
@@ -178,7 +178,7 @@ class _Meetings:
         return frozenset[int]().union(*(self._by_step[0][g] & self._by_step[1][m] for g, m in pairing))
 
     def _for_mine(self) -> _Pairing:
-        """For each step of mine the one of golden that holds most of its tokens, and few others."""
+        """Each step of mine with the one of golden that holds most of its tokens, and few others."""
         pairing = []
         for mine in range(len(self._mine.steps)):
             met = [golden for golden in range(len(self._golden.steps)) if self._shared[golden, mine]]
@@ -189,7 +189,7 @@ class _Meetings:
         return pairing
 
     def _for_golden(self) -> _Pairing:
-        """The same for each step of golden."""
+        """Each step of golden with the one of mine that holds most of its tokens, and few others."""
         pairing = []
         for golden in range(len(self._golden.steps)):
             met = [mine for mine in range(len(self._mine.steps)) if self._shared[golden, mine]]
@@ -215,7 +215,7 @@ class _Meetings:
         return StepPair(label, *steps, (layouts[0], layouts[1]), alike, "" if alike else note)
 
     def _notes(self, pairing: _Pairing) -> Iterator[str]:
-        """What a report says of steps that do not meet by their labels."""
+        """Sentences of a report on steps that do not meet by their labels."""
         met = ", ".join(f"{self._golden.steps[g].label} = {self._mine.steps[m].label}" for g, m in pairing)
         yield f"steps meet by their tokens (golden = mine): {met:.300}"
         common = self._all[0] & self._all[1]

@@ -1,4 +1,4 @@
-"""What may stand in each of the mapping tables that config files extend: told before anything is planned."""
+"""Forms of the mapping tables that config files extend, checked before anything is planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a tensor has its tokens: which dimensions of it are those of the layout of its step."""
+"""Forms of tensors: the dimensions that are those of the token layout of a step."""
 
 from __future__ import annotations
 

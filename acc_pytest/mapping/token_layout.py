@@ -1,4 +1,4 @@
-"""How a dump lays out the tokens of a step: found by headers, and by the names of what tells it."""
+"""The layout of the tokens of a step, by headers and by the names of the tensors that describe it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _Called = Mapping[str, Sequence[tuple[Node, Slot, TensorRef]]]
 
 _Place = Union[tuple[str, Slot], None]
 Layouts = tuple[Union[TokenLayout, None], Union[TokenLayout, None]]
-"""How golden and mine lay out the tokens of a step."""
+"""The layouts of the tokens of a step, of golden and of mine."""
 _LaidOut = tuple[DumpStep, list[Export], Union[TokenLayout, None]]
 Places = dict[Shape, tuple[_Place, ...]]
-"""Where steps of a shape have ids, mask, positions and lengths: other steps of that shape have them there."""
+"""Places of ids, mask, positions and lengths in all steps of a shape."""
 
 
 def token_layout(

@@ -1,4 +1,4 @@
-"""Which row of one dump is the token of which row of the other: by token ids, masks, positions and lengths.
+"""Rows of two dumps that are one token: by token ids, masks, positions and lengths.
 
 A batch of Hugging Face is `[batch, tokens]` with padding on either side; an engine puts sequences one after
 the other, in an order of its own, and perhaps only what it had not cached. Sequences meet by their ids.
@@ -175,7 +175,7 @@ def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]
 
 
 def _equal(goldens: Sequence[TokenSequence], mines: Sequence[TokenSequence]) -> dict[int, int]:
-    """Which sequence of golden has just the tokens of one of mine: a piece of another may have them, too."""
+    """The sequence of golden that has just the tokens of one of mine; a piece of another may, too."""
     numbers: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for number, sequence in enumerate(goldens):
         numbers[tuple(sequence.ids)].append(number)
@@ -187,7 +187,7 @@ def _equal(goldens: Sequence[TokenSequence], mines: Sequence[TokenSequence]) -> 
 
 
 def _as_before(golden: TokenLayout, mine: TokenLayout, counts: dict[str, int]) -> dict[int, int] | None:
-    """Which sequence of golden is which of mine by the prefill, where it had as many."""
+    """The sequence of golden that each of mine is by the prefill, where that had as many."""
     if golden.before is None or mine.before is None:
         return None
     order = token_order(golden.before, mine.before)
@@ -206,7 +206,7 @@ def _common(golden: TokenSequence, mine: TokenSequence) -> tuple[Sequence[int], 
 
 
 def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
-    """Where the shorter one begins: at its position, at the end (cached before, padded), or at the start."""
+    """The row where the shorter one begins: at its position, at the end (cached before, padded), or first."""
     difference = len(longer.rows) - len(shorter.rows)
     if not longer.ids or not shorter.ids:
         return 0 if not difference else None

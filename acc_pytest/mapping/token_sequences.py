@@ -30,7 +30,7 @@ class TokenSequence:
 
 
 def sequences_of(side: TokenLayout, opposite: TokenLayout) -> list[TokenSequence]:
-    """The sequences of a step by what tells of them; the layout of the `opposite` side where nothing does."""
+    """The sequences of a step by its ids, mask, positions and lengths, else by the `opposite` layout."""
     ids = _numbers(side.ids)
     count = math.prod(side.shape)
     if not 0 < count <= _MOST or (ids is not None and len(ids) != count):
@@ -69,7 +69,7 @@ def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[TokenSequence]:
 
 @dataclass(frozen=True, slots=True)
 class _Masked:
-    """Which tokens of a batch are no padding, and how many of each sequence came before, if it tells."""
+    """Tokens of a batch that are no padding, and the number before them in each sequence, if it says so."""
 
     real: list[list[bool]]
     before: list[int]
@@ -77,7 +77,7 @@ class _Masked:
 
 
 def _masked(side: TokenLayout, batch: int, length: int) -> _Masked | None:
-    """What the mask of a batch tells; `None` without one."""
+    """The mask of a batch by sequence; `None` without one."""
     mask = _opened(side.mask)
     if mask is None or mask.dim() not in (2, 4) or mask.shape[0] != batch or mask.shape[-1] < length:
         return None
@@ -95,7 +95,7 @@ def _masked(side: TokenLayout, batch: int, length: int) -> _Masked | None:
 
 
 def _borders(side: TokenLayout, count: int, positions: Sequence[int], opposite: TokenLayout) -> list[int]:
-    """Where sequences that follow each other begin, and the end of the last one."""
+    """Rows where sequences that follow each other begin, and the end of the last one."""
     if (borders := borders_by_lengths(side)) is not None:
         return borders
     if positions:

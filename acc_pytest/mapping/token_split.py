@@ -22,7 +22,7 @@ _SAMPLE = 1 << 16
 
 
 def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False) -> TokenSplit | None:
-    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one.
+    """The split of the tokens of a step over the tensors of all ranks; `None` where each has all rows.
     `single`: where each has one row it is a token or padding, and not anything."""
     ranks = len(shapes)
     for axis, rows in _places(shapes[0], layout):
@@ -74,7 +74,7 @@ def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
 
 
 def tokens_of(ids: Shape, embedded: Shape, ranks: int) -> tuple[Shape, bool] | None:
-    """How an embedding of `ranks` that was handed `ids` lays out the tokens, and whether that is `[tokens,
+    """The layout of the tokens of an embedding of `ranks` that was handed `ids`, and whether it is `[tokens,
     batch]`; `None` where the shape of its rows says no more than itself."""
     rows = embedded[:-1]
     if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_part(rows[0], ids[0], ranks):

@@ -56,11 +56,11 @@ class Contexts:
         return True
 
     def length(self, context: int) -> int:
-        """How many tokens a context has."""
+        """The number of tokens of a context."""
         return self._lengths[context]
 
     def of_length(self, length: int) -> Sequence[int]:
-        """The contexts of so many tokens."""
+        """The contexts of `length` tokens."""
         return self._of_length.get(length, ())
 
 
@@ -91,13 +91,13 @@ class _Piece:
 
 @dataclass(slots=True)
 class TokenStreams:
-    """What the steps of a dump tell of their tokens, in the order of the steps."""
+    """The streams that the tokens of a dump belong to, step by step."""
 
     contexts: Contexts
     _open: list[_Stream] = field(default_factory=list)
     _steps: list[list[_Piece]] = field(default_factory=list)
     _lost: bool = False
-    """Whether it was not sure what went on, so that no length of a stream can be relied on."""
+    """Whether a stream was in doubt, so that the length of none can be relied on."""
 
     def run(self, layouts: Sequence[TokenLayout | None], opposite: TokenLayout | None) -> None:
         """Go through the steps. `opposite` is how the other dump lays out its first step."""
@@ -147,7 +147,7 @@ class TokenStreams:
         ]
 
     def _ends(self, sequence: TokenSequence) -> list[int] | None:
-        """Where in a stretch of rows another sequence goes on; `None` where that is not sure."""
+        """Places in a stretch of rows where another sequence goes on; `None` where that is not sure."""
         start, ends = sequence.start, list[int]()
         if start is None or len(sequence.ids) < 2:
             return ends
@@ -168,11 +168,11 @@ class TokenStreams:
         return {after for context in contexts if (after := self.contexts.of(context, token)) is not None}
 
     def _going_on(self, length: int) -> set[int]:
-        """The contexts of so many tokens that a step may go on with."""
+        """The contexts of `length` tokens that a step may go on with."""
         return {stream.context for stream in self._open if stream.length == length} if length else {_NOTHING}
 
     def _start(self, sequence: TokenSequence, number: int, count: int) -> int:
-        """Where a sequence goes on; -1 where nothing tells."""
+        """The length of the stream that a sequence goes on with; -1 where nothing says."""
         if sequence.start is not None:
             return sequence.start
         if len(sequence.rows) != 1 or not self._steps:
@@ -198,8 +198,8 @@ class TokenStreams:
         return chosen
 
     def _gone_on(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
-        """Which of the `free` streams, that have come as far, each sequence goes on with: as the other dump
-        has it, else in the order that they had in the step before."""
+        """Each sequence with one of the `free` streams, that have come as far: as the other dump has it, else
+        in the order that they had in the step before."""
         in_order = self._in_order(sequences, free)
         is_ambiguous = len({stream.context for stream in free}) == 1
         if is_ambiguous or not all(self._fitting(sequence, free) for sequence in sequences.values()):
@@ -218,7 +218,7 @@ class TokenStreams:
         return dict(zip(sequences, last)) if len(last) == len(sequences) else {}
 
     def _by_tokens(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
-        """The streams of those sequences whose tokens fit to one context alone, of those that are left."""
+        """The streams of those sequences whose tokens fit to one context alone among the free ones."""
         chosen: dict[int, _Stream] = {}
         pending, progress = dict(sequences), True
         while pending and progress:

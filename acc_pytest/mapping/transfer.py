@@ -1,4 +1,4 @@
-"""What was said of one layer, said of others that are made alike."""
+"""Matches of one layer, transferred to others that are made alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LayerPair = tuple[Layer, Layer]
 def as_elsewhere(
     matches: Sequence[Match], pairs: Sequence[LayerPair], fits: Callable[[Match], bool]
 ) -> list[Match]:
-    """What values told of layers of one make, said of those of another one, where they may be wrong."""
+    """Matches by values of layers of one make, transferred to those of another, where values may be wrong."""
     used = {end for match in matches for end in match.ends}
     transferred: dict[frozenset[End], Match] = {}
     for source in pairs:
@@ -32,10 +32,10 @@ def as_elsewhere(
 
 
 class Transfer:
-    """Says of one layer pair what was said of another one of the same make."""
+    """Transfers a match of one layer pair to another one of the same make."""
 
     def __init__(self, model: tuple[Layer, Layer], target: tuple[Layer, Layer], partly: bool = False) -> None:
-        """The other one may have `partly` other nodes."""
+        """With `partly` the target may have other nodes than the model."""
         self._same = model == target
         self._nodes: dict[Node, Node] = {}
         for source_layer, target_layer in zip(model, target):
@@ -46,7 +46,7 @@ class Transfer:
             )
 
     def transferred(self, match: Match) -> Match | None:
-        """The same of the other layer, if it has these nodes."""
+        """The match of the target, if it has these nodes."""
         exports = (*match.golden_view.parts, *match.mine_view.parts)
         nodes = {export.node for export in (match.golden, match.mine, *exports)}
         return self(match) if nodes <= self._nodes.keys() else None

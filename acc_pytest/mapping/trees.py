@@ -39,7 +39,7 @@ from .unlike import Meanings
 from .user_rules import UserRules
 
 _PROBED_LAYERS = 3
-"""How many layers of one make are looked at before a rule is dropped because shapes disagree."""
+"""Layers of one make that are probed before a rule is dropped because shapes disagree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Claims:
 
 
 class TreeMatcher:
-    """All matches of two trees, with what had to be left out in words."""
+    """All matches of two trees, with notes on rules that were not followed."""
 
     def __init__(self, evidence: Evidence, tables: Tables, user_rules: Sequence[TypeRule]) -> None:
         self._evidence = evidence
@@ -77,7 +77,7 @@ class TreeMatcher:
         return self._meanings is not None and self._meanings.unlike
 
     def lay_out(self, evidence: Evidence, met: StepPair, before: Layouts | None) -> Layouts | None:
-        """Tell a step how both sides lay out their tokens; `before` is what this gave for the first step."""
+        """Lay out the tokens of both sides of a step; `before` are the layouts of the first step."""
         if met.layouts is not None:
             evidence.lay_out(*met.layouts, alike=met.alike and not self.unlike)
             return None
@@ -175,7 +175,7 @@ class TreeMatcher:
         return list(groups.values())
 
     def _layer_matches(self, group: list[tuple[Layer, Layer]], claims: Claims) -> Iterator[Match]:
-        """Match the first layer of a make, then say the same of the others."""
+        """Match the first layer of a make, then transfer its matches to the others."""
         transfers = [Transfer(group[0], pair) for pair in group]
         probed = [transfers[0], *transfers[1:-1][: _PROBED_LAYERS - 2], *transfers[1:][-1:]]
 
@@ -204,7 +204,8 @@ class TreeMatcher:
     def _in_experts(
         self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool]
     ) -> list[Match]:
-        """Of unlike modules, tensors whose rows are tokens at their experts; no others have roles there."""
+        """Matches, in unlike modules, of tensors whose rows are tokens at their experts; no others have roles
+        there."""
         if not self.unlike:
             return []
         matches = list(expert_matches((self.golden, exports[0]), (self.mine, exports[1]), fits))
@@ -216,7 +217,7 @@ class TreeMatcher:
         return matches
 
     def _by_values(self, scope: Scope, layers: Sequence[Callable[[Match], Match]]) -> Iterator[Match]:
-        """Of unlike modules, what has no partner yet and no name in common."""
+        """Matches by values, in unlike modules, of tensors without a partner and a name in common."""
         if self._meanings is not None and self.unlike:
             from .alike import by_values
 
@@ -334,7 +335,7 @@ def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
 
 _INSIDE = re.compile(r"^(?:expert\.(\d+)|experts)\.(\w+)$")
 _HALVES = ("gate", "up")
-"""What `mlp_in` packs."""
+"""The roles that `mlp_in` packs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +352,7 @@ def expert_matches(
     mine: tuple[LayeredTree, Sequence[Export]],
     fits: Callable[[Match], bool],
 ) -> Iterator[Match]:
-    """Of one layer, where both sides tell the experts of each token."""
+    """Matches inside the experts of one layer, where both sides say which experts each token has."""
     golden_choice, golden_router = choice(golden[1])
     mine_choice, mine_router = choice(mine[1])
     if golden_choice is None or mine_choice is None:
@@ -392,7 +393,7 @@ def _inside(exports: Sequence[Export]) -> Iterator[_Inside]:
 
 
 def _rules(golden: str, mine: str) -> tuple[ViewRule, ViewRule] | None:
-    """How both are read to be one: as they are, or the half that one packs."""
+    """The rules by which both are read: as they are, or the half that one packs."""
     if golden == mine:
         return WHOLE, WHOLE
     if mine == "mlp_in" and golden in _HALVES:
@@ -403,7 +404,7 @@ def _rules(golden: str, mine: str) -> tuple[ViewRule, ViewRule] | None:
 
 
 def _indices(tree: LayeredTree, exports: Sequence[Export]) -> Iterator[Export]:
-    """Whole numbers in one row, in the module around the experts."""
+    """Exports of integers in one row, in the module around the experts."""
     around = {export.node.parent for export in exports if export.role.startswith("experts.")}
     around |= {node.parent for node in around if node is not None}
     for node in tree.side.tree.walk():

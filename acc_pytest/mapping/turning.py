@@ -22,9 +22,9 @@ from .views import Whole
 _ROWS = 512
 """Rows by which the way of turning is told."""
 _PARTS = 16
-"""How many times as large as what is turned of it a head may be; a latent has 512 and 64 elements."""
+"""The largest ratio of a head to its turned piece; a latent has 512 and 64 elements."""
 _KEPT = 0.05
-"""How far lengths of heads may be from each other; turning keeps them."""
+"""The largest distance of the lengths of heads; turning keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Rotation:
     alone: bool = False
 
     def compared_size(self, angles: int) -> int:
-        """How much of each head is compared, given how much of it is turned."""
+        """The number of elements of each head that are compared, where `angles` of it are turned."""
         return angles if self.alone else self.size
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ _ONE_ROW = frozenset({"final_norm", "lm_head"})
 
 
 class Meanings:
-    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet;
+    """The roles of the tensors of both sides, by node and slot. `ranks` are their numbers that meet;
     there may be more that do so `rank_by_rank`."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Meanings:
         return replace(match, golden=golden, mine=mine)
 
     def _choice_beside(self, export: Export, side: int) -> Export | None:
-        """What the router chose that handed this out."""
+        """The choice of the router that handed this out."""
         roles = self.roles[side]
         if roles.get((export.node.path, export.slot), ("", ""))[0] not in ("router_index", "router_weight"):
             return None

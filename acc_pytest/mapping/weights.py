@@ -22,7 +22,7 @@ _DUMPED = SavedWeight("parameter", None)
 
 @dataclass(frozen=True, slots=True)
 class WeightPairs:
-    """The pairs, and a sentence about what they do not prove (empty where there is nothing to say)."""
+    """The pairs, and a note on what they do not prove (empty without one)."""
 
     pairs: tuple[Pair, ...] = ()
     note: str = ""
@@ -80,7 +80,7 @@ def _of_one_shape(pair: Pair) -> bool:
 
 
 def _note(golden: _Weights, mine: _Weights, pairs: int) -> str:
-    """How many weights are not compared, and whose digests may be those of another capture."""
+    """A note on weights that are not compared, and on digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
     alone = [max(len(weights.listed) - pairs, 0) for weights in sides.values()]
     sentences = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []

@@ -42,7 +42,7 @@ class ReportedOperation:
         return int(match.group(1)) if match else None
 
     def renamed(self, names: Mapping[str, str]) -> ReportedOperation:
-        """The same operation with tensor names replaced where `names` knows them, at every depth."""
+        """The operation with tensor names replaced where `names` has them, at every depth."""
         return replace(
             self,
             inputs=tuple(names.get(name, name) for name in self.inputs),

@@ -78,7 +78,7 @@ def _is_settled(named: Sequence[TopLevel], operations: Collection[TopLevel]) -> 
 
 
 def _votes(named: Sequence[TopLevel], operations: Iterable[TopLevel]) -> Counter[int]:
-    """How many of the operations each shift takes to one that is known."""
+    """The number of operations that each shift takes to a known one."""
     by_kind: dict[str, list[int]] = {}
     for number, kind in operations:
         by_kind.setdefault(kind, []).append(number)

@@ -19,7 +19,7 @@ _ROUTING = {
     ("sort", "routing"): ("chosen", "router_index"),
     ("div", "chosen"): ("router_weight",),
 }
-"""What operators of some kinds make of the logits of a router, and of what comes of these."""
+"""Roles of the results of operators that work on the logits of a router, or on their results."""
 _MIXED = "mixed"
 
 
@@ -180,7 +180,7 @@ def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
 
 
 def _split_halves(leaf: Node, graph: AtbGraph) -> tuple[str, ...]:
-    """Which half of a packed gate-up is which: the one that is activated is the gate."""
+    """The roles of the halves of a packed gate-up: the one that is activated is the gate."""
     halves = graph.flow.outputs[leaf]
     if len(halves) != 2:
         return ()

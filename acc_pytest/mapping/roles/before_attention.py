@@ -9,9 +9,9 @@ from .atb_graph import PASSED_ON, AtbGraph, Role, Roles, passed_on
 from .dataflow import Dataflow, Value
 
 _SINKS = {"attention": ("q", "k", "v"), "cache": ("k", "v")}
-"""Which input of an operator is which. A paged attention reads the cache, so the cache counts too."""
+"""Inputs of operators by letter. A paged attention reads the cache, so the cache counts too."""
 _PROJECTED = ("q", "k", "q_a", "kv_a")
-"""What a linear gives that a norm may follow, in front of the attention."""
+"""Roles of results of linears that a norm may follow, in front of the attention."""
 _NOTHING = ("", "")
 
 
@@ -24,7 +24,7 @@ def before_attention(leaves: list[Node], graph: AtbGraph) -> Roles:
 
 
 def _reach(leaves: list[Node], graph: AtbGraph) -> dict[Value, set[str]]:
-    """Which of q, k and v each value reaches."""
+    """The letters of q, k and v that each value reaches."""
     kinds, flow = graph.kinds, graph.flow
     inside = set(leaves)
     reach: dict[Value, set[str]] = {}

@@ -1,4 +1,4 @@
-"""Which tensor of an ATB tree is which: one `Value` per write, and every node that shows it.
+"""Values of an ATB tree: one `Value` per write, and every node that shows it.
 
 Operators name their tensors, but a name is written more than once (the residual stream and the
 rotary embedding work in place), so a tensor is a name *after a given operator*. A composite shows the

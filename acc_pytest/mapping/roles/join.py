@@ -111,7 +111,7 @@ class RoleJoin:
 
     @staticmethod
     def _roles_of(side: dict[str, list[Export]], export: Export) -> dict[str, Export]:
-        """What is known of a slot, by role."""
+        """The exports of a slot, by role."""
         return {
             role: candidate
             for role, exports in side.items()
@@ -139,7 +139,7 @@ class RoleJoin:
         return replace(match, tag=mine.form) if mine.form in ("turned", "largest") else match
 
     def _chosen(self, export: Export, choice: Export) -> ViewRule:
-        """How a router's logits are read beside what the other side's router chose from its own."""
+        """The rule by which a router's logits are read beside the choice of the other side's router."""
         if export.form != "largest":
             return WHOLE
         routers = [*self._golden.get("router", ()), *self._mine.get("router", ())]

@@ -17,13 +17,13 @@ Slots = Callable[[Node], Iterable[Slot]]
 """The slots that were dumped for a node."""
 
 _FIRST_ARGUMENTS = ("hidden_states", "input", "x")
-"""What a module works on, where its first argument was given by keyword."""
+"""Keywords of the tensor that a module works on, where its first argument has no place."""
 _FIRST_RESULTS = ("logits", "next_token_logits", "last_hidden_state", "hidden_states", "hidden")
 """The result of a module that returns fields by name."""
 
 
 def _unknown(node: Node, slot: Slot) -> None:
-    """What is known of a shape where no headers are at hand."""
+    """The shape where no headers are at hand: none."""
 
 
 def layer_exports(layer: Layer, tables: Tables, slots: Slots, shape: ShapeOf = _unknown) -> list[Export]:
@@ -65,7 +65,7 @@ def _rule_for(
 def _exports(
     node: Node, rule: ModuleRole, match: re.Match[str], tables: Tables, slots: Slots, shape: ShapeOf
 ) -> Iterable[Export]:
-    """What a rule says of the tensors of a module; `match` fills in its names."""
+    """The exports of a module by a rule; `match` fills in its names."""
     dumped = sorted(slots(node))
     flat = [slot for slot in dumped if slot.kind == "output" and len(slot.index) == 1 and slot.positional]
     fused = Fused(node, dumped, flat, shape)
@@ -108,7 +108,7 @@ def _caches(fused: Fused, rule: ModuleRole) -> Iterable[Export]:
 
 
 def _worked_on(fused: Fused, rule: ModuleRole, match: re.Match[str]) -> Iterable[Export]:
-    """What a module works on: its first input, or the stream that a layer hands on beside what it adds."""
+    """The tensor that a module works on: its first input, or the stream beside the summand of a layer."""
     if rule.stream and len(fused.flat) > 1:
         yield Export(fused.node, fused.flat[1], match.expand(rule.stream))
         return
@@ -153,7 +153,7 @@ _QUERY_AND_KEY = (frozenset({(1,), (2,)}), frozenset({("query",), ("key",)}), fr
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """What was dumped of a module: all its slots, and its outputs by number."""
+    """The dumped slots of a module, and its outputs by number."""
 
     node: Node
     dumped: Sequence[Slot]
@@ -174,7 +174,7 @@ class Fused:
         return not input_width and bool(output_width) and 2 * output_width == self._packed_width()
 
     def _packed_width(self) -> int:
-        """How wide what a neighbour packs is, where this is all that says what an activation is handed."""
+        """The width of the pack of a neighbour, where nothing else says what an activation is handed."""
         parent = self.node.parent
         neighbours = parent.children if parent is not None else ()
         packs = [node for node in neighbours if node.path.rpartition(".")[2] == "gate_up_proj"]

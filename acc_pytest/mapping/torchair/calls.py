@@ -144,7 +144,7 @@ def _aligned(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, Node]]:
 
 
 def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int, ...]]]]:
-    """What two calls must have in common: the target, and the slots with their shapes."""
+    """The key that two calls must have in common: the target, and the slots with their shapes."""
     shapes = []
     for slot, ref in side.slots[node].items():
         header = SlotTensor(node, slot, ref).header
@@ -162,7 +162,7 @@ _Copy = tuple[int, int]
 
 
 def given_to_calls(side: FxSide) -> Mapping[SlotKey, str]:
-    """The first argument that each tensor is that the run was given, and the word for what it is."""
+    """The first argument that each input of the run is, with the kind of input."""
     walk = _GivenTensors(side)
     for node in side.nodes:
         walk.call(node)

@@ -1,4 +1,4 @@
-"""What the inputs of a GE graph are - weights, prompts, caches - and the one pair that stands for each.
+"""Inputs of a GE graph - weights, prompts, caches - and the one pair that stands for each.
 
 A text says `arg5_1` and no more. The arguments of the calls that read it tell what it is. A pair that stands
 for it comes before all others: where it fails, what the run was fed differs, and every other reading inherits
@@ -20,7 +20,7 @@ from .reach import given_to, reached
 _STRONGEST = ("cache", "token ids", "mask", "input", "positions", "buffer", "weight")
 """Words for one tensor by several calls: the first of these counts."""
 FED_FIRST = -1
-"""Where the matches come that stand for what a run was given."""
+"""The first place, of matches that stand for inputs of the run."""
 
 
 class FedWords:

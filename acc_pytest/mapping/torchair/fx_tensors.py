@@ -1,4 +1,4 @@
-"""All tensors of FX that hold the values of an output of a GE graph: results of calls, and their arguments.
+"""Tensors of FX that hold the values of an output of a GE graph: results of calls, and their arguments.
 
 Weights and prompts have no name in the text, and FX dumps no placeholders. A call that reads one dumps it,
 though, and what lies between is moved at most: a Transpose of a weight, a Reshape of a prompt, a Cast.

@@ -1,4 +1,4 @@
-"""What the text of a GE graph says of its tensors: which FX tensor each is, and who made it.
+"""The tensors of the text of a GE graph: the FX tensor that each is, and the operator that made it.
 
 TorchAir writes the name of an FX tensor on the last of the operators that it builds for an FX node. A Cast or
 Reshape at the end of these may be deleted by GE, so its name also stands for what it is computed from.
@@ -29,7 +29,7 @@ _PER_LAYER = 6
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an output of the graph is: an FX tensor (`fx`), with the word for how that is known (`through`).
+    """The meaning of an output of the graph: an FX tensor (`fx`), with the operators that say so (`through`).
 
     Without an FX tensor `kind` says what it is instead: `given` (an input of the graph), `constant`, or
     `inner` (a value on the way to the result of an FX node, which FX computes in one go).
@@ -60,7 +60,7 @@ class GraphIndex:
         return self.graph.by_name.get(name)
 
     def meaning(self, edge: Edge) -> Meaning:
-        """What the output `edge` of the graph is."""
+        """The meaning of the output `edge` of the graph."""
         visited: set[Edge] = set()
         through: list[str] = []
         while edge not in visited:
@@ -86,7 +86,7 @@ class GraphIndex:
         return Meaning("inner")
 
     def source(self, edge: Edge, stop: Collection[str] = ()) -> Edge:
-        """What the values of an edge come from, past casts and reshapes that GE may have taken out.
+        """The edge that the values of an edge come from, past casts and reshapes that GE may have taken out.
 
         It is not looked for beyond the operators named in `stop`.
         """
@@ -181,7 +181,7 @@ class GraphIndex:
         return node is not None and node.op_type.startswith(_MOVERS) and len(set(sizes)) < len(sizes)
 
     def depth(self, name: str) -> int:
-        """How many layers of a transformer lie before an operator, judged by the products in a row."""
+        """The number of layers of a transformer before an operator, judged by the products in a row."""
         return self._products.get(name, 0) // _PER_LAYER
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which edge of the graph each dumped input is, where GE dumped fewer inputs than there are edges.
+"""Edges of the graph that dumped inputs are, where GE dumped fewer inputs than there are edges.
 
 Absent, unknown and null inputs are not dumped, so numbers alone say nothing; what is left keeps its order. An
 input is known when every way to leave inputs out gives it the same edge.
@@ -15,7 +15,7 @@ Edge = TypeVar("Edge")
 def edge_of_each(
     edges: Sequence[Edge], fits: Callable[[Edge], Sequence[bool]], count: int, certainty: str
 ) -> list[Edge | None]:
-    """For each of `count` dumped inputs its edge, or `None` where that is not known.
+    """The edge of each of `count` dumped inputs, `None` where that is not known.
 
     `fits` says of an edge which inputs it may be; `certainty` is that of `Parts.inputs`.
     """
@@ -27,7 +27,7 @@ def edge_of_each(
 
 
 def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) -> list[Edge | None]:
-    """For each of `count` dumped inputs its edge, or `None` where there is a choice or no way at all.
+    """The edge of each of `count` dumped inputs, `None` where there is a choice or no way at all.
 
     `fits[e][i]` says that edge `e` may be input `i` as far as type and shape tell.
     """

@@ -24,7 +24,7 @@ from .outcome import SlotTensor
 from .segments import CUT_NAME, readings
 
 INSERTED = ("trans_", "atomic_addr_clean", "memset", "MemSet")
-"""How names of operators begin that GE inserts while it compiles; their numbers mean nothing outside."""
+"""Prefixes of operators that GE inserts while it compiles; their numbers mean nothing outside."""
 NO_TEXT = "there is no graph text to say what it computes"
 _SELF = ("Cast", "TransData")
 """Types of inserted operators whose output holds the values of their input."""
@@ -77,7 +77,7 @@ class DumpedOperator:
 
     @property
     def identity(self) -> Hashable:
-        """All that says where in the graph its tensors are: equal for the same operator of another step."""
+        """The key of the places of its tensors in the graph: equal for this operator of another step."""
         outputs = self.record.outputs if self.record is not None else ()
         computed = self.parts
         nodes = tuple(node.name for node in computed.nodes)
@@ -126,7 +126,7 @@ class DumpedOperator:
 
 
 def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) -> list[DumpedOperator]:
-    """What was dumped at a step on a rank, in the order of the graph, then of time."""
+    """The dumped operators of a step on a rank, in the order of the graph, then of time."""
     ran = []
     for node in dump.nodes(step, rank):
         entry = dump.entry(step, rank, node)

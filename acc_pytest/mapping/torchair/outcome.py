@@ -1,4 +1,4 @@
-"""What mapping a group says of each tensor: matched with one of the other side, or alone for a reason."""
+"""Outcomes of mapping a group, tensor by tensor: matched with the other side, or alone for a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SlotTensor:
 
     @cached_property
     def header(self) -> TensorHeader | None:
-        """What the file says of the tensor; `None` where it cannot be read, which its test will report."""
+        """The header in the file; `None` where it cannot be read, which its test will report."""
         try:
             header = self.ref.header()
         except (AccError, OSError):
@@ -97,7 +97,7 @@ def class_of(header: TensorHeader) -> str:
 
 
 def left_in_tiles(first: SlotTensor, second: SlotTensor) -> str:
-    """Why values are in no order that the other side has: a layout of the device left as it is."""
+    """The reason why values are in no order of the other side: a layout of the device. Empty without one."""
     layouts = [tensor.header.layout if tensor.header is not None else "" for tensor in (first, second)]
     stuck = [layout for layout in layouts if is_tiled(layout)]
     if not stuck or layouts[0] == layouts[1]:
@@ -106,7 +106,7 @@ def left_in_tiles(first: SlotTensor, second: SlotTensor) -> str:
 
 
 def disagreement(first: SlotTensor, second: SlotTensor) -> str:
-    """Why two tensors cannot be the same, judging by their headers; empty where nothing says so."""
+    """The reason why two tensors cannot be one, judging by their headers; empty without one."""
     first_header, second_header = first.header, second.header
     if (
         first_header is None

@@ -1,4 +1,4 @@
-"""Which output of the graph each dumped output of an operator is."""
+"""Outputs of the graph that dumped outputs of an operator are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .outcome import SlotTensor
 def output_edges(
     operator: DumpedOperator, tensors: Sequence[SlotTensor], graph: GraphIndex
 ) -> list[tuple[Edge | None, str, str]]:
-    """For each dumped output the output of the graph, the policy and the reason.
+    """The output of the graph, the policy and the reason, for each dumped output.
 
     The origin in the record says it best. Otherwise outputs are those of the last part; where their number is
     another, those that anything outside of the fused operator reads.

@@ -133,7 +133,7 @@ class _GraphPlanner:
         return sorted(matched, key=lambda match: match.place)
 
     def _words(self, graph: GraphIndex) -> FedWords:
-        """What is known of a graph beyond its text, found out once."""
+        """The kinds of the inputs of a graph, computed once."""
         if id(graph) not in self._known:
             self._known[id(graph)] = FedWords(graph)
         return self._known[id(graph)]
@@ -200,7 +200,7 @@ def _id(match: Matched, used: set[str]) -> str:
 
 
 class _Refs:
-    """Where the tensors of a group lie; each node is asked for once."""
+    """References of the tensors of a group; each node is looked up once."""
 
     def __init__(self, golden: _SideStep, mine: _SideStep) -> None:
         self._places = {"golden": golden, "mine": mine}

@@ -23,7 +23,7 @@ class Reached:
 
 
 def reached(graph: GraphIndex, edge: Edge) -> Iterator[Reached]:
-    """What has the values of `edge`, itself first, up and down the graph; the nearest first."""
+    """Edges with the values of `edge`, itself first, up and down the graph; the nearest first."""
     waiting, visited = deque([Reached(edge)]), {edge}
     while waiting:
         reach = waiting.popleft()

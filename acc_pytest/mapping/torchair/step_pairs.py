@@ -1,4 +1,4 @@
-"""Which rank, graph and step of golden meets which of mine, and what only one side has."""
+"""Ranks, graphs and steps of golden and mine that meet, and those of one side only."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple
 
 
 def _lone_ranks(side: str, dump: AnyDump, numbers: Collection[int]) -> Iterator[Unmapped]:
-    """What the ranks of one side dumped that the other does not have."""
+    """Dumped steps of the ranks of one side that the other does not have."""
     for rank in dump.ranks:
         if rank.index not in numbers:
             reason = f"rank {rank.index} was dumped by {side} only"

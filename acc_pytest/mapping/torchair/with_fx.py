@@ -169,7 +169,7 @@ class GeWithFx:
             yield self._alone(tensor, f"not known which input this is: {counts} ({operator.parts.reason})")
 
     def _doubt(self, edge: Edge, tensor: SlotTensor) -> str:
-        """What speaks against `tensor` being the tensor `edge`; empty also where nothing is known of it."""
+        """The reason why `tensor` is not the tensor `edge`; empty also where nothing is known of it."""
         meaning = self._graph.meaning(edge)
         golden = self._fx.output(meaning.fx)[0] if meaning.fx is not None else None
         if golden is not None:

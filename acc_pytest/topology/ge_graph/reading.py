@@ -196,5 +196,5 @@ def _as_text(scalar: Any) -> Any:
 
 
 def _last(values: Sequence[Any], default: Any) -> Any:
-    """Of a field that is not repeated, the last value counts."""
+    """The last value, which counts for a field that is not repeated."""
     return values[-1] if values else default

@@ -29,7 +29,7 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _MARKED = re.compile(r"\\.|[\"']")
-"""What a backslash stands before, and quotes."""
+"""Characters that a backslash stands before, and quotes."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _CLOSING = {"{": "}", "<": ">"}
 

@@ -41,7 +41,7 @@ class DumpedTensors:
         )
 
     def of(self, op: ReportedOperation) -> Iterator[tuple[Types, Types]]:
-        """What the lowest execution that knows anything of the operation tells, source by source."""
+        """The types in the lowest execution that has any of the operation, source by source."""
         match = _IDS.search(op.name)
         if match is None:
             return
@@ -93,7 +93,7 @@ class DumpedTensors:
         return _in_order(types["in"]), _in_order(types["out"])
 
     def _names(self, directory: Path) -> Sequence[str]:
-        """What is in a directory, sorted; nothing for one that is not there or may not be read."""
+        """The names in a directory, sorted; none for one that is absent or may not be read."""
         if directory not in self._listed:
             try:
                 self._listed[directory] = sorted(names_at(str(directory)))

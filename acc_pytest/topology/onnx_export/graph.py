@@ -39,7 +39,7 @@ class _Names:
 
 
 class _Tensors:
-    """Which ONNX name stands for which ATB name at this point of the execution, and what is known of it."""
+    """ONNX names of ATB names at this point of the execution, with their types."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = _Names(names)
@@ -57,7 +57,7 @@ class _Tensors:
             self.types[self._current[name]] = self._expected.get(name)
 
     def learn(self, name: str, kind: TensorType | None) -> None:
-        """What an operation that is no node says of a tensor at this point."""
+        """Note the type of a tensor from an operation that is no node."""
         if kind is not None and name in self._current:
             current = self._current[name]
             self.types[current] = self.types[current] or kind
@@ -65,7 +65,7 @@ class _Tensors:
             self._expected.setdefault(name, kind)
 
     def learn_all(self, names: Iterable[str], kinds: Types) -> None:
-        """What an operation says of all its inputs, or outputs."""
+        """Note the types of all inputs, or outputs, of an operation."""
         for name, kind in zip(names, kinds):
             self.learn(name, kind)
 

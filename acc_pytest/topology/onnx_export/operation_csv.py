@@ -35,7 +35,7 @@ class TensorType:
 
 
 Types = tuple["TensorType | None", ...]
-"""Of the inputs or the outputs of an operation, in order; `None` where nothing is known."""
+"""Types of the inputs or the outputs of an operation, in order; `None` where nothing is known."""
 Table = Mapping[str, tuple[Types, Types]]
 """Inputs and outputs by full operation name."""
 

@@ -17,10 +17,10 @@ IR_VERSION = 8
 DEFAULT_OPSET = 17
 """The operator set of ONNX itself that belongs to `IR_VERSION`; tools want it, no node of ours is in it."""
 DOMAIN = "atb"
-"""Where the operators of a graph are defined; as this is not ONNX's own domain, any type is allowed."""
+"""The domain of the operators of a graph; as this is not ONNX's own domain, any type is allowed."""
 
 Value = Union[int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...]]
-"""What an attribute may hold; the empty tuple is an empty list of integers."""
+"""Values of an attribute; the empty tuple is an empty list of integers."""
 
 _UNDEFINED = 0
 ELEMENT_TYPES = {

@@ -19,7 +19,7 @@ REPORTS = frozenset({"model", "layer", "operation_graph"})
 
 
 class Shapes:
-    """What is known of the tensors of operations, found by full operation name."""
+    """Types of the tensors of operations, by full operation name."""
 
     def __init__(self, tables: Sequence[Table], dumped: DumpedTensors | None) -> None:
         self._tables = tables
@@ -38,7 +38,7 @@ class Shapes:
         return inputs, outputs
 
     def own(self, op: ReportedOperation) -> tuple[Types, Types]:
-        """As `of`, without what the operations inside know."""
+        """Types of an operation's inputs and outputs, without those that the operations inside have."""
         inputs: Types = (None,) * len(op.inputs)
         outputs: Types = (None,) * len(op.outputs)
         for source_inputs, source_outputs in self._sources(op):
@@ -68,7 +68,7 @@ class Shapes:
 
 
 def shapes_of_dump(report: Path, csv_file: Path | None, cache: MutableMapping[str, Table]) -> Shapes:
-    """What the dump that holds `report` tells; of CSVs only `csv_file` where that is given.
+    """The types in the dump that holds `report`; of CSVs only `csv_file` where that is given.
 
     A report that lies alone, outside a dump, has nothing beside it. `cache` keeps what was read of CSVs,
     by path. Raises `FormatError` for a CSV that is none.
