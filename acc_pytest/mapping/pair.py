@@ -79,8 +79,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The place in the code of a module where it made a tensor itself: after the modules `after` that it
-    called (their names below it), and before the module `before` that was handed it (empty for its own result)."""
+    """The place where the code of a module itself made a tensor: after the modules `after` that it
+    called (their names below it), and before the module `before` that was handed it (empty for a result)."""
 
     module: str
     after: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Replicas and partial sums: the values of ranks, and the tensors after them, say which of the two they are."""
+"""Replicas and partial sums: the values of ranks, and the tensors after them, say which of both they are."""
 
 from __future__ import annotations
 

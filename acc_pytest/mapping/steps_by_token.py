@@ -60,7 +60,7 @@ def met_by_tokens(golden: ModuleDump, mine: ModuleDump) -> TokenSteps | None:
     contexts = Contexts()
     streams = TokenStreams(contexts), TokenStreams(contexts)
     firsts = [next((layout for layout in side if layout is not None), None) for side in layouts]
-    # What has fewer steps has longer pieces, which say what goes on with what.
+    # The dump of fewer steps has longer pieces, which say how sequences go on.
     order = sorted((0, 1), key=lambda number: len(layouts[number]))
     for number in (*order, order[0]):
         streams[number].run(layouts[number], firsts[1 - number])
@@ -166,7 +166,7 @@ class _Meetings:
         unequal = [(golden, mine) for golden, mine in contexts if golden != mine]
         if not unequal or not all(g <= m or m <= g for g, m in unequal):
             return None
-        # What begins alike and goes on is a longer prompt.
+        # A sequence that begins alike and goes on is a longer prompt.
         if any(self._begins(min(pair, key=len)) for pair in unequal):
             return None
         return TokenSteps(tuple(self._pair(numbers, self._golden.steps[numbers[0]].label) for numbers in met))

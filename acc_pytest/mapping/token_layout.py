@@ -117,7 +117,7 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
         ids or _named(called, _IDS, tokens),
         _named(called, _MASKS, mask, integers=False) if batch else None,
         _named(called, _POSITIONS, positions) or _first_of_rotary(side, positions),
-        _named(called, _LENGTHS, lambda known: len(known.shape) == 1),
+        _named(called, _LENGTHS, lambda header: len(header.shape) == 1),
     )
 
 

@@ -35,8 +35,8 @@ class FxWithFx:
         self._mine = mine
         self._used: set[tuple[str, Slot]] = set()
         self._partners = dict(_partners(golden, mine))
-        self._given = given_to_calls(mine)
-        self._given_to_golden = given_to_calls(golden)
+        self._inputs = run_inputs(mine)
+        self._golden_inputs = run_inputs(golden)
 
     def outcomes(self) -> Iterator[Outcome]:
         """One outcome for each tensor of mine, then one for each tensor of golden that was not matched."""
@@ -76,10 +76,10 @@ class FxWithFx:
         matched = Matched(
             SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, reason, place, depth
         )
-        word = self._given.get((node.path, slot), "")
-        if not word or (partner.path, slot) not in self._given_to_golden:
+        word = self._inputs.get((node.path, slot), "")
+        if not word or (partner.path, slot) not in self._golden_inputs:
             return matched
-        return replace(matched, place=(FED_FIRST, *place), given=matched.mine.label, fed=word)
+        return replace(matched, place=(FED_FIRST, *place), graph_input=matched.mine.label, fed=word)
 
     def _why(self, node: Node) -> str:
         sides = (self._golden, self._mine)
@@ -161,26 +161,26 @@ SlotKey = tuple[str, Slot]
 _Copy = tuple[int, int]
 
 
-def given_to_calls(side: FxSide) -> Mapping[SlotKey, str]:
+def run_inputs(side: FxSide) -> Mapping[SlotKey, str]:
     """The first argument that each input of the run is, with the kind of input."""
-    walk = _GivenTensors(side)
+    walk = _RunInputs(side)
     for node in side.nodes:
         walk.call(node)
     return walk.kinds()
 
 
-class _GivenTensors:
+class _RunInputs:
     def __init__(self, side: FxSide) -> None:
         self._side = side
-        self._made: set[_Copy] = set()
+        self._results: set[_Copy] = set()
         self._sizes: set[int] = set()
         self._first: dict[_Copy, SlotKey] = {}
         self._origins: dict[_Copy, _Copy] = {}
-        self._words: dict[_Copy, set[str]] = defaultdict(set)
+        self._kinds: dict[_Copy, set[str]] = defaultdict(set)
         self._tables: dict[str, int] = {}
 
     def kinds(self) -> Mapping[SlotKey, str]:
-        kinds = {place: strongest(self._words[copy]) for copy, place in self._first.items()}
+        kinds = {place: strongest(self._kinds[copy]) for copy, place in self._first.items()}
         return {place: word for place, word in kinds.items() if word}
 
     def call(self, node: Node) -> None:
@@ -190,11 +190,11 @@ class _GivenTensors:
         for slot, ref in slots:
             copy = sampled(ref.path) if slot.kind == "input" else None
             origin = self._origins.get(copy, copy) if copy is not None else None
-            if origin is None or origin in self._made:
+            if origin is None or origin in self._results:
                 continue
             self._first.setdefault(origin, (node.path, slot))
             if word := self._word(node, slot, ref):
-                self._words[origin].add(word)
+                self._kinds[origin].add(word)
             if hands_on(node.op_type) and slot.index == (0,):
                 handed = origin
         for slot, ref in slots:
@@ -206,7 +206,7 @@ class _GivenTensors:
         if handed is not None:
             self._origins.setdefault(copy, handed)
             return
-        self._made.add(copy)
+        self._results.add(copy)
         self._sizes.add(ref.header().numel)
 
     def _word(self, node: Node, slot: Slot, ref: TensorRef) -> str:

@@ -28,7 +28,7 @@ class FxTensors:
 
     def __init__(self, graph: GraphIndex, arguments: Arguments, fx: FxSide) -> None:
         self._graph = graph
-        self._known = arguments
+        self._all_arguments = arguments
         self._fx = fx
 
     def of(self, edge: Edge, reader: str = "") -> Iterator[tuple[SlotTensor, str]]:
@@ -81,11 +81,14 @@ class FxTensors:
     def _arguments(self) -> Arguments:
         """Arguments of calls that were dumped with all arguments that their operators read."""
         strange = {
-            arg.call.node for several in self._known.values() for arg in several if not self._was_dumped(arg)
+            arg.call.node
+            for several in self._all_arguments.values()
+            for arg in several
+            if not self._was_dumped(arg)
         }
         dumped = {
             edge: tuple(arg for arg in several if arg.call.node not in strange)
-            for edge, several in self._known.items()
+            for edge, several in self._all_arguments.items()
         }
         return {edge: several for edge, several in dumped.items() if several}
 

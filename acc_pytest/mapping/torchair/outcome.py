@@ -62,9 +62,9 @@ class SlotTensor:
 class Matched:
     """A golden tensor and one of mine. `policy` names the rule and `reason` says it in words.
 
-    `place` is where the test comes in its group, `depth` the layers before, `own` that both ends are one
-    operator's input and output. Where they hold what the run was given, `given` is that input of the graph;
-    `fed` says what it is in the one match that stands for it.
+    `place` is where the test comes in its group, `depth` the layers before, `self_check` that both ends
+    are one operator's input and output. Where they hold an input of the run, `graph_input` is that input of
+    the graph; `fed` is its kind in the one match that stands for it.
     """
 
     golden: SlotTensor
@@ -73,8 +73,8 @@ class Matched:
     reason: str
     place: tuple[int, ...]
     depth: int = 0
-    own: bool = False
-    given: str = ""
+    self_check: bool = False
+    graph_input: str = ""
     fed: str = ""
 
 

@@ -24,6 +24,6 @@ def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Out
             )
             continue
         basis = f"self-check, not GE against the other side: {operator.node.op_type} hands on its own input"
-        yield Matched(source, result, POLICY, basis, (order, 1, index), own=True)
+        yield Matched(source, result, POLICY, basis, (order, 1, index), self_check=True)
     for tensor in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
         yield Unmatched(side, operator.node, tensor.slot, reason)

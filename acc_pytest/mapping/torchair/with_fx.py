@@ -63,9 +63,9 @@ class GeWithFx:
         if not tensors:
             yield Unmatched(self._ge_side, operator.node, None, reason)
         for tensor in tensors:
-            yield self._known_origin(operator, tensor, order) or self._alone(tensor, reason)
+            yield self._of_origin(operator, tensor, order) or self._alone(tensor, reason)
 
-    def _known_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
+    def _of_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
         edge = operator.origin(tensor.index) if tensor.slot.kind == "output" else None
         if edge is None or self._graph.node(edge.producer) is None or operator.parts.partial:
@@ -112,7 +112,7 @@ class GeWithFx:
             reasons.append(f"the FX name is on {meaning.through}, which hands the values on")
         if note:
             reasons.append(note)
-        # Only a tensor that is known for certain fails for another shape or kind of number.
+        # Only a certain tensor fails for another shape or kind of number.
         certain = not meaning.through and not note and policy != "origin"
         doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
@@ -150,7 +150,9 @@ class GeWithFx:
         self._used.add((golden.node.path, golden.slot))
         source = given_to(self._graph, edge, self._ran)
         depth = self._graph.depth(edge.producer)
-        return Matched(golden, tensor, policy, reason, place, depth, given=source.name if source else "")
+        return Matched(
+            golden, tensor, policy, reason, place, depth, graph_input=source.name if source else ""
+        )
 
     def _inputs(
         self, operator: DumpedOperator, tensors: Sequence[SlotTensor], order: int

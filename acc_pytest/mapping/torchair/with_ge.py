@@ -29,7 +29,7 @@ class GeWithGe:
         self._graph = graph
         self._golden = golden
         self._by_name = {operator.node.name: operator for operator in golden}
-        self._made: dict[Edge, SlotTensor] = {}
+        self._results: dict[Edge, SlotTensor] = {}
         self._inputs_of: dict[tuple[str, int], SlotTensor] = {}
         self._used: set[tuple[str, Slot]] = set()
         self._ran: tuple[set[str], ...] = (set(), set())
@@ -62,7 +62,7 @@ class GeWithGe:
             return
         for tensor, (edge, _, _) in zip(operator.outputs, self._edges(operator, self._graph)):
             if edge is not None:
-                self._made.setdefault(edge, tensor)
+                self._results.setdefault(edge, tensor)
         inputs = operator.inputs
         if len(operator.parts.nodes) == 1 and operator.parts.inputs == "sure":
             node = operator.parts.nodes[0]
@@ -87,7 +87,7 @@ class GeWithGe:
         for number, (tensor, (edge, policy, reason)) in enumerate(
             zip(operator.outputs, self._edges(operator, graph))
         ):
-            golden = self._made.get(edge) if edge is not None else None
+            golden = self._results.get(edge) if edge is not None else None
             if edge is None or golden is None:
                 why = reason if edge is None else f"golden dumped no output {edge.producer}:{edge.index}"
                 yield Unmatched("mine", tensor.node, tensor.slot, why)
@@ -96,13 +96,15 @@ class GeWithGe:
             outcome = self._matched(
                 golden, tensor, policy, reason, (order, 1, number), depth, policy == "origin"
             )
-            yield self._of_given(outcome, graph, edge)
+            yield self._of_input(outcome, graph, edge)
 
     def _inputs(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
         tensors, computed = operator.inputs, operator.parts
-        # What arrives at each part, with the tensor that golden dumped there.
+        # The edges that arrive at each node, with the tensor that golden dumped there.
         edges = graph.arriving(computed.nodes)
-        goldens = [self._inputs_of.get((name, place)) or self._made.get(edge) for name, place, edge in edges]
+        goldens = [
+            self._inputs_of.get((name, place)) or self._results.get(edge) for name, place, edge in edges
+        ]
 
         def fits(read: int) -> list[bool]:
             golden = goldens[read]
@@ -138,11 +140,13 @@ class GeWithGe:
             return Unmatched("mine", tensor.node, tensor.slot, reason)
         reason = f"the graph feeds it from {edge.producer}:{edge.index}"
         matched = self._matched(golden, tensor, "edge", reason, place, graph.depth(edge.producer), True)
-        return self._of_given(matched, graph, edge)
+        return self._of_input(matched, graph, edge)
 
-    def _of_given(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
+    def _of_input(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
         source = given_to(graph, edge, self._ran[1])
-        return replace(outcome, given=source.name) if source and isinstance(outcome, Matched) else outcome
+        return (
+            replace(outcome, graph_input=source.name) if source and isinstance(outcome, Matched) else outcome
+        )
 
     def _matched(
         self,
