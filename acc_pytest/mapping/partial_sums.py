@@ -57,11 +57,19 @@ def with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int)
     return ExactSum([source, stream])
 
 
+def distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
+    """The L2 error of a tensor relative to a reference; infinite where their shapes differ."""
+    if reference.shape != tensor.shape:
+        return float("inf")
+    norm, error = float(reference.norm()), float((reference - tensor).norm())
+    return error / norm if norm else error
+
+
 def _alike(shards: Sequence[torch.Tensor]) -> bool:
     """Whether all ranks hold the same, but for what rounding may do."""
     first = _numbers(shards[0])
     roundoff = by_torch(shards[0].dtype).roundoff or 0.0
-    return all(_distance(first, _numbers(shard)) <= 2 * roundoff for shard in shards[1:])
+    return all(distance(first, _numbers(shard)) <= 2 * roundoff for shard in shards[1:])
 
 
 def _sum_fits(side: OperandShards, opposite: OperandShards) -> bool:
@@ -77,16 +85,9 @@ def _sum_fits(side: OperandShards, opposite: OperandShards) -> bool:
             target = target + sign * _numbers(added[0])
     summands = [_numbers(shard) for shard in side.shards]
     total = torch.stack(summands).sum(0)
-    return _distance(target, total) < min(_distance(target, summand) for summand in summands) / 4
+    return distance(target, total) < min(distance(target, summand) for summand in summands) / 4
 
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.reshape(-1) if tensor.is_contiguous() else tensor.flatten()
     return flat[:_SAMPLE].float()
-
-
-def _distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
-    if reference.numel() != tensor.numel():
-        return float("inf")
-    norm, error = float(reference.norm()), float((reference - tensor).norm())
-    return error / norm if norm else error

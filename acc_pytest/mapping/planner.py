@@ -213,7 +213,7 @@ class _Planner:
             return ORDER.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
 
         for match in sorted((*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)), key=when):
-            if not self._wanted(names, match):
+            if not self._is_of_level(names, match):
                 continue
             for golden_ranks, mine_ranks, rank in evidence.groups_of(match):
                 if evidence.by_tokens and (refusal := evidence.refusal(match)):
@@ -241,21 +241,28 @@ class _Planner:
                     rounded_frequencies=inputs.rounded_frequencies(match),
                 )
 
-    def _wanted(self, names: Names, match: Match) -> bool:
+    def _is_of_level(self, names: Names, match: Match) -> bool:
         if self._level in ("all", names.level(match)) or match.fed:
             return True
         return self._level == "logits" and names.is_logits(match)
 
     def _unmapped(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Unmapped]:
-        alone = Counter(left.side for left in mapped.leftovers)
+        counts = Counter(leftover.side for leftover in mapped.leftovers)
         for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
-            total = sum(_dumped(side, node) for node in side.tree.walk())
-            self._totals.update({f"{name}_total": total, f"{name}_mapped": total - alone[name]})
+            total = sum(_was_dumped(side, node) for node in side.tree.walk())
+            self._totals.update({f"{name}_total": total, f"{name}_mapped": total - counts[name]})
         step = evidence.label
-        for left in mapped.leftovers:
-            node = left.node
+        for leftover in mapped.leftovers:
+            node = leftover.node
             yield Unmapped(
-                left.side, step, node.path, node.name, node.op_type, left.reason, left.nearest, why=left.why
+                leftover.side,
+                step,
+                node.path,
+                node.name,
+                node.op_type,
+                leftover.reason,
+                leftover.nearest,
+                why=leftover.why,
             )
 
 
@@ -283,7 +290,7 @@ def _refused(evidence: Evidence, match: Match, refusal: str) -> Unmapped:
     return Unmapped("mine", evidence.label, node.path, node.name, node.op_type, reason, why="refused")
 
 
-def _dumped(side: DumpStep, node: Node) -> bool:
+def _was_dumped(side: DumpStep, node: Node) -> bool:
     return any(slot.kind == "output" for slot in side.slots(node))
 
 
@@ -376,8 +383,8 @@ def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence
     used_golden = {m.golden.node for m in matches} | {p.node for m in matches for p in m.mine_view.parts}
     used_golden |= set(_handed_on(matcher, used_golden))
     used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_view.parts}
-    alone_golden = _alone(matcher.golden, used_golden)
-    alone_mine = _alone(matcher.mine, used_mine)
+    alone_golden = _unmatched_nodes(matcher.golden, used_golden)
+    alone_mine = _unmatched_nodes(matcher.mine, used_mine)
     places = matcher.places()
     entries = []
     for side, tree, alone, opposite in (
@@ -398,7 +405,7 @@ def _handed_on(matcher: TreeMatcher, used: set[Node]) -> Iterator[Node]:
         yield from (outer.node for outer in exports if outer.form == "repeated" and outer.role in compared)
 
 
-def _alone(tree: LayeredTree, used: set[Node]) -> list[Node]:
+def _unmatched_nodes(tree: LayeredTree, used: set[Node]) -> list[Node]:
     nodes = [
         n for n in tree.side.tree.walk() if n not in used and any(s.kind == "output" for s in tree.slots(n))
     ]
@@ -442,7 +449,7 @@ def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
     if golden is None or mine is None:
         return
     match = Match(golden, mine, "roles", "the ids that the first embedding looks up", fed="token ids")
-    if not evidence.refusal(match) or _one_sequence(golden, evidence.golden):
+    if not evidence.refusal(match) or _is_one_sequence(golden, evidence.golden):
         yield match
 
 
@@ -463,7 +470,7 @@ def _kind(side: DumpStep, node: Node, slot: Slot) -> str:
     return "token ids" if dtype.startswith("int") else ""
 
 
-def _one_sequence(export: Export, side: DumpStep) -> bool:
+def _is_one_sequence(export: Export, side: DumpStep) -> bool:
     shape = _header(side, export.node, export.slot)[1]
     return all(size == 1 for size in shape[:-1])
 

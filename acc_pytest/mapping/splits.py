@@ -12,7 +12,7 @@ from .engine_views import TokenLayout, TokenSplit, WithResidual
 from .match import Match
 from .pair import Operand
 from .roles.export import Export
-from .router_choice import chosen_beside
+from .router_choice import values_beside
 from .token_split import ranks_alike, split_of
 
 
@@ -21,12 +21,12 @@ class Splits:
 
     def __init__(self) -> None:
         self._splits: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
-        self._seen: set[tuple[str, Slot]] = set()
-        self._of_one: dict[TensorRef, TokenSplit] = {}
+        self._split_places: set[tuple[str, Slot]] = set()
+        self._of_shard: dict[TensorRef, TokenSplit] = {}
 
     def was_split(self, export: Export) -> bool:
         """Whether a tensor was split in a step before."""
-        return (export.node.path, export.slot) in self._seen
+        return (export.node.path, export.slot) in self._split_places
 
     def cut(self, sides: Sequence[Sequence[TensorRef]], split: TokenSplit) -> None:
         """Let what each rank has of split tensors be read without its padding. One row may be anything."""
@@ -35,7 +35,7 @@ class Splits:
             for ref in refs:
                 size = ref.header().shape[split.axis]
                 if size > max(rows, 1):
-                    self._of_one[ref] = TokenSplit(split.axis, rows, joined=False)
+                    self._of_shard[ref] = TokenSplit(split.axis, rows, joined=False)
                 rows -= min(size, rows) if split.joined else 0
 
     def of_pair(
@@ -46,8 +46,8 @@ class Splits:
         layouts: tuple[TokenLayout | None, TokenLayout | None],
     ) -> tuple[Operand, Operand]:
         """Both operands of a match, each with the split of its tokens over ranks."""
-        first = self.of(match.golden, golden.refs, chosen_beside(golden.view, mine.refs), layouts[0])
-        second = self.of(match.mine, mine.refs, chosen_beside(mine.view, golden.refs), layouts[1])
+        first = self.of(match.golden, golden.refs, values_beside(golden.view, mine.refs), layouts[0])
+        second = self.of(match.mine, mine.refs, values_beside(mine.view, golden.refs), layouts[1])
         golden = golden if first is None else replace(golden, split=first)
         mine = mine if second is None else replace(mine, split=second)
         return (
@@ -75,7 +75,7 @@ class Splits:
         if layout is None or not layout.shared or not refs or not opposite:
             return None
         if len(refs) == 1:
-            return self._of_one.get(refs[0])
+            return self._of_shard.get(refs[0])
         key = (refs, opposite[:1])
         if key not in self._splits:
             self._splits[key] = self._computed((export.node.path, export.slot), refs, opposite[0], layout)
@@ -89,10 +89,10 @@ class Splits:
         if len(shapes) < len(refs) or opposite_header is None or not opposite_header.shape or not all(shapes):
             return None
         has_every_token = 1 < math.prod(opposite_header.shape[:-1]) == math.prod(layout.shape)
-        split = split_of(shapes, layout, single=has_every_token or place in self._seen)
+        split = split_of(shapes, layout, single=has_every_token or place in self._split_places)
         if split is None or not split.joined:
             return split
         if shapes[0][-1] != opposite_header.shape[-1] or ranks_alike(refs):
             return None
-        self._seen.add(place)
+        self._split_places.add(place)
         return split

@@ -37,7 +37,7 @@ def common_steps(golden: Dump, mine: Dump) -> list[StepPair]:
             "name one token directory on each side to force a pair, or choose --acc-token-policy"
         )
     if golden.kind != mine.kind:
-        common = [(_one_model(golden, *steps), _one_model(mine, *reversed(steps))) for steps in common]
+        common = [(_with_model(golden, *steps), _with_model(mine, *reversed(steps))) for steps in common]
     return [StepPair(golden_step.label, golden_step, mine_step) for golden_step, mine_step in common]
 
 
@@ -48,7 +48,7 @@ def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
     return met_by_tokens(golden, mine)
 
 
-def _one_model(dump: Dump, step: Step, opposite: Step) -> Step:
+def _with_model(dump: Dump, step: Step, opposite: Step) -> Step:
     if not isinstance(dump, AtbDump) or len(dump.models) < 2 or step.tree in dump.models:
         return step
     return replace(step, tree=dump.models[0 if opposite.label == 0 else -1])

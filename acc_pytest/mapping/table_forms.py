@@ -15,7 +15,7 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _whole(value: Any) -> bool:
+def _integer(value: Any) -> bool:
     return type(value) is int
 
 
@@ -77,7 +77,7 @@ _FORMS: Mapping[str, tuple[Form, str]] = {
     "interleaved": (_LISTED, "types = [...]"),
     "residual_inside": (_LISTED, "types = [...]"),
     "stand_in": (_table_of(_text), "a role by role"),
-    "slots": (_table_of(_whole), "the number of an input by type"),
+    "slots": (_table_of(_integer), "the number of an input by type"),
     "torch": (_table_of(_list_of(_ROLE)), "lists of rules with a path and roles"),
     "special": (
         _list_of(_record(dict.fromkeys(("mine", "golden"), _list_of(_pattern)), {"not_golden": _TEXTS})),

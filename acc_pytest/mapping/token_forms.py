@@ -25,16 +25,16 @@ def forms_of(
     """
     candidates = _meeting(shapes, layouts)
     if _differ_in_dimension(candidates):
-        raise Incomparable(f"{_both(shapes)} may have their tokens in two dimensions")
+        raise Incomparable(f"{_shapes_text(shapes)} may have their tokens in two dimensions")
     if candidates and HEADS_FIRST in candidates[0] and _has_columns_of_padding(shapes, layouts):
-        raise Incomparable(f"{_both(shapes)} have columns of tokens, some of which are padding")
+        raise Incomparable(f"{_shapes_text(shapes)} have columns of tokens, some of which are padding")
     if candidates:
         return next((forms for forms in candidates if forms[0] == forms[1]), candidates[0])
     if logits or shapes[0][-1:] == shapes[1][-1:]:
         ends = _with_ends(shapes, layouts)
         if ends is not None:
             return ends
-    raise Incomparable(f"the steps hold other tokens, and {_both(shapes)} do not have a row for each")
+    raise Incomparable(f"the steps hold other tokens, and {_shapes_text(shapes)} do not have a row for each")
 
 
 def _meeting(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def _is_padded(layout: TokenLayout) -> bool:
     return tokens < math.prod(layout.shape)
 
 
-def _both(shapes: tuple[Shape, Shape]) -> str:
+def _shapes_text(shapes: tuple[Shape, Shape]) -> str:
     return f"shapes {list(shapes[0])} (golden) and {list(shapes[1])} (mine)"
 
 
@@ -116,7 +116,7 @@ def _forms(shape: Shape, layout: TokenLayout) -> list[str]:
 
 
 def _is_batch(shape: Shape, layout: TokenLayout) -> bool:
-    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _of_one(layout))
+    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _shared_shape(layout))
 
 
 def _is_flat(shape: Shape, layout: TokenLayout) -> bool:
@@ -139,7 +139,7 @@ def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:
     return layout.turned and shape == layout.shape[::-1]
 
 
-def _of_one(layout: TokenLayout) -> Shape:
+def _shared_shape(layout: TokenLayout) -> Shape:
     """The shape that all sequences of a batch may share."""
     first, second = layout.shape
     return (first, 1) if layout.turned else (1, second)
@@ -148,7 +148,7 @@ def _of_one(layout: TokenLayout) -> Shape:
 def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
     count = math.prod(layout.shape) or 1
     shared = 1
-    if len(layout.shape) > 1 and shape[:2] == _of_one(layout):
+    if len(layout.shape) > 1 and shape[:2] == _shared_shape(layout):
         shared = math.prod(layout.shape) // (math.prod(shape[:2]) or 1)
     per_token = math.prod(shape) // count
     return {BATCH: per_token * shared, FLAT: per_token, HEADS_FIRST: per_token}

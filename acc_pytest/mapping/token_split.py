@@ -77,18 +77,18 @@ def tokens_of(ids: Shape, embedded: Shape, ranks: int) -> tuple[Shape, bool] | N
     """The layout of the tokens of an embedding of `ranks` that was handed `ids`, and whether it is `[tokens,
     batch]`; `None` where the shape of its rows says no more than itself."""
     rows = embedded[:-1]
-    if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_part(rows[0], ids[0], ranks):
+    if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_share(rows[0], ids[0], ranks):
         return ids, False
     if len(ids) != 2 or len(rows) != 2 or rows == ids:
         return None
     batch, length = ids
-    if rows[1] == batch and (rows[0] == length or _is_part(rows[0], length, ranks)):
+    if rows[1] == batch and (rows[0] == length or _is_share(rows[0], length, ranks)):
         return (length, batch), True
-    if rows[0] == batch and _is_part(rows[1], length, ranks):
+    if rows[0] == batch and _is_share(rows[1], length, ranks):
         return ids, False
     return None
 
 
-def _is_part(rows: int, tokens: int, ranks: int) -> bool:
+def _is_share(rows: int, tokens: int, ranks: int) -> bool:
     """Whether a rank has its part of the tokens, or all of them and the padding."""
     return ranks > 1 and rows in (-(-tokens // ranks), -(-tokens // ranks) * ranks, tokens // ranks)

@@ -141,7 +141,7 @@ class TokenStreams:
             self._lost = True
             return []
         return [
-            _part(sequence, begin, end)
+            _cut(sequence, begin, end)
             for sequence, places in zip(sequences, ends)
             for begin, end in itertools.pairwise((0, *(places or ()), len(sequence.rows)))
         ]
@@ -256,7 +256,7 @@ class TokenStreams:
         return _Piece(stream, sequence.rows, contexts)
 
 
-def _part(sequence: TokenSequence, begin: int, end: int) -> TokenSequence:
+def _cut(sequence: TokenSequence, begin: int, end: int) -> TokenSequence:
     start = None if sequence.start is None else sequence.start + begin
     return TokenSequence(sequence.rows[begin:end], sequence.ids[begin:end], start)
 

@@ -36,7 +36,7 @@ class Transfer:
 
     def __init__(self, model: tuple[Layer, Layer], target: tuple[Layer, Layer], partly: bool = False) -> None:
         """With `partly` the target may have other nodes than the model."""
-        self._same = model == target
+        self._is_identity = model == target
         self._nodes: dict[Node, Node] = {}
         for source_layer, target_layer in zip(model, target):
             by_path = {target_layer.below(node): node for node in target_layer.node.walk()}
@@ -52,7 +52,7 @@ class Transfer:
         return self(match) if nodes <= self._nodes.keys() else None
 
     def __call__(self, match: Match) -> Match:
-        if self._same:
+        if self._is_identity:
             return match
         return replace(
             match,

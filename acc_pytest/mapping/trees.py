@@ -10,7 +10,7 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..tensors.ref import readable
 from ..topology.tree import Node
-from . import policies, same_names
+from . import policies
 from .before_reduction import before_reduction
 from .containers import containers
 from .dumped_roles import (
@@ -31,6 +31,7 @@ from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
 from .roles.join import MADE, RoleJoin
+from .same_names import aligned_types, equal_names, only_file
 from .steps_by_token import StepPair
 from .tables import Tables
 from .token_layout import Layouts, both_layouts
@@ -63,7 +64,7 @@ class TreeMatcher:
         self.notes = [note] if note else []
         dumps = evidence.golden.dump, evidence.mine.dump
         modules = all(isinstance(dump, ModuleDump) for dump in dumps)
-        self._same_kind = modules or dumps[0].kind == dumps[1].kind
+        self._kinds_agree = modules or dumps[0].kind == dumps[1].kind
         groups = evidence.rank_groups()
         ranks = len(groups[0][0]), len(groups[0][1])
         self._meanings = (
@@ -105,7 +106,7 @@ class TreeMatcher:
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
         forced = {end for match in matches for end in match.ends}
-        alike = self._same_names() if self._same_kind else ()
+        alike = self._same_names() if self._kinds_agree else ()
         matches.extend(match for match in alike if not match.ends & forced)
         claims = Claims(forced, {end for match in matches for end in match.ends} - forced)
         groups = self._groups(forced)
@@ -149,20 +150,18 @@ class TreeMatcher:
 
     def _same_names(self) -> Iterator[Match]:
         golden, mine = self.golden, self.mine
-        named = list(same_names.by_name(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
+        named = list(equal_names(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
         if self._meanings is not None and self._meanings.unlike:
             readings = [match for match in map(self._meanings.named, named) if match is not None]
             named = [match for match in readings if self._fits(match)]
         yield from named
         if golden.side.dump.kind == "atb":
             met = {end[:2] for match in named for end in match.ends}
-            by_type = same_names.by_type(
-                golden.side.tree, mine.side.tree, golden.slots, mine.slots, self._tables
-            )
-            yield from (match for match in by_type if not {end[:2] for end in match.ends} & met)
+            typed = aligned_types(golden.side.tree, mine.side.tree, golden.slots, mine.slots, self._tables)
+            yield from (match for match in typed if not {end[:2] for end in match.ends} & met)
         elif golden.side.dump.kind == "tensor" and not named:
             sides = golden.side.tree, mine.side.tree, golden.slots, mine.slots
-            yield from same_names.only_file(*sides)
+            yield from only_file(*sides)
 
     def _groups(self, forced: set[End]) -> list[list[tuple[Layer, Layer]]]:
         """Layer pairs of one make: same nodes, types, dumped slots and `forced` ends on both sides."""

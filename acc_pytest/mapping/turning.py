@@ -16,6 +16,7 @@ from ..errors import Incomparable, NoPayload
 from ..lazy_torch import torch
 from .engine_views import Turned
 from .operand_shards import OperandShards
+from .partial_sums import distance
 from .shapes import rows_and_width
 from .views import Whole
 
@@ -55,7 +56,7 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     if not isinstance(side.view, Turned):
         return side, ""
     if side.shards[0].device.type == "meta":
-        return replace(side, shards=[_shape_of_part(side, side.view, opposite)], view=Whole()), ""
+        return replace(side, shards=[_turned_shape(side, side.view, opposite)], view=Whole()), ""
     cos, sin = side.angles
     rows, angles = cos.shape
     width = side.shards[0].numel() // rows if rows else 0
@@ -66,7 +67,7 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
         )
     plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
-    rotation = _nearest(rotations, first, _beside(first, opposite), (cos[:_ROWS], sin[:_ROWS]))
+    rotation = _nearest(rotations, first, _opposite_rows(first, opposite), (cos[:_ROWS], sin[:_ROWS]))
     if rotation is None:
         return replace(side, shards=plain, view=Whole()), "not turned in this layer"
     shards = [_turned(shard.float(), cos, sin, rotation).to(shard.dtype) for shard in plain]
@@ -79,19 +80,19 @@ def _nearest(
     target: torch.Tensor,
     tables: tuple[torch.Tensor, torch.Tensor],
 ) -> _Rotation | None:
-    """The way by which the `first` rows come nearest to those `target`; `None` where they are left as they
+    """The way by which the `first` rows come nearest to `target`; `None` where they come nearer as they
     are. Raises `NoPayload` where more than turning lies between the two."""
     angles, columns = tables[0].shape[-1], target.shape[1]
     # A rank holds whole heads.
     rotations = [rotation for rotation in rotations if columns % rotation.compared_size(angles) == 0]
     if not rotations:
         raise NoPayload("what attention is handed is not made of heads that the position tables turn")
-    errors = [_distance(target, _turned(first, *tables, rotation)[:, :columns]) for rotation in rotations]
+    errors = [distance(target, _turned(first, *tables, rotation)[:, :columns]) for rotation in rotations]
     best = min(range(len(rotations)), key=errors.__getitem__)
-    if _distance(target, first[:, :columns]) < errors[best] / 4:
+    if distance(target, first[:, :columns]) < errors[best] / 4:
         return None
     rotated = _turned(first, *tables, rotations[best])[:, :columns]
-    if not _same_lengths(rotated, target, rotations[best].compared_size(angles)):
+    if not _lengths_agree(rotated, target, rotations[best].compared_size(angles)):
         raise NoPayload("what attention is handed is not only turned by the position tables")
     return rotations[best]
 
@@ -108,7 +109,7 @@ def _rotations(width: int, angles: int, opposite: OperandShards) -> Iterator[_Ro
                 )
 
 
-def _shape_of_part(side: OperandShards, view: Turned, opposite: OperandShards) -> torch.Tensor:
+def _turned_shape(side: OperandShards, view: Turned, opposite: OperandShards) -> torch.Tensor:
     """The shape of a side, or of the turned part of its heads where the other side is as wide as that."""
     tensor = side.shards[0]
     rows = tensor.shape[0]
@@ -126,7 +127,7 @@ def _shape_of_part(side: OperandShards, view: Turned, opposite: OperandShards) -
     return tensor
 
 
-def _beside(first: torch.Tensor, opposite: OperandShards) -> torch.Tensor:
+def _opposite_rows(first: torch.Tensor, opposite: OperandShards) -> torch.Tensor:
     """The first rows of the first rank of the other side, as far as it is wide."""
     shard = opposite.shards[0]
     rows = first.shape[0] if first.shape[0] < _ROWS else None
@@ -162,15 +163,8 @@ def _by_neighbours(table: torch.Tensor) -> torch.Tensor:
     return table
 
 
-def _same_lengths(heads: torch.Tensor, reference: torch.Tensor, size: int) -> bool:
+def _lengths_agree(heads: torch.Tensor, reference: torch.Tensor, size: int) -> bool:
     if heads.shape != reference.shape or heads.shape[1] % size:
         return False
     lengths = [tensor.reshape(len(tensor), -1, size).norm(dim=-1) for tensor in (heads, reference)]
-    return _distance(*lengths) <= _KEPT
-
-
-def _distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
-    if reference.shape != tensor.shape:
-        return float("inf")
-    norm, error = float(reference.norm()), float((reference - tensor).norm())
-    return error / norm if norm else error
+    return distance(*lengths) <= _KEPT

@@ -119,13 +119,13 @@ class Meanings:
 
     def _in_slots(self, match: Match) -> Match:
         """The match of what routers chose, or of its weights, with what tells the order of either."""
-        chosen = [self._choice_beside(match.golden, 0), self._choice_beside(match.mine, 1)]
+        chosen = [self._router_choice(match.golden, 0), self._router_choice(match.mine, 1)]
         if chosen[0] is None or chosen[1] is None:
             return match
         golden, mine = replace(match.golden, slots_by=chosen[0]), replace(match.mine, slots_by=chosen[1])
         return replace(match, golden=golden, mine=mine)
 
-    def _choice_beside(self, export: Export, side: int) -> Export | None:
+    def _router_choice(self, export: Export, side: int) -> Export | None:
         """The choice of the router that handed this out."""
         roles = self.roles[side]
         if roles.get((export.node.path, export.slot), ("", ""))[0] not in ("router_index", "router_weight"):

@@ -41,7 +41,7 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
     for golden_ranks, mine_ranks, number in evidence.rank_groups():
         golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
         pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
-        pairs = [pair for pair in pairs if not unlike or _of_one_shape(pair)]
+        pairs = [pair for pair in pairs if not unlike or _shapes_agree(pair)]
         all_pairs += pairs
         note = _note(golden_weights, mine_weights, len(pairs)) or note
     return WeightPairs(tuple(all_pairs), note)
@@ -73,7 +73,7 @@ def _refused(golden: Operand, mine: Operand) -> bool:
         return True
 
 
-def _of_one_shape(pair: Pair) -> bool:
+def _shapes_agree(pair: Pair) -> bool:
     """Whether the headers say nothing else: an engine pads its vocabulary."""
     golden, mine = (readable(side.refs[0]) for side in (pair.golden, pair.mine))
     return golden is None or mine is None or golden.shape == mine.shape

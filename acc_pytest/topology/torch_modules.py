@@ -207,9 +207,9 @@ def execution_order(names: Sequence[str]) -> list[int]:
     keys: list[tuple[int, int]] = []
     place = -1
     for name in names:
-        first, *rest = name.split(".")
+        first, *numbers = name.split(".")
         place = _PLACE.get(first.lower(), place)
-        number = rest[0] if rest else first
+        number = numbers[0] if numbers else first
         # a number of more digits than an index has is a name
         keys.append((place, int(number) if number.isdecimal() and len(number) < 10 else -1))
     return sorted(range(len(names)), key=keys.__getitem__)

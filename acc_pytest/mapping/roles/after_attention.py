@@ -34,7 +34,7 @@ class AfterAttention:
     def walk(self, leaves: list[Node]) -> None:
         """`leaves` are the layer's operators in order, the attention first."""
         outputs, inputs = self._graph.flow.outputs, self._graph.flow.inputs
-        core = self._graph.written_first(leaves[0])
+        core = self._graph.first_output(leaves[0])
         if core is not None:
             self._roles[core] = ("attn_core", "plain")
         for leaf in leaves[1:]:
@@ -42,7 +42,7 @@ class AfterAttention:
             if not results or not inputs[leaf] or any(value in self._roles for value in results):
                 continue
             sources = [self._role(value) for value in inputs[leaf]]
-            for value, role in zip(results, self._written(leaf, sources)):
+            for value, role in zip(results, self._output_roles(leaf, sources)):
                 self._roles[value] = (role, "internal" if role == _MIXED else "plain")
             if results[0] not in self._roles and sources[0] and self._graph.kinds[leaf] in PASSED_ON:
                 passed = passed_on(leaf, self._graph.kinds[leaf], (sources[0], ""), self._graph, self._roles)
@@ -53,7 +53,7 @@ class AfterAttention:
     def _role(self, value: Value) -> str:
         return self._roles.get(value, ("", ""))[0]
 
-    def _written(self, leaf: Node, sources: list[str]) -> tuple[str, ...]:
+    def _output_roles(self, leaf: Node, sources: list[str]) -> tuple[str, ...]:
         """The roles of a leaf's outputs given those of its inputs; empty when they say nothing."""
         kind, source = self._graph.kinds[leaf], sources[0]
         prefix, base = _split(source)
@@ -160,11 +160,11 @@ def _is_of_experts(role: str) -> bool:
 
 def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
     """`gate`, `up`, `router` or `mlp_in` (one linear for all), told by who reads the output."""
-    value = graph.written_first(leaf)
+    value = graph.first_output(leaf)
     read_by = value.read_by if value is not None else []
     passing = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)
     if passing is not None:
-        value = graph.written_first(passing)
+        value = graph.first_output(passing)
     readers = reader_kinds(value, graph)
     if value is None:
         return ""
@@ -174,7 +174,7 @@ def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
         return "up"
     if "activation" in readers:
         activation = next(reader for reader, _ in value.read_by if graph.kinds.get(reader) == "activation")
-        multiplied = "mul" in reader_kinds(graph.written_first(activation), graph)
+        multiplied = "mul" in reader_kinds(graph.first_output(activation), graph)
         return "gate" if multiplied else "mlp_in"
     return "router" if readers and "linear" not in readers else ""
 

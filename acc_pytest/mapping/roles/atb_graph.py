@@ -47,7 +47,7 @@ class AtbGraph:
         inputs = self.flow.inputs[value.producer] if value.producer is not None else []
         return inputs[value.index] if value.index < len(inputs) else None
 
-    def written_first(self, leaf: Node) -> Value | None:
+    def first_output(self, leaf: Node) -> Value | None:
         """The first output of an operator; `None` for one that only writes in place."""
         return next(iter(self.flow.outputs[leaf]), None)
 

@@ -18,14 +18,14 @@ class Value:
     """A tensor as written by one operator.
 
     `producer` is the leaf operator that wrote it (`None` for weights and model inputs), `index` its
-    output number there. `shown_at` lists (node, output index) in completion order, the producer
+    output number there. `places` lists (node, output index) in completion order, the producer
     first, then the composites that give it to the outside. `read_by` lists (leaf, input index).
     """
 
     name: str
     producer: Node | None
     index: int
-    shown_at: list[tuple[Node, int]] = field(default_factory=list)
+    places: list[tuple[Node, int]] = field(default_factory=list)
     read_by: list[tuple[Node, int]] = field(default_factory=list)
 
 
@@ -63,4 +63,4 @@ def _run(node: Node, current: dict[str, Value], flow: Dataflow) -> None:
         results = [current.setdefault(name, Value(name, None, 0)) for name in node.outputs]
         flow.outputs[node] = results
     for index, value in enumerate(results):
-        value.shown_at.append((node, index))
+        value.places.append((node, index))

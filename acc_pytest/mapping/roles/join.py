@@ -90,8 +90,8 @@ class RoleJoin:
                 if role == mine_role:
                     return self._match(role, golden_export, mine_export)
                 for pack, roles in self._tables.packs.items():
-                    if mine_role == pack and role in roles and self._one_of_each(self._golden, roles):
-                        pieces = tuple(self._one_of_each(self._golden, roles))
+                    if mine_role == pack and role in roles and self._single_exports(self._golden, roles):
+                        pieces = tuple(self._single_exports(self._golden, roles))
                         rule = ViewRule("part", roles.index(role), pieces)
                         return Match(
                             golden_export,
@@ -174,7 +174,7 @@ class RoleJoin:
     def _caches(self, role: str, export: Export) -> Iterator[Match]:
         if export.form not in ("plain", "paged", "head_part"):
             return
-        rule = written(export) if export.form == "paged" else WHOLE
+        rule = slot_rows(export) if export.form == "paged" else WHOLE
         cache = (
             ViewRule("cache_heads", export.component or 0)
             if export.form == "head_part"
@@ -189,7 +189,7 @@ class RoleJoin:
 
     def _packed_mine(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
         packed = [export for export in self._mine.get(pack, ()) if export.form == "plain"]
-        pieces = self._one_of_each(self._golden, roles)
+        pieces = self._single_exports(self._golden, roles)
         if self._plain_of(self._golden, pack) or not pieces:
             return
         for export in packed:
@@ -202,8 +202,8 @@ class RoleJoin:
 
     def _packed_golden(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
         packed = self._plain_of(self._golden, pack)
-        pieces = self._one_of_each(self._mine, roles)
-        if not packed or not pieces or self._one_of_each(self._golden, roles):
+        pieces = self._single_exports(self._mine, roles)
+        if not packed or not pieces or self._single_exports(self._golden, roles):
             return
         kind = "interleaved" if self._interleaved() else "part"
         if kind == "interleaved" and pack != "qkv":
@@ -223,7 +223,7 @@ class RoleJoin:
             return set()
         if self._modules:
             return {pack for pack in self._tables.packs if self._plain_of(self._golden, pack)}
-        return {pack for pack, roles in self._tables.packs.items() if self._one_of_each(self._mine, roles)}
+        return {pack for pack, roles in self._tables.packs.items() if self._single_exports(self._mine, roles)}
 
     def _packed_both(self, pack: str, export: Export) -> Iterator[Match]:
         packed = self._plain_of(self._golden, pack)
@@ -232,7 +232,7 @@ class RoleJoin:
         if self._modules:
             yield from self._both_by_own_columns(pack, packed[0], export)
             return
-        pieces = tuple(self._one_of_each(self._mine, self._tables.packs[pack]))
+        pieces = tuple(self._single_exports(self._mine, self._tables.packs[pack]))
         for index, piece in enumerate(pieces):
             rules = ViewRule("part", index, pieces), ViewRule("own_part", index, pieces)
             reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
@@ -265,7 +265,7 @@ class RoleJoin:
             export for export in side.get(role, ()) if export.form == "plain" and export.slot.kind == "output"
         ]
 
-    def _one_of_each(self, side: dict[str, list[Export]], roles: Sequence[str]) -> list[Export]:
+    def _single_exports(self, side: dict[str, list[Export]], roles: Sequence[str]) -> list[Export]:
         """The innermost plain export of every role, empty when one role has none."""
         by_role = [self._plain_of(side, role) for role in roles]
         return [exports[0] for exports in by_role] if all(by_role) else []
@@ -300,7 +300,7 @@ def _by_form_of_mine(match: Match, role: str) -> Match:
         return replace(match, policy="packed", reason=reason, golden_view=view)
     if mine.form == "paged":
         reason = f"the rows that were written are `{role}`"
-        return replace(match, policy="cache", reason=reason, mine_view=written(mine))
+        return replace(match, policy="cache", reason=reason, mine_view=slot_rows(mine))
     if mine.form in ("unbiased", "partial_unbiased"):
         kind = "bias" if mine.form == "unbiased" else "bias_sum"
         view = ViewRule(kind, parts=mine.companions)
@@ -308,7 +308,7 @@ def _by_form_of_mine(match: Match, role: str) -> Match:
     return match
 
 
-def written(paged: Export) -> ViewRule:
+def slot_rows(paged: Export) -> ViewRule:
     """The rows of a cache of blocks that this step wrote."""
     return ViewRule("slots", parts=paged.companions)
 

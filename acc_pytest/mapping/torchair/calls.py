@@ -54,7 +54,7 @@ class FxWithFx:
                     partner, node, slot, ref, policy, basis, (order, number), products // _PER_LAYER
                 )
             products += _is_product(node)
-        yield from self._left()
+        yield from self._leftovers()
 
     def _slot(
         self,
@@ -93,7 +93,7 @@ class FxWithFx:
             )
         return f"golden dumped no call {node.name} of {node.op_type}"
 
-    def _left(self) -> Iterator[Outcome]:
+    def _leftovers(self) -> Iterator[Outcome]:
         for node in self._golden.nodes:
             for slot, ref in self._golden.slots[node].items():
                 if (node.path, slot) not in self._used:

@@ -112,12 +112,12 @@ class GraphIndex:
 
     def is_unwritten(self, edge: Edge, reader: str) -> bool:
         """Whether `reader` finds at an output what was there first: no operator before it wrote over that."""
-        first_write = self._written.get(edge.producer)
+        first_write = self._first_writes.get(edge.producer)
         return first_write is None or self.position[reader] <= first_write
 
     def stores(self, node: GeNode) -> bool:
         """Whether an operator writes into an input of the graph, where the next run finds it."""
-        return any(edge.producer in self._written for edge in _overwritten(node))
+        return any(edge.producer in self._first_writes for edge in _overwritten(node))
 
     def named(self, edge: Edge) -> FxName | None:
         """The FX tensor whose name the text gives to an output itself."""
@@ -215,7 +215,7 @@ class GraphIndex:
         return owners
 
     @cached_property
-    def _written(self) -> Mapping[str, int]:
+    def _first_writes(self) -> Mapping[str, int]:
         """Inputs of the graph that an operator writes, with the place of the first that does."""
         first_writes: dict[str, int] = {}
         for node in self.graph.nodes:

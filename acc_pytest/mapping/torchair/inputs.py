@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-Edge = TypeVar("Edge")
+AnyEdge = TypeVar("AnyEdge")
 
 
-def edge_of_each(
-    edges: Sequence[Edge], fits: Callable[[Edge], Sequence[bool]], count: int, certainty: str
-) -> list[Edge | None]:
+def edges_of_inputs(
+    edges: Sequence[AnyEdge], fits: Callable[[AnyEdge], Sequence[bool]], count: int, certainty: str
+) -> list[AnyEdge | None]:
     """The edge of each of `count` dumped inputs, `None` where that is not known.
 
     `fits` says of an edge which inputs it may be; `certainty` is that of `Parts.inputs`.
@@ -26,7 +26,7 @@ def edge_of_each(
     return [None] * count
 
 
-def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) -> list[Edge | None]:
+def arrivals(edges: Sequence[AnyEdge], fits: Sequence[Sequence[bool]], count: int) -> list[AnyEdge | None]:
     """The edge of each of `count` dumped inputs, `None` where there is a choice or no way at all.
 
     `fits[e][i]` says that edge `e` may be input `i` as far as type and shape tell.
@@ -34,7 +34,7 @@ def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) 
     before = _reachable(fits, len(edges), count)
     turned = [list(reversed(row)) for row in reversed(fits)]
     after = _reachable(turned, len(edges), count)
-    arriving: list[Edge | None] = []
+    arriving: list[AnyEdge | None] = []
     for place in range(count):
         possible = {
             edges[number]

@@ -26,7 +26,7 @@ from .operators import operators
 from .outcome import Matched, Outcome, SlotTensor, Unmatched
 from .step_pairs import GraphStepPair, step_pairs
 from .with_fx import GeWithFx
-from .with_ge import GeWithGe, one_graph
+from .with_ge import GeWithGe, common_graph
 
 _NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/\\]", re.ASCII)
 _KINDS = frozenset({"ge", "fx"})
@@ -97,7 +97,7 @@ class _GraphPlanner:
                 self._indexes.of(golden, steps.golden, steps.golden_rank),
                 self._indexes.of(mine, steps.mine, steps.mine_rank),
             )
-            graph, note = one_graph(*indexes)
+            graph, note = common_graph(*indexes)
             self._notes += [f"{steps.mine.graph}: {note}"] if note else []
             golden_operators = operators(golden, steps.golden, steps.golden_rank, graph)
             return GeWithGe(graph, golden_operators).outcomes(

@@ -11,7 +11,7 @@ from ...topology.tree import Node
 from .fx_side import FxSide
 from .fx_tensors import FxTensors
 from .graph import GraphIndex, Meaning
-from .inputs import edge_of_each
+from .inputs import edges_of_inputs
 from .lowering import Arguments, hands_on
 from .operators import DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of, disagreement, left_in_tiles
@@ -52,7 +52,7 @@ class GeWithFx:
                 outputs = self._promised(operator)
             yield from self._inputs(operator, inputs, order)
             yield from self._outputs(operator, outputs, order)
-        yield from self._left()
+        yield from self._leftovers()
 
     def _unknown(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         if operator.hands_on:
@@ -63,7 +63,7 @@ class GeWithFx:
         if not tensors:
             yield Unmatched(self._ge_side, operator.node, None, reason)
         for tensor in tensors:
-            yield self._of_origin(operator, tensor, order) or self._alone(tensor, reason)
+            yield self._of_origin(operator, tensor, order) or self._unmatched(tensor, reason)
 
     def _of_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
@@ -90,7 +90,7 @@ class GeWithFx:
         edges = output_edges(operator, tensors, self._graph)
         for tensor, (edge, policy, reason) in zip(tensors, edges):
             if edge is None:
-                yield self._alone(tensor, reason)
+                yield self._unmatched(tensor, reason)
             else:
                 yield self._output(operator, tensor, edge, policy, reason, order)
 
@@ -100,12 +100,12 @@ class GeWithFx:
         meaning = self._graph.meaning(edge)
         place = (order, 1, tensor.index)
         if meaning.fx is None:
-            return self._elsewhere(tensor, edge, "", place) or self._alone(
+            return self._elsewhere(tensor, edge, "", place) or self._unmatched(
                 tensor, self._why_none(meaning, edge)
             )
         golden, note = self._fx.output(meaning.fx)
         if golden is None:
-            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, note)
+            return self._elsewhere(tensor, edge, "", place) or self._unmatched(tensor, note)
         reasons = [reason]
         if meaning.through:
             policy = "alias"
@@ -117,7 +117,7 @@ class GeWithFx:
         doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
             refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
-            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, refused)
+            return self._elsewhere(tensor, edge, "", place) or self._unmatched(tensor, refused)
         return self._matched(golden, tensor, policy, "; ".join(reasons), place, edge)
 
     def _elsewhere(
@@ -162,13 +162,15 @@ class GeWithFx:
         def fits(read: tuple[str, int, Edge]) -> list[bool]:
             return [not self._doubt(read[2], tensor) for tensor in tensors]
 
-        arrived = edge_of_each(reads, fits, len(tensors), operator.parts.inputs)
+        arrived = edges_of_inputs(reads, fits, len(tensors), operator.parts.inputs)
         for tensor, read in zip(tensors, arrived):
             if read is not None:
                 yield self._input(operator, read[0], tensor, read[2], order)
                 continue
             counts = f"{len(tensors)} were dumped, the graph has {len(reads)}"
-            yield self._alone(tensor, f"not known which input this is: {counts} ({operator.parts.reason})")
+            yield self._unmatched(
+                tensor, f"not known which input this is: {counts} ({operator.parts.reason})"
+            )
 
     def _doubt(self, edge: Edge, tensor: SlotTensor) -> str:
         """The reason why `tensor` is not the tensor `edge`; empty also where nothing is known of it."""
@@ -187,16 +189,20 @@ class GeWithFx:
         self, operator: DumpedOperator, reader: str, tensor: SlotTensor, edge: Edge, order: int
     ) -> Outcome:
         place = (order, 0, tensor.index)
-        matched, refused = self._made(tensor, edge, place)
+        matched, refused = self._by_result(tensor, edge, place)
         if matched is None and operator.overwrites(tensor):
             refused = "the operator writes its result over it, so that the record may hold either"
         elif matched is None:
             matched = self._elsewhere(tensor, edge, reader, place) or self._folded(
                 tensor, edge, reader, place
             )
-        return matched or self._only_argument(operator, tensor, edge, place) or self._alone(tensor, refused)
+        return (
+            matched or self._only_argument(operator, tensor, edge, place) or self._unmatched(tensor, refused)
+        )
 
-    def _made(self, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]) -> tuple[Matched | None, str]:
+    def _by_result(
+        self, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
+    ) -> tuple[Matched | None, str]:
         """The match of an input with the result of the call that made it, or why there is none."""
         meaning = self._graph.meaning(edge)
         if meaning.fx is None:
@@ -279,10 +285,10 @@ class GeWithFx:
             else f"the graph text gives {edge.producer}:{edge.index} no FX name"
         )
 
-    def _alone(self, tensor: SlotTensor, reason: str) -> Unmatched:
+    def _unmatched(self, tensor: SlotTensor, reason: str) -> Unmatched:
         return Unmatched(self._ge_side, tensor.node, tensor.slot, reason)
 
-    def _left(self) -> Iterator[Outcome]:
+    def _leftovers(self) -> Iterator[Outcome]:
         for node in self._fx.nodes:
             for slot in self._fx.slots[node]:
                 if slot.kind == "output" and (node.path, slot) not in self._used:

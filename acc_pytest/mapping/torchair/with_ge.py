@@ -13,7 +13,7 @@ from ...dumps.base import Slot
 from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
-from .inputs import edge_of_each
+from .inputs import edges_of_inputs
 from .operators import NO_TEXT, DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
 from .outputs import output_edges
@@ -51,7 +51,7 @@ class GeWithGe:
                 yield from self._by_names(operator, order)
             else:
                 yield from self._by_graph(operator, self._graph, order)
-        yield from self._left()
+        yield from self._leftovers()
 
     def _learn(self, operator: DumpedOperator) -> None:
         """Note which tensors of the graph golden dumped, as outputs and as inputs."""
@@ -110,7 +110,7 @@ class GeWithGe:
             golden = goldens[read]
             return [golden is None or not disagreement(golden, tensor) for tensor in tensors]
 
-        arrived = edge_of_each(range(len(edges)), fits, len(tensors), computed.inputs)
+        arrived = edges_of_inputs(range(len(edges)), fits, len(tensors), computed.inputs)
         for number, (tensor, read) in enumerate(zip(tensors, arrived)):
             if read is None:
                 counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
@@ -234,7 +234,7 @@ class GeWithGe:
             return None, "golden has no operator of this name, nor the parts of it"
         return None, "its name can be read in several ways: " + " or ".join(map("+".join, possible[:3]))
 
-    def _left(self) -> Iterator[Outcome]:
+    def _leftovers(self) -> Iterator[Outcome]:
         for operator in self._golden:
             reason = operator.broken or "no dumped operator of mine has this tensor"
             if operator.inserted:
@@ -246,7 +246,7 @@ class GeWithGe:
                     yield Unmatched("golden", operator.node, slot, reason)
 
 
-def one_graph(golden: GraphIndex | None, mine: GraphIndex | None) -> tuple[GraphIndex | None, str]:
+def common_graph(golden: GraphIndex | None, mine: GraphIndex | None) -> tuple[GraphIndex | None, str]:
     """The graph of both runs, and what to say of it. Two texts of one script are equal but for constants."""
     if golden is None or mine is None:
         return golden or mine, ""

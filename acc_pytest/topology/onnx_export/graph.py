@@ -25,16 +25,16 @@ class _Names:
 
     def __init__(self, reserved: Iterable[str]) -> None:
         self._reserved = frozenset(reserved)
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self._last: dict[str, int] = {}
 
     def take(self, name: str) -> str:
         free, number = name, self._last.get(name, 0)
-        while free in self._taken or (free != name and free in self._reserved):
+        while free in self._used or (free != name and free in self._reserved):
             number += 1
             free = f"{name}:{number}"
         self._last[name] = number
-        self._taken.add(free)
+        self._used.add(free)
         return free
 
 
@@ -99,7 +99,7 @@ def build_graph(root: ReportedOperation, level: int, shapes: Shapes) -> GraphPro
     nodes = tuple(_nodes(steps, shapes, tensors))
     results = dict.fromkeys(tensors.read(name, None) for name in root.outputs if name)
     ends = {*tensors.outside, *results}
-    inner = (_known(name, kind) for name, kind in tensors.types.items() if kind and name not in ends)
+    inner = (_info(name, kind) for name, kind in tensors.types.items() if kind and name not in ends)
     return GraphProto(
         name=root.name,
         doc=f"operations of {root.name}; name:1 is what was written to name later",
@@ -116,7 +116,7 @@ def _nodes(
     """Run the report: `tensors` follow what is read and written and what else is said of them on the way."""
     names = _Names(op.name for _, op in steps)
     for event, op in steps:
-        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.own(op)
+        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.direct(op)
         if event is Event.NODE:
             yield _node(names.take(op.name), op, tensors, inputs, outputs)
         elif event is Event.ENTER:
@@ -134,11 +134,11 @@ def _node(name: str, op: ReportedOperation, tensors: _Tensors, inputs: Types, ou
     return NodeProto(name, op.op_type, read, results, attributes_of(op.param))
 
 
-def _known(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
+def _info(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
     return TensorInfo(name, kind.dtype.name, kind.shape, doc)
 
 
 def _end(name: str, kind: TensorType | None, doc: str = "") -> TensorInfo:
     if kind is not None:
-        return _known(name, kind, doc)
+        return _info(name, kind, doc)
     return TensorInfo(name, "", (UNKNOWN,), f"{doc}; " * bool(doc) + "nothing in the dump tells its shape")

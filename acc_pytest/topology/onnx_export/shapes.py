@@ -30,14 +30,14 @@ class Shapes:
 
         An operation that runs others tells as its tensors what they read first and wrote last.
         """
-        inputs, outputs = self.own(op)
+        inputs, outputs = self.direct(op)
         if op.children and None in (*inputs, *outputs):
-            reads, writes = self._below(op)
+            reads, writes = self._inner(op)
             inputs = tuple(have or reads.get(name) for have, name in zip(inputs, op.inputs))
             outputs = tuple(have or writes.get(name) for have, name in zip(outputs, op.outputs))
         return inputs, outputs
 
-    def own(self, op: ReportedOperation) -> tuple[Types, Types]:
+    def direct(self, op: ReportedOperation) -> tuple[Types, Types]:
         """Types of an operation's inputs and outputs, without those that the operations inside have."""
         inputs: Types = (None,) * len(op.inputs)
         outputs: Types = (None,) * len(op.outputs)
@@ -47,7 +47,7 @@ class Shapes:
                 break
         return inputs, outputs
 
-    def _below(self, op: ReportedOperation) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+    def _inner(self, op: ReportedOperation) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
         reads: dict[str, TensorType] = {}
         writes: dict[str, TensorType] = {}
         for child in op.children:
