@@ -247,23 +247,15 @@ class _Planner:
         return self._level == "logits" and names.is_logits(match)
 
     def _unmapped(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Unmapped]:
-        counts = Counter(leftover.side for leftover in mapped.leftovers)
+        counts = Counter(entry.side for entry in mapped.leftovers)
         for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
             total = sum(_was_dumped(side, node) for node in side.tree.walk())
             self._totals.update({f"{name}_total": total, f"{name}_mapped": total - counts[name]})
         step = evidence.label
-        for leftover in mapped.leftovers:
-            node = leftover.node
-            yield Unmapped(
-                leftover.side,
-                step,
-                node.path,
-                node.name,
-                node.op_type,
-                leftover.reason,
-                leftover.nearest,
-                why=leftover.why,
-            )
+        for entry in mapped.leftovers:
+            node = entry.node
+            names = node.path, node.name, node.op_type
+            yield Unmapped(entry.side, step, *names, entry.reason, entry.nearest, why=entry.why)
 
 
 def _incomplete(
@@ -297,10 +289,8 @@ def _was_dumped(side: DumpStep, node: Node) -> bool:
 def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
-        joint_note = f"; all ranks at once in {together} pairs" if together else ""
-        return (
-            [f"ranks: {counts[0]} on both sides, compared rank by rank{joint_note}"] if counts[0] > 1 else []
-        )
+        joint = f"; all ranks at once in {together} pairs" if together else ""
+        return [f"ranks: {counts[0]} on both sides, compared rank by rank{joint}"] if counts[0] > 1 else []
     merged = "shards are merged as the shapes of each pair ask for"
     return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]
 
@@ -415,18 +405,15 @@ def _unmatched_nodes(tree: LayeredTree, used: set[Node]) -> list[Node]:
 def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], evidence: Evidence) -> Leftover:
     kind = tree.tables.kind_of(node.op_type, node.param)
     reason = _WHY_ALONE.get(kind, "no tensor of the other side has its name, role or place")
-    ranked = [
-        (_similarity(tree, kind, node, candidate), -number, candidate)
-        for number, candidate in enumerate(near)
-    ]
+    ranked = [(_similarity(tree, kind, node, peer), -number, peer) for number, peer in enumerate(near)]
     best = max(ranked, default=None, key=lambda entry: entry[:2])
     if best is None or best[0] < _NEARER:
         return Leftover(side, node, reason, "")
-    candidate = best[2]
-    golden, mine = (node, candidate) if side == "golden" else (candidate, node)
+    peer = best[2]
+    golden, mine = (node, peer) if side == "golden" else (peer, node)
     slot = Slot("output", (0,))
     refusal = evidence.refusal(Match(Export(golden, slot, ""), Export(mine, slot, ""), "", ""))
-    near_by = f"{candidate.path} ({refusal or 'same size, but nothing else says so'})"
+    near_by = f"{peer.path} ({refusal or 'same size, but nothing else says so'})"
     return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
 
 

@@ -30,7 +30,7 @@ from .turning import turned_alike
 from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
-"""Views of a piece whose size the other side tells."""
+"""Views of a piece that is as large as the other side."""
 _ORDERED = 0.7
 """Relative distance of rows in another order is twice as much."""
 _SAMPLE = 1 << 20
@@ -39,7 +39,7 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sources of one shape; `label` tells replicas apart (`rank 1`), empty for the normal case."""
+    """Two sources of one shape; `label` names a replica (`rank 1`), empty for the normal case."""
 
     golden: Source
     mine: Source
@@ -147,12 +147,8 @@ def _masks(opened: Opened) -> Opened:
     """Masks that are added to scores, whatever they put where nothing may be seen; beside one that says what
     may be seen (truth values) as the same."""
     masks = (
-        replace(
-            comparison,
-            golden=_mask(comparison.golden, comparison.mine),
-            mine=_mask(comparison.mine, comparison.golden),
-        )
-        for comparison in opened.comparisons
+        replace(pair, golden=_mask(pair.golden, pair.mine), mine=_mask(pair.mine, pair.golden))
+        for pair in opened.comparisons
     )
     return replace(opened, comparisons=tuple(masks))
 

@@ -20,7 +20,7 @@ MOST = 64
 """Tensors that one choice may have been made from; the nearest of more."""
 _Module = tuple[StepLabel, Union[int, None], str]
 """An execution of a module of mine: step, rank and path."""
-_KINDS = {"integer": ("int", "uint"), "float": ("float", "bfloat")}
+_KINDS = {"int": ("int", "uint"), "float": ("float", "bfloat")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,7 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
         return plan
     steps = {met.label: _places(golden, mine, met) for met in common_steps(golden, mine)}
     numbers = [
-        number
-        for number, pair in enumerate(plan.pairs)
-        if _is_choice(pair) and _kind(pair, steps) == "integer"
+        number for number, pair in enumerate(plan.pairs) if _is_choice(pair) and _kind(pair, steps) == "int"
     ]
     if not numbers:
         return plan
@@ -80,7 +78,7 @@ def _is_output(pair: Pair) -> bool:
 
 
 def _is_choice(pair: Pair) -> bool:
-    """Whether a tensor of whole numbers here may be one of choices that nothing else tells of."""
+    """Whether a pair of integers may be choices, and nothing else says from what."""
     sides = (pair.golden, pair.mine)
     return not pair.fed and all(side.view == Whole() and not side.chosen_from for side in sides)
 
@@ -99,7 +97,7 @@ def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
     place = pair.mine.node, pair.mine.slot
     if places is None:
         return ""
-    return "integer" if place in places.integers else "float" if place in places.floats else ""
+    return "int" if place in places.integers else "float" if place in places.floats else ""
 
 
 def _places(golden: ModuleDump, mine: ModuleDump, met: StepPair) -> _Places:

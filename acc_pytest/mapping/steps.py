@@ -91,12 +91,9 @@ def batches(golden: DumpStep, mine: DumpStep) -> tuple[int, int]:
         return 1, 1
     for golden_node in golden.tree.root.children:
         mine_node = mine.tree.by_path.get(golden_node.path)
-        rows, mine_rows = _rows(golden, golden_node), _rows(mine, mine_node) if mine_node is not None else 0
-        if rows and mine_rows:
-            return (
-                mine_rows // rows if mine_rows % rows == 0 else 1,
-                rows // mine_rows if rows % mine_rows == 0 else 1,
-            )
+        rows, extent = _rows(golden, golden_node), _rows(mine, mine_node) if mine_node is not None else 0
+        if rows and extent:
+            return (extent // rows if extent % rows == 0 else 1, rows // extent if rows % extent == 0 else 1)
     return 1, 1
 
 

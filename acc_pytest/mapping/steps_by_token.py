@@ -65,10 +65,8 @@ def met_by_tokens(golden: ModuleDump, mine: ModuleDump) -> TokenSteps | None:
     for number in (*order, order[0]):
         streams[number].run(layouts[number], firsts[1 - number])
     sides = [
-        _Steps(
-            name, dump.steps, [stream.of_step(number, layout) for number, layout in enumerate(step_layouts)]
-        )
-        for name, dump, stream, step_layouts in zip(("golden", "mine"), (golden, mine), streams, layouts)
+        _Steps(name, dump.steps, [stream.of_step(number, layout) for number, layout in enumerate(row)])
+        for name, dump, stream, row in zip(("golden", "mine"), (golden, mine), streams, layouts)
     ]
     return _Meetings(sides[0], sides[1], contexts).token_steps()
 
@@ -150,11 +148,10 @@ class _Meetings:
         golden = list(enumerate(self._golden.steps))
         by_label = [(number, numbers[step.label]) for number, step in golden if step.label in numbers]
         if self._covered(by_label) == common:
-            return self._of_equal_labels(
-                [(g, m) for g, m in by_label if self._by_step[0][g] & self._by_step[1][m]]
-            )
+            shared = [(g, m) for g, m in by_label if self._by_step[0][g] & self._by_step[1][m]]
+            return self._of_equal_labels(shared)
         candidates = self._for_golden(), self._for_mine()
-        best = max(candidates, key=lambda way: (len(self._covered(way)), -len(way)))
+        best = max(candidates, key=lambda pairing: (len(self._covered(pairing)), -len(pairing)))
         number, side = (0, self._golden) if best is candidates[0] else (1, self._mine)
         pairs = tuple(self._pair(pairing, side.steps[pairing[number]].label) for pairing in best)
         return TokenSteps(pairs, tuple(self._notes(best)))

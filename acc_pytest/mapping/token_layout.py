@@ -73,10 +73,8 @@ def _id_inputs(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
 
 def both_layouts(golden: _LaidOut, mine: _LaidOut) -> Layouts:
     """The layouts of both sides of a step, each given with the exports of its model and the layout before."""
-    golden_layout, mine_layout = token_layout(*golden), token_layout(*mine)
-    return _of_all_ranks(*golden[:2], golden_layout, mine_layout), _of_all_ranks(
-        *mine[:2], mine_layout, golden_layout
-    )
+    layouts = token_layout(*golden), token_layout(*mine)
+    return _of_all_ranks(*golden[:2], *layouts), _of_all_ranks(*mine[:2], *reversed(layouts))
 
 
 def _of_all_ranks(
@@ -124,7 +122,7 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
 def _at(
     side: DumpStep, places: tuple[_Place, ...], rank: Rank | None = None
 ) -> tuple[TensorRef | None, ...] | None:
-    """The tensors at these places on a rank (the first one unless told); `None` where one is missing."""
+    """The tensors at these places on a rank (the first by default); `None` where one is missing."""
     refs = []
     for place in places:
         node = side.tree.by_path.get(place[0]) if place is not None else None

@@ -149,24 +149,18 @@ def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]
     if not goldens or not mines:
         return None
     counts = {"golden": len(goldens), "mine": len(mines)}
-    by_prefill = _as_before(golden, mine, counts)
+    before = _as_before(golden, mine, counts)
     pairs: list[tuple[_Met, _Met]] = []
     free = dict(enumerate(goldens))
     equal = _equal(goldens, mines)
-    unequal = [number for number in free if number not in equal.values()]
+    pool = [number for number in free if number not in equal.values()]
     for number, sequence in enumerate(mines):
-        candidates = (
-            [by_prefill[number]]
-            if by_prefill is not None
-            else [equal[number]]
-            if number in equal
-            else unequal
-        )
-        for candidate in candidates:
-            rows = _common(free[candidate], sequence) if candidate in free else None
+        options = [before[number]] if before is not None else [equal[number]] if number in equal else pool
+        for option in options:
+            rows = _common(free[option], sequence) if option in free else None
             if rows is not None:
-                del free[candidate]
-                pairs.append(((candidate, rows[0]), (number, rows[1])))
+                del free[option]
+                pairs.append(((option, rows[0]), (number, rows[1])))
                 break
         else:
             # Batches of captured graphs end in rows that are no tokens.

@@ -60,9 +60,8 @@ def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[TokenSequence]:
         if masked is not None:
             places = [place for place, is_token in enumerate(masked.real[number]) if is_token]
             start = masked.before[number] if masked.tells_start else None
-            yield TokenSequence(
-                [rows[place] for place in places], [tokens[p] for p in places] if tokens else [], start
-            )
+            real_ids = [tokens[place] for place in places] if tokens else []
+            yield TokenSequence([rows[place] for place in places], real_ids, start)
         else:
             yield TokenSequence(rows, tokens, positions[first] if len(positions) == count else None)
 

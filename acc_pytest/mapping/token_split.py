@@ -1,4 +1,4 @@
-"""Tokens that are split over ranks (sequence parallelism): told by how many rows each rank has.
+"""Tokens that are split over ranks (sequence parallelism), by the number of rows of each rank.
 
 Norms and what is added to the residual stream need no other token. So each of P ranks may have the rows of
 1/P of them, in rank order; where they are gathered again there may be padding up to a multiple of P. Ranks

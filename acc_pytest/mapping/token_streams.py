@@ -133,9 +133,9 @@ class TokenStreams:
         return pieces
 
     def _apart(self, sequences: Sequence[TokenSequence]) -> list[TokenSequence]:
-        """The sequences of rows whose positions go up by one, of which nothing else tells where one ends: one
-        goes on no further than the other dump has it, where that has another one to go on with. None where
-        one may go on, or another one."""
+        """The sequences of rows whose positions go up by one, cut where one ends: a sequence goes on no
+        further than in the other dump, where that has another one to go on with. None where one may go on
+        or another one may."""
         ends = [self._ends(sequence) for sequence in sequences]
         if any(places is None for places in ends):
             self._lost = True

@@ -358,26 +358,21 @@ def expert_matches(
         return
     sides = [list(_inside(exports)) for _, exports in (golden, mine)]
     indices = tuple(tuple(_indices(tree, exports)) for tree, exports in (golden, mine))
-    for golden_inside in sides[0]:
-        for mine_inside in sides[1]:
-            rules = _rules(golden_inside.part, mine_inside.part)
-            if rules is None or (
-                None not in (golden_inside.expert, mine_inside.expert)
-                and golden_inside.expert != mine_inside.expert
-            ):
+    for first in sides[0]:
+        for second in sides[1]:
+            rules = _rules(first.part, second.part)
+            if rules is None or (None not in (first.expert, second.expert) and first.expert != second.expert):
                 continue
             experts = ExpertRule(
                 (golden_choice, mine_choice),
                 (golden_router, mine_router),
-                (golden_inside.expert, mine_inside.expert),
+                (first.expert, second.expert),
                 (indices[0], indices[1]),
             )
-            number = golden_inside.expert if golden_inside.expert is not None else mine_inside.expert
-            tag = golden_inside.part if number is None else f"{golden_inside.part}{number}"
-            reason = f"`{golden_inside.part}` of experts, row by row of their tokens"
-            match = Match(
-                golden_inside.export, mine_inside.export, "role", reason, *rules, tag=tag, experts=experts
-            )
+            number = first.expert if first.expert is not None else second.expert
+            tag = first.part if number is None else f"{first.part}{number}"
+            reason = f"`{first.part}` of experts, row by row of their tokens"
+            match = Match(first.export, second.export, "role", reason, *rules, tag=tag, experts=experts)
             if fits(match):
                 yield match
 

@@ -21,7 +21,7 @@ from .shapes import rows_and_width
 from .views import Whole
 
 _ROWS = 512
-"""Rows by which the way of turning is told."""
+"""Leading rows by which a rotation is chosen."""
 _PARTS = 16
 """The largest ratio of a head to its turned piece; a latent has 512 and 64 elements."""
 _KEPT = 0.05
@@ -80,7 +80,7 @@ def _nearest(
     target: torch.Tensor,
     tables: tuple[torch.Tensor, torch.Tensor],
 ) -> _Rotation | None:
-    """The way by which the `first` rows come nearest to `target`; `None` where they come nearer as they
+    """The rotation by which the `first` rows come nearest to `target`; `None` where they come nearer as they
     are. Raises `NoPayload` where more than turning lies between the two."""
     angles, columns = tables[0].shape[-1], target.shape[1]
     # A rank holds whole heads.
@@ -119,11 +119,9 @@ def _turned_shape(side: OperandShards, view: Turned, opposite: OperandShards) ->
     angles *= 2 if view.cos.header().dtype.kind == "complex" else 1
     opposite_width = opposite.shards[0].numel() // max(1, rows)
     for size in range(angles + 1, min(width, _PARTS * angles) + 1):
-        if width % size == 0 and (turned_width := width // size * angles) in (
-            opposite_width,
-            opposite_width * opposite.count,
-        ):
-            return tensor.new_empty((rows, turned_width))
+        columns = width // size * angles
+        if width % size == 0 and columns in (opposite_width, opposite_width * opposite.count):
+            return tensor.new_empty((rows, columns))
     return tensor
 
 

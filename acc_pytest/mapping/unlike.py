@@ -118,7 +118,7 @@ class Meanings:
         return replace(match, golden_view=golden_view, mine_view=mine_view)
 
     def _in_slots(self, match: Match) -> Match:
-        """The match of what routers chose, or of its weights, with what tells the order of either."""
+        """The match of what routers chose, or of its weights, with the tensors that order either."""
         chosen = [self._router_choice(match.golden, 0), self._router_choice(match.mine, 1)]
         if chosen[0] is None or chosen[1] is None:
             return match

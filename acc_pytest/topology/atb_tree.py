@@ -55,11 +55,9 @@ def settle_ids(model: ModelFile, evidence: KnownOperations) -> list[int]:
     named = [
         (index if op.last_id is None else op.last_id, op.op_type) for index, op in enumerate(model.operations)
     ]
-    if all(_is_settled(named, operations) for operations in (evidence.reports, evidence.directories)):
+    if all(_is_settled(named, ops) for ops in (evidence.reports, evidence.directories)):
         return [number for number, _ in named]
-    reports, directories = (
-        _votes(named, operations) for operations in (evidence.reports, evidence.directories)
-    )
+    reports, directories = (_votes(named, ops) for ops in (evidence.reports, evidence.directories))
 
     def agreement(shift: int) -> tuple[int, int, int]:
         return reports[shift], directories[shift], -abs(shift)

@@ -153,10 +153,7 @@ def _in_execution_order(node: Node) -> None:
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """Sort key that orders numbers inside dotted names by value, parents before children."""
-    return [
-        (not segment.isdecimal(), int(segment) if segment.isdecimal() else 0, segment)
-        for segment in name.split(".")
-    ]
+    return [(not text.isdecimal(), int(text) if text.isdecimal() else 0, text) for text in name.split(".")]
 
 
 _PLACES: tuple[str, ...] = (

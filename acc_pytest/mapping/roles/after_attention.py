@@ -159,7 +159,7 @@ def _is_of_experts(role: str) -> bool:
 
 
 def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
-    """`gate`, `up`, `router` or `mlp_in` (one linear for all), told by who reads the output."""
+    """`gate`, `up`, `router` or `mlp_in` (one linear for all), by the readers of the output."""
     value = graph.first_output(leaf)
     read_by = value.read_by if value is not None else []
     passing = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)

@@ -85,28 +85,21 @@ class RoleJoin:
         A tensor of no known role takes that of the other one.
         """
         goldens, mines = self._roles_of(self._golden, golden), self._roles_of(self._mine, mine)
-        for role, golden_export in goldens.items():
-            for mine_role, mine_export in mines.items():
+        for role, first in goldens.items():
+            for mine_role, second in mines.items():
                 if role == mine_role:
-                    return self._match(role, golden_export, mine_export)
+                    return self._match(role, first, second)
                 for pack, roles in self._tables.packs.items():
                     if mine_role == pack and role in roles and self._single_exports(self._golden, roles):
                         pieces = tuple(self._single_exports(self._golden, roles))
                         rule = ViewRule("part", roles.index(role), pieces)
-                        return Match(
-                            golden_export,
-                            mine_export,
-                            "packed",
-                            f"part of `{pack}`",
-                            mine_view=rule,
-                            tag=role,
-                        )
+                        return Match(first, second, "packed", f"part of `{pack}`", mine_view=rule, tag=role)
         if goldens and mines:
             return None
-        for role, golden_export in goldens.items():
-            return self._match(role, golden_export, replace(mine, role=role))
-        for role, mine_export in mines.items():
-            return self._match(role, replace(golden, role=role), mine_export)
+        for role, first in goldens.items():
+            return self._match(role, first, replace(mine, role=role))
+        for role, second in mines.items():
+            return self._match(role, replace(golden, role=role), second)
         return Match(golden, mine, "", "")
 
     @staticmethod
@@ -241,7 +234,7 @@ class RoleJoin:
                 yield match
 
     def _both_by_own_columns(self, pack: str, golden: Export, mine: Export) -> Iterator[Match]:
-        """Part by part, each side cut by what it tells itself: gate and up are as wide, and so are key and
+        """Part by part, each side cut by its own tensors: gate and up are as wide, and so are key and
         value, beside a query that is as wide as what attention gives."""
         roles = self._tables.packs[pack]
         first = [self._golden.get("attn_core", [])[:1], self._mine.get("attn_core", [])[:1]]

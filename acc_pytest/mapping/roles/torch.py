@@ -182,7 +182,7 @@ class Fused:
         return shape[-1] if shape else 0
 
     def turns(self) -> bool:
-        """Whether a rotary module is handed query and key; where no input tells, by what it gives."""
+        """Whether a rotary module is handed query and key; without inputs, by its outputs."""
         arguments = {slot.index for slot in self.dumped if slot.kind == "input"}
         if arguments:
             return any(names <= arguments for names in _QUERY_AND_KEY)
@@ -200,12 +200,8 @@ class Fused:
 
     def _alike(self, slot: Slot, second: Slot) -> bool:
         """Whether two outputs are as wide; one may have less rows, where tokens are split over ranks."""
-        shape, second_shape = self.shape(self.node, slot), self.shape(self.node, second)
-        return (
-            shape is not None
-            and second_shape is not None
-            and (len(shape), shape[-1:]) == (len(second_shape), second_shape[-1:])
-        )
+        shape, twin = self.shape(self.node, slot), self.shape(self.node, second)
+        return shape is not None and twin is not None and (len(shape), shape[-1:]) == (len(twin), twin[-1:])
 
     def _width(self, slot: Slot) -> int:
         shape = self.shape(self.node, slot) if slot in self.dumped else None

@@ -79,7 +79,7 @@ class FxWithFx:
         word = self._inputs.get((node.path, slot), "")
         if not word or (partner.path, slot) not in self._golden_inputs:
             return matched
-        return replace(matched, place=(FED_FIRST, *place), graph_input=matched.mine.label, fed=word)
+        return replace(matched, place=(FED_FIRST, *place), source=matched.mine.label, fed=word)
 
     def _why(self, node: Node) -> str:
         sides = (self._golden, self._mine)

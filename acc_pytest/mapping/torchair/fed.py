@@ -88,11 +88,7 @@ def marked(matched: Sequence[Matched], kinds: FedKinds) -> list[Matched]:
     ordered: list[Matched] = []
     names: set[str] = set()
     for match in sorted(matched, key=lambda match: match.place):
-        node = (
-            kinds.graph.node(match.graph_input)
-            if match.graph_input not in names and not match.self_check
-            else None
-        )
+        node = kinds.graph.node(match.source) if match.source not in names and not match.self_check else None
         if node is not None:
             names.add(node.name)
             match = replace(match, place=(FED_FIRST, kinds.graph.position[node.name]), fed=kinds.of(node))

@@ -16,7 +16,7 @@ from .outcome import SlotTensor
 
 
 class FxSide:
-    """The calls of one group. What holds no numbers is told apart by its header and never opened."""
+    """The calls of one group. A tensor without numbers is recognised by its header and never opened."""
 
     def __init__(self, dump: FxDump, step: Step, rank: Rank) -> None:
         self.nodes = dump.nodes(step, rank)

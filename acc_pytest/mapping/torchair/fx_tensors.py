@@ -26,9 +26,9 @@ _GIVEN, _MADE = Slot("input", (0,)), Slot("output", (0,))
 class FxTensors:
     """The tensors of one group's calls, looked up by outputs of the graph."""
 
-    def __init__(self, graph: GraphIndex, arguments: Arguments, fx: FxSide) -> None:
+    def __init__(self, graph: GraphIndex, reads: Arguments, fx: FxSide) -> None:
         self._graph = graph
-        self._all_arguments = arguments
+        self._reads = reads
         self._fx = fx
 
     def of(self, edge: Edge, reader: str = "") -> Iterator[tuple[SlotTensor, str]]:
@@ -81,14 +81,11 @@ class FxTensors:
     def _arguments(self) -> Arguments:
         """Arguments of calls that were dumped with all arguments that their operators read."""
         strange = {
-            arg.call.node
-            for several in self._all_arguments.values()
-            for arg in several
-            if not self._was_dumped(arg)
+            arg.call.node for several in self._reads.values() for arg in several if not self._was_dumped(arg)
         }
         dumped = {
             edge: tuple(arg for arg in several if arg.call.node not in strange)
-            for edge, several in self._all_arguments.items()
+            for edge, several in self._reads.items()
         }
         return {edge: several for edge, several in dumped.items() if several}
 
@@ -117,13 +114,13 @@ class Stored:
     operator: GeNode
 
 
-def stored(graph: GraphIndex, fx: FxSide, arguments: Arguments) -> Mapping[Edge, Stored]:
+def stored(graph: GraphIndex, fx: FxSide, reads: Arguments) -> Mapping[Edge, Stored]:
     """The FX call that transposes an output of the graph, by that output, before and after."""
     place = {node.path: number for number, node in enumerate(fx.nodes)}
     turning = [node for node in fx.nodes if target_of(node.op_type) in _TURNING]
     sources: dict[Node, Edge] = {}
     turned_by: dict[Edge, Stored] = {}
-    for number, shape, operator in sorted(_turned(graph, fx, arguments, place), key=lambda read: read[0]):
+    for number, shape, operator in sorted(_turned(graph, fx, reads, place), key=lambda read: read[0]):
         source = operator.data_inputs[0]
         fitting = [node for node in turning if place[node.path] < number and _turns_to(shape, fx, node)]
         assigned = [node for node in fitting if sources.get(node) == source]
@@ -137,14 +134,12 @@ def stored(graph: GraphIndex, fx: FxSide, arguments: Arguments) -> Mapping[Edge,
 
 
 def _turned(
-    graph: GraphIndex, fx: FxSide, arguments: Arguments, place: Mapping[str, int]
+    graph: GraphIndex, fx: FxSide, reads: Arguments, place: Mapping[str, int]
 ) -> Iterator[tuple[int, tuple[int, ...], GeNode]]:
     """Every Transpose of a matrix that a known call reads: the place of the call, and the shape it reads."""
     for operator in graph.graph.nodes:
         move = move_of(operator, graph.graph)
-        for argument in (
-            arguments.get(Edge(operator.name, 0), ())[:1] if move and move.order == (1, 0) else ()
-        ):
+        for argument in reads.get(Edge(operator.name, 0), ())[:1] if move and move.order == (1, 0) else ():
             call, _ = fx.call(argument.call)
             shape = _shape(fx, call, Slot("input", argument.number)) if call is not None else None
             if call is not None and shape is not None:

@@ -79,10 +79,10 @@ class DumpedOperator:
     def identity(self) -> Hashable:
         """The key of the places of its tensors in the graph: equal for this operator of another step."""
         outputs = self.record.outputs if self.record is not None else ()
-        computed = self.parts
-        nodes = tuple(node.name for node in computed.nodes)
+        fused = self.parts
+        nodes = tuple(node.name for node in fused.nodes)
         origins = tuple(output.original_op for output in outputs)
-        return self.node.path, nodes, computed.policy, computed.inputs, tuple(self.slots), origins
+        return self.node.path, nodes, fused.policy, fused.inputs, tuple(self.slots), origins
 
     def end(self, slot: Slot) -> SlotTensor | None:
         """One input or output, if it was dumped."""
@@ -109,11 +109,8 @@ class DumpedOperator:
         if self.record is None or end.slot.kind != "input":
             return False
         source = self.record.inputs[end.index]
-        return any(
-            (output.address, output.address_offset) == (source.address, source.address_offset)
-            and source.address
-            for output in self.record.outputs
-        )
+        areas = [(output.address, output.address_offset) for output in self.record.outputs]
+        return bool(source.address) and (source.address, source.address_offset) in areas
 
     def origin(self, index: int) -> Edge | None:
         """The output of the graph that fusion recorded for output `index`."""
@@ -138,8 +135,8 @@ def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) ->
             slots = dump.tensors(step, rank, node)
         except (AccError, OSError) as error:
             broken = str(error)
-        computed = parts_of(node, record, graph) if graph is not None else Parts(reason=NO_TEXT)
-        ran.append(DumpedOperator(node, entry, slots, record, broken, computed, graph is not None))
+        fused = parts_of(node, record, graph) if graph is not None else Parts(reason=NO_TEXT)
+        ran.append(DumpedOperator(node, entry, slots, record, broken, fused, graph is not None))
     if graph is not None:
         last = len(graph.position)
         ran.sort(
@@ -158,15 +155,13 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
             reason="a slice of an operator that ran in threads (FFTS+): only part of each tensor",
             partial=True,
         )
-    candidates = graph.by_file_name.get(node.name, ())
+    nodes = graph.by_file_name.get(node.name, ())
     real = record.op_name if record is not None else ""
-    if len(candidates) > 1:
-        candidates = tuple(candidate for candidate in candidates if candidate.name == real)
-    if len(candidates) == 1:
-        return _named(candidates[0], record, graph)
-    if candidates or (
-        real and sanitized(real) == node.name and len(graph.by_file_name.get(node.name, ())) > 1
-    ):
+    if len(nodes) > 1:
+        nodes = tuple(candidate for candidate in nodes if candidate.name == real)
+    if len(nodes) == 1:
+        return _named(nodes[0], record, graph)
+    if nodes or (real and sanitized(real) == node.name and len(graph.by_file_name.get(node.name, ())) > 1):
         return Parts(reason=f"several operators of the graph are written {node.name} in file names")
     if node.name.startswith(INSERTED):
         return Parts(reason="inserted by GE, not in TorchAir's graph")
@@ -212,11 +207,9 @@ def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
         several = " or ".join("+".join(reading) for reading in possible[:3])
         return Parts(reason=f"a fused name that can be read in several ways: {several}")
     origins = [graph.node(origin) for origin in dict.fromkeys(_origins(record))]
-    sources = tuple(node for node in origins if node is not None)
-    if sources:
-        return Parts(
-            sources, "origin", f"original_op in the record: {', '.join(node.name for node in sources)}"
-        )
+    ops = tuple(node for node in origins if node is not None)
+    if ops:
+        return Parts(ops, "origin", f"original_op in the record: {', '.join(node.name for node in ops)}")
     return Parts(reason="in no graph text under this name, and no fusion of names that are")
 
 

@@ -63,7 +63,7 @@ class Matched:
     """A golden tensor and one of mine. `policy` names the rule and `reason` says it in words.
 
     `place` is where the test comes in its group, `depth` the layers before, `self_check` that both ends
-    are one operator's input and output. Where they hold an input of the run, `graph_input` is that input of
+    are one operator's input and output. Where they hold an input of the run, `source` is that input of
     the graph; `fed` is its kind in the one match that stands for it.
     """
 
@@ -74,7 +74,7 @@ class Matched:
     place: tuple[int, ...]
     depth: int = 0
     self_check: bool = False
-    graph_input: str = ""
+    source: str = ""
     fed: str = ""
 
 
@@ -105,24 +105,17 @@ def left_in_tiles(first: SlotTensor, second: SlotTensor) -> str:
     return f"stored as {stuck[0]}, a layout of the device that is not brought to rows here"
 
 
-def disagreement(first: SlotTensor, second: SlotTensor) -> str:
+def disagreement(tensor: SlotTensor, partner: SlotTensor) -> str:
     """The reason why two tensors cannot be one, judging by their headers; empty without one."""
-    first_header, second_header = first.header, second.header
-    if (
-        first_header is None
-        or second_header is None
-        or "statistics" in (first_header.payload, second_header.payload)
-    ):
+    first, second = tensor.header, partner.header
+    if first is None or second is None or "statistics" in (first.payload, second.payload):
         return ""
-    if tiles := left_in_tiles(first, second):
+    if tiles := left_in_tiles(tensor, partner):
         return tiles
-    if class_of(first_header) != class_of(second_header) and "raw" not in (
-        first_header.dtype.kind,
-        second_header.dtype.kind,
-    ):
-        return f"one holds {class_of(first_header)} numbers, the other {class_of(second_header)} ones"
-    if any(end.order and len(end.order) != len(end.header.shape) for end in (first, second) if end.header):
+    if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
+        return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
+    if any(end.order and len(end.order) != len(end.header.shape) for end in (tensor, partner) if end.header):
         return "a tensor that the graph turns round has another number of dimensions"
-    if not same_order(first_header.shape, second_header.shape):
-        return f"shapes {list(first_header.shape)} and {list(second_header.shape)} do not agree"
+    if not same_order(first.shape, second.shape):
+        return f"shapes {list(first.shape)} and {list(second.shape)} do not agree"
     return ""

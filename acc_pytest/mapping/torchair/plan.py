@@ -121,11 +121,8 @@ class _GraphPlanner:
         else:
             outcomes = GeWithFx(graph, self._kinds_of(graph).arguments, calls, *sides).outcomes(ran)
         for outcome in outcomes:
-            yield (
-                outcome
-                if usual or isinstance(outcome, Unmatched) or outcome.self_check
-                else _swapped(outcome)
-            )
+            in_order = usual or isinstance(outcome, Unmatched) or outcome.self_check
+            yield outcome if in_order else _swapped(outcome)
 
     def _in_order(self, steps: GraphStepPair, matched: Sequence[Matched]) -> Sequence[Matched]:
         """The matches of a group as they are compared: what it was fed, then in the order of the graph."""
@@ -146,9 +143,8 @@ class _GraphPlanner:
         if self._level in ("layer", "module"):
             return ()
         if self._level == "logits":
-            return [match for match in matched if match.mine.slot.kind == "output" and not match.self_check][
-                -1:
-            ]
+            outputs = [match for match in matched if match.mine.slot.kind == "output"]
+            return [match for match in outputs if not match.self_check][-1:]
         return matched
 
     def _count(self, steps: GraphStepPair, matched: Sequence[Matched]) -> None:
@@ -182,7 +178,7 @@ def _pair(match: Matched, steps: GraphStepPair, order: int, used: set[str]) -> P
         policy=match.policy,
         reason=match.reason,
         golden=_operand(match.golden),
-        mine=replace(mine, name=match.graph_input) if match.fed else mine,
+        mine=replace(mine, name=match.source) if match.fed else mine,
         graph=steps.mine.graph,
         fed=match.fed,
     )
@@ -196,13 +192,8 @@ def _operand(end: SlotTensor) -> Operand:
 def _id(match: Matched, used: set[str]) -> str:
     """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, `trans_Cast_1[self]` for a self-check, and
     `arg5_1` for an input of the graph."""
-    text = (
-        match.graph_input
-        if match.fed
-        else f"{match.mine.node.path}[self]"
-        if match.self_check
-        else match.mine.label
-    )
+    label = f"{match.mine.node.path}[self]" if match.self_check else match.mine.label
+    text = match.source if match.fed else label
     plain = selectable(text, _NOT_SELECTABLE)
     candidate, number = plain, 2
     while candidate in used:

@@ -73,24 +73,22 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple
             f"no rank in common: golden {golden.root} has {_numbers(golden.ranks)}, "
             f"mine {mine.root} has {_numbers(mine.ranks)}"
         )
-    numbers = {golden_rank.index for golden_rank, _ in common}
-    result.alone += [*_lone_ranks("golden", golden, numbers), *_lone_ranks("mine", mine, numbers)]
+    ids = {golden_rank.index for golden_rank, _ in common}
+    result.alone += [*_lone_ranks("golden", golden, ids), *_lone_ranks("mine", mine, ids)]
     worlds = [{rank.name.partition("_")[0] for rank in dump.ranks} - {""} for dump in (golden, mine)]
     if all(worlds) and worlds[0] != worlds[1]:
         result.notes.append(
             f"ranks: golden ran in {', '.join(sorted(worlds[0]))}, mine in {', '.join(sorted(worlds[1]))}; "
             "tensors that are split over ranks then differ in shape"
         )
-    result.notes.append(
-        f"ranks: {len(common)} on both sides ({_list(sorted(numbers))}), compared rank by rank"
-    )
+    result.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(ids))}), compared rank by rank")
     return common
 
 
-def _lone_ranks(side: str, dump: AnyDump, numbers: Collection[int]) -> Iterator[Unmapped]:
+def _lone_ranks(side: str, dump: AnyDump, ids: Collection[int]) -> Iterator[Unmapped]:
     """Dumped steps of the ranks of one side that the other does not have."""
     for rank in dump.ranks:
-        if rank.index not in numbers:
+        if rank.index not in ids:
             reason = f"rank {rank.index} was dumped by {side} only"
             yield from (_only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank))
 

@@ -29,12 +29,10 @@ _NO_GOLDEN = {
 class GeWithFx:
     """The mapping of one group. `golden` is the name of FX's side: golden, unless FX is under test."""
 
-    def __init__(
-        self, graph: GraphIndex, arguments: Arguments, fx: FxSide, ge_side: str, fx_side: str
-    ) -> None:
+    def __init__(self, graph: GraphIndex, reads: Arguments, fx: FxSide, ge_side: str, fx_side: str) -> None:
         self._graph = graph
         self._fx = fx
-        self._tensors = FxTensors(graph, arguments, fx)
+        self._tensors = FxTensors(graph, reads, fx)
         self._ge_side = ge_side
         self._fx_side = fx_side
         self._used: set[tuple[str, Slot]] = set()
@@ -63,7 +61,7 @@ class GeWithFx:
         if not tensors:
             yield Unmatched(self._ge_side, operator.node, None, reason)
         for tensor in tensors:
-            yield self._of_origin(operator, tensor, order) or self._unmatched(tensor, reason)
+            yield self._of_origin(operator, tensor, order) or self._alone(tensor, reason)
 
     def _of_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
@@ -90,7 +88,7 @@ class GeWithFx:
         edges = output_edges(operator, tensors, self._graph)
         for tensor, (edge, policy, reason) in zip(tensors, edges):
             if edge is None:
-                yield self._unmatched(tensor, reason)
+                yield self._alone(tensor, reason)
             else:
                 yield self._output(operator, tensor, edge, policy, reason, order)
 
@@ -100,12 +98,12 @@ class GeWithFx:
         meaning = self._graph.meaning(edge)
         place = (order, 1, tensor.index)
         if meaning.fx is None:
-            return self._elsewhere(tensor, edge, "", place) or self._unmatched(
+            return self._elsewhere(tensor, edge, "", place) or self._alone(
                 tensor, self._why_none(meaning, edge)
             )
         golden, note = self._fx.output(meaning.fx)
         if golden is None:
-            return self._elsewhere(tensor, edge, "", place) or self._unmatched(tensor, note)
+            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, note)
         reasons = [reason]
         if meaning.through:
             policy = "alias"
@@ -117,7 +115,7 @@ class GeWithFx:
         doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
             refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
-            return self._elsewhere(tensor, edge, "", place) or self._unmatched(tensor, refused)
+            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, refused)
         return self._matched(golden, tensor, policy, "; ".join(reasons), place, edge)
 
     def _elsewhere(
@@ -150,9 +148,7 @@ class GeWithFx:
         self._used.add((golden.node.path, golden.slot))
         source = given_to(self._graph, edge, self._ran)
         depth = self._graph.depth(edge.producer)
-        return Matched(
-            golden, tensor, policy, reason, place, depth, graph_input=source.name if source else ""
-        )
+        return Matched(golden, tensor, policy, reason, place, depth, source=source.name if source else "")
 
     def _inputs(
         self, operator: DumpedOperator, tensors: Sequence[SlotTensor], order: int
@@ -168,9 +164,7 @@ class GeWithFx:
                 yield self._input(operator, read[0], tensor, read[2], order)
                 continue
             counts = f"{len(tensors)} were dumped, the graph has {len(reads)}"
-            yield self._unmatched(
-                tensor, f"not known which input this is: {counts} ({operator.parts.reason})"
-            )
+            yield self._alone(tensor, f"not known which input this is: {counts} ({operator.parts.reason})")
 
     def _doubt(self, edge: Edge, tensor: SlotTensor) -> str:
         """The reason why `tensor` is not the tensor `edge`; empty also where nothing is known of it."""
@@ -186,19 +180,15 @@ class GeWithFx:
         return "" if shape == header.shape else f"the graph declares {list(shape)}"
 
     def _input(
-        self, operator: DumpedOperator, reader: str, tensor: SlotTensor, edge: Edge, order: int
+        self, operator: DumpedOperator, name: str, tensor: SlotTensor, edge: Edge, order: int
     ) -> Outcome:
         place = (order, 0, tensor.index)
         matched, refused = self._by_result(tensor, edge, place)
         if matched is None and operator.overwrites(tensor):
             refused = "the operator writes its result over it, so that the record may hold either"
         elif matched is None:
-            matched = self._elsewhere(tensor, edge, reader, place) or self._folded(
-                tensor, edge, reader, place
-            )
-        return (
-            matched or self._only_argument(operator, tensor, edge, place) or self._unmatched(tensor, refused)
-        )
+            matched = self._elsewhere(tensor, edge, name, place) or self._folded(tensor, edge, name, place)
+        return matched or self._only_argument(operator, tensor, edge, place) or self._alone(tensor, refused)
 
     def _by_result(
         self, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
@@ -223,16 +213,14 @@ class GeWithFx:
             reasons.append(note)
         return self._matched(golden, tensor, "edge", "; ".join(reasons), place, edge), ""
 
-    def _folded(self, tensor: SlotTensor, edge: Edge, reader: str, place: tuple[int, ...]) -> Matched | None:
-        """The match with what a Transpose reads that GE did not run, where the shape tells so."""
+    def _folded(self, tensor: SlotTensor, edge: Edge, name: str, place: tuple[int, ...]) -> Matched | None:
+        """The match with what a Transpose reads that GE did not run, where the shape shows that."""
         node = self._graph.node(edge.producer)
         shape = tensor.header.shape if tensor.header is not None else ()
         if node is None or edge.producer in self._ran or self._graph.may_be_folded(edge, shape):
             return None
         return (
-            self._elsewhere(tensor, node.data_inputs[0], reader, place)
-            if node.op_type == "Transpose"
-            else None
+            self._elsewhere(tensor, node.data_inputs[0], name, place) if node.op_type == "Transpose" else None
         )
 
     def _only_argument(
@@ -285,7 +273,7 @@ class GeWithFx:
             else f"the graph text gives {edge.producer}:{edge.index} no FX name"
         )
 
-    def _unmatched(self, tensor: SlotTensor, reason: str) -> Unmatched:
+    def _alone(self, tensor: SlotTensor, reason: str) -> Unmatched:
         return Unmatched(self._ge_side, tensor.node, tensor.slot, reason)
 
     def _leftovers(self) -> Iterator[Outcome]:

@@ -99,27 +99,23 @@ class GeWithGe:
             yield self._of_input(outcome, graph, edge)
 
     def _inputs(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
-        tensors, computed = operator.inputs, operator.parts
+        tensors, fused = operator.inputs, operator.parts
         # The edges that arrive at each node, with the tensor that golden dumped there.
-        edges = graph.arriving(computed.nodes)
-        goldens = [
-            self._inputs_of.get((name, place)) or self._results.get(edge) for name, place, edge in edges
-        ]
+        edges = graph.arriving(fused.nodes)
+        ends = [self._inputs_of.get((name, place)) or self._results.get(edge) for name, place, edge in edges]
 
         def fits(read: int) -> list[bool]:
-            golden = goldens[read]
+            golden = ends[read]
             return [golden is None or not disagreement(golden, tensor) for tensor in tensors]
 
-        arrived = edges_of_inputs(range(len(edges)), fits, len(tensors), computed.inputs)
+        arrived = edges_of_inputs(range(len(edges)), fits, len(tensors), fused.inputs)
         for number, (tensor, read) in enumerate(zip(tensors, arrived)):
             if read is None:
                 counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
-                reason = f"not known which input this is: {counts} ({computed.reason})"
-                yield Unmatched(
-                    "mine", tensor.node, tensor.slot, reason if computed.nodes else computed.reason
-                )
+                reason = f"not known which input this is: {counts} ({fused.reason})"
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if fused.nodes else fused.reason)
             else:
-                yield self._input(tensor, edges[read][2], goldens[read], graph, (order, 0, number))
+                yield self._input(tensor, edges[read][2], ends[read], graph, (order, 0, number))
 
     def _input(
         self,
@@ -144,9 +140,7 @@ class GeWithGe:
 
     def _of_input(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
         source = given_to(graph, edge, self._ran[1])
-        return (
-            replace(outcome, graph_input=source.name) if source and isinstance(outcome, Matched) else outcome
-        )
+        return replace(outcome, source=source.name) if source and isinstance(outcome, Matched) else outcome
 
     def _matched(
         self,
@@ -202,15 +196,13 @@ class GeWithGe:
         self, operator: DumpedOperator, partner: DumpedOperator | None, reason: str, order: int
     ) -> Iterator[Outcome]:
         """The inputs of an operator against those of the same one in golden, where they are as many."""
-        inputs, golden_inputs = operator.inputs, partner.inputs if partner is not None else []
+        inputs, goldens = operator.inputs, partner.inputs if partner is not None else []
         for number, tensor in enumerate(inputs):
-            if partner is None or len(golden_inputs) != len(inputs):
-                counts = f"{len(inputs)} inputs were dumped, golden has {len(golden_inputs)}; {NO_TEXT}"
+            if partner is None or len(goldens) != len(inputs):
+                counts = f"{len(inputs)} inputs were dumped, golden has {len(goldens)}; {NO_TEXT}"
                 yield Unmatched("mine", tensor.node, tensor.slot, reason if partner is None else counts)
             else:
-                yield self._matched(
-                    golden_inputs[number], tensor, "name", reason, (order, 0, number), 0, True
-                )
+                yield self._matched(goldens[number], tensor, "name", reason, (order, 0, number), 0, True)
 
     def _partner(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         """The operator of this name and type in golden, unless the name means something else there."""

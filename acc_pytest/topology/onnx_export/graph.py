@@ -47,7 +47,7 @@ class _Tensors:
         self._expected: dict[str, TensorType] = {}
         self.types: dict[str, TensorType | None] = {}
         self.outside: dict[str, str] = {}
-        """Inputs of the graph and what is to be said of them."""
+        """Inputs of the graph, with their doc strings."""
 
     def declare(self, name: str, doc: str = "") -> None:
         """A tensor that comes from outside, unless it is there already."""
@@ -113,7 +113,7 @@ def build_graph(root: ReportedOperation, level: int, shapes: Shapes) -> GraphPro
 def _nodes(
     steps: Sequence[tuple[Event, ReportedOperation]], shapes: Shapes, tensors: _Tensors
 ) -> Iterator[NodeProto]:
-    """Run the report: `tensors` follow what is read and written and what else is said of them on the way."""
+    """Run the report: `tensors` follow its reads, writes and types on the way."""
     names = _Names(op.name for _, op in steps)
     for event, op in steps:
         inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.direct(op)
