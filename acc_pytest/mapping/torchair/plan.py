@@ -121,8 +121,9 @@ class _GraphPlanner:
         else:
             outcomes = GeWithFx(graph, self._kinds_of(graph).arguments, calls, *sides).outcomes(ran)
         for outcome in outcomes:
-            in_order = usual or isinstance(outcome, Unmatched) or outcome.self_check
-            yield outcome if in_order else _swapped(outcome)
+            if not (usual or isinstance(outcome, Unmatched) or outcome.self_check):
+                outcome = _swapped(outcome)
+            yield outcome
 
     def _in_order(self, steps: GraphStepPair, matched: Sequence[Matched]) -> Sequence[Matched]:
         """The matches of a group as they are compared: what it was fed, then in the order of the graph."""
