@@ -12,7 +12,7 @@ from .engine_views import ExpertPick, TokenPick, TokenSplit
 from .views import WHOLE, View
 
 LAST_OUTPUT = "the last output of golden's model was not compared"
-"""How the reason begins of the last output in a plan that has no partner."""
+"""The start of the reason of a last output that has no partner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Where the code of a module itself made a tensor: after the modules `after` that it called (their names
-    below it), and before the module `before` that was handed it (empty for its own result)."""
+    """The place where the code of a module itself made a tensor: after the modules `after` that it
+    called (their names below it), and before the module `before` that was handed it (empty for a result)."""
 
     module: str
     after: tuple[str, ...] = ()

@@ -71,11 +71,11 @@ def plan(
 
 
 def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: Tables) -> Plan:
-    made = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
-    lineage = trace(golden, mine, made.pairs, loaded)
+    mapped = with_choices(_mapped(golden, mine, level, op_mapping_file, loaded), golden, mine)
+    lineage = trace(golden, mine, mapped.pairs, loaded)
     traced = replace(
-        made,
-        pairs=with_logits(made.pairs, lineage.parents),
+        mapped,
+        pairs=with_logits(mapped.pairs, lineage.parents),
         parents=lineage.parents,
         lineage=lineage.basis,
         by_order=lineage.by_order,
@@ -106,26 +106,26 @@ _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"
 
 def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: Tables) -> Plan:
     user = read_op_mapping_file(op_mapping_file)
-    made: Plan | None = None
+    mapped: Plan | None = None
     if golden.kind == "manual":
-        made = manual_plan(golden, mine)
+        mapped = manual_plan(golden, mine)
     elif is_captured(golden, mine):
-        made = captured_plan(golden, mine, level)
+        mapped = captured_plan(golden, mine, level)
     elif is_torchair(golden, mine):
-        made = torchair_plan(golden, mine, level)
+        mapped = torchair_plan(golden, mine, level)
     elif is_lone_file(golden, mine):
-        made = plan_of_lone_file(golden, mine, tables)
-    if made is not None:
-        return replace(made, notes=(*made.notes, _UNUSED)) if user else made
-    made = _Planner(golden, mine, tables, user, level).plan()
+        mapped = plan_of_lone_file(golden, mine, tables)
+    if mapped is not None:
+        return replace(mapped, notes=(*mapped.notes, _UNUSED)) if user else mapped
+    mapped = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
-    made = replace(made, notes=(*made.notes, note)) if note else made
-    return plan_of_file(made, mine) if mine.only else made
+    mapped = replace(mapped, notes=(*mapped.notes, note)) if note else mapped
+    return plan_of_file(mapped, mine) if mine.only else mapped
 
 
 @dataclass(slots=True, eq=False)
 class _Mapped:
-    """What was found for two trees and what was dumped of them; later steps that dumped the same use it."""
+    """The mapping of two trees and the slots that were dumped; later steps with the same slots use it."""
 
     matcher: TreeMatcher
     matches: list[Match]
@@ -160,9 +160,7 @@ class _Planner:
             golden = DumpStep(self._golden, met.golden, self._mine)
             mine = DumpStep(self._mine, met.mine, self._golden)
             start = table_start(self._golden, met.golden)
-            evidence = Evidence(
-                golden, mine, start, batches(golden, mine), met.label, met.words, self._splits
-            )
+            evidence = Evidence(golden, mine, start, batches(golden, mine), met.label, met.note, self._splits)
             mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):
@@ -189,7 +187,7 @@ class _Planner:
     def _map(
         self, evidence: Evidence, met: StepPair, before: Layouts | None
     ) -> tuple[_Mapped, Layouts | None]:
-        """What was found for the trees of a step, and how its tokens are laid out."""
+        """The mapping of the trees of a step, and the layouts of its tokens."""
         key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
         if key in self._mapped:
             return self._mapped[key], self._mapped[key].matcher.lay_out(evidence, met, before)
@@ -215,7 +213,7 @@ class _Planner:
             return INPUT_KINDS.index(match.fed), *at, match.mine.slot, match.tag, match.golden.node.order
 
         for match in sorted((*mapped.matches, *inputs.matches, *token_ids(evidence, self._tables)), key=when):
-            if not self._wanted(names, match):
+            if not self._is_of_level(names, match):
                 continue
             for golden_ranks, mine_ranks, rank in evidence.groups_of(match):
                 if evidence.by_tokens and (refusal := evidence.refusal(match)):
@@ -243,22 +241,21 @@ class _Planner:
                     rounded_frequencies=inputs.rounded_frequencies(match),
                 )
 
-    def _wanted(self, names: Names, match: Match) -> bool:
+    def _is_of_level(self, names: Names, match: Match) -> bool:
         if self._level in ("all", names.level(match)) or match.fed:
             return True
         return self._level == "logits" and names.is_logits(match)
 
     def _unmapped(self, evidence: Evidence, mapped: _Mapped) -> Iterator[Unmapped]:
-        alone = Counter(left.side for left in mapped.leftovers)
+        counts = Counter(entry.side for entry in mapped.leftovers)
         for name, side in (("golden", evidence.golden), ("mine", evidence.mine)):
-            total = sum(_dumped(side, node) for node in side.tree.walk())
-            self._totals.update({f"{name}_total": total, f"{name}_mapped": total - alone[name]})
+            total = sum(_was_dumped(side, node) for node in side.tree.walk())
+            self._totals.update({f"{name}_total": total, f"{name}_mapped": total - counts[name]})
         step = evidence.label
-        for left in mapped.leftovers:
-            node = left.node
-            yield Unmapped(
-                left.side, step, node.path, node.name, node.op_type, left.reason, left.nearest, why=left.why
-            )
+        for entry in mapped.leftovers:
+            node = entry.node
+            names = node.path, node.name, node.op_type
+            yield Unmapped(entry.side, step, *names, entry.reason, entry.nearest, why=entry.why)
 
 
 def _incomplete(
@@ -285,15 +282,15 @@ def _refused(evidence: Evidence, match: Match, refusal: str) -> Unmapped:
     return Unmapped("mine", evidence.label, node.path, node.name, node.op_type, reason, why="refused")
 
 
-def _dumped(side: DumpStep, node: Node) -> bool:
+def _was_dumped(side: DumpStep, node: Node) -> bool:
     return any(slot.kind == "output" for slot in side.slots(node))
 
 
 def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
-        others = f"; all ranks at once in {together} pairs" if together else ""
-        return [f"ranks: {counts[0]} on both sides, compared rank by rank{others}"] if counts[0] > 1 else []
+        joint = f"; all ranks at once in {together} pairs" if together else ""
+        return [f"ranks: {counts[0]} on both sides, compared rank by rank{joint}"] if counts[0] > 1 else []
     merged = "shards are merged as the shapes of each pair ask for"
     return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]
 
@@ -341,9 +338,9 @@ def _fit(data_id: str) -> str:
 def _operator(path: str) -> str:
     """The operator directory of an ATB tensor file (`3_SelfAttentionOperation`), else the file's stem."""
     file = PurePath(path)
-    parts = file.parts
-    if len(parts) > 2 and parts[-2] in ("after", "before"):
-        return parts[-3]
+    names = file.parts
+    if len(names) > 2 and names[-2] in ("after", "before"):
+        return names[-3]
     return file.stem
 
 
@@ -376,18 +373,18 @@ def leftovers(matcher: TreeMatcher, matches: Sequence[Match], evidence: Evidence
     used_golden = {m.golden.node for m in matches} | {p.node for m in matches for p in m.mine_view.parts}
     used_golden |= set(_handed_on(matcher, used_golden))
     used_mine = {m.mine.node for m in matches} | {p.node for m in matches for p in m.golden_view.parts}
-    alone_golden = _alone(matcher.golden, used_golden)
-    alone_mine = _alone(matcher.mine, used_mine)
+    alone_golden = _unmatched_nodes(matcher.golden, used_golden)
+    alone_mine = _unmatched_nodes(matcher.mine, used_mine)
     places = matcher.places()
-    left = []
-    for side, tree, alone, others in (
+    entries = []
+    for side, tree, alone, opposite in (
         ("golden", matcher.golden, alone_golden, alone_mine),
         ("mine", matcher.mine, alone_mine, alone_golden),
     ):
         for node in alone:
-            near = [other for other in others if places.get(other) == places.get(node)]
-            left.append(_leftover(side, tree, node, near, evidence))
-    return left
+            near = [candidate for candidate in opposite if places.get(candidate) == places.get(node)]
+            entries.append(_leftover(side, tree, node, near, evidence))
+    return entries
 
 
 def _handed_on(matcher: TreeMatcher, used: set[Node]) -> Iterator[Node]:
@@ -398,7 +395,7 @@ def _handed_on(matcher: TreeMatcher, used: set[Node]) -> Iterator[Node]:
         yield from (outer.node for outer in exports if outer.form == "repeated" and outer.role in compared)
 
 
-def _alone(tree: LayeredTree, used: set[Node]) -> list[Node]:
+def _unmatched_nodes(tree: LayeredTree, used: set[Node]) -> list[Node]:
     nodes = [
         n for n in tree.side.tree.walk() if n not in used and any(s.kind == "output" for s in tree.slots(n))
     ]
@@ -408,23 +405,23 @@ def _alone(tree: LayeredTree, used: set[Node]) -> list[Node]:
 def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], evidence: Evidence) -> Leftover:
     kind = tree.tables.kind_of(node.op_type, node.param)
     reason = _WHY_ALONE.get(kind, "no tensor of the other side has its name, role or place")
-    ranked = [(_similarity(tree, kind, node, other), -number, other) for number, other in enumerate(near)]
+    ranked = [(_similarity(tree, kind, node, peer), -number, peer) for number, peer in enumerate(near)]
     best = max(ranked, default=None, key=lambda entry: entry[:2])
     if best is None or best[0] < _NEARER:
         return Leftover(side, node, reason, "")
-    other = best[2]
-    golden, mine = (node, other) if side == "golden" else (other, node)
+    peer = best[2]
+    golden, mine = (node, peer) if side == "golden" else (peer, node)
     slot = Slot("output", (0,))
     refusal = evidence.refusal(Match(Export(golden, slot, ""), Export(mine, slot, ""), "", ""))
-    near_by = f"{other.path} ({refusal or 'same size, but nothing else says so'})"
+    near_by = f"{peer.path} ({refusal or 'same size, but nothing else says so'})"
     return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
 
 
-def _similarity(tree: LayeredTree, kind: str, node: Node, other: Node) -> float:
-    same_kind = kind != "other" and tree.tables.kind_of(other.op_type, other.param) == kind
-    last, other_last = node.path.split("/")[-1], other.path.split("/")[-1]
-    ratio = difflib.SequenceMatcher(None, last.lower(), other_last.lower()).ratio()
-    return ratio + (0.5 if same_kind else 0.0)
+def _similarity(tree: LayeredTree, kind: str, node: Node, candidate: Node) -> float:
+    kinds_agree = kind != "other" and tree.tables.kind_of(candidate.op_type, candidate.param) == kind
+    name, candidate_name = node.path.split("/")[-1], candidate.path.split("/")[-1]
+    ratio = difflib.SequenceMatcher(None, name.lower(), candidate_name.lower()).ratio()
+    return ratio + (0.5 if kinds_agree else 0.0)
 
 
 def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
@@ -439,7 +436,7 @@ def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
     if golden is None or mine is None:
         return
     match = Match(golden, mine, "roles", "the ids that the first embedding looks up", fed="token ids")
-    if not evidence.refusal(match) or _one_sequence(golden, evidence.golden):
+    if not evidence.refusal(match) or _is_one_sequence(golden, evidence.golden):
         yield match
 
 
@@ -460,7 +457,7 @@ def _kind(side: DumpStep, node: Node, slot: Slot) -> str:
     return "token ids" if dtype.startswith("int") else ""
 
 
-def _one_sequence(export: Export, side: DumpStep) -> bool:
+def _is_one_sequence(export: Export, side: DumpStep) -> bool:
     shape = _header(side, export.node, export.slot)[1]
     return all(size == 1 for size in shape[:-1])
 

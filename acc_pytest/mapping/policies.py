@@ -30,7 +30,7 @@ class Scope:
 
     `fits` checks a match by headers; `has` says whether a slot was dumped (golden, mine);
     `bias_of` gives the add that completes a linear without bias, so that it stands for both.
-    `taken` collects the ends that have a plain match.
+    `claimed` collects the ends that have a plain match.
     """
 
     golden: list[Node]
@@ -41,12 +41,12 @@ class Scope:
     mine_has: Callable[[Node, Slot], bool]
     bias_of: Callable[[Node], Node]
     layered: bool
-    taken: set[End] = field(default_factory=set)
+    claimed: set[End] = field(default_factory=set)
 
     def free(self, side: str, node: Node, slot: Slot) -> bool:
         """True for a dumped slot that has no partner yet."""
         has = self.golden_has if side == "golden" else self.mine_has
-        return has(node, slot) and (side, node, slot) not in self.taken
+        return has(node, slot) and (side, node, slot) not in self.claimed
 
 
 def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str) -> Iterator[Match]:
@@ -62,7 +62,7 @@ def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str) -> Iterator[M
 
 
 def _typed(rule: TypeRule, endpoint: Endpoint, policy: str) -> Callable[[Node, Node], Match]:
-    """What makes a golden and a mine node a match of one entry of a rule."""
+    """A function that matches a golden and a mine node by one entry of a rule."""
     reason = f"type {rule.mine.op_type} is {endpoint.op_type}"
 
     def match(golden_node: Node, mine_node: Node) -> Match:
@@ -87,15 +87,15 @@ def in_order(
     the rest.
     """
 
-    def made(golden_node: Node, mine_node: Node) -> Match | None:
-        made_match = match(golden_node, mine_node)
-        return made_match if made_match is not None and fits(made_match) else None
+    def fitting(golden_node: Node, mine_node: Node) -> Match | None:
+        candidate = match(golden_node, mine_node)
+        return candidate if candidate is not None and fits(candidate) else None
 
     if len(golden) == len(mine):
         pairs = list(zip(golden, mine))
     else:
-        pairs = align(golden, mine, lambda g, m: made(g, m) is not None)
-    yield from filter(None, (made(*pair) for pair in pairs))
+        pairs = align(golden, mine, lambda g, m: fitting(g, m) is not None)
+    yield from filter(None, (fitting(*pair) for pair in pairs))
 
 
 def has_type(node: Node, endpoint: Endpoint, exact: bool) -> bool:
@@ -180,7 +180,7 @@ def _has_fragments(mine: Node, rule: Mapping[str, Any]) -> bool:
 
 
 def sequence(scope: Scope) -> Iterator[Match]:
-    """What is left of the computing leaves, aligned in execution order by kind and shape."""
+    """Computing leaves without a partner, aligned in execution order by kind and shape."""
     golden = [node for node in _free_nodes(scope, "golden") if _aligned(scope, node)]
     mine = [node for node in _free_nodes(scope, "mine") if _aligned(scope, node)]
 

@@ -26,16 +26,16 @@ def scale_and_offset(node: Node) -> tuple[Slot, Slot] | None:
 def _quantises(node: Node) -> bool:
     if node.param.get("elewiseType") == _PER_CHANNEL:
         return True
-    parts = [value for key, value in node.param.items() if key.endswith("ormParam")]
-    return any(isinstance(part, dict) and part.get("quantType") for part in parts)
+    norm_params = [value for key, value in node.param.items() if key.endswith("ormParam")]
+    return any(isinstance(param, dict) and param.get("quantType") for param in norm_params)
 
 
-def dequantised(side: OperandShards, operand: Operand, other: OperandShards) -> OperandShards:
+def dequantised(side: OperandShards, operand: Operand, opposite: OperandShards) -> OperandShards:
     """`side` in the dtype of its scale where it is int8 and the other side is not; else as it is.
 
     Costs the memory of the tensor: int8 results are activations of one step.
     """
-    kinds = side.shards[0].dtype, other.shards[0].dtype
+    kinds = side.shards[0].dtype, opposite.shards[0].dtype
     if kinds[0] != torch.int8 or not kinds[1].is_floating_point or not operand.scales:
         return side
     shards = []

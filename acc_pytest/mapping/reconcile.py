@@ -30,7 +30,7 @@ from .turning import turned_alike
 from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
-"""Views of a piece whose size the other side tells."""
+"""Views of a piece that is as large as the other side."""
 _ORDERED = 0.7
 """Relative distance of rows in another order is twice as much."""
 _SAMPLE = 1 << 20
@@ -39,7 +39,7 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sources of one shape; `label` tells replicas apart (`rank 1`), empty for the normal case."""
+    """Two sources of one shape; `label` names a replica (`rank 1`), empty for the normal case."""
 
     golden: Source
     mine: Source
@@ -86,12 +86,12 @@ def open_pair(pair: Pair) -> Opened:
 
 def _is_head(pair: Pair) -> bool:
     """Whether a pair lies behind the last layer, and both sides are whole tensors."""
-    whole = isinstance(pair.golden.view, Whole) and isinstance(pair.mine.view, Whole)
-    return pair.layer == "model" and pair.depth > 0 and whole
+    uncut = isinstance(pair.golden.view, Whole) and isinstance(pair.mine.view, Whole)
+    return pair.layer == "model" and pair.depth > 0 and uncut
 
 
 def open_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
-    """The same for two operands that are no pair yet."""
+    """Two operands that are no pair yet, opened as `open_pair` opens one."""
     ways = list(ways_of(golden_operand, mine_operand))
     in_experts = golden_operand.experts is not None
     if len(ways) == 1 and not in_experts:
@@ -102,12 +102,12 @@ def open_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     return replace(nearest, notes=("rows by token and expert", *nearest.notes)) if in_experts else nearest
 
 
-def _nearest(ways: Sequence[tuple[Operand, Operand]], bound: float) -> Opened | None:
+def _nearest(candidates: Sequence[tuple[Operand, Operand]], bound: float) -> Opened | None:
     """The way in which both sides are nearest to each other, nearer than `bound`."""
     nearest, refusal = None, None
-    for way in ways:
+    for operands in candidates:
         try:
-            opened = _opened_operands(*way)
+            opened = _opened_operands(*operands)
         except (Incomparable, NoPayload) as problem:
             refusal = problem
             continue
@@ -123,7 +123,7 @@ def _nearest(ways: Sequence[tuple[Operand, Operand]], bound: float) -> Opened | 
 
 def _distance(opened: Opened) -> float:
     count = min(_SAMPLE, math.prod(opened.golden.shape))
-    golden, mine = (each.read(0, count).double() for each in (opened.golden, opened.mine))
+    golden, mine = (source.read(0, count).double() for source in (opened.golden, opened.mine))
     return float((golden - mine).norm() / golden.norm())
 
 
@@ -134,29 +134,29 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     golden, mine = open_shards(golden_operand), open_shards(mine_operand)
     _refuse_tiled(golden_operand, mine_operand)
     numbers = dequantised(mine, mine_operand, golden)
-    told = ["int8 times its scale"] if numbers is not mine else []
+    notes = ["int8 times its scale"] if numbers is not mine else []
     _refuse_quantised(golden, numbers)
     golden, golden_times = multiplied(golden, golden_operand, numbers)
     mine, mine_times = multiplied(numbers, mine_operand, golden)
     opened = reconcile(golden, mine)
-    told += [note for note in (golden_times, mine_times) if note]
-    return replace(opened, notes=(*told, *opened.notes)) if told else opened
+    notes += [note for note in (golden_times, mine_times) if note]
+    return replace(opened, notes=(*notes, *opened.notes)) if notes else opened
 
 
 def _masks(opened: Opened) -> Opened:
     """Masks that are added to scores, whatever they put where nothing may be seen; beside one that says what
     may be seen (truth values) as the same."""
     masks = (
-        replace(each, golden=_mask(each.golden, each.mine), mine=_mask(each.mine, each.golden))
-        for each in opened.comparisons
+        replace(pair, golden=_mask(pair.golden, pair.mine), mine=_mask(pair.mine, pair.golden))
+        for pair in opened.comparisons
     )
     return replace(opened, comparisons=tuple(masks))
 
 
-def _mask(source: Source, other: Source) -> Source:
+def _mask(source: Source, opposite: Source) -> Source:
     if not source.dtype.is_floating_point:
         return source
-    return Exceeding(source, BLOCKED / 2) if other.dtype == torch.bool else Floored(source, BLOCKED)
+    return Exceeding(source, BLOCKED / 2) if opposite.dtype == torch.bool else Floored(source, BLOCKED)
 
 
 def agree(golden: Operand, mine: Operand) -> str:
@@ -184,8 +184,8 @@ def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""
     counts = [sum(ref.header().numel for ref in operand.refs) for operand in (golden, mine)]
-    one_each = [operand.refs[0].header().numel for operand in (golden, mine)]
-    if counts[0] == counts[1] or one_each[0] == one_each[1]:
+    shard_counts = [operand.refs[0].header().numel for operand in (golden, mine)]
+    if counts[0] == counts[1] or shard_counts[0] == shard_counts[1]:
         return ""
     return f"statistics of {counts[0]} elements (golden) say nothing of {counts[1]} elements (mine)"
 
@@ -219,20 +219,20 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
     notes = (golden.note, mine.note, golden_turn, mine_turn, golden_sum.note, mine_sum.note)
-    told = tuple(dict.fromkeys(note for note in notes if note))
+    distinct = tuple(dict.fromkeys(note for note in notes if note))
     suspect = golden_sum.suspect or mine_sum.suspect
-    return replace(opened, notes=(*told, *opened.notes), suspect=suspect) if told else opened
+    return replace(opened, notes=(*distinct, *opened.notes), suspect=suspect) if distinct else opened
 
 
 def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
     if isinstance(golden.view, _CUTS):
         cut, note = cut_out(golden, mine)
-        others, merge_note = merged(mine, tuple(cut.shape), golden, mine)
-        return _opened([cut], others, note, merge_note)
+        shards, merge_note = merged(mine, tuple(cut.shape), golden, mine)
+        return _opened([cut], shards, note, merge_note)
     if isinstance(mine.view, _CUTS):
         cut, note = cut_out(mine, golden)
-        others, merge_note = merged(golden, tuple(cut.shape), golden, mine)
-        return _opened(others, [cut], note, merge_note)
+        shards, merge_note = merged(golden, tuple(cut.shape), golden, mine)
+        return _opened(shards, [cut], note, merge_note)
     golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
     golden, mine = without_padding(golden, mine), without_padding(mine, golden)
     for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):
@@ -241,10 +241,10 @@ def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
             mines, mine_note = merged(mine_cut, golden_cut.shape, golden, mine)
             return _opened(goldens, mines, note, golden_note, mine_note)
     for golden_cut, mine_cut, note in _trimmed(golden, mine):
-        for whole in (*whole_shapes(golden_cut, mine_cut), *whole_shapes(mine_cut, golden_cut)):
-            if golden_cut.rule(whole) and mine_cut.rule(whole):
-                goldens, golden_note = merged(golden_cut, whole, golden, mine)
-                mines, mine_note = merged(mine_cut, whole, golden, mine)
+        for shape in (*whole_shapes(golden_cut, mine_cut), *whole_shapes(mine_cut, golden_cut)):
+            if golden_cut.rule(shape) and mine_cut.rule(shape):
+                goldens, golden_note = merged(golden_cut, shape, golden, mine)
+                mines, mine_note = merged(mine_cut, shape, golden, mine)
                 return _opened(goldens, mines, note, golden_note, mine_note)
     raise mismatch(golden, mine)
 

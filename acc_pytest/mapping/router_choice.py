@@ -1,4 +1,4 @@
-"""What a router chose, from its logits, where the other side's dump holds the choice itself."""
+"""The choice of a router, from its logits, where the other side's dump holds the choice itself."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def largest(logits: torch.Tensor, view: Largest | TopPlaces) -> torch.Tensor:
     if logits.device.type == "meta":
         return logits.new_empty((*logits.shape[:-1], view.count), dtype=torch.int64)
     if isinstance(view, TopPlaces):
-        return _as_often(_places(logits, view.count), view)
+        return _as_often(_largest_places(logits, view.count), view)
     values, chosen = view.values.open(), view.chosen.open().long()
-    own = _places(values, view.count)
-    if own.shape != chosen.shape or float((own == chosen).all(-1).float().mean()) < _ALIKE:
+    places = _largest_places(values, view.count)
+    if places.shape != chosen.shape or float((places == chosen).all(-1).float().mean()) < _ALIKE:
         raise NoPayload("the other side's router does not choose the largest of its logits")
-    return _places(logits, view.count)
+    return _largest_places(logits, view.count)
 
 
 def _as_often(places: torch.Tensor, view: TopPlaces) -> torch.Tensor:
-    taken = places.flatten().bincount(minlength=len(view.taken))
-    if int((taken - torch.tensor(view.taken)).clamp_min(0).sum()) > (1 - _ALIKE) * places.numel():
+    counts = places.flatten().bincount(minlength=len(view.taken))
+    if int((counts - torch.tensor(view.taken)).clamp_min(0).sum()) > (1 - _ALIKE) * places.numel():
         raise NoPayload("the experts did not run on the largest of these values")
     return places
 
 
-def chosen_beside(view: View, others: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
+def values_beside(view: View, refs: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
     """The tensors of the other side that are of the same kind: what a router chose from, for its choice."""
-    return (view.values,) if isinstance(view, Largest) else others
+    return (view.values,) if isinstance(view, Largest) else refs
 
 
 def with_router_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operand]:
@@ -61,5 +61,5 @@ def with_router_choices(golden: Operand, mine: Operand) -> tuple[Operand, Operan
     return golden, mine
 
 
-def _places(logits: torch.Tensor, count: int) -> torch.Tensor:
+def _largest_places(logits: torch.Tensor, count: int) -> torch.Tensor:
     return logits.float().topk(min(count, logits.shape[-1]), -1).indices

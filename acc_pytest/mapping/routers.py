@@ -20,15 +20,15 @@ MOST = 64
 """Tensors that one choice may have been made from; the nearest of more."""
 _Module = tuple[StepLabel, Union[int, None], str]
 """An execution of a module of mine: step, rank and path."""
-_KINDS = {"whole": ("int", "uint"), "float": ("float", "bfloat")}
+_KINDS = {"int": ("int", "uint"), "float": ("float", "bfloat")}
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
     """The places of one step that hold whole numbers, or floats, in both dumps."""
 
-    whole: frozenset[tuple[str, str]]
-    float: frozenset[tuple[str, str]]
+    integers: frozenset[tuple[str, str]]
+    floats: frozenset[tuple[str, str]]
 
 
 def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
@@ -41,7 +41,7 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
         return plan
     steps = {met.label: _places(golden, mine, met) for met in common_steps(golden, mine)}
     numbers = [
-        number for number, pair in enumerate(plan.pairs) if _is_choice(pair) and _kind(pair, steps) == "whole"
+        number for number, pair in enumerate(plan.pairs) if _is_choice(pair) and _kind(pair, steps) == "int"
     ]
     if not numbers:
         return plan
@@ -78,7 +78,7 @@ def _is_output(pair: Pair) -> bool:
 
 
 def _is_choice(pair: Pair) -> bool:
-    """Whether a tensor of whole numbers here may be one of choices that nothing else tells of."""
+    """Whether a pair of integers may be choices, and nothing else says from what."""
     sides = (pair.golden, pair.mine)
     return not pair.fed and all(side.view == Whole() and not side.chosen_from for side in sides)
 
@@ -87,8 +87,8 @@ def _values(pairs: Sequence[Pair], numbers: Sequence[int], steps: dict[StepLabel
     """The pairs of floats among these, each of one whole tensor on either side."""
     for number in numbers:
         pair = pairs[number]
-        whole = len(pair.golden.refs) == len(pair.mine.refs) == 1 and pair.mine.view == Whole()
-        if whole and _kind(pair, steps) == "float":
+        uncut = len(pair.golden.refs) == len(pair.mine.refs) == 1 and pair.mine.view == Whole()
+        if uncut and _kind(pair, steps) == "float":
             yield pair
 
 
@@ -97,16 +97,16 @@ def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
     place = pair.mine.node, pair.mine.slot
     if places is None:
         return ""
-    return "whole" if place in places.whole else "float" if place in places.float else ""
+    return "int" if place in places.integers else "float" if place in places.floats else ""
 
 
 def _places(golden: ModuleDump, mine: ModuleDump, met: StepPair) -> _Places:
     sides = golden.calls(met.golden).dtypes, mine.calls(met.mine).dtypes
-    both = {
+    by_kind = {
         kind: [
             {(place.path, str(place.slot)) for place, dtype in side.items() if dtype.startswith(starts)}
             for side in sides
         ]
         for kind, starts in _KINDS.items()
     }
-    return _Places(*(frozenset(first & second) for first, second in both.values()))
+    return _Places(*(frozenset(first & second) for first, second in by_kind.values()))

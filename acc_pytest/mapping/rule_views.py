@@ -1,4 +1,4 @@
-"""What the rule of a match says of how a tensor is read, as a view, with the tensors that this needs."""
+"""Views of tensors by the rules of their matches, with the tensors that a view needs."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ BY_ITSELF: Mapping[str, View] = {
 """Views that need no other tensor, by kinds of rules."""
 
 
-def columns(export: Export, rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
+def columns(export: Export, rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
     """The columns of a piece of what modules pack; `None` where headers do not tell."""
-    packed = width_of(export, own)
+    packed = width_of(export, side)
     if rule.kind == "own_columns":
-        first = width_of(rule.parts[0], own) if rule.parts else None
+        first = width_of(rule.parts[0], side) if rule.parts else None
         return range_by_own(rule.index, packed, first) if packed and first != 0 else None
-    widths = [width_of(part, other) for part in rule.parts]
+    widths = [width_of(piece, opposite) for piece in rule.parts]
     if not packed or not all(widths):
         return None
-    return range_by_pieces(rule.index, packed, len(own[1]), widths, len(other[1]))
+    return range_by_pieces(rule.index, packed, len(side[1]), widths, len(opposite[1]))
 
 
-def of_summands(export: Export, rule: ViewRule, own: OnRanks, splits: Splits) -> View | None:
+def of_summands(export: Export, rule: ViewRule, on_ranks: OnRanks, splits: Splits) -> View | None:
     """The view of what may be a summand on each rank, with the output of the norm that comes next."""
-    side, ranks = own
+    side, ranks = on_ranks
     after = next_norm(side.tree, export.node) if len(ranks) > 1 else None
-    said = Export(after, Slot("output", (0,)), "") if after is not None else None
-    witness = side.refs(said, ranks) if said is not None else ()
+    norm_output = Export(after, Slot("output", (0,)), "") if after is not None else None
+    witness = side.refs(norm_output, ranks) if norm_output is not None else ()
     rows = {_rows(ref) for ref in (*witness, side.slots(export.node, ranks[0]).get(export.slot))}
-    if said is not None and (len(rows) > 1 or splits.known(said)):
+    if norm_output is not None and (len(rows) > 1 or splits.was_split(norm_output)):
         witness = ()  # of a part of the tokens, which is another one on each rank
     if rule.kind == "row_parallel":
         return RowParallel(witness)
@@ -57,45 +57,45 @@ def _rows(ref: TensorRef | None) -> Shape:
     return header.shape[:-1] if header is not None else ()
 
 
-def _parts(rule: ViewRule, side: OnRanks) -> tuple[TensorRef, ...] | None:
+def _named_refs(rule: ViewRule, side: OnRanks) -> tuple[TensorRef, ...] | None:
     """The tensors that a rule names, on the first rank of a side; `None` where one was not dumped."""
-    refs = [side[0].refs(part, side[1][:1]) for part in rule.parts]
+    refs = [side[0].refs(export, side[1][:1]) for export in rule.parts]
     return tuple(ref[0] for ref in refs) if all(refs) else None
 
 
-def _largest(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    parts = _parts(rule, other)
-    count = width_of(rule.parts[0], other)
-    return Largest(count, *parts) if parts is not None and len(parts) == 2 and count else None
+def _largest(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    refs = _named_refs(rule, opposite)
+    count = width_of(rule.parts[0], opposite)
+    return Largest(count, *refs) if refs is not None and len(refs) == 2 and count else None
 
 
-def _turned(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    tables = _parts(rule, own)
+def _turned(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    tables = _named_refs(rule, side)
     return Turned(tables[0], tables[1]) if tables is not None else None
 
 
-def _part(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    pieces = _parts(rule, other)
+def _part(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    pieces = _named_refs(rule, opposite)
     return Part(rule.index, pieces) if pieces is not None else None
 
 
-def _head_part(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    pieces = _parts(rule, other)
+def _head_part(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    pieces = _named_refs(rule, opposite)
     return HeadPart(rule.index, pieces, several=rule.kind == "interleaved") if pieces is not None else None
 
 
-def _own_part(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    pieces = _parts(rule, own)
+def _own_part(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    pieces = _named_refs(rule, side)
     return OwnPart(rule.index, pieces) if pieces is not None else None
 
 
-def _slot_rows(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    places = own[0].refs(rule.parts[0], own[1])
+def _slot_rows(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    places = side[0].refs(rule.parts[0], side[1])
     return SlotRows(places) if places else None
 
 
-def _with_bias(rule: ViewRule, own: OnRanks, other: OnRanks) -> View | None:
-    bias = own[0].refs(rule.parts[0], own[1])
+def _with_bias(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    bias = side[0].refs(rule.parts[0], side[1])
     return WithBias(bias, rule.kind == "bias_sum") if bias else None
 
 
@@ -119,12 +119,12 @@ def range_by_pieces(
 ) -> ColumnRange | None:
     """Piece `index` of a tensor that is `packed` wide on each of `ranks`, by the widths of the `pieces` of
     the other side on each of its `piece_ranks`; `None` where these make up no such tensor."""
-    for copies, other_copies in itertools.product(
+    for copies, piece_copies in itertools.product(
         _copies(ranks, len(pieces)), _copies(piece_ranks, len(pieces))
     ):
-        whole = [width * piece_ranks // held for width, held in zip(pieces, other_copies)]
-        widths = [width * held // ranks for width, held in zip(whole, copies)]
-        exact = all(width * held % ranks == 0 for width, held in zip(whole, copies))
+        totals = [width * piece_ranks // holders for width, holders in zip(pieces, piece_copies)]
+        widths = [width * holders // ranks for width, holders in zip(totals, copies)]
+        exact = all(width * holders % ranks == 0 for width, holders in zip(totals, copies))
         if exact and sum(widths) == packed:
             start = sum(widths[:index])
             return ColumnRange(start, start + widths[index])
@@ -144,7 +144,7 @@ def range_by_own(index: int, packed: int, first: int | None) -> ColumnRange | No
 
 
 def _copies(ranks: int, pieces: int) -> Iterator[tuple[int, ...]]:
-    """How many ranks hold each piece: one; or several hold all but the first of three; or all hold all."""
+    """Numbers of ranks that hold each piece: one; or several, all but the first of three; or all."""
     yield (1,) * pieces
     divisors = [number for number in range(2, ranks + 1) if ranks % number == 0]
     if pieces == 3:

@@ -14,7 +14,7 @@ from .tables import Tables
 Slots = Callable[[Node], Iterable[Slot]]
 
 
-def by_name(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots) -> Iterator[Match]:
+def equal_names(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots) -> Iterator[Match]:
     """Nodes of equal path (or, in ATB trees, equal full name), output by output.
 
     A nested output has a partner of the same nesting only, so a hidden state never meets a cache.
@@ -33,7 +33,7 @@ def _unique_names(tree: Tree) -> dict[str, Node]:
     return {name: node for name, node in names.items() if node is not None}
 
 
-def by_type(
+def aligned_types(
     golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots, tables: Tables
 ) -> Iterator[Match]:
     """Children aligned by type, level by level; a quantised type counts as the float one it replaces.

@@ -1,4 +1,4 @@
-"""When do two shapes hold the same numbers in the same order? Pure arithmetic, no tensors.
+"""Shapes that hold the same numbers in the same order. Pure arithmetic, no tensors.
 
 The comparison is row-major, so two shapes agree when one only groups neighbouring dimensions of the
 other: `[1, 7, 32]`, `[7, 32]` and `[7, 4, 8]` agree, `[4, 64]` and its transpose `[64, 4]` do not,
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 Shape = tuple[int, ...]
 
 
-def same_order(one: Shape, other: Shape) -> bool:
+def same_order(first: Shape, second: Shape) -> bool:
     """True when one shape is a grouping of neighbouring dimensions of the other.
 
     Sizes of 1 say nothing and are ignored. Written with trailing products: `[7, 4, 8]` has
     {8, 32, 224}, `[7, 32]` has {32, 224}, and a grouping's products are a subset.
     """
-    if math.prod(one) != math.prod(other):
+    if math.prod(first) != math.prod(second):
         return False
-    if 0 in one:
+    if 0 in first:
         return True
-    first, second = _trailing_products(one), _trailing_products(other)
-    return first <= second or second <= first
+    products = _trailing_products(first), _trailing_products(second)
+    return products[0] <= products[1] or products[1] <= products[0]
 
 
 def _trailing_products(shape: Shape) -> set[int]:
@@ -53,7 +53,7 @@ def has_token_rows(shape: Shape, tokens: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """How the rank shards of one side become one tensor.
+    """The rule by which the rank shards of one side become one tensor.
 
     `how` is `single` (one shard), `replicated` (every shard is the whole), `columns` (shards side by
     side along the width), `rows` (one below the other). `replicas` counts equal neighbours: with 4
@@ -79,19 +79,19 @@ class Merge:
         return f"{count // self.replicas} shards concatenated along {along}{copies}"
 
 
-def merge_rule(shard: Shape, count: int, whole: Shape) -> Merge | None:
-    """The only rule by which `count` shards of shape `shard` make up `whole`, `None` if there is none.
+def merge_rule(shard: Shape, count: int, merged: Shape) -> Merge | None:
+    """The only rule by which `count` shards of shape `shard` make up `merged`, `None` if there is none.
 
     A shard may have its heads apart (`[tokens, heads, size]` for a width of `heads*size`) and leading
     dimensions of 1 more or less than the whole: a 2-D shard of a 3-D golden is the normal case.
     """
     if count == 1:
-        return Merge("single") if same_order(shard, whole) else None
-    if same_order(shard, whole):
+        return Merge("single") if same_order(shard, merged) else None
+    if same_order(shard, merged):
         return Merge("replicated")
-    if apart := _heads_apart(shard, count, whole):
+    if apart := _heads_apart(shard, count, merged):
         return apart
-    numel, rows, width = math.prod(shard), *rows_and_width(whole)
+    numel, rows, width = math.prod(shard), *rows_and_width(merged)
     full_rows = bool(shard) and shard[-1] == width
     for replicas in _divisors(count):
         if numel * (count // replicas) != rows * width:
@@ -102,27 +102,27 @@ def merge_rule(shard: Shape, count: int, whole: Shape) -> Merge | None:
     return None
 
 
-def uneven_rows(shards: Sequence[Shape], whole: Shape) -> Merge | None:
+def uneven_rows(shards: Sequence[Shape], merged: Shape) -> Merge | None:
     """The rule for shards of several shapes: one below the other, if all rows of that width are there."""
-    rows, width = rows_and_width(whole)
+    rows, width = rows_and_width(merged)
     wide = all(shard[-1:] == (width,) for shard in shards)
     return Merge("rows") if wide and sum(rows_and_width(shard)[0] for shard in shards) == rows else None
 
 
-def _heads_apart(shard: Shape, count: int, whole: Shape) -> Merge | None:
+def _heads_apart(shard: Shape, count: int, merged: Shape) -> Merge | None:
     """Shards of a whole of three or more dimensions, cut along one that is not the first.
 
     `[7, 4, 8]` of two ranks is `[7, 2, 8]` on each: the tokens are all there, so the heads are split, and the
     shards are columns of `[7, 32]`, not rows of `[28, 8]`.
     """
-    sizes = tuple(size for size in whole if size != 1)
+    sizes = tuple(size for size in merged if size != 1)
     first = next((size for size in shard if size != 1), 1)
     if len(sizes) < 3 or first != sizes[0]:
         return None
     for replicas in _divisors(count):
         for axis in range(1, len(sizes)):
-            own, rest = divmod(sizes[axis] * replicas, count)
-            if own and not rest and same_order(shard, (*sizes[:axis], own, *sizes[axis + 1 :])):
+            extent, remainder = divmod(sizes[axis] * replicas, count)
+            if extent and not remainder and same_order(shard, (*sizes[:axis], extent, *sizes[axis + 1 :])):
                 return Merge("columns", replicas, math.prod(sizes[:axis]))
     return None
 

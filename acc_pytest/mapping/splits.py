@@ -1,4 +1,4 @@
-"""Which tensors of several ranks are parts of one along its tokens: by ids, shapes, and that they differ."""
+"""Tensors of several ranks that are pieces of one along its tokens: by ids, shapes, and that they differ."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .engine_views import TokenLayout, TokenSplit, WithResidual
 from .match import Match
 from .pair import Operand
 from .roles.export import Export
-from .router_choice import chosen_beside
+from .router_choice import values_beside
 from .token_split import ranks_alike, split_of
 
 
 class Splits:
-    """What was found in the steps so far: where each rank has one row, other steps of that tensor tell."""
+    """Splits of tensors in the steps so far: they decide where each rank has one row."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
-        self._seen: set[tuple[str, Slot]] = set()
-        self._of_one: dict[TensorRef, TokenSplit] = {}
+        self._splits: dict[tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]], TokenSplit | None] = {}
+        self._split_places: set[tuple[str, Slot]] = set()
+        self._of_shard: dict[TensorRef, TokenSplit] = {}
 
-    def known(self, export: Export) -> bool:
+    def was_split(self, export: Export) -> bool:
         """Whether a tensor was split in a step before."""
-        return (export.node.path, export.slot) in self._seen
+        return (export.node.path, export.slot) in self._split_places
 
     def cut(self, sides: Sequence[Sequence[TensorRef]], split: TokenSplit) -> None:
         """Let what each rank has of split tensors be read without its padding. One row may be anything."""
@@ -35,7 +35,7 @@ class Splits:
             for ref in refs:
                 size = ref.header().shape[split.axis]
                 if size > max(rows, 1):
-                    self._of_one[ref] = TokenSplit(split.axis, rows, joined=False)
+                    self._of_shard[ref] = TokenSplit(split.axis, rows, joined=False)
                 rows -= min(size, rows) if split.joined else 0
 
     def of_pair(
@@ -45,9 +45,9 @@ class Splits:
         mine: Operand,
         layouts: tuple[TokenLayout | None, TokenLayout | None],
     ) -> tuple[Operand, Operand]:
-        """Both operands of a match, with what is known of how ranks have their tokens."""
-        first = self.of(match.golden, golden.refs, chosen_beside(golden.view, mine.refs), layouts[0])
-        second = self.of(match.mine, mine.refs, chosen_beside(mine.view, golden.refs), layouts[1])
+        """Both operands of a match, each with the split of its tokens over ranks."""
+        first = self.of(match.golden, golden.refs, values_beside(golden.view, mine.refs), layouts[0])
+        second = self.of(match.mine, mine.refs, values_beside(mine.view, golden.refs), layouts[1])
         golden = golden if first is None else replace(golden, split=first)
         mine = mine if second is None else replace(mine, split=second)
         return (
@@ -56,43 +56,43 @@ class Splits:
         )
 
     def _with_stream(
-        self, export: Export, operand: Operand, others: tuple[TensorRef, ...], layout: TokenLayout | None
+        self, export: Export, operand: Operand, opposite: tuple[TensorRef, ...], layout: TokenLayout | None
     ) -> Operand:
-        """The operand that knows how ranks have the stream which is to be added to it."""
+        """The operand with the split of the stream that is added to it."""
         view = operand.view
         if not isinstance(view, WithResidual):
             return operand
-        return replace(operand, view=replace(view, split=self.of(export, view.residual, others, layout)))
+        return replace(operand, view=replace(view, split=self.of(export, view.residual, opposite, layout)))
 
     def of(
         self,
         export: Export,
         refs: tuple[TensorRef, ...],
-        others: tuple[TensorRef, ...],
+        opposite: tuple[TensorRef, ...],
         layout: TokenLayout | None,
     ) -> TokenSplit | None:
-        """How the tensors of all ranks (`refs`) have the tokens of a step, beside those of the other side."""
-        if layout is None or not layout.shared or not refs or not others:
+        """The split of the tokens of a step over the `refs` of all ranks, beside `opposite` ones."""
+        if layout is None or not layout.shared or not refs or not opposite:
             return None
         if len(refs) == 1:
-            return self._of_one.get(refs[0])
-        key = (refs, others[:1])
-        if key not in self._known:
-            self._known[key] = self._found((export.node.path, export.slot), refs, others[0], layout)
-        return self._known[key]
+            return self._of_shard.get(refs[0])
+        key = (refs, opposite[:1])
+        if key not in self._splits:
+            self._splits[key] = self._computed((export.node.path, export.slot), refs, opposite[0], layout)
+        return self._splits[key]
 
-    def _found(
-        self, place: tuple[str, Slot], refs: Sequence[TensorRef], other: TensorRef, layout: TokenLayout
+    def _computed(
+        self, place: tuple[str, Slot], refs: Sequence[TensorRef], opposite: TensorRef, layout: TokenLayout
     ) -> TokenSplit | None:
-        headers, beside = [readable(ref) for ref in refs], readable(other)
+        headers, opposite_header = [readable(ref) for ref in refs], readable(opposite)
         shapes = [header.shape for header in headers if header is not None and header.payload == "data"]
-        if len(shapes) < len(refs) or beside is None or not beside.shape or not all(shapes):
+        if len(shapes) < len(refs) or opposite_header is None or not opposite_header.shape or not all(shapes):
             return None
-        whole = 1 < math.prod(beside.shape[:-1]) == math.prod(layout.shape)
-        found = split_of(shapes, layout, single=whole or place in self._seen)
-        if found is None or not found.joined:
-            return found
-        if shapes[0][-1] != beside.shape[-1] or ranks_alike(refs):
+        has_every_token = 1 < math.prod(opposite_header.shape[:-1]) == math.prod(layout.shape)
+        split = split_of(shapes, layout, single=has_every_token or place in self._split_places)
+        if split is None or not split.joined:
+            return split
+        if shapes[0][-1] != opposite_header.shape[-1] or ranks_alike(refs):
             return None
-        self._seen.add(place)
-        return found
+        self._split_places.add(place)
+        return split

@@ -1,4 +1,4 @@
-"""Which step of golden meets which step of mine, and where in the sequence it is."""
+"""Steps of golden and mine that meet, and their places in the sequence."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def common_steps(golden: Dump, mine: Dump) -> list[StepPair]:
             "name one token directory on each side to force a pair, or choose --acc-token-policy"
         )
     if golden.kind != mine.kind:
-        common = [(_one_model(golden, one, other), _one_model(mine, other, one)) for one, other in common]
+        common = [(_with_model(golden, *steps), _with_model(mine, *reversed(steps))) for steps in common]
     return [StepPair(golden_step.label, golden_step, mine_step) for golden_step, mine_step in common]
 
 
@@ -48,10 +48,10 @@ def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
     return met_by_tokens(golden, mine)
 
 
-def _one_model(dump: Dump, step: Step, other: Step) -> Step:
+def _with_model(dump: Dump, step: Step, opposite: Step) -> Step:
     if not isinstance(dump, AtbDump) or len(dump.models) < 2 or step.tree in dump.models:
         return step
-    return replace(step, tree=dump.models[0 if other.label == 0 else -1])
+    return replace(step, tree=dump.models[0 if opposite.label == 0 else -1])
 
 
 def _labels(dump: Dump) -> str:
@@ -65,7 +65,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
     """
     if step.label == 0:
         return 0
-    prefill = next((other for other in golden.steps if other.label == 0), None)
+    prefill = next((candidate for candidate in golden.steps if candidate.label == 0), None)
     if prefill is None or not isinstance(step.label, int) or not isinstance(golden, ModuleDump):
         return None
     side = DumpStep(golden, prefill)
@@ -82,7 +82,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
 
 
 def batches(golden: DumpStep, mine: DumpStep) -> tuple[int, int]:
-    """How many times golden and mine must be repeated to have one batch size: (1, 1) for equal sizes.
+    """Numbers of times that golden and mine are repeated to have one batch size: (1, 1) for equal sizes.
 
     Asked of two ATB dumps only, by the rows of the first operation that both dumped; rows that do not
     divide each other are no batches of one prompt.
@@ -91,9 +91,9 @@ def batches(golden: DumpStep, mine: DumpStep) -> tuple[int, int]:
         return 1, 1
     for golden_node in golden.tree.root.children:
         mine_node = mine.tree.by_path.get(golden_node.path)
-        rows, more = _rows(golden, golden_node), _rows(mine, mine_node) if mine_node is not None else 0
-        if rows and more:
-            return (more // rows if more % rows == 0 else 1, rows // more if rows % more == 0 else 1)
+        rows, extent = _rows(golden, golden_node), _rows(mine, mine_node) if mine_node is not None else 0
+        if rows and extent:
+            return (extent // rows if extent % rows == 0 else 1, rows // extent if rows % extent == 0 else 1)
     return 1, 1
 
 

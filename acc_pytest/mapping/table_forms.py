@@ -1,4 +1,4 @@
-"""What may stand in each of the mapping tables that config files extend: told before anything is planned."""
+"""Forms of the mapping tables that config files extend, checked before anything is planned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _whole(value: Any) -> bool:
+def _integer(value: Any) -> bool:
     return type(value) is int
 
 
@@ -31,18 +31,18 @@ def _table_of(form: Form) -> Form:
     return lambda value: isinstance(value, dict) and all(map(form, value.values()))
 
 
-def _either(one: Form, other: Form) -> Form:
-    return lambda value: one(value) or other(value)
+def _either(first: Form, second: Form) -> Form:
+    return lambda value: first(value) or second(value)
 
 
 def _record(needed: Mapping[str, Form], optional: Mapping[str, Form]) -> Form:
-    known = {**needed, **optional}
+    forms = {**needed, **optional}
 
     def holds(value: Any) -> bool:
         return (
             isinstance(value, dict)
-            and needed.keys() <= value.keys() <= known.keys()
-            and all(known[key](entry) for key, entry in value.items())
+            and needed.keys() <= value.keys() <= forms.keys()
+            and all(forms[key](entry) for key, entry in value.items())
         )
 
     return holds
@@ -77,7 +77,7 @@ _FORMS: Mapping[str, tuple[Form, str]] = {
     "interleaved": (_LISTED, "types = [...]"),
     "residual_inside": (_LISTED, "types = [...]"),
     "stand_in": (_table_of(_text), "a role by role"),
-    "slots": (_table_of(_whole), "the number of an input by type"),
+    "slots": (_table_of(_integer), "the number of an input by type"),
     "torch": (_table_of(_list_of(_ROLE)), "lists of rules with a path and roles"),
     "special": (
         _list_of(_record(dict.fromkeys(("mine", "golden"), _list_of(_pattern)), {"not_golden": _TEXTS})),

@@ -16,7 +16,7 @@ from .table_forms import check_form
 
 @dataclass(frozen=True, slots=True)
 class ModuleRole:
-    """What the tensors of a torch module are, for modules whose path matches.
+    """Roles of the tensors of a torch module, for modules whose path matches.
 
     `output_residual` replaces `output` for types that add the residual themselves; `sibling` must
     exist in the same layer for the rule to apply. With `repeats` the module only hands on what a module
@@ -80,7 +80,7 @@ class Tables:
         return _any_glob(op_type, self.interleaved)
 
     def slots_input(self, op_type: str) -> int | None:
-        """Which input of an operator holds the places of a paged cache that it writes to."""
+        """The input of an operator that holds the places of a paged cache that it writes to."""
         return next((index for glob, index in self.slots.items() if fnmatch.fnmatchcase(op_type, glob)), None)
 
 
@@ -143,7 +143,7 @@ def _compile(raw: Mapping[str, Any]) -> Tables:
             for kind, globs in raw["kinds"].items()
         ),
         elewise={int(code): kind for code, kind in raw["elewise"].items()},
-        packs={name: tuple(parts) for name, parts in raw["packs"].items()},
+        packs={name: tuple(roles) for name, roles in raw["packs"].items()},
         interleaved=tuple(raw["interleaved"]["types"]),
         residual_inside=tuple(raw["residual_inside"]["types"]),
         stand_in=dict(raw["stand_in"]),

@@ -1,4 +1,4 @@
-"""Where a tensor has its tokens: which dimensions of it are those of the layout of its step."""
+"""Forms of tensors: the dimensions that are those of the token layout of a step."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ def forms_of(
 
     Raises `Incomparable` where a tensor has no row for each token, or where it may have them in two ways.
     """
-    found = _meeting(shapes, layouts)
-    if _differ_in_dimension(found):
-        raise Incomparable(f"{_both(shapes)} may have their tokens in two dimensions")
-    if found and HEADS_FIRST in found[0] and _has_columns_of_padding(shapes, layouts):
-        raise Incomparable(f"{_both(shapes)} have columns of tokens, some of which are padding")
-    if found:
-        return next((forms for forms in found if forms[0] == forms[1]), found[0])
+    candidates = _meeting(shapes, layouts)
+    if _differ_in_dimension(candidates):
+        raise Incomparable(f"{_shapes_text(shapes)} may have their tokens in two dimensions")
+    if candidates and HEADS_FIRST in candidates[0] and _has_columns_of_padding(shapes, layouts):
+        raise Incomparable(f"{_shapes_text(shapes)} have columns of tokens, some of which are padding")
+    if candidates:
+        return next((forms for forms in candidates if forms[0] == forms[1]), candidates[0])
     if logits or shapes[0][-1:] == shapes[1][-1:]:
         ends = _with_ends(shapes, layouts)
         if ends is not None:
             return ends
-    raise Incomparable(f"the steps hold other tokens, and {_both(shapes)} do not have a row for each")
+    raise Incomparable(f"the steps hold other tokens, and {_shapes_text(shapes)} do not have a row for each")
 
 
 def _meeting(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> list[tuple[str, str]]:
     """The forms, of golden and of mine, in which both have as much for each token."""
-    own = [_forms(shape, layout) for shape, layout in zip(shapes, layouts)]
-    found = [(golden, mine) for golden, mine in itertools.product(*own) if (golden, mine) in _MEET]
-    if _differ_in_dimension(found) or len(layouts[0].shape) == len(layouts[1].shape):
+    sides = [_forms(shape, layout) for shape, layout in zip(shapes, layouts)]
+    pairs = [(golden, mine) for golden, mine in itertools.product(*sides) if (golden, mine) in _MEET]
+    if _differ_in_dimension(pairs) or len(layouts[0].shape) == len(layouts[1].shape):
         sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
-        alike = [forms for forms in found if sizes[0][forms[0]] == sizes[1][forms[1]]]
-        return alike or [forms for forms in found if forms[0] == forms[1] != HEADS_FIRST]
-    return found
+        alike = [forms for forms in pairs if sizes[0][forms[0]] == sizes[1][forms[1]]]
+        return alike or [forms for forms in pairs if forms[0] == forms[1] != HEADS_FIRST]
+    return pairs
 
 
-def _differ_in_dimension(found: list[tuple[str, str]]) -> bool:
+def _differ_in_dimension(pairs: list[tuple[str, str]]) -> bool:
     """Whether the tokens lie behind the heads by some of these forms, and before them by others."""
-    return len({HEADS_FIRST in forms for forms in found}) > 1
+    return len({HEADS_FIRST in forms for forms in pairs}) > 1
 
 
 def _with_ends(
@@ -80,11 +80,11 @@ def _has_columns_of_padding(shapes: tuple[Shape, Shape], layouts: tuple[TokenLay
 
 
 def _is_padded(layout: TokenLayout) -> bool:
-    known = sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
-    return known < math.prod(layout.shape)
+    tokens = sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
+    return tokens < math.prod(layout.shape)
 
 
-def _both(shapes: tuple[Shape, Shape]) -> str:
+def _shapes_text(shapes: tuple[Shape, Shape]) -> str:
     return f"shapes {list(shapes[0])} (golden) and {list(shapes[1])} (mine)"
 
 
@@ -116,7 +116,7 @@ def _forms(shape: Shape, layout: TokenLayout) -> list[str]:
 
 
 def _is_batch(shape: Shape, layout: TokenLayout) -> bool:
-    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _of_one(layout))
+    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _shared_shape(layout))
 
 
 def _is_flat(shape: Shape, layout: TokenLayout) -> bool:
@@ -139,7 +139,7 @@ def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:
     return layout.turned and shape == layout.shape[::-1]
 
 
-def _of_one(layout: TokenLayout) -> Shape:
+def _shared_shape(layout: TokenLayout) -> Shape:
     """The shape that all sequences of a batch may share."""
     first, second = layout.shape
     return (first, 1) if layout.turned else (1, second)
@@ -148,15 +148,15 @@ def _of_one(layout: TokenLayout) -> Shape:
 def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
     count = math.prod(layout.shape) or 1
     shared = 1
-    if len(layout.shape) > 1 and shape[:2] == _of_one(layout):
+    if len(layout.shape) > 1 and shape[:2] == _shared_shape(layout):
         shared = math.prod(layout.shape) // (math.prod(shape[:2]) or 1)
-    each = math.prod(shape) // count
-    return {BATCH: each * shared, FLAT: each, HEADS_FIRST: each}
+    per_token = math.prod(shape) // count
+    return {BATCH: per_token * shared, FLAT: per_token, HEADS_FIRST: per_token}
 
 
 def _has_ends(shape: Shape, layout: TokenLayout) -> bool:
     """Whether a tensor may have one row for each sequence."""
     sequences = layout.contexts or ()
-    real = max((number for number, known in enumerate(sequences, start=1) if known), default=0)
+    real = max((number for number, stretches in enumerate(sequences, start=1) if stretches), default=0)
     ends = len(shape) == 2 or (len(shape) == 3 and shape[1] == 1)
     return ends and shape[0] in (len(sequences), real) and real > 0

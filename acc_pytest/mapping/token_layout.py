@@ -1,4 +1,4 @@
-"""How a dump lays out the tokens of a step: found by headers, and by the names of what tells it."""
+"""The layout of the tokens of a step, by headers and by the names of the tensors that describe it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _POSITIONS = ("positions", "position_ids", "cache_position")
 _LENGTHS = ("extend_seq_lens", "query_start_loc", "cu_seqlens_q", "seq_lens", "seq_lengths", "seqlens")
 _MASKS = ("attention_mask",)
 _LOOKED_FOR = frozenset((*_IDS, *_POSITIONS, *_LENGTHS, *_MASKS))
-_Wanted = Callable[[TensorHeader], bool]
+_Condition = Callable[[TensorHeader], bool]
 _Called = Mapping[str, Sequence[tuple[Node, Slot, TensorRef]]]
 
 
 _Place = Union[tuple[str, Slot], None]
 Layouts = tuple[Union[TokenLayout, None], Union[TokenLayout, None]]
-"""How golden and mine lay out the tokens of a step."""
-_Told = tuple[DumpStep, list[Export], Union[TokenLayout, None]]
+"""The layouts of the tokens of a step, of golden and of mine."""
+_LaidOut = tuple[DumpStep, list[Export], Union[TokenLayout, None]]
 Places = dict[Shape, tuple[_Place, ...]]
-"""Where steps of a shape have ids, mask, positions and lengths: other steps of that shape have them there."""
+"""Places of ids, mask, positions and lengths in all steps of a shape."""
 
 
 def token_layout(
@@ -45,19 +45,19 @@ def token_layout(
     header = readable(side.slots(embedding.node).get(embedding.slot)) if embedding is not None else None
     if embedding is None or header is None or len(header.shape) < 2:
         return None
-    looked_up = _looked_up(side, embedding.node)
-    handed = readable(looked_up[0][1]) if looked_up else None
-    told = tokens_of(handed.shape, header.shape, len(side.dump.ranks)) if handed is not None else None
-    shape, turned = told or (header.shape[:-1], False)
-    known = {} if places is None else places
-    refs = _at(side, known.get(shape, ()))
+    id_inputs = _id_inputs(side, embedding.node)
+    handed = readable(id_inputs[0][1]) if id_inputs else None
+    tokens = tokens_of(handed.shape, header.shape, len(side.dump.ranks)) if handed is not None else None
+    shape, turned = tokens or (header.shape[:-1], False)
+    by_shape = {} if places is None else places
+    refs = _at(side, by_shape.get(shape, ()))
     if refs is None:
-        ids = [(embedding.node.path, slot) for slot, ref in looked_up if _numel(ref) == math.prod(shape)]
-        known[shape] = _places(side, shape, turned, ids[0] if ids else None)
-        refs = _at(side, known[shape]) or (None,) * 4
-    found, mask, positions, lengths = refs
-    shared = len(side.dump.ranks) == 1 or _is_on_all_ranks(side, known[shape][:1])
-    return TokenLayout(shape, found, mask, positions, lengths, before, turned=turned, shared=shared)
+        ids = [(embedding.node.path, slot) for slot, ref in id_inputs if _numel(ref) == math.prod(shape)]
+        by_shape[shape] = _places(side, shape, turned, ids[0] if ids else None)
+        refs = _at(side, by_shape[shape]) or (None,) * 4
+    id_ref, mask, positions, lengths = refs
+    shared = len(side.dump.ranks) == 1 or _is_on_all_ranks(side, by_shape[shape][:1])
+    return TokenLayout(shape, id_ref, mask, positions, lengths, before, turned=turned, shared=shared)
 
 
 def _is_on_all_ranks(side: DumpStep, place: tuple[_Place, ...]) -> bool:
@@ -65,32 +65,32 @@ def _is_on_all_ranks(side: DumpStep, place: tuple[_Place, ...]) -> bool:
     return len(refs) == len(side.dump.ranks) and ranks_alike(refs)
 
 
-def _looked_up(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
+def _id_inputs(side: DumpStep, embedding: Node) -> list[tuple[Slot, TensorRef]]:
     """The whole numbers that an embedding is handed."""
     handed = ((slot, ref) for slot, ref in side.slots(embedding).items() if slot.kind == "input")
-    return [(slot, ref) for slot, ref in handed if _is_whole(ref)]
+    return [(slot, ref) for slot, ref in handed if _holds_integers(ref)]
 
 
-def both_layouts(golden: _Told, mine: _Told) -> Layouts:
+def both_layouts(golden: _LaidOut, mine: _LaidOut) -> Layouts:
     """The layouts of both sides of a step, each given with the exports of its model and the layout before."""
-    one, other = token_layout(*golden), token_layout(*mine)
-    return _of_all_ranks(*golden[:2], one, other), _of_all_ranks(*mine[:2], other, one)
+    layouts = token_layout(*golden), token_layout(*mine)
+    return _of_all_ranks(*golden[:2], *layouts), _of_all_ranks(*mine[:2], *reversed(layouts))
 
 
 def _of_all_ranks(
-    side: DumpStep, exports: list[Export], own: TokenLayout | None, other: TokenLayout | None
+    side: DumpStep, exports: list[Export], layout: TokenLayout | None, opposite: TokenLayout | None
 ) -> TokenLayout | None:
     """The layout of a step whose ids were not dumped, of which those of the other side tell: all ranks have
     the same if its ranks do, and the embedding may hand each a part of as many tokens."""
-    if own is None or other is None or own.ids is not None:
-        return own
-    own = replace(own, shared=other.shared)
-    whole = replace(own, shape=(math.prod(other.shape),))
+    if layout is None or opposite is None or layout.ids is not None:
+        return layout
+    layout = replace(layout, shared=opposite.shared)
+    complete = replace(layout, shape=(math.prod(opposite.shape),))
     embedding = _embedding(exports)
     refs = side.refs(embedding, side.dump.ranks) if embedding is not None else ()
     shapes = [header.shape for header in map(readable, refs) if header is not None]
-    split = split_of(shapes, whole) if own.shared and len(shapes) > 1 == len(own.shape) else None
-    return whole if split is not None and split.joined and not ranks_alike(refs) else own
+    split = split_of(shapes, complete) if layout.shared and len(shapes) > 1 == len(layout.shape) else None
+    return complete if split is not None and split.joined and not ranks_alike(refs) else layout
 
 
 def _embedding(exports: list[Export]) -> Export | None:
@@ -101,28 +101,28 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
     count = math.prod(shape)
     batch = shape[1 if turned else 0] if len(shape) > 1 else 0
 
-    def tokens(known: TensorHeader) -> bool:
-        return known.numel == count
+    def tokens(header: TensorHeader) -> bool:
+        return header.numel == count
 
-    def positions(known: TensorHeader) -> bool:
-        return known.numel in (count, count // batch if batch else count)
+    def positions(header: TensorHeader) -> bool:
+        return header.numel in (count, count // batch if batch else count)
 
-    def mask(known: TensorHeader) -> bool:
-        return len(known.shape) in (2, 4) and known.shape[0] == batch
+    def mask(header: TensorHeader) -> bool:
+        return len(header.shape) in (2, 4) and header.shape[0] == batch
 
     called = _by_name(side)
     return (
         ids or _named(called, _IDS, tokens),
-        _named(called, _MASKS, mask, whole=False) if batch else None,
+        _named(called, _MASKS, mask, integers=False) if batch else None,
         _named(called, _POSITIONS, positions) or _first_of_rotary(side, positions),
-        _named(called, _LENGTHS, lambda known: len(known.shape) == 1),
+        _named(called, _LENGTHS, lambda header: len(header.shape) == 1),
     )
 
 
 def _at(
     side: DumpStep, places: tuple[_Place, ...], rank: Rank | None = None
 ) -> tuple[TensorRef | None, ...] | None:
-    """The tensors at these places on a rank (the first one unless told); `None` where one is missing."""
+    """The tensors at these places on a rank (the first by default); `None` where one is missing."""
     refs = []
     for place in places:
         node = side.tree.by_path.get(place[0]) if place is not None else None
@@ -131,11 +131,11 @@ def _at(
     return None if missing or not places else tuple(refs)
 
 
-def _named(called: _Called, names: tuple[str, ...], wanted: _Wanted, whole: bool = True) -> _Place:
+def _named(called: _Called, names: tuple[str, ...], condition: _Condition, integers: bool = True) -> _Place:
     """The first tensor that is called so, of the first name that there is."""
     for name in names:
         for node, slot, ref in called.get(name, ()):
-            if (not whole or _is_whole(ref)) and _fits(ref, wanted):
+            if (not integers or _holds_integers(ref)) and _fits(ref, condition):
                 return node.path, slot
     return None
 
@@ -152,10 +152,10 @@ def _by_name(side: DumpStep) -> _Called:
     return called
 
 
-def _first_of_rotary(side: DumpStep, wanted: _Wanted) -> _Place:
+def _first_of_rotary(side: DumpStep, condition: _Condition) -> _Place:
     """Positions that have no name, as rotary modules are handed them."""
     for node, slot, ref in _tensors(side):
-        if "rotary" in node.path and slot.kind == "input" and _is_whole(ref) and _fits(ref, wanted):
+        if "rotary" in node.path and slot.kind == "input" and _holds_integers(ref) and _fits(ref, condition):
             return node.path, slot
     return None
 
@@ -166,7 +166,7 @@ def _tensors(side: DumpStep) -> Iterator[tuple[Node, Slot, TensorRef]]:
             yield node, slot, ref
 
 
-def _is_whole(ref: TensorRef) -> bool:
+def _holds_integers(ref: TensorRef) -> bool:
     header = readable(ref)
     return header is not None and header.payload == "data" and header.dtype.name.startswith(("int", "uint"))
 
@@ -176,6 +176,6 @@ def _numel(ref: TensorRef) -> int:
     return header.numel if header is not None else 0
 
 
-def _fits(ref: TensorRef, wanted: _Wanted) -> bool:
+def _fits(ref: TensorRef, condition: _Condition) -> bool:
     header = readable(ref)
-    return header is not None and header.payload == "data" and wanted(header)
+    return header is not None and header.payload == "data" and condition(header)

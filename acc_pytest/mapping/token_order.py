@@ -1,4 +1,4 @@
-"""Which row of one dump is the token of which row of the other: by token ids, masks, positions and lengths.
+"""Rows of two dumps that are one token: by token ids, masks, positions and lengths.
 
 A batch of Hugging Face is `[batch, tokens]` with padding on either side; an engine puts sequences one after
 the other, in an order of its own, and perhaps only what it had not cached. Sequences meet by their ids.
@@ -55,7 +55,7 @@ def _by_forms(
     shard: torch.Tensor, layout: TokenLayout, tokens: TokenPick, forms: tuple[str, str]
 ) -> torch.Tensor:
     form = forms[tokens.side == "mine"]
-    rows = context_rows(tokens.golden, tokens.mine, *(each == ENDS for each in forms))[tokens.side]
+    rows = context_rows(tokens.golden, tokens.mine, *(name == ENDS for name in forms))[tokens.side]
     if not len(rows):
         raise Incomparable("the tensors have no token in common")
     return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
@@ -149,18 +149,18 @@ def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]
     if not goldens or not mines:
         return None
     counts = {"golden": len(goldens), "mine": len(mines)}
-    known = _as_before(golden, mine, counts)
+    before = _as_before(golden, mine, counts)
     pairs: list[tuple[_Met, _Met]] = []
     free = dict(enumerate(goldens))
     equal = _equal(goldens, mines)
-    others = [number for number in free if number not in equal.values()]
+    pool = [number for number in free if number not in equal.values()]
     for number, sequence in enumerate(mines):
-        wanted = [known[number]] if known is not None else [equal[number]] if number in equal else others
-        for other in wanted:
-            rows = _common(free[other], sequence) if other in free else None
+        options = [before[number]] if before is not None else [equal[number]] if number in equal else pool
+        for option in options:
+            rows = _common(free[option], sequence) if option in free else None
             if rows is not None:
-                del free[other]
-                pairs.append(((other, rows[0]), (number, rows[1])))
+                del free[option]
+                pairs.append(((option, rows[0]), (number, rows[1])))
                 break
         else:
             # Batches of captured graphs end in rows that are no tokens.
@@ -169,19 +169,19 @@ def _met(golden: TokenLayout, mine: TokenLayout) -> tuple[list[tuple[_Met, _Met]
 
 
 def _equal(goldens: Sequence[TokenSequence], mines: Sequence[TokenSequence]) -> dict[int, int]:
-    """Which sequence of golden has just the tokens of one of mine: a piece of another may have them, too."""
+    """The sequence of golden that has just the tokens of one of mine; a piece of another may, too."""
     numbers: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for number, sequence in enumerate(goldens):
         numbers[tuple(sequence.ids)].append(number)
     return {
-        number: same.pop(0)
+        number: equals.pop(0)
         for number, sequence in enumerate(mines)
-        if sequence.ids and (same := numbers[tuple(sequence.ids)])
+        if sequence.ids and (equals := numbers[tuple(sequence.ids)])
     }
 
 
 def _as_before(golden: TokenLayout, mine: TokenLayout, counts: dict[str, int]) -> dict[int, int] | None:
-    """Which sequence of golden is which of mine by the prefill, where it had as many."""
+    """The sequence of golden that each of mine is by the prefill, where that had as many."""
     if golden.before is None or mine.before is None:
         return None
     order = token_order(golden.before, mine.before)
@@ -200,13 +200,13 @@ def _common(golden: TokenSequence, mine: TokenSequence) -> tuple[Sequence[int], 
 
 
 def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
-    """Where the shorter one begins: at its position, at the end (cached before, padded), or at the start."""
-    rest = len(longer.rows) - len(shorter.rows)
+    """The row where the shorter one begins: at its position, at the end (cached before, padded), or first."""
+    difference = len(longer.rows) - len(shorter.rows)
     if not longer.ids or not shorter.ids:
-        return 0 if not rest else None
-    wanted = list(shorter.ids)
+        return 0 if not difference else None
+    ids = list(shorter.ids)
     places = [shorter.start - (longer.start or 0)] if shorter.start is not None else []
-    for start in dict.fromkeys([*places, rest, 0]):
-        if 0 <= start <= rest and list(longer.ids[start : start + len(wanted)]) == wanted:
+    for start in dict.fromkeys([*places, difference, 0]):
+        if 0 <= start <= difference and list(longer.ids[start : start + len(ids)]) == ids:
             return start
     return None

@@ -29,20 +29,20 @@ class TokenSequence:
     start: int | None = None
 
 
-def sequences_of(side: TokenLayout, other: TokenLayout) -> list[TokenSequence]:
-    """The sequences of a step by what tells of them; the layout of the `other` side where nothing does."""
+def sequences_of(side: TokenLayout, opposite: TokenLayout) -> list[TokenSequence]:
+    """The sequences of a step by its ids, mask, positions and lengths, else by the `opposite` layout."""
     ids = _numbers(side.ids)
     count = math.prod(side.shape)
     if not 0 < count <= _MOST or (ids is not None and len(ids) != count):
         return []
-    known = ids or []
+    tokens = ids or []
     if len(side.shape) > 1:
-        return list(_padded(side, known))
+        return list(_padded(side, tokens))
     starts = _numbers(side.positions) or []
     starts = starts if len(starts) == count else []
-    borders = _borders(side, count, starts, other)
+    borders = _borders(side, count, starts, opposite)
     return [
-        TokenSequence(range(low, high), known[low:high], starts[low] if starts else None)
+        TokenSequence(range(low, high), tokens[low:high], starts[low] if starts else None)
         for low, high in itertools.pairwise(borders)
     ]
 
@@ -55,19 +55,20 @@ def _padded(side: TokenLayout, ids: Sequence[int]) -> Iterator[TokenSequence]:
     positions = _numbers(side.positions) or []
     positions = positions * batch if len(positions) == length else positions
     for number in range(batch):
-        first, own = number * length, ids[number * length : (number + 1) * length]
+        first, tokens = number * length, ids[number * length : (number + 1) * length]
         rows = range(number, count, batch) if side.turned else range(first, first + length)
         if masked is not None:
-            kept = [place for place, there in enumerate(masked.real[number]) if there]
+            places = [place for place, is_token in enumerate(masked.real[number]) if is_token]
             start = masked.before[number] if masked.tells_start else None
-            yield TokenSequence([rows[place] for place in kept], [own[p] for p in kept] if own else [], start)
+            real_ids = [tokens[place] for place in places] if tokens else []
+            yield TokenSequence([rows[place] for place in places], real_ids, start)
         else:
-            yield TokenSequence(rows, own, positions[first] if len(positions) == count else None)
+            yield TokenSequence(rows, tokens, positions[first] if len(positions) == count else None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Masked:
-    """Which tokens of a batch are no padding, and how many of each sequence came before, if it tells."""
+    """Tokens of a batch that are no padding, and the number before them in each sequence, if it says so."""
 
     real: list[list[bool]]
     before: list[int]
@@ -75,32 +76,32 @@ class _Masked:
 
 
 def _masked(side: TokenLayout, batch: int, length: int) -> _Masked | None:
-    """What the mask of a batch tells; `None` without one."""
+    """The mask of a batch by sequence; `None` without one."""
     mask = _opened(side.mask)
     if mask is None or mask.dim() not in (2, 4) or mask.shape[0] != batch or mask.shape[-1] < length:
         return None
     if mask.dim() == 4 and mask.shape[-2] < length:
         return None
-    seen = mask > BLOCKED / 2 if mask.is_floating_point() and mask.dim() == 4 else mask != 0
+    visible = mask > BLOCKED / 2 if mask.is_floating_point() and mask.dim() == 4 else mask != 0
     if mask.dim() == 2:
-        real, before = seen[:, -length:], seen[:, :-length].sum(-1)
+        real, before = visible[:, -length:], visible[:, :-length].sum(-1)
     else:
-        real = seen[:, 0, -length:, -length:].diagonal(dim1=-2, dim2=-1)
-        before = seen[:, 0, -1].sum(-1) - real.sum(-1)
+        real = visible[:, 0, -length:, -length:].diagonal(dim1=-2, dim2=-1)
+        before = visible[:, 0, -1].sum(-1) - real.sum(-1)
     if not bool(real.any(-1).all()):
         return None
     return _Masked(real.tolist(), before.clamp(min=0).tolist(), mask.shape[-1] > 1)
 
 
-def _borders(side: TokenLayout, count: int, positions: Sequence[int], other: TokenLayout) -> list[int]:
-    """Where sequences that follow each other begin, and the end of the last one."""
-    if (told := borders_by_lengths(side)) is not None:
-        return told
+def _borders(side: TokenLayout, count: int, positions: Sequence[int], opposite: TokenLayout) -> list[int]:
+    """Rows where sequences that follow each other begin, and the end of the last one."""
+    if (borders := borders_by_lengths(side)) is not None:
+        return borders
     if positions:
         breaks = [row for row in range(1, count) if positions[row] != positions[row - 1] + 1]
         return [0, *breaks, count]
-    if len(other.shape) > 1 and count % other.shape[-1] == 0:
-        return list(range(0, count + 1, other.shape[-1]))
+    if len(opposite.shape) > 1 and count % opposite.shape[-1] == 0:
+        return list(range(0, count + 1, opposite.shape[-1]))
     return [0, count]
 
 

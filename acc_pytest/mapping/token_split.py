@@ -1,4 +1,4 @@
-"""Tokens that are split over ranks (sequence parallelism): told by how many rows each rank has.
+"""Tokens that are split over ranks (sequence parallelism), by the number of rows of each rank.
 
 Norms and what is added to the residual stream need no other token. So each of P ranks may have the rows of
 1/P of them, in rank order; where they are gathered again there may be padding up to a multiple of P. Ranks
@@ -22,7 +22,7 @@ _SAMPLE = 1 << 16
 
 
 def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False) -> TokenSplit | None:
-    """How the tensors of all ranks have the tokens of a step; `None` where each has a row for every one.
+    """The split of the tokens of a step over the tensors of all ranks; `None` where each has all rows.
     `single`: where each has one row it is a token or padding, and not anything."""
     ranks = len(shapes)
     for axis, rows in _places(shapes[0], layout):
@@ -32,14 +32,14 @@ def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False)
         apart = min(sizes) < max(sizes) or 1 - single < max(sizes) < max(rows, 2)
         if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
             return TokenSplit(axis, rows, joined=True)
-        whole = -(-rows // ranks) * ranks
+        padded = -(-rows // ranks) * ranks
         if len(set(sizes)) > 1:
             continue
-        if sizes[0] == whole > rows:
+        if sizes[0] == padded > rows:
             return TokenSplit(axis, rows, joined=False)
         # Heads one below the other.
-        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % whole:
-            return TokenSplit(axis, rows * (sizes[0] // whole), joined=False)
+        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % padded:
+            return TokenSplit(axis, rows * (sizes[0] // padded), joined=False)
     return None
 
 
@@ -47,8 +47,8 @@ def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
     """The tensors of ranks without padding, one of their pieces. Raises `NoPayload` for padding alone."""
     if not split.rows:
         raise NoPayload("this rank has rows of padding only, which are not compared")
-    whole = [torch.cat(shards, split.axis)] if split.joined else shards
-    return [shard.narrow(split.axis, 0, split.rows) for shard in whole]
+    tensors = [torch.cat(shards, split.axis)] if split.joined else shards
+    return [shard.narrow(split.axis, 0, split.rows) for shard in tensors]
 
 
 def ranks_alike(refs: Sequence[TensorRef]) -> bool:
@@ -57,8 +57,8 @@ def ranks_alike(refs: Sequence[TensorRef]) -> bool:
         tensors = [ref.open() for ref in refs]
     except (AccError, OSError):
         return False
-    first, *others = (tensor.reshape(-1)[:_SAMPLE] for tensor in tensors)
-    return all(torch.equal(first, other) for other in others)
+    first, *replicas = (tensor.reshape(-1)[:_SAMPLE] for tensor in tensors)
+    return all(torch.equal(first, replica) for replica in replicas)
 
 
 def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
@@ -73,22 +73,22 @@ def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
             yield 0, math.prod(layout.shape)
 
 
-def tokens_of(ids: Shape, looked_up: Shape, ranks: int) -> tuple[Shape, bool] | None:
-    """How an embedding of `ranks` that was handed `ids` lays out the tokens, and whether that is `[tokens,
+def tokens_of(ids: Shape, embedded: Shape, ranks: int) -> tuple[Shape, bool] | None:
+    """The layout of the tokens of an embedding of `ranks` that was handed `ids`, and whether it is `[tokens,
     batch]`; `None` where the shape of its rows says no more than itself."""
-    rows = looked_up[:-1]
-    if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_part(rows[0], ids[0], ranks):
+    rows = embedded[:-1]
+    if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_share(rows[0], ids[0], ranks):
         return ids, False
     if len(ids) != 2 or len(rows) != 2 or rows == ids:
         return None
     batch, length = ids
-    if rows[1] == batch and (rows[0] == length or _is_part(rows[0], length, ranks)):
+    if rows[1] == batch and (rows[0] == length or _is_share(rows[0], length, ranks)):
         return (length, batch), True
-    if rows[0] == batch and _is_part(rows[1], length, ranks):
+    if rows[0] == batch and _is_share(rows[1], length, ranks):
         return ids, False
     return None
 
 
-def _is_part(rows: int, tokens: int, ranks: int) -> bool:
+def _is_share(rows: int, tokens: int, ranks: int) -> bool:
     """Whether a rank has its part of the tokens, or all of them and the padding."""
     return ranks > 1 and rows in (-(-tokens // ranks), -(-tokens // ranks) * ranks, tokens // ranks)

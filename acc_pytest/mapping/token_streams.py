@@ -46,7 +46,7 @@ class Contexts:
         """The context of a token behind another one, if it came there before."""
         return self._next.get((context, token))
 
-    def known(self, context: int, tokens: Sequence[int]) -> bool:
+    def contains(self, context: int, tokens: Sequence[int]) -> bool:
         """Whether these tokens came behind that context before."""
         for token in tokens:
             following = self.of(context, token)
@@ -56,11 +56,11 @@ class Contexts:
         return True
 
     def length(self, context: int) -> int:
-        """How many tokens a context has."""
+        """The number of tokens of a context."""
         return self._lengths[context]
 
     def of_length(self, length: int) -> Sequence[int]:
-        """The contexts of so many tokens."""
+        """The contexts of `length` tokens."""
         return self._of_length.get(length, ())
 
 
@@ -91,27 +91,27 @@ class _Piece:
 
 @dataclass(slots=True)
 class TokenStreams:
-    """What the steps of a dump tell of their tokens, in the order of the steps."""
+    """The streams that the tokens of a dump belong to, step by step."""
 
     contexts: Contexts
     _open: list[_Stream] = field(default_factory=list)
     _steps: list[list[_Piece]] = field(default_factory=list)
     _lost: bool = False
-    """Whether it was not sure what went on, so that no length of a stream can be relied on."""
+    """Whether a stream was in doubt, so that the length of none can be relied on."""
 
-    def run(self, layouts: Sequence[TokenLayout | None], others: TokenLayout | None) -> None:
-        """Go through the steps. `others` is how the other dump lays out its first step."""
+    def run(self, layouts: Sequence[TokenLayout | None], opposite: TokenLayout | None) -> None:
+        """Go through the steps. `opposite` is how the other dump lays out its first step."""
         self._open, self._steps, self._lost = [], [], False
         total = 0
         for layout in layouts:
             total += math.prod(layout.shape) if layout is not None else 0
-            known = layout is not None and total <= _MOST_TOKENS
-            found = sequences_of(layout, others or layout) if layout is not None and known else []
-            if len(found) > _MOST_STREAMS:
-                found = []
+            is_counted = layout is not None and total <= _MOST_TOKENS
+            sequences = sequences_of(layout, opposite or layout) if layout is not None and is_counted else []
+            if len(sequences) > _MOST_STREAMS:
+                sequences = []
             elif layout is not None and len(layout.shape) == 1 and borders_by_lengths(layout) is None:
-                found = self._apart(found)
-            self._steps.append(self._step(found))
+                sequences = self._apart(sequences)
+            self._steps.append(self._step(sequences))
 
     def of_step(self, number: int, layout: TokenLayout | None) -> TokenLayout | None:
         """The layout of a step with the contexts of its tokens; `None` where none of them is known."""
@@ -124,55 +124,55 @@ class TokenStreams:
             contexts=tuple(() if many and piece.is_filling else tuple(_stretches(piece)) for piece in pieces),
         )
 
-    def _step(self, found: Sequence[TokenSequence]) -> list[_Piece]:
-        chosen = self._streams(found)
-        pieces = [self._piece(sequence, chosen.get(number)) for number, sequence in enumerate(found)]
-        taken = [piece.stream for piece in pieces if piece.stream is not None]
-        now = {id(stream) for stream in taken}
-        self._open = [*taken, *(stream for stream in self._open if id(stream) not in now)][:_MOST_STREAMS]
+    def _step(self, sequences: Sequence[TokenSequence]) -> list[_Piece]:
+        chosen = self._streams(sequences)
+        pieces = [self._piece(sequence, chosen.get(number)) for number, sequence in enumerate(sequences)]
+        streams = [piece.stream for piece in pieces if piece.stream is not None]
+        ids = {id(stream) for stream in streams}
+        self._open = [*streams, *(stream for stream in self._open if id(stream) not in ids)][:_MOST_STREAMS]
         return pieces
 
-    def _apart(self, found: Sequence[TokenSequence]) -> list[TokenSequence]:
-        """The sequences of rows whose positions go up by one, of which nothing else tells where one ends: one
-        goes on no further than the other dump has it, where that has another one to go on with. None where
-        one may go on, or another one."""
-        ends = [self._ends(sequence) for sequence in found]
-        if any(each is None for each in ends):
+    def _apart(self, sequences: Sequence[TokenSequence]) -> list[TokenSequence]:
+        """The sequences of rows whose positions go up by one, cut where one ends: a sequence goes on no
+        further than in the other dump, where that has another one to go on with. None where one may go on
+        or another one may."""
+        ends = [self._ends(sequence) for sequence in sequences]
+        if any(places is None for places in ends):
             self._lost = True
             return []
         return [
-            _part(sequence, begin, end)
-            for sequence, each in zip(found, ends)
-            for begin, end in itertools.pairwise((0, *(each or ()), len(sequence.rows)))
+            _cut(sequence, begin, end)
+            for sequence, places in zip(sequences, ends)
+            for begin, end in itertools.pairwise((0, *(places or ()), len(sequence.rows)))
         ]
 
     def _ends(self, sequence: TokenSequence) -> list[int] | None:
-        """Where in a stretch of rows another sequence goes on; `None` where that is not sure."""
+        """Places in a stretch of rows where another sequence goes on; `None` where that is not sure."""
         start, ends = sequence.start, list[int]()
         if start is None or len(sequence.ids) < 2:
             return ends
-        here = self._behind(self._going_on(start), sequence.ids[0])
+        current = self._behind(self._going_on(start), sequence.ids[0])
         for place, token in enumerate(sequence.ids[1:], start=1):
-            following, beside = (
-                self._behind(contexts, token) for contexts in (here, self._going_on(start + place))
+            following, rivals = (
+                self._behind(contexts, token) for contexts in (current, self._going_on(start + place))
             )
-            if here and beside - following:
+            if current and rivals - following:
                 if following:
                     return None
                 ends.append(place)
-                following = beside
-            here = following
+                following = rivals
+            current = following
         return ends
 
     def _behind(self, contexts: Iterable[int], token: int) -> set[int]:
         return {after for context in contexts if (after := self.contexts.of(context, token)) is not None}
 
     def _going_on(self, length: int) -> set[int]:
-        """The contexts of so many tokens that a step may go on with."""
+        """The contexts of `length` tokens that a step may go on with."""
         return {stream.context for stream in self._open if stream.length == length} if length else {_NOTHING}
 
     def _start(self, sequence: TokenSequence, number: int, count: int) -> int:
-        """Where a sequence goes on; -1 where nothing tells."""
+        """The length of the stream that a sequence goes on with; -1 where nothing says."""
         if sequence.start is not None:
             return sequence.start
         if len(sequence.rows) != 1 or not self._steps:
@@ -181,67 +181,67 @@ class TokenStreams:
         stream = before[number].stream if len(before) == count else None
         return stream.length if stream is not None else -1
 
-    def _streams(self, found: Sequence[TokenSequence]) -> dict[int, _Stream]:
+    def _streams(self, sequences: Sequence[TokenSequence]) -> dict[int, _Stream]:
         """The stream that each sequence goes on with, by its number; of none where several might be it."""
         chosen: dict[int, _Stream] = {}
         by_start: dict[int, dict[int, TokenSequence]] = defaultdict(dict)
-        for number, sequence in enumerate(found):
+        for number, sequence in enumerate(sequences):
             if sequence.ids:
-                by_start[self._start(sequence, number, len(found))][number] = sequence
-        for start, sequences in by_start.items():
+                by_start[self._start(sequence, number, len(sequences))][number] = sequence
+        for start, group in by_start.items():
             if not start:
-                chosen |= {number: _Stream(_NOTHING) for number in sequences}
+                chosen |= {number: _Stream(_NOTHING) for number in group}
             elif start > 0 and not self._lost:
                 free = [stream for stream in self._open if stream.length == start]
-                chosen |= self._gone_on(sequences, free) if free else self._begun_before(sequences, start)
-                self._lost |= bool(free) and any(number not in chosen for number in sequences)
+                chosen |= self._gone_on(group, free) if free else self._begun_before(group, start)
+                self._lost |= bool(free) and any(number not in chosen for number in group)
         return chosen
 
     def _gone_on(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
-        """Which of the `free` streams, that have come as far, each sequence goes on with: as the other dump
-        has it, else in the order that they had in the step before."""
+        """Each sequence with one of the `free` streams, that have come as far: as the other dump has it, else
+        in the order that they had in the step before."""
         in_order = self._in_order(sequences, free)
-        one_context = len({stream.context for stream in free}) == 1
-        if one_context or not all(self._fitting(sequence, free) for sequence in sequences.values()):
+        is_ambiguous = len({stream.context for stream in free}) == 1
+        if is_ambiguous or not all(self._fitting(sequence, free) for sequence in sequences.values()):
             return in_order or dict(zip(sequences, free if len(free) == 1 else ()))
-        chosen = self._told_by_tokens(sequences, free)
-        taken = {id(stream) for stream in chosen.values()}
-        rest = {number: in_order.get(number) for number in sequences if number not in chosen}
-        in_turn = {n: stream for n, stream in rest.items() if stream is not None and id(stream) not in taken}
-        return chosen | in_turn if len(in_turn) == len(rest) else chosen
+        chosen = self._by_tokens(sequences, free)
+        used = {id(stream) for stream in chosen.values()}
+        pending = {number: in_order.get(number) for number in sequences if number not in chosen}
+        in_turn = {
+            n: stream for n, stream in pending.items() if stream is not None and id(stream) not in used
+        }
+        return chosen | in_turn if len(in_turn) == len(pending) else chosen
 
     def _in_order(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
         """The streams of the step before, one by one, where it had as many."""
         last = [stream for stream in free if stream.last == len(self._steps) - 1]
         return dict(zip(sequences, last)) if len(last) == len(sequences) else {}
 
-    def _told_by_tokens(
-        self, sequences: Mapping[int, TokenSequence], free: list[_Stream]
-    ) -> dict[int, _Stream]:
-        """The streams of those sequences whose tokens fit to one context alone, of those that are left."""
+    def _by_tokens(self, sequences: Mapping[int, TokenSequence], free: list[_Stream]) -> dict[int, _Stream]:
+        """The streams of those sequences whose tokens fit to one context alone among the free ones."""
         chosen: dict[int, _Stream] = {}
-        left, known = dict(sequences), True
-        while left and known:
-            known = False
-            for number, sequence in list(left.items()):
+        pending, progress = dict(sequences), True
+        while pending and progress:
+            progress = False
+            for number, sequence in list(pending.items()):
                 fits = self._fitting(sequence, free)
                 if len({stream.context for stream in fits}) == 1:
-                    chosen[number], known = fits[0], True
+                    chosen[number], progress = fits[0], True
                     free = [stream for stream in free if stream is not fits[0]]
-                    del left[number]
+                    del pending[number]
         return chosen
 
     def _fitting(self, sequence: TokenSequence, free: list[_Stream]) -> list[_Stream]:
         """The streams behind which the tokens of a sequence came before."""
-        return [stream for stream in free if self.contexts.known(stream.context, sequence.ids)]
+        return [stream for stream in free if self.contexts.contains(stream.context, sequence.ids)]
 
     def _begun_before(self, sequences: Mapping[int, TokenSequence], start: int) -> dict[int, _Stream]:
         """Sequences whose first tokens are in no step of this dump, as far as the other has only one such."""
         chosen: dict[int, _Stream] = {}
         for number, sequence in sequences.items():
-            known = [c for c in self.contexts.of_length(start) if self.contexts.known(c, sequence.ids)]
-            if len(known) == 1:
-                chosen[number] = _Stream(known[0], start)
+            contexts = [c for c in self.contexts.of_length(start) if self.contexts.contains(c, sequence.ids)]
+            if len(contexts) == 1:
+                chosen[number] = _Stream(contexts[0], start)
         return chosen
 
     def _piece(self, sequence: TokenSequence, stream: _Stream | None) -> _Piece:
@@ -256,7 +256,7 @@ class TokenStreams:
         return _Piece(stream, sequence.rows, contexts)
 
 
-def _part(sequence: TokenSequence, begin: int, end: int) -> TokenSequence:
+def _cut(sequence: TokenSequence, begin: int, end: int) -> TokenSequence:
     start = None if sequence.start is None else sequence.start + begin
     return TokenSequence(sequence.rows[begin:end], sequence.ids[begin:end], start)
 

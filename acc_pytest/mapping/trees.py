@@ -10,7 +10,7 @@ from ..dumps.base import Slot
 from ..dumps.modules import ModuleDump
 from ..tensors.ref import readable
 from ..topology.tree import Node
-from . import policies, same_names
+from . import policies
 from .before_reduction import before_reduction
 from .containers import containers
 from .dumped_roles import (
@@ -31,6 +31,7 @@ from .op_mapping_file import TypeRule, type_rules
 from .policies import Scope
 from .roles.export import Export
 from .roles.join import MADE, RoleJoin
+from .same_names import aligned_types, equal_names, only_file
 from .steps_by_token import StepPair
 from .tables import Tables
 from .token_layout import Layouts, both_layouts
@@ -39,11 +40,11 @@ from .unlike import Meanings
 from .user_rules import UserRules
 
 _PROBED_LAYERS = 3
-"""How many layers of one make are looked at before a rule is dropped because shapes disagree."""
+"""Layers of one make that are probed before a rule is dropped because shapes disagree."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Claims:
     """Ends that have a partner before roles are asked: the user's own, and by name."""
 
     forced: set[End]
@@ -51,7 +52,7 @@ class Taken:
 
 
 class TreeMatcher:
-    """All matches of two trees, with what had to be left out in words."""
+    """All matches of two trees, with notes on rules that were not followed."""
 
     def __init__(self, evidence: Evidence, tables: Tables, user_rules: Sequence[TypeRule]) -> None:
         self._evidence = evidence
@@ -63,7 +64,7 @@ class TreeMatcher:
         self.notes = [note] if note else []
         dumps = evidence.golden.dump, evidence.mine.dump
         modules = all(isinstance(dump, ModuleDump) for dump in dumps)
-        self._same_kind = modules or dumps[0].kind == dumps[1].kind
+        self._kinds_agree = modules or dumps[0].kind == dumps[1].kind
         groups = evidence.rank_groups()
         ranks = len(groups[0][0]), len(groups[0][1])
         self._meanings = (
@@ -77,9 +78,9 @@ class TreeMatcher:
         return self._meanings is not None and self._meanings.unlike
 
     def lay_out(self, evidence: Evidence, met: StepPair, before: Layouts | None) -> Layouts | None:
-        """Tell a step how both sides lay out their tokens; `before` is what this gave for the first step."""
+        """Lay out the tokens of both sides of a step; `before` are the layouts of the first step."""
         if met.layouts is not None:
-            evidence.lay_out(*met.layouts, alike=met.same and not self.unlike)
+            evidence.lay_out(*met.layouts, alike=met.alike and not self.unlike)
             return None
         several = any(len(side.dump.ranks) > 1 for side in (evidence.golden, evidence.mine))
         if self._meanings is None or not (self.unlike or several):
@@ -95,25 +96,25 @@ class TreeMatcher:
 
     def matches(self) -> list[Match]:
         """Every match, layers first; a slot of mine has one plain match at most."""
-        made = self._matches()
-        made += filter(self._fits, containers(made, self._evidence.golden, self._evidence.mine))
+        matches = self._matches()
+        matches += filter(self._fits, containers(matches, self._evidence.golden, self._evidence.mine))
         if self._meanings is None:
-            return made
-        made = [self._meanings.completed(match) for match in made]
-        return [*made, *before_reduction(made, self._evidence, self._fits)]
+            return matches
+        matches = [self._meanings.completed(match) for match in matches]
+        return [*matches, *before_reduction(matches, self._evidence, self._fits)]
 
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
         forced = {end for match in matches for end in match.ends}
-        alike = self._same_names() if self._same_kind else ()
+        alike = self._same_names() if self._kinds_agree else ()
         matches.extend(match for match in alike if not match.ends & forced)
-        taken = Taken(forced, {end for match in matches for end in match.ends} - forced)
+        claims = Claims(forced, {end for match in matches for end in match.ends} - forced)
         groups = self._groups(forced)
         for group in groups:
-            matches.extend(self._layer_matches(group, taken))
+            matches.extend(self._layer_matches(group, claims))
         if self.unlike and len(groups) > 1:
             matches.extend(as_elsewhere(matches, self.layer_pairs, self._fits))
-        matches.extend(self._model_matches(taken))
+        matches.extend(self._model_matches(claims))
         self.notes.extend(self._user.ignored(matches, self._evidence))
         return matches
 
@@ -149,33 +150,31 @@ class TreeMatcher:
 
     def _same_names(self) -> Iterator[Match]:
         golden, mine = self.golden, self.mine
-        named = list(same_names.by_name(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
+        named = list(equal_names(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
         if self._meanings is not None and self._meanings.unlike:
-            meant = [match for match in map(self._meanings.named, named) if match is not None]
-            named = [match for match in meant if self._fits(match)]
+            readings = [match for match in map(self._meanings.named, named) if match is not None]
+            named = [match for match in readings if self._fits(match)]
         yield from named
         if golden.side.dump.kind == "atb":
             met = {end[:2] for match in named for end in match.ends}
-            by_type = same_names.by_type(
-                golden.side.tree, mine.side.tree, golden.slots, mine.slots, self._tables
-            )
-            yield from (match for match in by_type if not {end[:2] for end in match.ends} & met)
+            typed = aligned_types(golden.side.tree, mine.side.tree, golden.slots, mine.slots, self._tables)
+            yield from (match for match in typed if not {end[:2] for end in match.ends} & met)
         elif golden.side.dump.kind == "tensor" and not named:
             sides = golden.side.tree, mine.side.tree, golden.slots, mine.slots
-            yield from same_names.only_file(*sides)
+            yield from only_file(*sides)
 
     def _groups(self, forced: set[End]) -> list[list[tuple[Layer, Layer]]]:
         """Layer pairs of one make: same nodes, types, dumped slots and `forced` ends on both sides."""
         groups: dict[object, list[tuple[Layer, Layer]]] = {}
         for golden, mine in self.layer_pairs:
             nodes = {node: layer.below(node) for layer in (golden, mine) for node in layer.node.walk()}
-            given = frozenset((side, nodes[node], slot) for side, node, slot in forced if node in nodes)
-            make = (_make(self.golden, golden), _make(self.mine, mine), given)
+            ends = frozenset((side, nodes[node], slot) for side, node, slot in forced if node in nodes)
+            make = (_make(self.golden, golden), _make(self.mine, mine), ends)
             groups.setdefault(make, []).append((golden, mine))
         return list(groups.values())
 
-    def _layer_matches(self, group: list[tuple[Layer, Layer]], taken: Taken) -> Iterator[Match]:
-        """Match the first layer of a make, then say the same of the others."""
+    def _layer_matches(self, group: list[tuple[Layer, Layer]], claims: Claims) -> Iterator[Match]:
+        """Match the first layer of a make, then transfer its matches to the others."""
         transfers = [Transfer(group[0], pair) for pair in group]
         probed = [transfers[0], *transfers[1:-1][: _PROBED_LAYERS - 2], *transfers[1:][-1:]]
 
@@ -183,7 +182,7 @@ class TreeMatcher:
             return any(not self._evidence.refusal(transfer(match)) for transfer in probed)
 
         golden, mine = group[0]
-        scope = self._scope(list(golden.node.walk()), list(mine.node.walk()), fits, True, taken)
+        scope = self._scope(list(golden.node.walk()), list(mine.node.walk()), fits, True, claims)
         exports = self._layer_exports(golden, mine)
         if not any(export.form == "table" for export in exports[0]):
             exports[0].extend(export for export in self.golden.model_exports() if export.form == "table")
@@ -192,8 +191,8 @@ class TreeMatcher:
                 tables = position_tables(tree, layer)
                 side.extend((*turned(side, tree.model_exports(), tables), *largest(side)))
         inside = self._in_experts(exports, fits)
-        scope.taken |= {end for match in inside for end in match.ends}
-        join = self._join(self._unmatched(*exports, taken.by_name | scope.taken), fits, mine.node)
+        scope.claimed |= {end for match in inside for end in match.ends}
+        join = self._join(self._unmatched(*exports, claims.by_name | scope.claimed), fits, mine.node)
         for match in (*inside, *self._policies.matches(scope, join)):
             for transfer in transfers:
                 yield transfer(match)
@@ -204,45 +203,46 @@ class TreeMatcher:
     def _in_experts(
         self, exports: tuple[list[Export], list[Export]], fits: Callable[[Match], bool]
     ) -> list[Match]:
-        """Of unlike modules, tensors whose rows are tokens at their experts; no others have roles there."""
+        """Matches, in unlike modules, of tensors whose rows are tokens at their experts; no others have roles
+        there."""
         if not self.unlike:
             return []
-        found = list(expert_matches((self.golden, exports[0]), (self.mine, exports[1]), fits))
-        ends = {end for match in found for end in match.ends}
+        matches = list(expert_matches((self.golden, exports[0]), (self.mine, exports[1]), fits))
+        ends = {end for match in matches for end in match.ends}
         for name, side in zip(("golden", "mine"), exports):
             side[:] = [
                 e for e in side if not e.role.startswith("experts.") and (name, e.node, e.slot) not in ends
             ]
-        return found
+        return matches
 
     def _by_values(self, scope: Scope, layers: Sequence[Callable[[Match], Match]]) -> Iterator[Match]:
-        """Of unlike modules, what has no partner yet and no name in common."""
+        """Matches by values, in unlike modules, of tensors without a partner and a name in common."""
         if self._meanings is not None and self.unlike:
             from .alike import by_values
 
             sides = (self.golden, scope.golden), (self.mine, scope.mine)
             completed, outside = self._meanings.completed, not scope.layered
-            yield from by_values(self._evidence, sides, scope.taken, layers, completed, outside)
+            yield from by_values(self._evidence, sides, scope.claimed, layers, completed, outside)
 
-    def _model_matches(self, taken: Taken) -> Iterator[Match]:
-        scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, taken)
+    def _model_matches(self, claims: Claims) -> Iterator[Match]:
+        scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, claims)
         exports = self._model_exports()
         yield from self._policies.matches(
-            scope, self._join(self._unmatched(*exports, taken.by_name), self._fits, None)
+            scope, self._join(self._unmatched(*exports, claims.by_name), self._fits, None)
         )
         yield from self._by_values(scope, [lambda match: match])
 
     def _unmatched(
-        self, golden: list[Export], mine: list[Export], taken: set[End]
+        self, golden: list[Export], mine: list[Export], claimed: set[End]
     ) -> tuple[list[Export], list[Export]]:
         """Exports of nodes that have no partner by name: dumps of one kind need roles for those only. Of
         unlike modules those of tensors that have none."""
         if self.unlike:
-            free = [e for e in mine if e.form in MADE or ("mine", e.node, e.slot) not in taken]
+            free = [e for e in mine if e.form in MADE or ("mine", e.node, e.slot) not in claimed]
             sides = (golden, self.golden), (free, self.mine)
             golden, free = (without_copies(side, shares_rotary(tree)) for side, tree in sides)
             return golden, free
-        matched = {(side, node) for side, node, _ in taken}
+        matched = {(side, node) for side, node, _ in claimed}
         return (
             [export for export in golden if ("golden", export.node) not in matched],
             [export for export in mine if ("mine", export.node) not in matched],
@@ -256,7 +256,9 @@ class TreeMatcher:
         modules = self._meanings is not None
         tables = replace(self._tables, stand_in={}) if modules else self._tables
         sharded = len(ranks[1]) != len(ranks[0]) if modules else sharded
-        return RoleJoin(*exports, tables, fits, layer, sharded=sharded, said=self._user.says, modules=modules)
+        return RoleJoin(
+            *exports, tables, fits, layer, sharded=sharded, is_user_pair=self._user.says, modules=modules
+        )
 
     def _scope(
         self,
@@ -264,7 +266,7 @@ class TreeMatcher:
         mine: list[Node],
         fits: Callable[[Match], bool],
         layered: bool,
-        taken: Taken,
+        claims: Claims,
     ) -> Scope:
         return Scope(
             sorted(golden, key=lambda node: node.order),
@@ -275,7 +277,7 @@ class TreeMatcher:
             self.mine.has,
             self.mine.bias_of,
             layered,
-            taken.forced | taken.by_name,
+            claims.forced | claims.by_name,
         )
 
 
@@ -294,13 +296,13 @@ class PolicyOrder:
     def matches(self, scope: Scope, join: RoleJoin) -> Iterator[Match]:
         """Every match of a scope, whose slots it claims."""
         yield from _claimed(scope, self.user.precise(scope, join))
-        given = {end for end in scope.taken if end[0] == "mine"}
+        user_ends = {end for end in scope.claimed if end[0] == "mine"}
         for match in join.matches():
-            if not match.ends & given:
-                scope.taken |= match.ends
+            if not match.ends & user_ends:
+                scope.claimed |= match.ends
                 yield match
         if self.user.hints:
-            trial = replace(scope, taken=set(scope.taken))
+            trial = replace(scope, claimed=set(scope.claimed))
             weak = [match for policy in self._by_tables(trial) for match in _claimed(trial, policy)]
             yield from _claimed(scope, self.user.refined(scope, join, weak))
         for policy in self._by_tables(scope):
@@ -325,14 +327,14 @@ class PolicyOrder:
 def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
     """The matches of a policy whose slots are free, claimed one by one."""
     for match in policy:
-        if not match.ends & scope.taken:
-            scope.taken |= match.ends
+        if not match.ends & scope.claimed:
+            scope.claimed |= match.ends
             yield match
 
 
 _INSIDE = re.compile(r"^(?:expert\.(\d+)|experts)\.(\w+)$")
 _HALVES = ("gate", "up")
-"""What `mlp_in` packs."""
+"""The roles that `mlp_in` packs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,43 +351,43 @@ def expert_matches(
     mine: tuple[LayeredTree, Sequence[Export]],
     fits: Callable[[Match], bool],
 ) -> Iterator[Match]:
-    """Of one layer, where both sides tell the experts of each token."""
-    one_chosen, one_router = choice(golden[1])
-    other_chosen, other_router = choice(mine[1])
-    if one_chosen is None or other_chosen is None:
+    """Matches inside the experts of one layer, where both sides say which experts each token has."""
+    golden_choice, golden_router = choice(golden[1])
+    mine_choice, mine_router = choice(mine[1])
+    if golden_choice is None or mine_choice is None:
         return
     sides = [list(_inside(exports)) for _, exports in (golden, mine)]
     indices = tuple(tuple(_indices(tree, exports)) for tree, exports in (golden, mine))
-    for one in sides[0]:
-        for other in sides[1]:
-            rules = _rules(one.part, other.part)
-            if rules is None or (None not in (one.expert, other.expert) and one.expert != other.expert):
+    for first in sides[0]:
+        for second in sides[1]:
+            rules = _rules(first.part, second.part)
+            if rules is None or (None not in (first.expert, second.expert) and first.expert != second.expert):
                 continue
             experts = ExpertRule(
-                (one_chosen, other_chosen),
-                (one_router, other_router),
-                (one.expert, other.expert),
+                (golden_choice, mine_choice),
+                (golden_router, mine_router),
+                (first.expert, second.expert),
                 (indices[0], indices[1]),
             )
-            number = one.expert if one.expert is not None else other.expert
-            tag = one.part if number is None else f"{one.part}{number}"
-            reason = f"`{one.part}` of experts, row by row of their tokens"
-            match = Match(one.export, other.export, "role", reason, *rules, tag=tag, experts=experts)
+            number = first.expert if first.expert is not None else second.expert
+            tag = first.part if number is None else f"{first.part}{number}"
+            reason = f"`{first.part}` of experts, row by row of their tokens"
+            match = Match(first.export, second.export, "role", reason, *rules, tag=tag, experts=experts)
             if fits(match):
                 yield match
 
 
 def _inside(exports: Sequence[Export]) -> Iterator[_Inside]:
-    made = {export.role for export in exports if export.slot.kind == "output"}
+    outputs = {export.role for export in exports if export.slot.kind == "output"}
     for export in exports:
-        found = _INSIDE.match(export.role)
-        copied = export.slot.kind == "input" and export.role in made
-        if found and export.form == "plain" and not copied:
-            yield _Inside(export, int(found[1]) if found[1] else None, found[2])
+        match = _INSIDE.match(export.role)
+        copied = export.slot.kind == "input" and export.role in outputs
+        if match and export.form == "plain" and not copied:
+            yield _Inside(export, int(match[1]) if match[1] else None, match[2])
 
 
 def _rules(golden: str, mine: str) -> tuple[ViewRule, ViewRule] | None:
-    """How both are read to be one: as they are, or the half that one packs."""
+    """The rules by which both are read: as they are, or the half that one packs."""
     if golden == mine:
         return WHOLE, WHOLE
     if mine == "mlp_in" and golden in _HALVES:
@@ -396,7 +398,7 @@ def _rules(golden: str, mine: str) -> tuple[ViewRule, ViewRule] | None:
 
 
 def _indices(tree: LayeredTree, exports: Sequence[Export]) -> Iterator[Export]:
-    """Whole numbers in one row, in the module around the experts."""
+    """Exports of integers in one row, in the module around the experts."""
     around = {export.node.parent for export in exports if export.role.startswith("experts.")}
     around |= {node.parent for node in around if node is not None}
     for node in tree.side.tree.walk():

@@ -16,19 +16,20 @@ from ..errors import Incomparable, NoPayload
 from ..lazy_torch import torch
 from .engine_views import Turned
 from .operand_shards import OperandShards
+from .partial_sums import distance
 from .shapes import rows_and_width
 from .views import Whole
 
 _ROWS = 512
-"""Rows by which the way of turning is told."""
+"""Leading rows by which a rotation is chosen."""
 _PARTS = 16
-"""How many times as large as what is turned of it a head may be; a latent has 512 and 64 elements."""
+"""The largest ratio of a head to its turned piece; a latent has 512 and 64 elements."""
 _KEPT = 0.05
-"""How far lengths of heads may be from each other; turning keeps them."""
+"""The largest distance of the lengths of heads; turning keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Rotation:
     """Heads of `size` whose first or `last` part is turned, by `halves` or by neighbours; `alone` where that
     part is all that is compared."""
 
@@ -37,16 +38,16 @@ class _Way:
     last: bool = False
     alone: bool = False
 
-    def kept(self, angles: int) -> int:
-        """How much of each head is compared, given how much of it is turned."""
+    def compared_size(self, angles: int) -> int:
+        """The number of elements of each head that are compared, where `angles` of it are turned."""
         return angles if self.alone else self.size
 
     def __str__(self) -> str:
-        part = "the last part of " if self.last else ""
-        return f"{part}heads of {self.size} by {'halves' if self.halves else 'neighbours'}"
+        place = "the last part of " if self.last else ""
+        return f"{place}heads of {self.size} by {'halves' if self.halves else 'neighbours'}"
 
 
-def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShards, str]:
+def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, str]:
     """A side that is `Turned` with that done, and how; other sides as they are.
 
     Raises `NoPayload` where more than turning lies between the two, `Incomparable` for tables that do not
@@ -55,72 +56,78 @@ def turned_alike(side: OperandShards, other: OperandShards) -> tuple[OperandShar
     if not isinstance(side.view, Turned):
         return side, ""
     if side.shards[0].device.type == "meta":
-        return replace(side, shards=[_shape_of_part(side, side.view, other)], view=Whole()), ""
+        return replace(side, shards=[_turned_shape(side, side.view, opposite)], view=Whole()), ""
     cos, sin = side.angles
     rows, angles = cos.shape
     width = side.shards[0].numel() // rows if rows else 0
-    ways = list(_ways(width, angles, other)) if angles and width else []
-    if cos.shape != sin.shape or side.shape[0] != rows or not ways:
+    rotations = list(_rotations(width, angles, opposite)) if angles and width else []
+    if cos.shape != sin.shape or side.shape[0] != rows or not rotations:
         raise Incomparable(
             f"position tables of shape {list(cos.shape)} do not turn a tensor of shape {side.describe()}"
         )
     plain = [shard.reshape(rows, width) for shard in side.shards]
     first = plain[0][:_ROWS].float()
-    way = _nearest(ways, first, _beside(first, other), (cos[:_ROWS], sin[:_ROWS]))
-    if way is None:
+    rotation = _nearest(rotations, first, _opposite_rows(first, opposite), (cos[:_ROWS], sin[:_ROWS]))
+    if rotation is None:
         return replace(side, shards=plain, view=Whole()), "not turned in this layer"
-    shards = [_turned(shard.float(), cos, sin, way).to(shard.dtype) for shard in plain]
-    return replace(side, shards=shards, view=Whole()), f"turned by position tables, {way}"
+    shards = [_turned(shard.float(), cos, sin, rotation).to(shard.dtype) for shard in plain]
+    return replace(side, shards=shards, view=Whole()), f"turned by position tables, {rotation}"
 
 
 def _nearest(
-    ways: list[_Way], first: torch.Tensor, wanted: torch.Tensor, tables: tuple[torch.Tensor, torch.Tensor]
-) -> _Way | None:
-    """The way by which the `first` rows come nearest to those `wanted`; `None` where they are left as they
+    rotations: list[_Rotation],
+    first: torch.Tensor,
+    target: torch.Tensor,
+    tables: tuple[torch.Tensor, torch.Tensor],
+) -> _Rotation | None:
+    """The rotation by which the `first` rows come nearest to `target`; `None` where they come nearer as they
     are. Raises `NoPayload` where more than turning lies between the two."""
-    angles, columns = tables[0].shape[-1], wanted.shape[1]
+    angles, columns = tables[0].shape[-1], target.shape[1]
     # A rank holds whole heads.
-    ways = [way for way in ways if columns % way.kept(angles) == 0]
-    if not ways:
+    rotations = [rotation for rotation in rotations if columns % rotation.compared_size(angles) == 0]
+    if not rotations:
         raise NoPayload("what attention is handed is not made of heads that the position tables turn")
-    errors = [_distance(wanted, _turned(first, *tables, way)[:, :columns]) for way in ways]
-    best = min(range(len(ways)), key=errors.__getitem__)
-    if _distance(wanted, first[:, :columns]) < errors[best] / 4:
+    errors = [distance(target, _turned(first, *tables, rotation)[:, :columns]) for rotation in rotations]
+    best = min(range(len(rotations)), key=errors.__getitem__)
+    if distance(target, first[:, :columns]) < errors[best] / 4:
         return None
-    made = _turned(first, *tables, ways[best])[:, :columns]
-    if not _same_lengths(made, wanted, ways[best].kept(angles)):
+    rotated = _turned(first, *tables, rotations[best])[:, :columns]
+    if not _lengths_agree(rotated, target, rotations[best].compared_size(angles)):
         raise NoPayload("what attention is handed is not only turned by the position tables")
-    return ways[best]
+    return rotations[best]
 
 
-def _ways(width: int, angles: int, other: OperandShards) -> Iterator[_Way]:
+def _rotations(width: int, angles: int, opposite: OperandShards) -> Iterator[_Rotation]:
     """Sizes of heads of which the tables may turn a part, and how; the likeliest first."""
-    held = rows_and_width(other.shape)[1] if len(other.shape) > 2 else 0
+    opposite_width = rows_and_width(opposite.shape)[1] if len(opposite.shape) > 2 else 0
     sizes = [size for size in range(angles, min(width, _PARTS * angles) + 1) if width % size == 0]
-    for size in sorted(sizes, key=lambda size: (size != held, size % angles != 0)):
+    for size in sorted(sizes, key=lambda size: (size != opposite_width, size % angles != 0)):
         for last in (False, True) if size > angles else (False,):
             for alone in (False, True) if size > angles else (False,):
-                yield from (_Way(size, halves, last, alone) for halves in (True, False) if angles % 2 == 0)
+                yield from (
+                    _Rotation(size, halves, last, alone) for halves in (True, False) if angles % 2 == 0
+                )
 
 
-def _shape_of_part(side: OperandShards, view: Turned, other: OperandShards) -> torch.Tensor:
+def _turned_shape(side: OperandShards, view: Turned, opposite: OperandShards) -> torch.Tensor:
     """The shape of a side, or of the turned part of its heads where the other side is as wide as that."""
-    whole = side.shards[0]
-    rows = whole.shape[0]
-    if whole.numel() in (other.shards[0].numel(), other.shards[0].numel() * other.count):
-        return whole
-    width, angles = whole.numel() // max(1, rows), view.cos.header().shape[-1]
+    tensor = side.shards[0]
+    rows = tensor.shape[0]
+    if tensor.numel() in (opposite.shards[0].numel(), opposite.shards[0].numel() * opposite.count):
+        return tensor
+    width, angles = tensor.numel() // max(1, rows), view.cos.header().shape[-1]
     angles *= 2 if view.cos.header().dtype.kind == "complex" else 1
-    held = other.shards[0].numel() // max(1, rows)
+    opposite_width = opposite.shards[0].numel() // max(1, rows)
     for size in range(angles + 1, min(width, _PARTS * angles) + 1):
-        if width % size == 0 and (part := width // size * angles) in (held, held * other.count):
-            return whole.new_empty((rows, part))
-    return whole
+        columns = width // size * angles
+        if width % size == 0 and columns in (opposite_width, opposite_width * opposite.count):
+            return tensor.new_empty((rows, columns))
+    return tensor
 
 
-def _beside(first: torch.Tensor, other: OperandShards) -> torch.Tensor:
+def _opposite_rows(first: torch.Tensor, opposite: OperandShards) -> torch.Tensor:
     """The first rows of the first rank of the other side, as far as it is wide."""
-    shard = other.shards[0]
+    shard = opposite.shards[0]
     rows = first.shape[0] if first.shape[0] < _ROWS else None
     total, width = rows_and_width(tuple(shard.shape))
     if rows is not None and total != rows and (total * width) % rows == 0:
@@ -128,21 +135,21 @@ def _beside(first: torch.Tensor, other: OperandShards) -> torch.Tensor:
     return shard.reshape(total, width)[:_ROWS, : first.shape[1]].float()
 
 
-def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, way: _Way) -> torch.Tensor:
+def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotation: _Rotation) -> torch.Tensor:
     rows, width = heads.shape
-    apart = heads.reshape(rows, width // way.size, way.size)
+    apart = heads.reshape(rows, width // rotation.size, rotation.size)
     angles = cos.shape[-1]
-    start = way.size - angles if way.last else 0
-    part = apart[..., start : start + angles]
+    start = rotation.size - angles if rotation.last else 0
+    piece = apart[..., start : start + angles]
     half = angles // 2
-    if way.halves:
-        other = torch.cat((-part[..., half:], part[..., :half]), -1)
+    if rotation.halves:
+        perpendicular = torch.cat((-piece[..., half:], piece[..., :half]), -1)
         c, s = cos, sin
     else:
-        other = torch.stack((-part[..., 1::2], part[..., 0::2]), -1).flatten(-2)
+        perpendicular = torch.stack((-piece[..., 1::2], piece[..., 0::2]), -1).flatten(-2)
         c, s = (_by_neighbours(table) for table in (cos, sin))
-    turned = part * c[:, None].float() + other * s[:, None].float()
-    if not way.alone:
+    turned = piece * c[:, None].float() + perpendicular * s[:, None].float()
+    if not rotation.alone:
         turned = torch.cat((apart[..., :start], turned, apart[..., start + angles :]), -1)
     return turned.flatten(1)
 
@@ -154,15 +161,8 @@ def _by_neighbours(table: torch.Tensor) -> torch.Tensor:
     return table
 
 
-def _same_lengths(heads: torch.Tensor, other: torch.Tensor, size: int) -> bool:
-    if heads.shape != other.shape or heads.shape[1] % size:
+def _lengths_agree(heads: torch.Tensor, reference: torch.Tensor, size: int) -> bool:
+    if heads.shape != reference.shape or heads.shape[1] % size:
         return False
-    lengths = [each.reshape(len(each), -1, size).norm(dim=-1) for each in (heads, other)]
-    return _distance(*lengths) <= _KEPT
-
-
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    if one.shape != other.shape:
-        return float("inf")
-    norm, error = float(one.norm()), float((one - other).norm())
-    return error / norm if norm else error
+    lengths = [tensor.reshape(len(tensor), -1, size).norm(dim=-1) for tensor in (heads, reference)]
+    return distance(*lengths) <= _KEPT

@@ -28,7 +28,7 @@ _ONE_ROW = frozenset({"final_norm", "lm_head"})
 
 
 class Meanings:
-    """What is known of the tensors of both sides, by where they are. `ranks` are their numbers that meet;
+    """The roles of the tensors of both sides, by node and slot. `ranks` are their numbers that meet;
     there may be more that do so `rank_by_rank`."""
 
     def __init__(
@@ -42,10 +42,10 @@ class Meanings:
     @functools.cached_property
     def unlike(self) -> bool:
         """Whether the modules are not the same."""
-        same = self.ranks[0] == self.ranks[1] and _inventory(self.golden) == _inventory(self.mine)
+        alike = self.ranks[0] == self.ranks[1] and _inventory(self.golden) == _inventory(self.mine)
         if self._laid_out_otherwise():
             return True
-        return not same and (self._differ() or self._packed_otherwise())
+        return not alike and (self._differ() or self._packed_otherwise())
 
     @functools.cached_property
     def roles(self) -> tuple[dict[_Place, _Role], dict[_Place, _Role]]:
@@ -61,12 +61,12 @@ class Meanings:
     def _packed_otherwise(self) -> bool:
         """Whether one side packs what the other has apart, or both do, over other numbers of ranks."""
         names = [{role for role, _ in roles.values()} for roles in self.roles]
-        for pack, parts in self.golden.tables.packs.items():
-            has = [pack in known for known in names]
+        for pack, pieces in self.golden.tables.packs.items():
+            has = [pack in side_roles for side_roles in names]
             if all(has) and self.ranks[0] != self.ranks[1]:
                 return True
-            for this, other in ((0, 1), (1, 0)):
-                if has[this] and not has[other] and set(parts) <= names[other]:
+            for side, opposite in ((0, 1), (1, 0)):
+                if has[side] and not has[opposite] and set(pieces) <= names[opposite]:
                     return True
         return False
 
@@ -118,15 +118,15 @@ class Meanings:
         return replace(match, golden_view=golden_view, mine_view=mine_view)
 
     def _in_slots(self, match: Match) -> Match:
-        """The match of what routers chose, or of its weights, with what tells the order of either."""
-        chosen = [self._choice_beside(match.golden, 0), self._choice_beside(match.mine, 1)]
+        """The match of what routers chose, or of its weights, with the tensors that order either."""
+        chosen = [self._router_choice(match.golden, 0), self._router_choice(match.mine, 1)]
         if chosen[0] is None or chosen[1] is None:
             return match
         golden, mine = replace(match.golden, slots_by=chosen[0]), replace(match.mine, slots_by=chosen[1])
         return replace(match, golden=golden, mine=mine)
 
-    def _choice_beside(self, export: Export, side: int) -> Export | None:
-        """What the router chose that handed this out."""
+    def _router_choice(self, export: Export, side: int) -> Export | None:
+        """The choice of the router that handed this out."""
         roles = self.roles[side]
         if roles.get((export.node.path, export.slot), ("", ""))[0] not in ("router_index", "router_weight"):
             return None
@@ -139,11 +139,11 @@ class Meanings:
         return Export(export.node, slots[0], "router_index") if slots else None
 
     def _may_be_summand(self, export: Export, side: int) -> bool:
-        more = self.ranks[side] > 1 and self.ranks[side] != self.ranks[1 - side]
-        if not (more or self.rank_by_rank) or export.slot.kind != "output":
+        differs = self.ranks[side] > 1 and self.ranks[side] != self.ranks[1 - side]
+        if not (differs or self.rank_by_rank) or export.slot.kind != "output":
             return False
         role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
-        if not more and not role:
+        if not differs and not role:
             return False
         return not role or role in _SUMMED or role.endswith(".down")
 
@@ -152,11 +152,11 @@ def _of_one_code(golden: Node, mine: Node) -> bool:
     """Whether nodes of one name may be one thing: functions are, where the same code calls them."""
     if not (golden.op_type[:1].islower() or mine.op_type[:1].islower()):
         return True
-    above = golden.parent, mine.parent
-    if golden.op_type != mine.op_type or above[0] is None or above[1] is None:
+    parents = golden.parent, mine.parent
+    if golden.op_type != mine.op_type or parents[0] is None or parents[1] is None:
         return False
-    calls = [[child.op_type for child in node.children] for node in above if node is not None]
-    return above[0].op_type == above[1].op_type and calls[0] == calls[1]
+    calls = [[child.op_type for child in node.children] for node in parents if node is not None]
+    return parents[0].op_type == parents[1].op_type and calls[0] == calls[1]
 
 
 def _roles(tree: LayeredTree) -> dict[_Place, _Role]:
@@ -210,11 +210,11 @@ def onward_of(tree: LayeredTree, export: Export, roles: Roles) -> tuple[Export, 
 
 def _stream(tree: LayeredTree, embedding: Export) -> tuple[Export, ...]:
     """With what the first layer is handed, where it is as large."""
-    wanted = tree.shape(embedding.node, embedding.slot)
+    shape = tree.shape(embedding.node, embedding.slot)
     for layer in tree.layers[:1]:
         for node in (layer.node, *layer.node.walk()):
             for slot in tree.slots(node):
-                if slot.kind == "input" and wanted and tree.shape(node, slot) == wanted:
+                if slot.kind == "input" and shape and tree.shape(node, slot) == shape:
                     return embedding, Export(node, slot, "stream")
     return ()
 

@@ -65,18 +65,18 @@ class UserRules:
         Where the other end is a type, its nodes in the same layer are meant; of several the first free one
         that fits. `place` numbers the layers that belong together, `joins` gives the roles of one.
         """
-        taken: set[Node] = set()
+        used: set[Node] = set()
         for rule, goldens, mines in self._of_nodes:
             where = place.get((mines or goldens)[0])
             goldens = goldens or _typed(self._golden, rule.golden[0], place, where)
             mines = mines or _typed(self._mine, rule.mine, place, where)
-            made = []
-            for golden, mine in [(g, m) for g in goldens for m in mines if not {g, m} & taken]:
+            matches = []
+            for golden, mine in [(g, m) for g in goldens for m in mines if not {g, m} & used]:
                 together = place.get(golden) == place.get(mine)
                 plain = _plain(rule, golden, mine)
-                made.append(_read_if_possible(joins(where), rule, golden, mine) if together else plain)
-            for match in made if len(made) == 1 else filter(fits, made):
-                taken |= {match.golden.node, match.mine.node}
+                matches.append(_read_if_possible(joins(where), rule, golden, mine) if together else plain)
+            for match in matches if len(matches) == 1 else filter(fits, matches):
+                used |= {match.golden.node, match.mine.node}
                 yield match
                 break
 
@@ -104,8 +104,8 @@ class UserRules:
     def _by_hints(self, scope: Scope, join: RoleJoin, mine: Sequence[Node]) -> Iterator[Match]:
         for rule in self.hints:
             golden, free = _free(scope, rule)
-            meant = [node for node in free if node in mine]
-            yield from in_order(golden, meant, partial(_read, join, rule), scope.fits)
+            candidates = [node for node in free if node in mine]
+            yield from in_order(golden, candidates, partial(_read, join, rule), scope.fits)
 
     def ignored(self, matches: Sequence[Match], evidence: Evidence) -> Iterator[str]:
         """A sentence for each type of mine that both trees have as a rule says, but that no pair follows."""
@@ -113,9 +113,9 @@ class UserRules:
         for rule in (*self._precise, *self.hints):
             by_type[rule.mine].append(rule)
         ends = {(match.golden.node, match.mine.node) for match in matches}
-        for other, rules in by_type.items():
+        for mine_end, rules in by_type.items():
             goldens = [(rule, node) for rule in rules for node in _dumped(evidence.golden, rule.golden[0])]
-            mines = _dumped(evidence.mine, other)
+            mines = _dumped(evidence.mine, mine_end)
             if not goldens or not mines or any((g, m) in ends for _, g in goldens for m in mines):
                 continue
             rule, golden = goldens[0]
@@ -124,7 +124,7 @@ class UserRules:
                 why = evidence.refusal(_plain(rule, golden, mines[0])) or "the roles of the two differ"
             values = " or ".join(dict.fromkeys(rule.golden[0].op_type for rule, _ in goldens))
             yield (
-                f"{FILE_NAME}: {other.op_type} is {values}: not followed, for {why}; "
+                f"{FILE_NAME}: {mine_end.op_type} is {values}: not followed, for {why}; "
                 "an entry that names nodes instead of types is followed nevertheless"
             )
 

@@ -22,7 +22,7 @@ _DUMPED = SavedWeight("parameter", None)
 
 @dataclass(frozen=True, slots=True)
 class WeightPairs:
-    """The pairs, and a sentence about what they do not prove (empty where there is nothing to say)."""
+    """The pairs, and a note on what they do not prove (empty without one)."""
 
     pairs: tuple[Pair, ...] = ()
     note: str = ""
@@ -41,7 +41,7 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
     for golden_ranks, mine_ranks, number in evidence.rank_groups():
         golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
         pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
-        pairs = [pair for pair in pairs if not unlike or _of_one_shape(pair)]
+        pairs = [pair for pair in pairs if not unlike or _shapes_agree(pair)]
         all_pairs += pairs
         note = _note(golden_weights, mine_weights, len(pairs)) or note
     return WeightPairs(tuple(all_pairs), note)
@@ -51,17 +51,17 @@ def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> Weight
     sides = [[_Weights(dump, rank) for rank in dump.ranks] for dump in (golden, mine)]
     pairs = []
     for pair in _pairs(sides[0][0], sides[1][0], step, None):
-        whole = [_of_ranks(weights, pair.mine.name) for weights in sides]
-        ends = [replace(end, refs=refs) for end, refs in zip((pair.golden, pair.mine), whole)]
-        if all(whole) and not _refused(*ends):
+        side_refs = [_of_ranks(weights, pair.mine.name) for weights in sides]
+        ends = [replace(end, refs=refs) for end, refs in zip((pair.golden, pair.mine), side_refs)]
+        if all(side_refs) and not _refused(*ends):
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
     return WeightPairs(tuple(pairs), _note(sides[0][0], sides[1][0], len(pairs)))
 
 
 def _of_ranks(ranks: Sequence[_Weights], name: str) -> tuple[TensorRef, ...]:
     """The weight of a name on every rank; empty where one has no more than a digest of it, or nothing."""
-    held = [weights for weights in ranks if name in weights.names and not weights.is_digest(name)]
-    return tuple(weights.operand(name).refs[0] for weights in held) if len(held) == len(ranks) else ()
+    owners = [weights for weights in ranks if name in weights.names and not weights.is_digest(name)]
+    return tuple(weights.operand(name).refs[0] for weights in owners) if len(owners) == len(ranks) else ()
 
 
 def _refused(golden: Operand, mine: Operand) -> bool:
@@ -73,23 +73,23 @@ def _refused(golden: Operand, mine: Operand) -> bool:
         return True
 
 
-def _of_one_shape(pair: Pair) -> bool:
+def _shapes_agree(pair: Pair) -> bool:
     """Whether the headers say nothing else: an engine pads its vocabulary."""
     golden, mine = (readable(side.refs[0]) for side in (pair.golden, pair.mine))
     return golden is None or mine is None or golden.shape == mine.shape
 
 
 def _note(golden: _Weights, mine: _Weights, pairs: int) -> str:
-    """How many weights are not compared, and whose digests may be those of another capture."""
+    """A note on weights that are not compared, and on digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
     alone = [max(len(weights.listed) - pairs, 0) for weights in sides.values()]
-    said = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []
+    sentences = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []
     for side, weights in sides.items():
         if any(alone) and not weights.listed:
-            said.append(f"{side} states none (weights.json)")
+            sentences.append(f"{side} states none (weights.json)")
         if not weights.is_stated:
-            said.append(f"no manifest vouches for weights.json of {side}")
-    return f"{REPEATED}{'; '.join(said)}" if said else ""
+            sentences.append(f"no manifest vouches for weights.json of {side}")
+    return f"{REPEATED}{'; '.join(sentences)}" if sentences else ""
 
 
 class _Weights:

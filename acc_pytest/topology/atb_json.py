@@ -42,7 +42,7 @@ class ReportedOperation:
         return int(match.group(1)) if match else None
 
     def renamed(self, names: Mapping[str, str]) -> ReportedOperation:
-        """The same operation with tensor names replaced where `names` knows them, at every depth."""
+        """The operation with tensor names replaced where `names` has them, at every depth."""
         return replace(
             self,
             inputs=tuple(names.get(name, name) for name in self.inputs),
@@ -127,14 +127,14 @@ def _operation(raw: Mapping[str, Any], path: Path, where: str, depth: int) -> Re
         raise FormatError(
             f"{path}: opType of {where} is {op_type!r:.100}, which cannot be the name of a directory"
         )
-    here = f"{name:.200}"
+    label = f"{name:.200}"
     return ReportedOperation(
         name=name,
         op_type=op_type,
-        param=_param(raw.get("param"), path, here),
-        inputs=_names(raw, "inTensors", path, here),
-        outputs=_names(raw, "outTensors", path, here),
-        children=tuple(_children(raw, path, here, depth + 1)),
+        param=_param(raw.get("param"), path, label),
+        inputs=_names(raw, "inTensors", path, label),
+        outputs=_names(raw, "outTensors", path, label),
+        children=tuple(_children(raw, path, label, depth + 1)),
     )
 
 

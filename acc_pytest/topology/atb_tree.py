@@ -42,7 +42,7 @@ def top_level(directory: str) -> TopLevel | None:
 
 def operation_ids(path: str) -> str:
     """The id list of a node's path, joined as the dump joins it: `2_Layer/0_Attention` gives `2_0`."""
-    return "_".join(part.partition("_")[0] for part in path.split("/"))
+    return "_".join(segment.partition("_")[0] for segment in path.split("/"))
 
 
 def settle_ids(model: ModelFile, evidence: KnownOperations) -> list[int]:
@@ -55,9 +55,9 @@ def settle_ids(model: ModelFile, evidence: KnownOperations) -> list[int]:
     named = [
         (index if op.last_id is None else op.last_id, op.op_type) for index, op in enumerate(model.operations)
     ]
-    if all(_is_settled(named, known) for known in (evidence.reports, evidence.directories)):
+    if all(_is_settled(named, ops) for ops in (evidence.reports, evidence.directories)):
         return [number for number, _ in named]
-    reports, directories = (_votes(named, known) for known in (evidence.reports, evidence.directories))
+    reports, directories = (_votes(named, ops) for ops in (evidence.reports, evidence.directories))
 
     def agreement(shift: int) -> tuple[int, int, int]:
         return reports[shift], directories[shift], -abs(shift)
@@ -69,16 +69,16 @@ def settle_ids(model: ModelFile, evidence: KnownOperations) -> list[int]:
     return ids
 
 
-def _is_settled(named: Sequence[TopLevel], known: Collection[TopLevel]) -> bool:
+def _is_settled(named: Sequence[TopLevel], operations: Collection[TopLevel]) -> bool:
     """Whether no shift agrees with more of what is known than none at all."""
-    kinds = {kind for _, kind in known}
-    return all(operation in known for operation in named if operation[1] in kinds)
+    kinds = {kind for _, kind in operations}
+    return all(operation in operations for operation in named if operation[1] in kinds)
 
 
-def _votes(named: Sequence[TopLevel], known: Iterable[TopLevel]) -> Counter[int]:
-    """How many of the operations each shift takes to one that is known."""
+def _votes(named: Sequence[TopLevel], operations: Iterable[TopLevel]) -> Counter[int]:
+    """The number of operations that each shift takes to a known one."""
     by_kind: dict[str, list[int]] = {}
-    for number, kind in known:
+    for number, kind in operations:
         by_kind.setdefault(kind, []).append(number)
     votes: Counter[int] = Counter()
     for want, kind in named:
@@ -86,11 +86,11 @@ def _votes(named: Sequence[TopLevel], known: Iterable[TopLevel]) -> Counter[int]
     return votes
 
 
-def _in_sequence(kinds: Sequence[str], known: Iterable[TopLevel], start: int) -> list[int] | None:
-    ordered = iter(sorted(item for item in known if item[0] >= start))
+def _in_sequence(kinds: Sequence[str], operations: Iterable[TopLevel], start: int) -> list[int] | None:
+    ordered = iter(sorted(operation for operation in operations if operation[0] >= start))
     ids: list[int] = []
     for kind in kinds:
-        number_of_kind = next((number for number, other in ordered if other == kind), None)
+        number_of_kind = next((number for number, op_type in ordered if op_type == kind), None)
         if number_of_kind is None:
             return None
         ids.append(number_of_kind)
@@ -137,12 +137,12 @@ def _repaired(op: ReportedOperation, number: int, layer: LayerReport) -> Reporte
     """`op` under its real name; its layer report gives the graph and param that the model report lacks or
     took from a neighbour."""
     op = replace(op, name=f"{op.op_type}_{number}")
-    own = all(_base_id(child) in (number, None) for child in op.children)
-    if op.children and own:
+    agrees = all(_base_id(child) in (number, None) for child in op.children)
+    if op.children and agrees:
         return op
     report = layer(op.name)
     if report is None:
-        return op if own else replace(op, children=())
+        return op if agrees else replace(op, children=())
     names = dict(zip(report.inputs, op.inputs)) | dict(zip(report.outputs, op.outputs))
     return replace(op, param=report.param, children=report.renamed(names).children)
 
@@ -166,16 +166,16 @@ def _grow_children(node: Node, op: ReportedOperation, entries: Entries) -> None:
     A wrapper is reported under its own name while its directory has the wrapped operation's; the index
     ties them together. Directories of kernels are no nodes: they lie below operations without children.
     """
-    here = entries(node.path)
-    on_disk = {top[0]: name for name in here if (top := top_level(name))}
-    runs_kernels = "op_param.json" in here or any(name.endswith("Kernel") for name in on_disk.values())
+    listing = entries(node.path)
+    on_disk = {top[0]: name for name in listing if (top := top_level(name))}
+    runs_kernels = "op_param.json" in listing or any(name.endswith("Kernel") for name in on_disk.values())
     if runs_kernels and not op.children:
         return
-    known = _by_index(op.children)
-    for index in sorted(known.keys() | on_disk.keys()):
-        child = known.get(index)
+    children = _by_index(op.children)
+    for index in sorted(children.keys() | on_disk.keys()):
+        child = children.get(index)
         directory = f"{index}_{child.op_type}" if child else on_disk[index]
-        if directory not in here:
+        if directory not in listing:
             directory = on_disk.get(index, directory)
         if child is None:
             kind = directory.partition("_")[2]

@@ -1,4 +1,4 @@
-"""What functions of torch are called in the names of nodes, however they were called in the program."""
+"""Names of functions of torch in the names of nodes, however the program called them."""
 
 from __future__ import annotations
 

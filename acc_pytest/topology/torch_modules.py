@@ -83,14 +83,14 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
 
 
 def _check_names(root: Node, path: Path) -> None:
-    seen: set[str] = set()
+    paths: set[str] = set()
     for node in root.walk():
-        if node.path in seen:
+        if node.path in paths:
             raise FormatError(
                 f"{path}: two modules are called {node.path}; rename one of them, "
                 "because each has its own folder"
             )
-        seen.add(node.path)
+        paths.add(node.path)
 
 
 def _is_folder(name: str) -> bool:
@@ -108,21 +108,21 @@ def _with_folders(root: Node, folders: Iterable[str], ran: Mapping[str, str], *,
     With `calls`, what a single name is left of (`softmax`, `matmul.1`) is a call of that function, and
     `call1` another call of the module itself.
     """
-    known = {node.path: node for node in root.walk()}
-    for folder in sorted(set(folders) - known.keys(), key=_natural):
+    nodes = {node.path: node for node in root.walk()}
+    for folder in sorted(set(folders) - nodes.keys(), key=_natural):
         if not folder.startswith(root.name + "."):
             continue
         again = _AGAIN.match(folder) if calls else None
-        module = known.get(again.group(1)) if again else None
+        module = nodes.get(again.group(1)) if again else None
         if module is not None and module.parent is not None:
-            known[folder] = module.parent.add(Node(name=folder, op_type=module.op_type, path=folder))
+            nodes[folder] = module.parent.add(Node(name=folder, op_type=module.op_type, path=folder))
             continue
         call = _CALL.match(folder) if calls else None
-        owner = call.group(1) if call and call.group(1) in known else folder
+        owner = call.group(1) if call and call.group(1) in nodes else folder
         kind = ran.get(folder) or (call.group(2) if call and owner != folder else UNKNOWN_TYPE)
-        while owner not in known:
+        while owner not in nodes:
             owner = owner.rpartition(".")[0]
-        known[folder] = known[owner].add(Node(name=folder, op_type=kind, path=folder))
+        nodes[folder] = nodes[owner].add(Node(name=folder, op_type=kind, path=folder))
     return Tree(root, root.op_type)
 
 
@@ -153,7 +153,7 @@ def _in_execution_order(node: Node) -> None:
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:
     """Sort key that orders numbers inside dotted names by value, parents before children."""
-    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in name.split(".")]
+    return [(not text.isdecimal(), int(text) if text.isdecimal() else 0, text) for text in name.split(".")]
 
 
 _PLACES: tuple[str, ...] = (
@@ -204,9 +204,9 @@ def execution_order(names: Sequence[str]) -> list[int]:
     keys: list[tuple[int, int]] = []
     place = -1
     for name in names:
-        first, *rest = name.split(".")
+        first, *numbers = name.split(".")
         place = _PLACE.get(first.lower(), place)
-        number = rest[0] if rest else first
+        number = numbers[0] if numbers else first
         # a number of more digits than an index has is a name
         keys.append((place, int(number) if number.isdecimal() and len(number) < 10 else -1))
     return sorted(range(len(names)), key=keys.__getitem__)

@@ -112,7 +112,7 @@ def ge_flows(mine: GeDump) -> FlowOf:
         if run is None or index is None:
             return None
         dumped = operators(mine, *run, index)
-        key = (id(index), places, tuple(operator.told for operator in dumped))
+        key = (id(index), places, tuple(operator.identity for operator in dumped))
         if key not in flows:
             flows[key] = ge_flow(index, dumped, places)
         return flows[key]

@@ -19,7 +19,7 @@ _ROUTING = {
     ("sort", "routing"): ("chosen", "router_index"),
     ("div", "chosen"): ("router_weight",),
 }
-"""What operators of some kinds make of the logits of a router, and of what comes of these."""
+"""Roles of the results of operators that work on the logits of a router, or on their results."""
 _MIXED = "mixed"
 
 
@@ -34,26 +34,26 @@ class AfterAttention:
     def walk(self, leaves: list[Node]) -> None:
         """`leaves` are the layer's operators in order, the attention first."""
         outputs, inputs = self._graph.flow.outputs, self._graph.flow.inputs
-        core = self._graph.written_first(leaves[0])
+        core = self._graph.first_output(leaves[0])
         if core is not None:
             self._roles[core] = ("attn_core", "plain")
         for leaf in leaves[1:]:
-            written = outputs[leaf]
-            if not written or not inputs[leaf] or any(value in self._roles for value in written):
+            results = outputs[leaf]
+            if not results or not inputs[leaf] or any(value in self._roles for value in results):
                 continue
             sources = [self._role(value) for value in inputs[leaf]]
-            for value, role in zip(written, self._written(leaf, sources)):
+            for value, role in zip(results, self._output_roles(leaf, sources)):
                 self._roles[value] = (role, "internal" if role == _MIXED else "plain")
-            if written[0] not in self._roles and sources[0] and self._graph.kinds[leaf] in PASSED_ON:
+            if results[0] not in self._roles and sources[0] and self._graph.kinds[leaf] in PASSED_ON:
                 passed = passed_on(leaf, self._graph.kinds[leaf], (sources[0], ""), self._graph, self._roles)
                 if passed:
-                    self._roles[written[0]] = passed
+                    self._roles[results[0]] = passed
         self._name_shared()
 
     def _role(self, value: Value) -> str:
         return self._roles.get(value, ("", ""))[0]
 
-    def _written(self, leaf: Node, sources: list[str]) -> tuple[str, ...]:
+    def _output_roles(self, leaf: Node, sources: list[str]) -> tuple[str, ...]:
         """The roles of a leaf's outputs given those of its inputs; empty when they say nothing."""
         kind, source = self._graph.kinds[leaf], sources[0]
         prefix, base = _split(source)
@@ -68,7 +68,7 @@ class AfterAttention:
             return (prefix + ("gated" if fused else "act"),)
         if (kind, base) in _ROUTING:
             return _ROUTING[kind, base]
-        activated = [expert for expert, part in map(_split, sources) if part == "act"]
+        activated = [expert for expert, role in map(_split, sources) if role == "act"]
         if kind == "mul" and activated:
             return (activated[0] + "gated",)
         return self._combined(leaf, kind, sources)
@@ -159,12 +159,12 @@ def _is_of_experts(role: str) -> bool:
 
 
 def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
-    """`gate`, `up`, `router` or `mlp_in` (one linear for all), told by who reads the output."""
-    value = graph.written_first(leaf)
+    """`gate`, `up`, `router` or `mlp_in` (one linear for all), by the readers of the output."""
+    value = graph.first_output(leaf)
     read_by = value.read_by if value is not None else []
-    moved = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)
-    if moved is not None:
-        value = graph.written_first(moved)
+    passing = next((reader for reader, _ in read_by if graph.kinds.get(reader) in PASSED_ON), None)
+    if passing is not None:
+        value = graph.first_output(passing)
     readers = reader_kinds(value, graph)
     if value is None:
         return ""
@@ -174,15 +174,15 @@ def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:
         return "up"
     if "activation" in readers:
         activation = next(reader for reader, _ in value.read_by if graph.kinds.get(reader) == "activation")
-        multiplied = "mul" in reader_kinds(graph.written_first(activation), graph)
+        multiplied = "mul" in reader_kinds(graph.first_output(activation), graph)
         return "gate" if multiplied else "mlp_in"
     return "router" if readers and "linear" not in readers else ""
 
 
 def _split_halves(leaf: Node, graph: AtbGraph) -> tuple[str, ...]:
-    """Which half of a packed gate-up is which: the one that is activated is the gate."""
-    written = graph.flow.outputs[leaf]
-    if len(written) != 2:
+    """The roles of the halves of a packed gate-up: the one that is activated is the gate."""
+    halves = graph.flow.outputs[leaf]
+    if len(halves) != 2:
         return ()
-    activated = ["activation" in reader_kinds(value, graph) for value in written]
+    activated = ["activation" in reader_kinds(value, graph) for value in halves]
     return ("up", "gate") if activated == [False, True] else ("gate", "up")

@@ -85,7 +85,7 @@ def _exports(roles: Roles, inside: set[Node], graph: AtbGraph) -> list[Export]:
         component, companions = graph.companions(value, form)
         if form == "internal" or (form in NEEDS_OTHERS and not companions):
             continue
-        for node, index in value.shown_at:
+        for node, index in value.places:
             if node in inside:
                 exports.append(Export(node, Slot("output", (index,)), role, form, component, companions))
     return exports

@@ -21,7 +21,7 @@ Role = tuple[str, str]
 """Role and form of a value."""
 
 Roles = dict[Value, Role]
-"""What is known of values. The form `internal` is for finding others only and never compared."""
+"""Roles of values. The form `internal` is for finding others only and never compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,10 +32,10 @@ class AtbGraph:
     kinds: dict[Node, str]
     is_bias_add: Callable[[Node], bool]
     slots_input: Callable[[str], int | None]
-    """Which input of a cache operator type holds the places that it writes."""
+    """The input, by type of cache operator, that holds the places that it writes."""
 
     def companions(self, value: Value, form: str) -> tuple[int | None, tuple[Export, ...]]:
-        """Which piece of the whole a tensor is, and what it takes to read it, for forms that say more."""
+        """The number of a piece, and the tensors that it takes to read it, for forms that need more."""
         if form == "paged":
             return None, self._places(value)
         if form == "head_part":
@@ -43,16 +43,16 @@ class AtbGraph:
         return None, self._bias(value) if form in NEEDS_OTHERS else ()
 
     def rotated(self, value: Value) -> Value | None:
-        """What a rotation made `value` of: its input at the same place, which a broken topology may lack."""
+        """The value that a rotation made `value` of: its input at that place, if the topology has it."""
         inputs = self.flow.inputs[value.producer] if value.producer is not None else []
         return inputs[value.index] if value.index < len(inputs) else None
 
-    def written_first(self, leaf: Node) -> Value | None:
+    def first_output(self, leaf: Node) -> Value | None:
         """The first output of an operator; `None` for one that only writes in place."""
         return next(iter(self.flow.outputs[leaf]), None)
 
     def _places(self, value: Value) -> tuple[Export, ...]:
-        """Where the places are that the writer of a paged cache wrote to."""
+        """The tensor with the places that the writer of a paged cache wrote to."""
         leaf = value.producer
         index = None if leaf is None else self.slots_input(leaf.op_type)
         if leaf is None or index is None or index >= len(self.flow.inputs[leaf]):
@@ -60,7 +60,7 @@ class AtbGraph:
         return (Export(leaf, Slot("input", (index,)), "slots"),)
 
     def _pieces(self, value: Value) -> tuple[int, tuple[Export, ...]]:
-        """Which piece of every head a tensor holds, rotated or not, and all pieces of the heads."""
+        """The piece of every head that a tensor holds, rotated or not, and all pieces of the heads."""
         leaf = value.producer
         if leaf is not None and self.kinds[leaf] == "rope":
             value = self.rotated(value) or value
@@ -73,7 +73,7 @@ class AtbGraph:
         )
 
     def _bias(self, value: Value) -> tuple[Export, ...]:
-        """What is added to a product, perhaps after its sum over ranks."""
+        """The bias that is added to a product, perhaps after its sum over ranks."""
         for reader, _ in value.read_by:
             if self.is_bias_add(reader):
                 return (Export(reader, Slot("input", (1,)), "bias"),)

@@ -9,9 +9,9 @@ from .atb_graph import PASSED_ON, AtbGraph, Role, Roles, passed_on
 from .dataflow import Dataflow, Value
 
 _SINKS = {"attention": ("q", "k", "v"), "cache": ("k", "v")}
-"""Which input of an operator is which. A paged attention reads the cache, so the cache counts too."""
+"""Inputs of operators by letter. A paged attention reads the cache, so the cache counts too."""
 _PROJECTED = ("q", "k", "q_a", "kv_a")
-"""What a linear gives that a norm may follow, in front of the attention."""
+"""Roles of results of linears that a norm may follow, in front of the attention."""
 _NOTHING = ("", "")
 
 
@@ -24,7 +24,7 @@ def before_attention(leaves: list[Node], graph: AtbGraph) -> Roles:
 
 
 def _reach(leaves: list[Node], graph: AtbGraph) -> dict[Value, set[str]]:
-    """Which of q, k and v each value reaches."""
+    """The letters of q, k and v that each value reaches."""
     kinds, flow = graph.kinds, graph.flow
     inside = set(leaves)
     reach: dict[Value, set[str]] = {}
@@ -78,8 +78,8 @@ class BeforeAttention:
         if kind == "rope":
             return self._rotated(sinks, value)
         if kind == "concat":
-            turned_part = any(self._of(operand)[0] == f"{sinks}_rope" for operand in inputs)
-            return (f"{sinks}_rope", "plain") if turned_part else None
+            is_turned = any(self._of(operand)[0] == f"{sinks}_rope" for operand in inputs)
+            return (f"{sinks}_rope", "plain") if is_turned else None
         if kind == "split":
             return _cut(sinks, source)
         if kind in PASSED_ON and source:
@@ -98,9 +98,9 @@ class BeforeAttention:
         """Whether another linear follows on the way to the same inputs: this one gives the low rank."""
         flow, kinds = self._graph.flow, self._graph.kinds
         return any(
-            kinds[other] == "linear" and self._reach.get(written, set()) & self._reach[value]
-            for other in _downstream(value, flow)
-            for written in flow.outputs[other]
+            kinds[leaf] == "linear" and self._reach.get(result, set()) & self._reach[value]
+            for leaf in _downstream(value, flow)
+            for result in flow.outputs[leaf]
         )
 
 
@@ -112,19 +112,19 @@ def _normed(sinks: str, source: Role | None) -> Role:
 
 def _cut(sinks: str, source: Role | None) -> Role | None:
     """A piece of every head of one of q, k and v, or one that was packed with others."""
-    whole = source[0] if source is not None else "qkv"
-    if sinks == whole and len(sinks) == 1:
+    packed = source[0] if source is not None else "qkv"
+    if sinks == packed and len(sinks) == 1:
         return sinks, "head_part"
-    return (sinks, "plain") if len(sinks) == 1 or len(sinks) < len(whole) else None
+    return (sinks, "plain") if len(sinks) == 1 or len(sinks) < len(packed) else None
 
 
 def _downstream(value: Value, flow: Dataflow) -> Iterable[Node]:
     """Leaves that compute with a value, directly or through others."""
-    seen: set[Node] = set()
+    visited: set[Node] = set()
     queue = [leaf for leaf, _ in value.read_by]
     while queue:
         leaf = queue.pop()
-        if leaf not in seen:
-            seen.add(leaf)
+        if leaf not in visited:
+            visited.add(leaf)
             yield leaf
-            queue.extend(reader for written in flow.outputs[leaf] for reader, _ in written.read_by)
+            queue.extend(reader for result in flow.outputs[leaf] for reader, _ in result.read_by)

@@ -1,4 +1,4 @@
-"""Which tensor of an ATB tree is which: one `Value` per write, and every node that shows it.
+"""Values of an ATB tree: one `Value` per write, and every node that shows it.
 
 Operators name their tensors, but a name is written more than once (the residual stream and the
 rotary embedding work in place), so a tensor is a name *after a given operator*. A composite shows the
@@ -18,14 +18,14 @@ class Value:
     """A tensor as written by one operator.
 
     `producer` is the leaf operator that wrote it (`None` for weights and model inputs), `index` its
-    output number there. `shown_at` lists (node, output index) in completion order, the producer
+    output number there. `places` lists (node, output index) in completion order, the producer
     first, then the composites that give it to the outside. `read_by` lists (leaf, input index).
     """
 
     name: str
     producer: Node | None
     index: int
-    shown_at: list[tuple[Node, int]] = field(default_factory=list)
+    places: list[tuple[Node, int]] = field(default_factory=list)
     read_by: list[tuple[Node, int]] = field(default_factory=list)
 
 
@@ -54,13 +54,13 @@ def _run(node: Node, current: dict[str, Value], flow: Dataflow) -> None:
         for position, value in enumerate(read):
             value.read_by.append((node, position))
         flow.inputs[node] = read
-        written = [Value(name, node, index) for index, name in enumerate(node.outputs)]
-        current.update((value.name, value) for value in written)
-        flow.outputs[node] = written
+        results = [Value(name, node, index) for index, name in enumerate(node.outputs)]
+        current.update((value.name, value) for value in results)
+        flow.outputs[node] = results
     else:
         for child in node.children:
             _run(child, current, flow)
-        written = [current.setdefault(name, Value(name, None, 0)) for name in node.outputs]
-        flow.outputs[node] = written
-    for index, value in enumerate(written):
-        value.shown_at.append((node, index))
+        results = [current.setdefault(name, Value(name, None, 0)) for name in node.outputs]
+        flow.outputs[node] = results
+    for index, value in enumerate(results):
+        value.places.append((node, index))

@@ -39,7 +39,7 @@ class Export:
     companions: tuple[Export, ...] = ()
     """Other tensors of this side, needed to read this one: see `form`."""
     slots_by: Export | None = None
-    """What a router chose for each place of a row: places have no order of their own, so they are sorted."""
+    """Choices of a router for each place of a row: places have no order of their own, so they are sorted."""
     onward: tuple[Export, ...] = ()
     """A tensor that its side multiplies by a number, the next one, and what else is added to that: the number
     is that of this tensor, too."""

@@ -31,14 +31,14 @@ class RoleJoin:
         layer: Node | None,
         *,
         sharded: bool = False,
-        said: Callable[[Node, Node], bool] = lambda golden, mine: False,
+        is_user_pair: Callable[[Node, Node], bool] = lambda golden, mine: False,
         modules: bool = False,
     ) -> None:
         """`layer` is the layer of mine. `sharded` says that tensors come in shards to be merged,
-        `said` that the user holds a golden node and a node of mine to be the same, `modules` that both sides
-        are modules of torch.
+        `is_user_pair` that the user holds a golden node and a node of mine to be the same, `modules` that
+        both sides are modules of torch.
         """
-        self._said = said
+        self._is_user_pair = is_user_pair
         self._modules = modules
         self._tables = tables
         self._fits = fits
@@ -58,17 +58,17 @@ class RoleJoin:
             for export in exports:
                 yield from self._packed_both(role, export) if role in apart else self._plain(role, export)
                 yield from self._caches(role, export)
-        for pack, parts in self._tables.packs.items():
-            yield from self._packed_mine(pack, parts)
-            yield from self._packed_golden(pack, parts)
+        for pack, roles in self._tables.packs.items():
+            yield from self._packed_mine(pack, roles)
+            yield from self._packed_golden(pack, roles)
 
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
         """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
         forms = ("table",) if export.form == "table" else ("plain", "passing", *MADE)
-        known = self._golden.get(role, ())
-        candidates = [golden for golden in known if golden.form in forms]
+        goldens = self._golden.get(role, ())
+        candidates = [golden for golden in goldens if golden.form in forms]
         if not candidates:
-            candidates = [golden for golden in known if golden.form == "repeated"]
+            candidates = [golden for golden in goldens if golden.form == "repeated"]
         for golden in sorted(candidates, key=lambda candidate: self._preference(candidate, export)):
             if golden.form == export.form != "split" and golden.form in MADE:
                 continue
@@ -84,34 +84,32 @@ class RoleJoin:
 
         A tensor of no known role takes that of the other one.
         """
-        goldens, mines = self._known(self._golden, golden), self._known(self._mine, mine)
-        for role, golden_known in goldens.items():
-            for other_role, mine_known in mines.items():
-                if role == other_role:
-                    return self._match(role, golden_known, mine_known)
-                for pack, parts in self._tables.packs.items():
-                    if other_role == pack and role in parts and self._one_of_each(self._golden, parts):
-                        pieces = tuple(self._one_of_each(self._golden, parts))
-                        rule = ViewRule("part", parts.index(role), pieces)
-                        return Match(
-                            golden_known, mine_known, "packed", f"part of `{pack}`", mine_view=rule, tag=role
-                        )
+        goldens, mines = self._roles_of(self._golden, golden), self._roles_of(self._mine, mine)
+        for role, first in goldens.items():
+            for mine_role, second in mines.items():
+                if role == mine_role:
+                    return self._match(role, first, second)
+                for pack, roles in self._tables.packs.items():
+                    if mine_role == pack and role in roles and self._single_exports(self._golden, roles):
+                        pieces = tuple(self._single_exports(self._golden, roles))
+                        rule = ViewRule("part", roles.index(role), pieces)
+                        return Match(first, second, "packed", f"part of `{pack}`", mine_view=rule, tag=role)
         if goldens and mines:
             return None
-        for role, golden_known in goldens.items():
-            return self._match(role, golden_known, replace(mine, role=role))
-        for role, mine_known in mines.items():
-            return self._match(role, replace(golden, role=role), mine_known)
+        for role, first in goldens.items():
+            return self._match(role, first, replace(mine, role=role))
+        for role, second in mines.items():
+            return self._match(role, replace(golden, role=role), second)
         return Match(golden, mine, "", "")
 
     @staticmethod
-    def _known(side: dict[str, list[Export]], export: Export) -> dict[str, Export]:
-        """What is known of a slot, by role."""
+    def _roles_of(side: dict[str, list[Export]], export: Export) -> dict[str, Export]:
+        """The exports of a slot, by role."""
         return {
-            role: known
+            role: candidate
             for role, exports in side.items()
-            for known in exports
-            if (known.node, known.slot) == (export.node, export.slot)
+            for candidate in exports
+            if (candidate.node, candidate.slot) == (export.node, export.slot)
         }
 
     def _is_landmark(self, role: str, export: Export) -> bool:
@@ -133,13 +131,13 @@ class RoleJoin:
             match = read_by_forms(match, role)
         return replace(match, tag=mine.form) if mine.form in ("turned", "largest") else match
 
-    def _chosen(self, export: Export, other: Export) -> ViewRule:
-        """How a router's logits are read beside what the other side's router chose from its own."""
+    def _chosen(self, export: Export, choice: Export) -> ViewRule:
+        """The rule by which a router's logits are read beside the choice of the other side's router."""
         if export.form != "largest":
             return WHOLE
         routers = [*self._golden.get("router", ()), *self._mine.get("router", ())]
-        values = [router for router in routers if router.node is other.node]
-        return ViewRule("largest", parts=(other, *values[:1]))
+        values = [router for router in routers if router.node is choice.node]
+        return ViewRule("largest", parts=(choice, *values[:1]))
 
     def _policy(self, golden: Export, mine: Export) -> str:
         if self._mine_layer is None:
@@ -157,19 +155,19 @@ class RoleJoin:
         operators."""
         outermost = mine.node is self._mine_layer or self._is_outermost(mine)
         depth = golden.node.depth
-        said = self._said(golden.node, mine.node)
-        return golden.slot.kind != "output", not said, depth if outermost else -depth
+        by_user = self._is_user_pair(golden.node, mine.node)
+        return golden.slot.kind != "output", not by_user, depth if outermost else -depth
 
     def _is_outermost(self, mine: Export) -> bool:
-        others = [
+        nodes = [
             e.node for e in self._mine[mine.role] if e.slot == mine.slot and e.node is not self._mine_layer
         ]
-        return self._is_module(mine.node) and mine.node.depth == min(node.depth for node in others)
+        return self._is_module(mine.node) and mine.node.depth == min(node.depth for node in nodes)
 
     def _caches(self, role: str, export: Export) -> Iterator[Match]:
         if export.form not in ("plain", "paged", "head_part"):
             return
-        rule = written(export) if export.form == "paged" else WHOLE
+        rule = slot_rows(export) if export.form == "paged" else WHOLE
         cache = (
             ViewRule("cache_heads", export.component or 0)
             if export.form == "head_part"
@@ -182,12 +180,12 @@ class RoleJoin:
                 if self._fits(match):
                     yield match
 
-    def _packed_mine(self, pack: str, parts: Sequence[str]) -> Iterator[Match]:
-        whole = [export for export in self._mine.get(pack, ()) if export.form == "plain"]
-        pieces = self._one_of_each(self._golden, parts)
+    def _packed_mine(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
+        packed = [export for export in self._mine.get(pack, ()) if export.form == "plain"]
+        pieces = self._single_exports(self._golden, roles)
         if self._plain_of(self._golden, pack) or not pieces:
             return
-        for export in whole:
+        for export in packed:
             for index, piece in enumerate(pieces):
                 rule = ViewRule("part", index, tuple(pieces))
                 reason = f"`{piece.role}` is part {index + 1} of the packed `{pack}`"
@@ -195,20 +193,20 @@ class RoleJoin:
                 if self._fits(match):
                     yield match
 
-    def _packed_golden(self, pack: str, parts: Sequence[str]) -> Iterator[Match]:
-        whole = self._plain_of(self._golden, pack)
-        pieces = self._one_of_each(self._mine, parts)
-        if not whole or not pieces or self._one_of_each(self._golden, parts):
+    def _packed_golden(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
+        packed = self._plain_of(self._golden, pack)
+        pieces = self._single_exports(self._mine, roles)
+        if not packed or not pieces or self._single_exports(self._golden, roles):
             return
         kind = "interleaved" if self._interleaved() else "part"
         if kind == "interleaved" and pack != "qkv":
             return
-        for index, role in enumerate(parts):
+        for index, role in enumerate(roles):
             for export in self._plain_of(self._mine, role):
                 rule = ViewRule(kind, index, tuple(pieces))
                 per_head = " in every head" if kind == "interleaved" else ""
                 reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`{per_head}"
-                match = Match(whole[0], export, "packed", reason, golden_view=rule, tag=role)
+                match = Match(packed[0], export, "packed", reason, golden_view=rule, tag=role)
                 if self._fits(match):
                     yield match
 
@@ -218,33 +216,33 @@ class RoleJoin:
             return set()
         if self._modules:
             return {pack for pack in self._tables.packs if self._plain_of(self._golden, pack)}
-        return {pack for pack, parts in self._tables.packs.items() if self._one_of_each(self._mine, parts)}
+        return {pack for pack, roles in self._tables.packs.items() if self._single_exports(self._mine, roles)}
 
     def _packed_both(self, pack: str, export: Export) -> Iterator[Match]:
-        whole = self._plain_of(self._golden, pack)
-        if not whole or export.form != "plain":
+        packed = self._plain_of(self._golden, pack)
+        if not packed or export.form != "plain":
             return
         if self._modules:
-            yield from self._both_by_own_columns(pack, whole[0], export)
+            yield from self._both_by_own_columns(pack, packed[0], export)
             return
-        pieces = tuple(self._one_of_each(self._mine, self._tables.packs[pack]))
+        pieces = tuple(self._single_exports(self._mine, self._tables.packs[pack]))
         for index, piece in enumerate(pieces):
             rules = ViewRule("part", index, pieces), ViewRule("own_part", index, pieces)
             reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
-            match = Match(whole[0], export, "packed", reason, *rules, tag=piece.role)
+            match = Match(packed[0], export, "packed", reason, *rules, tag=piece.role)
             if self._fits(match):
                 yield match
 
     def _both_by_own_columns(self, pack: str, golden: Export, mine: Export) -> Iterator[Match]:
-        """Part by part, each side cut by what it tells itself: gate and up are as wide, and so are key and
+        """Part by part, each side cut by its own tensors: gate and up are as wide, and so are key and
         value, beside a query that is as wide as what attention gives."""
-        parts = self._tables.packs[pack]
+        roles = self._tables.packs[pack]
         first = [self._golden.get("attn_core", [])[:1], self._mine.get("attn_core", [])[:1]]
-        if len(parts) > 2 and not all(first):
+        if len(roles) > 2 and not all(first):
             return
-        for index, role in enumerate(parts):
+        for index, role in enumerate(roles):
             rules = [
-                ViewRule("own_columns", index, tuple(known) if len(parts) > 2 else ()) for known in first
+                ViewRule("own_columns", index, tuple(export) if len(roles) > 2 else ()) for export in first
             ]
             reason = f"part {index + 1} of the packed `{pack}` of both, rank by rank"
             match = Match(golden, mine, "packed", reason, rules[0], rules[1], tag=role)
@@ -260,7 +258,7 @@ class RoleJoin:
             export for export in side.get(role, ()) if export.form == "plain" and export.slot.kind == "output"
         ]
 
-    def _one_of_each(self, side: dict[str, list[Export]], roles: Sequence[str]) -> list[Export]:
+    def _single_exports(self, side: dict[str, list[Export]], roles: Sequence[str]) -> list[Export]:
         """The innermost plain export of every role, empty when one role has none."""
         by_role = [self._plain_of(side, role) for role in roles]
         return [exports[0] for exports in by_role] if all(by_role) else []
@@ -295,7 +293,7 @@ def _by_form_of_mine(match: Match, role: str) -> Match:
         return replace(match, policy="packed", reason=reason, golden_view=view)
     if mine.form == "paged":
         reason = f"the rows that were written are `{role}`"
-        return replace(match, policy="cache", reason=reason, mine_view=written(mine))
+        return replace(match, policy="cache", reason=reason, mine_view=slot_rows(mine))
     if mine.form in ("unbiased", "partial_unbiased"):
         kind = "bias" if mine.form == "unbiased" else "bias_sum"
         view = ViewRule(kind, parts=mine.companions)
@@ -303,7 +301,7 @@ def _by_form_of_mine(match: Match, role: str) -> Match:
     return match
 
 
-def written(paged: Export) -> ViewRule:
+def slot_rows(paged: Export) -> ViewRule:
     """The rows of a cache of blocks that this step wrote."""
     return ViewRule("slots", parts=paged.companions)
 

@@ -17,21 +17,21 @@ Slots = Callable[[Node], Iterable[Slot]]
 """The slots that were dumped for a node."""
 
 _FIRST_ARGUMENTS = ("hidden_states", "input", "x")
-"""What a module works on, where its first argument was given by keyword."""
+"""Keywords of the tensor that a module works on, where its first argument has no place."""
 _FIRST_RESULTS = ("logits", "next_token_logits", "last_hidden_state", "hidden_states", "hidden")
 """The result of a module that returns fields by name."""
 
 
 def _unknown(node: Node, slot: Slot) -> None:
-    """What is known of a shape where no headers are at hand."""
+    """The shape where no headers are at hand: none."""
 
 
 def layer_exports(layer: Layer, tables: Tables, slots: Slots, shape: ShapeOf = _unknown) -> list[Export]:
     """Every export of a layer whose role a name rule knows, in completion order."""
-    below = {layer.below(node): node for node in layer.node.walk()}
+    by_path = {layer.below(node): node for node in layer.node.walk()}
     exports: list[Export] = []
-    for path, node in below.items():
-        rule_and_match = _rule_for(path, tables.layer_roles, below)
+    for path, node in by_path.items():
+        rule_and_match = _rule_for(path, tables.layer_roles, by_path)
         if rule_and_match is not None:
             exports.extend(_exports(node, *rule_and_match, tables, slots, shape))
     return sorted(exports, key=lambda export: export.node.order)
@@ -65,7 +65,7 @@ def _rule_for(
 def _exports(
     node: Node, rule: ModuleRole, match: re.Match[str], tables: Tables, slots: Slots, shape: ShapeOf
 ) -> Iterable[Export]:
-    """What a rule says of the tensors of a module; `match` fills in its names."""
+    """The exports of a module by a rule; `match` fills in its names."""
     dumped = sorted(slots(node))
     flat = [slot for slot in dumped if slot.kind == "output" and len(slot.index) == 1 and slot.positional]
     fused = Fused(node, dumped, flat, shape)
@@ -108,7 +108,7 @@ def _caches(fused: Fused, rule: ModuleRole) -> Iterable[Export]:
 
 
 def _worked_on(fused: Fused, rule: ModuleRole, match: re.Match[str]) -> Iterable[Export]:
-    """What a module works on: its first input, or the stream that a layer hands on beside what it adds."""
+    """The tensor that a module works on: its first input, or the stream beside the summand of a layer."""
     if rule.stream and len(fused.flat) > 1:
         yield Export(fused.node, fused.flat[1], match.expand(rule.stream))
         return
@@ -153,7 +153,7 @@ _QUERY_AND_KEY = (frozenset({(1,), (2,)}), frozenset({("query",), ("key",)}), fr
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """What was dumped of a module: all its slots, and its outputs by number."""
+    """The dumped slots of a module, and its outputs by number."""
 
     node: Node
     dumped: Sequence[Slot]
@@ -166,42 +166,42 @@ class Fused:
 
     def multiplies(self) -> bool:
         """Whether an activation gives half of what it is handed: it multiplies one half by the other."""
-        given, made = self._width(Slot("input", (0,))), self._width(Slot("output", (0,)))
-        if given and made:
-            return given == 2 * made
+        input_width, output_width = self._width(Slot("input", (0,))), self._width(Slot("output", (0,)))
+        if input_width and output_width:
+            return input_width == 2 * output_width
         if any(fnmatchcase(self.node.op_type, glob) for glob in _MULTIPLIES):
             return True
-        return not given and bool(made) and 2 * made == self._packed_width()
+        return not input_width and bool(output_width) and 2 * output_width == self._packed_width()
 
     def _packed_width(self) -> int:
-        """How wide what a neighbour packs is, where this is all that says what an activation is handed."""
-        above = self.node.parent
-        neighbours = above.children if above is not None else ()
+        """The width of the pack of a neighbour, where nothing else says what an activation is handed."""
+        parent = self.node.parent
+        neighbours = parent.children if parent is not None else ()
         packs = [node for node in neighbours if node.path.rpartition(".")[2] == "gate_up_proj"]
         shape = self.shape(packs[0], Slot("output", (0,))) if packs else None
         return shape[-1] if shape else 0
 
     def turns(self) -> bool:
-        """Whether a rotary module is handed query and key; where no input tells, by what it gives."""
-        given = {slot.index for slot in self.dumped if slot.kind == "input"}
-        if given:
-            return any(names <= given for names in _QUERY_AND_KEY)
+        """Whether a rotary module is handed query and key; without inputs, by its outputs."""
+        arguments = {slot.index for slot in self.dumped if slot.kind == "input"}
+        if arguments:
+            return any(names <= arguments for names in _QUERY_AND_KEY)
         shapes = [self.shape(self.node, slot) for slot in self.flat[:2]]
-        known = [shape for shape in shapes if shape is not None]
-        return len(known) == 2 and (known[0] != known[1] or len(known[0]) == 2)
+        sizes = [shape for shape in shapes if shape is not None]
+        return len(sizes) == 2 and (sizes[0] != sizes[1] or len(sizes[0]) == 2)
 
     def result(self, slot: Slot, role: str, rule: ModuleRole) -> Export:
         """The export of the first output."""
         if rule.residual_beside and len(self.flat) > 1:
-            other = self.flat[1]
-            if self._alike(slot, other):
-                return Export(self.node, slot, role, "split", companions=(Export(self.node, other, role),))
+            second = self.flat[1]
+            if self._alike(slot, second):
+                return Export(self.node, slot, role, "split", companions=(Export(self.node, second, role),))
         return Export(self.node, slot, role, "repeated" if rule.repeats else "plain")
 
-    def _alike(self, slot: Slot, other: Slot) -> bool:
+    def _alike(self, slot: Slot, second: Slot) -> bool:
         """Whether two outputs are as wide; one may have less rows, where tokens are split over ranks."""
-        one, two = self.shape(self.node, slot), self.shape(self.node, other)
-        return one is not None and two is not None and (len(one), one[-1:]) == (len(two), two[-1:])
+        shape, twin = self.shape(self.node, slot), self.shape(self.node, second)
+        return shape is not None and twin is not None and (len(shape), shape[-1:]) == (len(twin), twin[-1:])
 
     def _width(self, slot: Slot) -> int:
         shape = self.shape(self.node, slot) if slot in self.dumped else None

@@ -65,8 +65,8 @@ def _outcomes(
         if golden is None:
             yield Unmatched(ge_side, tensor.node, tensor.slot, NO_TEXT)
             continue
-        said = "no graph text: as many operators of this kind and shape on both sides, taken in order"
-        yield Matched(golden, tensor, "order", said, (order, number))
+        reason = "no graph text: as many operators of this kind and shape on both sides, taken in order"
+        yield Matched(golden, tensor, "order", reason, (order, number))
 
 
 def _ge_outputs(operators: Sequence[DumpedOperator]) -> Mapping[_Key, Sequence[SlotTensor]]:
@@ -132,6 +132,6 @@ def _ge_word(op_type: str) -> str:
 
 
 def _fx_word(target: str) -> str:
-    parts = target.split(".")
-    word = (parts[1] if len(parts) > 1 else "").replace("_", "")
+    segments = target.split(".")
+    word = (segments[1] if len(segments) > 1 else "").replace("_", "")
     return _WORDS.get(word, word)

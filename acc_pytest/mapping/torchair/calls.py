@@ -35,26 +35,26 @@ class FxWithFx:
         self._mine = mine
         self._used: set[tuple[str, Slot]] = set()
         self._partners = dict(_partners(golden, mine))
-        self._given = given_to_calls(mine)
-        self._given_to_golden = given_to_calls(golden)
+        self._inputs = run_inputs(mine)
+        self._golden_inputs = run_inputs(golden)
 
     def outcomes(self) -> Iterator[Outcome]:
         """One outcome for each tensor of mine, then one for each tensor of golden that was not matched."""
         products = 0
         for order, node in enumerate(self._mine.nodes):
-            partner_found = self._partners.get(node)
+            entry = self._partners.get(node)
             for number, (slot, ref) in enumerate(self._mine.slots[node].items()):
                 why = not_a_tensor(ref)
-                if partner_found is None or why:
+                if entry is None or why:
                     reason = f"{slot}: {why}" if why else self._why(node)
                     yield Unmatched("mine", node, slot, reason)
                     continue
-                partner, policy, said = partner_found
+                partner, policy, basis = entry
                 yield self._slot(
-                    partner, node, slot, ref, policy, said, (order, number), products // _PER_LAYER
+                    partner, node, slot, ref, policy, basis, (order, number), products // _PER_LAYER
                 )
             products += _is_product(node)
-        yield from self._left()
+        yield from self._leftovers()
 
     def _slot(
         self,
@@ -63,7 +63,7 @@ class FxWithFx:
         slot: Slot,
         ref: TensorRef,
         policy: str,
-        said: str,
+        reason: str,
         place: tuple[int, ...],
         depth: int,
     ) -> Outcome:
@@ -74,12 +74,12 @@ class FxWithFx:
         if why := not_a_tensor(golden):
             return Unmatched("mine", node, slot, f"golden's is {why}")
         matched = Matched(
-            SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, said, place, depth
+            SlotTensor(partner, slot, golden), SlotTensor(node, slot, ref), policy, reason, place, depth
         )
-        fed = self._given.get((node.path, slot), "")
-        if not fed or (partner.path, slot) not in self._given_to_golden:
+        word = self._inputs.get((node.path, slot), "")
+        if not word or (partner.path, slot) not in self._golden_inputs:
             return matched
-        return replace(matched, place=(FED_FIRST, *place), given=matched.mine.label, fed=fed)
+        return replace(matched, place=(FED_FIRST, *place), source=matched.mine.label, fed=word)
 
     def _why(self, node: Node) -> str:
         sides = (self._golden, self._mine)
@@ -93,7 +93,7 @@ class FxWithFx:
             )
         return f"golden dumped no call {node.name} of {node.op_type}"
 
-    def _left(self) -> Iterator[Outcome]:
+    def _leftovers(self) -> Iterator[Outcome]:
         for node in self._golden.nodes:
             for slot, ref in self._golden.slots[node].items():
                 if (node.path, slot) not in self._used:
@@ -110,13 +110,13 @@ def _partners(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, tuple[Node, 
         if partner is not None and node.op_type in alike:
             yield node, (partner, "name", "the call of this name")
         elif node.op_type not in counts[0] and node in renamed:
-            said = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
-            yield node, (renamed[node], "name", said)
+            reason = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
+            yield node, (renamed[node], "name", reason)
     if alike != set(counts[1]) or alike != set(counts[0]):
         for golden_node, mine_node in _aligned(golden, mine):
             if mine_node.op_type not in alike:
-                said = "same target and shapes at the same place; the sides number their calls differently"
-                yield mine_node, (golden_node, "order", said)
+                reason = "same target and shapes at the same place; the sides number their calls differently"
+                yield mine_node, (golden_node, "order", reason)
 
 
 def _renamed(golden: FxSide, mine: FxSide) -> Mapping[Node, Node]:
@@ -135,8 +135,8 @@ def _renamed(golden: FxSide, mine: FxSide) -> Mapping[Node, Node]:
 
 def _aligned(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, Node]]:
     """Calls in runs that agree in target and shapes on both sides, in one order."""
-    golden_words, mine_words = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
-    matcher = difflib.SequenceMatcher(None, golden_words, mine_words, autojunk=False)
+    golden_calls, mine_calls = ([_word(side, node) for node in side.nodes] for side in (golden, mine))
+    matcher = difflib.SequenceMatcher(None, golden_calls, mine_calls, autojunk=False)
     for block in matcher.get_matching_blocks():
         if block.size >= _LEAST_RUN:
             for step in range(block.size):
@@ -144,7 +144,7 @@ def _aligned(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, Node]]:
 
 
 def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int, ...]]]]:
-    """What two calls must have in common: the target, and the slots with their shapes."""
+    """The key that two calls must have in common: the target, and the slots with their shapes."""
     shapes = []
     for slot, ref in side.slots[node].items():
         header = SlotTensor(node, slot, ref).header
@@ -153,35 +153,35 @@ def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int,
 
 
 def _is_product(node: Node) -> bool:
-    parts = node.op_type.split(".")
-    return len(parts) > 1 and any(word in parts[1] for word in _CONTRACTIONS)
+    segments = node.op_type.split(".")
+    return len(segments) > 1 and any(word in segments[1] for word in _CONTRACTIONS)
 
 
 SlotKey = tuple[str, Slot]
 _Copy = tuple[int, int]
 
 
-def given_to_calls(side: FxSide) -> Mapping[SlotKey, str]:
-    """The first argument that each tensor is that the run was given, and the word for what it is."""
-    walk = _GivenTensors(side)
+def run_inputs(side: FxSide) -> Mapping[SlotKey, str]:
+    """The first argument that each input of the run is, with the kind of input."""
+    walk = _RunInputs(side)
     for node in side.nodes:
         walk.call(node)
-    return walk.found()
+    return walk.kinds()
 
 
-class _GivenTensors:
+class _RunInputs:
     def __init__(self, side: FxSide) -> None:
         self._side = side
-        self._made: set[_Copy] = set()
+        self._results: set[_Copy] = set()
         self._sizes: set[int] = set()
         self._first: dict[_Copy, SlotKey] = {}
         self._origins: dict[_Copy, _Copy] = {}
-        self._words: dict[_Copy, set[str]] = defaultdict(set)
+        self._kinds: dict[_Copy, set[str]] = defaultdict(set)
         self._tables: dict[str, int] = {}
 
-    def found(self) -> Mapping[SlotKey, str]:
-        known = {place: strongest(self._words[copy]) for copy, place in self._first.items()}
-        return {place: word for place, word in known.items() if word}
+    def kinds(self) -> Mapping[SlotKey, str]:
+        kinds = {place: strongest(self._kinds[copy]) for copy, place in self._first.items()}
+        return {place: word for place, word in kinds.items() if word}
 
     def call(self, node: Node) -> None:
         """The next call: what it read, then what it made."""
@@ -190,11 +190,11 @@ class _GivenTensors:
         for slot, ref in slots:
             copy = sampled(ref.path) if slot.kind == "input" else None
             origin = self._origins.get(copy, copy) if copy is not None else None
-            if origin is None or origin in self._made:
+            if origin is None or origin in self._results:
                 continue
             self._first.setdefault(origin, (node.path, slot))
             if word := self._word(node, slot, ref):
-                self._words[origin].add(word)
+                self._kinds[origin].add(word)
             if hands_on(node.op_type) and slot.index == (0,):
                 handed = origin
         for slot, ref in slots:
@@ -206,7 +206,7 @@ class _GivenTensors:
         if handed is not None:
             self._origins.setdefault(copy, handed)
             return
-        self._made.add(copy)
+        self._results.add(copy)
         self._sizes.add(ref.header().numel)
 
     def _word(self, node: Node, slot: Slot, ref: TensorRef) -> str:

@@ -1,4 +1,4 @@
-"""What the inputs of a GE graph are - weights, prompts, caches - and the one pair that stands for each.
+"""Inputs of a GE graph - weights, prompts, caches - and the one pair that stands for each.
 
 A text says `arg5_1` and no more. The arguments of the calls that read it tell what it is. A pair that stands
 for it comes before all others: where it fails, what the run was fed differs, and every other reading inherits
@@ -18,17 +18,17 @@ from .outcome import Matched
 from .reach import given_to, reached
 
 _STRONGEST = ("cache", "token ids", "mask", "input", "positions", "buffer", "weight")
-"""Words for one tensor by several calls: the first of these counts."""
+"""Kinds of one tensor by several calls: the first of these counts."""
 FED_FIRST = -1
-"""Where the matches come that stand for what a run was given."""
+"""The first place, of matches that stand for inputs of the run."""
 
 
-class FedWords:
-    """The words for the inputs of one graph."""
+class FedKinds:
+    """The kinds of the inputs of one graph."""
 
     def __init__(self, graph: GraphIndex) -> None:
         self.graph = graph
-        self._known: dict[str, str] = {}
+        self._kinds: dict[str, str] = {}
 
     @cached_property
     def arguments(self) -> Arguments:
@@ -37,14 +37,14 @@ class FedWords:
 
     def of(self, node: GeNode) -> str:
         """`weight`, `input`, ... for an input of the graph."""
-        if node.name not in self._known:
-            words = {
+        if node.name not in self._kinds:
+            kinds = {
                 word
                 for argument in self._readings(Edge(node.name, 0))
                 if (word := self._word(node, argument))
             }
-            self._known[node.name] = strongest(words) or "input"
-        return self._known[node.name]
+            self._kinds[node.name] = strongest(kinds) or "input"
+        return self._kinds[node.name]
 
     def _readings(self, edge: Edge) -> Iterator[Argument]:
         for reach in reached(self.graph, edge):
@@ -83,22 +83,22 @@ class FedWords:
         return max(rows, key=rows.__getitem__, default="")
 
 
-def marked(matched: Sequence[Matched], words: FedWords) -> list[Matched]:
+def marked(matched: Sequence[Matched], kinds: FedKinds) -> list[Matched]:
     """The matches in their order, first those that stand for inputs of the graph: for each the first read."""
     ordered: list[Matched] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     for match in sorted(matched, key=lambda match: match.place):
-        node = words.graph.node(match.given) if match.given not in seen and not match.own else None
+        node = kinds.graph.node(match.source) if match.source not in names and not match.self_check else None
         if node is not None:
-            seen.add(node.name)
-            match = replace(match, place=(FED_FIRST, words.graph.position[node.name]), fed=words.of(node))
+            names.add(node.name)
+            match = replace(match, place=(FED_FIRST, kinds.graph.position[node.name]), fed=kinds.of(node))
         ordered.append(match)
     return sorted(ordered, key=lambda match: match.place)
 
 
-def strongest(words: Collection[str]) -> str:
-    """The word that counts where calls give several; empty without any."""
-    return next((word for word in _STRONGEST if word in words), "")
+def strongest(kinds: Collection[str]) -> str:
+    """The kind that counts where calls give several; empty without any."""
+    return next((word for word in _STRONGEST if word in kinds), "")
 
 
 def _looks_up(call: FxName) -> bool:

@@ -16,7 +16,7 @@ from .outcome import SlotTensor
 
 
 class FxSide:
-    """The calls of one group. What holds no numbers is told apart by its header and never opened."""
+    """The calls of one group. A tensor without numbers is recognised by its header and never opened."""
 
     def __init__(self, dump: FxDump, step: Step, rank: Rank) -> None:
         self.nodes = dump.nodes(step, rank)
@@ -36,10 +36,10 @@ class FxSide:
         exact = self.by_path.get(f"{name.node}-{name.target}")
         if exact is not None:
             return exact, ""
-        same = self._by_name.get(name.node, [])
-        if len(same) == 1:
-            return same[0], f"{same[0].op_type} was optimised to {name.target} (view->reshape)"
-        if same:
+        calls = self._by_name.get(name.node, [])
+        if len(calls) == 1:
+            return calls[0], f"{calls[0].op_type} was optimised to {name.target} (view->reshape)"
+        if calls:
             return None, f"FX dumped several calls named {name.node}, none of target {name.target}"
         return None, f"FX dumped no call {name.node} ({name.target})"
 
@@ -50,27 +50,27 @@ class FxSide:
         return self._outputs[name]
 
     def _output(self, name: FxName) -> tuple[SlotTensor | None, str]:
-        node, said = self.call(name)
+        node, note = self.call(name)
         if node is None:
-            return None, said
+            return None, note
         slot = Slot("output", (name.index,))
         ref = self.slots[node].get(slot)
         if ref is None:
             return None, f"FX dumped no output {name.index} of {name.node}"
         why = not_a_tensor(ref)
-        return (None, f"{name.node} {slot}: {why}") if why else (SlotTensor(node, slot, ref), said)
+        return (None, f"{name.node} {slot}: {why}") if why else (SlotTensor(node, slot, ref), note)
 
     def arguments(self, node: Node) -> list[SlotTensor]:
         """The tensor arguments of a call: what has elements in rows (or an unknown number), no numbers."""
         ends = [SlotTensor(node, slot, ref) for slot, ref in self.slots[node].items() if slot.kind == "input"]
-        kept = []
+        tensors = []
         for tensor in ends:
             header = tensor.header
             if header is None or not_a_tensor(tensor.ref):
                 continue
             if header.shape or not header.counted:
-                kept.append(tensor)
-        return kept
+                tensors.append(tensor)
+        return tensors
 
 
 def not_a_tensor(ref: TensorRef) -> str:

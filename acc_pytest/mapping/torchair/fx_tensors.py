@@ -1,4 +1,4 @@
-"""All tensors of FX that hold the values of an output of a GE graph: results of calls, and their arguments.
+"""Tensors of FX that hold the values of an output of a GE graph: results of calls, and their arguments.
 
 Weights and prompts have no name in the text, and FX dumps no placeholders. A call that reads one dumps it,
 though, and what lies between is moved at most: a Transpose of a weight, a Reshape of a prompt, a Cast.
@@ -26,9 +26,9 @@ _GIVEN, _MADE = Slot("input", (0,)), Slot("output", (0,))
 class FxTensors:
     """The tensors of one group's calls, looked up by outputs of the graph."""
 
-    def __init__(self, graph: GraphIndex, known: Arguments, fx: FxSide) -> None:
+    def __init__(self, graph: GraphIndex, reads: Arguments, fx: FxSide) -> None:
         self._graph = graph
-        self._known = known
+        self._reads = reads
         self._fx = fx
 
     def of(self, edge: Edge, reader: str = "") -> Iterator[tuple[SlotTensor, str]]:
@@ -46,25 +46,25 @@ class FxTensors:
         turning = self._stored.get(edge)
         if turning is None or turning.operator.name != edge.producer:
             return None
-        said = f"{turning.call.name} turns the matrix that {edge.producer} turns"
-        return self._end(turning.call, _MADE), said
+        reason = f"{turning.call.name} turns the matrix that {edge.producer} turns"
+        return self._end(turning.call, _MADE), reason
 
     def _at(self, reach: Reached) -> Iterator[tuple[SlotTensor, str]]:
-        words = f" through {', '.join(reach.through)}" if reach.through else ""
+        via = f" through {', '.join(reach.through)}" if reach.through else ""
         turning = self._stored.get(reach.edge)
         if turning is not None and turning.operator.data_inputs[0] == reach.edge:
-            said = f"argument 0 of {turning.call.name}, read{words} by {turning.operator.name}"
-            yield _permuted(self._end(turning.call, _GIVEN), reach), said
+            reason = f"argument 0 of {turning.call.name}, read{via} by {turning.operator.name}"
+            yield _permuted(self._end(turning.call, _GIVEN), reach), reason
         name = self._graph.named(reach.edge)
-        made = self._fx.output(name)[0] if name is not None and reach.through else None
-        if name is not None and made is not None:
-            yield _permuted(made, reach), f"known{words} as output {name.index} of {name.node}"
+        output = self._fx.output(name)[0] if name is not None and reach.through else None
+        if name is not None and output is not None:
+            yield _permuted(output, reach), f"known{via} as output {name.index} of {name.node}"
         for argument in self._arguments.get(reach.edge, ()):
             read = self._argument(argument) if self._graph.is_unwritten(reach.edge, argument.reader) else None
             if read is not None:
                 number = ".".join(map(str, argument.number))
-                said = f"argument {number} of {argument.call.node}, read{words} by {argument.reader}"
-                yield _permuted(read, reach), said
+                reason = f"argument {number} of {argument.call.node}, read{via} by {argument.reader}"
+                yield _permuted(read, reach), reason
 
     def _argument(self, argument: Argument) -> SlotTensor | None:
         node, _ = self._fx.call(argument.call)
@@ -81,13 +81,13 @@ class FxTensors:
     def _arguments(self) -> Arguments:
         """Arguments of calls that were dumped with all arguments that their operators read."""
         strange = {
-            arg.call.node for several in self._known.values() for arg in several if not self._was_dumped(arg)
+            arg.call.node for several in self._reads.values() for arg in several if not self._was_dumped(arg)
         }
-        kept = {
+        dumped = {
             edge: tuple(arg for arg in several if arg.call.node not in strange)
-            for edge, several in self._known.items()
+            for edge, several in self._reads.items()
         }
-        return {edge: several for edge, several in kept.items() if several}
+        return {edge: several for edge, several in dumped.items() if several}
 
     def _was_dumped(self, argument: Argument) -> bool:
         node, _ = self._fx.call(argument.call)
@@ -114,32 +114,32 @@ class Stored:
     operator: GeNode
 
 
-def stored(graph: GraphIndex, fx: FxSide, known: Arguments) -> Mapping[Edge, Stored]:
+def stored(graph: GraphIndex, fx: FxSide, reads: Arguments) -> Mapping[Edge, Stored]:
     """The FX call that transposes an output of the graph, by that output, before and after."""
     place = {node.path: number for number, node in enumerate(fx.nodes)}
     turning = [node for node in fx.nodes if target_of(node.op_type) in _TURNING]
-    taken: dict[Node, Edge] = {}
+    sources: dict[Node, Edge] = {}
     turned_by: dict[Edge, Stored] = {}
-    for number, shape, operator in sorted(_turned(graph, fx, known, place), key=lambda read: read[0]):
+    for number, shape, operator in sorted(_turned(graph, fx, reads, place), key=lambda read: read[0]):
         source = operator.data_inputs[0]
         fitting = [node for node in turning if place[node.path] < number and _turns_to(shape, fx, node)]
-        own = [node for node in fitting if taken.get(node) == source]
-        free = [node for node in fitting if node not in taken]
-        if own or len(free) == 1:
-            call = own[0] if own else free[0]
-            taken[call] = source
+        assigned = [node for node in fitting if sources.get(node) == source]
+        free = [node for node in fitting if node not in sources]
+        if assigned or len(free) == 1:
+            call = assigned[0] if assigned else free[0]
+            sources[call] = source
             turned_by.setdefault(source, Stored(call, operator))
             turned_by[Edge(operator.name, 0)] = Stored(call, operator)
     return turned_by
 
 
 def _turned(
-    graph: GraphIndex, fx: FxSide, known: Arguments, place: Mapping[str, int]
+    graph: GraphIndex, fx: FxSide, reads: Arguments, place: Mapping[str, int]
 ) -> Iterator[tuple[int, tuple[int, ...], GeNode]]:
     """Every Transpose of a matrix that a known call reads: the place of the call, and the shape it reads."""
     for operator in graph.graph.nodes:
         move = move_of(operator, graph.graph)
-        for argument in known.get(Edge(operator.name, 0), ())[:1] if move and move.order == (1, 0) else ():
+        for argument in reads.get(Edge(operator.name, 0), ())[:1] if move and move.order == (1, 0) else ():
             call, _ = fx.call(argument.call)
             shape = _shape(fx, call, Slot("input", argument.number)) if call is not None else None
             if call is not None and shape is not None:

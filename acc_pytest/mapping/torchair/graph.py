@@ -1,4 +1,4 @@
-"""What the text of a GE graph says of its tensors: which FX tensor each is, and who made it.
+"""The tensors of the text of a GE graph: the FX tensor that each is, and the operator that made it.
 
 TorchAir writes the name of an FX tensor on the last of the operators that it builds for an FX node. A Cast or
 Reshape at the end of these may be deleted by GE, so its name also stands for what it is computed from.
@@ -29,7 +29,7 @@ _PER_LAYER = 6
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an output of the graph is: an FX tensor (`fx`), with the word for how that is known (`through`).
+    """The meaning of an output of the graph: an FX tensor (`fx`), with the operators that say so (`through`).
 
     Without an FX tensor `kind` says what it is instead: `given` (an input of the graph), `constant`, or
     `inner` (a value on the way to the result of an FX node, which FX computes in one go).
@@ -47,7 +47,7 @@ class GraphIndex:
         self.graph = graph
         self.position = {node.name: number for number, node in enumerate(graph.nodes)}
         self.by_file_name: Mapping[str, tuple[GeNode, ...]] = _by_file_name(graph.nodes)
-        self.file_names = {name for name, same in self.by_file_name.items() if len(same) == 1}
+        self.file_names = {name for name, group in self.by_file_name.items() if len(group) == 1}
         self._direct = {
             Edge(node.name, index): name
             for node in graph.nodes
@@ -60,17 +60,17 @@ class GraphIndex:
         return self.graph.by_name.get(name)
 
     def meaning(self, edge: Edge) -> Meaning:
-        """What the output `edge` of the graph is."""
-        seen: set[Edge] = set()
+        """The meaning of the output `edge` of the graph."""
+        visited: set[Edge] = set()
         through: list[str] = []
-        while edge not in seen:
-            seen.add(edge)
-            known = self._direct.get(edge)
-            if known is None and edge in self._handed_on:
-                known, last = self._handed_on[edge]
+        while edge not in visited:
+            visited.add(edge)
+            name = self._direct.get(edge)
+            if name is None and edge in self._handed_on:
+                name, last = self._handed_on[edge]
                 through.append(last)
-            if known is not None:
-                return Meaning("fx", known, ", ".join(through))
+            if name is not None:
+                return Meaning("fx", name, ", ".join(through))
             node = self.node(edge.producer)
             if node is None:
                 return Meaning("unknown")
@@ -86,13 +86,13 @@ class GraphIndex:
         return Meaning("inner")
 
     def source(self, edge: Edge, stop: Collection[str] = ()) -> Edge:
-        """What the values of an edge come from, past casts and reshapes that GE may have taken out.
+        """The edge that the values of an edge come from, past casts and reshapes that GE may have taken out.
 
         It is not looked for beyond the operators named in `stop`.
         """
-        seen = set()
-        while edge not in seen and edge.producer not in stop:
-            seen.add(edge)
+        visited = set()
+        while edge not in visited and edge.producer not in stop:
+            visited.add(edge)
             node = self.node(edge.producer)
             before = _passed_on(node) if node is not None else None
             edge = before or edge
@@ -112,12 +112,12 @@ class GraphIndex:
 
     def is_unwritten(self, edge: Edge, reader: str) -> bool:
         """Whether `reader` finds at an output what was there first: no operator before it wrote over that."""
-        written = self._written.get(edge.producer)
-        return written is None or self.position[reader] <= written
+        first_write = self._first_writes.get(edge.producer)
+        return first_write is None or self.position[reader] <= first_write
 
     def stores(self, node: GeNode) -> bool:
         """Whether an operator writes into an input of the graph, where the next run finds it."""
-        return any(edge.producer in self._written for edge in _overwritten(node))
+        return any(edge.producer in self._first_writes for edge in _overwritten(node))
 
     def named(self, edge: Edge) -> FxName | None:
         """The FX tensor whose name the text gives to an output itself."""
@@ -131,27 +131,27 @@ class GraphIndex:
         """The operators built for an FX node that compute something: no constants, none that hands on."""
         return tuple(node for node in self.built(fx_node) if node.op_type not in SAME_VALUES)
 
-    def arriving(self, parts: Sequence[GeNode]) -> list[tuple[str, int, Edge]]:
+    def arriving(self, nodes: Sequence[GeNode]) -> list[tuple[str, int, Edge]]:
         """Inputs of operators that were fused into one: those that none of them makes, in their order.
 
         Each with the part that reads it and the place of the input there. What a part makes and a deleted
         Cast hands on to another part never leaves the fused operator.
         """
-        names = {part.name for part in parts}
+        names = {node.name for node in nodes}
         return [
-            (part.name, place, edge)
-            for part in parts
-            for place, edge in enumerate(part.data_inputs)
+            (node.name, place, edge)
+            for node in nodes
+            for place, edge in enumerate(node.data_inputs)
             if self.source(edge, names).producer not in names
         ]
 
-    def results(self, parts: Iterable[GeNode]) -> list[Edge]:
+    def results(self, nodes: Iterable[GeNode]) -> list[Edge]:
         """Outputs of fused operators that anything outside of them reads, in their order."""
-        inside = {part.name for part in parts}
+        inside = {node.name for node in nodes}
         return [
             edge
-            for part in parts
-            for edge in (Edge(part.name, index) for index in range(part.output_count))
+            for node in nodes
+            for edge in (Edge(node.name, index) for index in range(node.output_count))
             if any(reader.name not in inside for reader in self.graph.consumers.get(edge, ()))
         ]
 
@@ -165,11 +165,11 @@ class GraphIndex:
                 reached.add(node.name)
         if last not in reached:
             return ()
-        wanted = {last}
+        included = {last}
         for node in reversed(self.graph.nodes[self.position[first] : self.position[last] + 1]):
-            if node.name in wanted:
-                wanted.update(edge.producer for edge in node.data_inputs if edge.producer in reached)
-        return tuple(node for node in self.graph.nodes if node.name in wanted)
+            if node.name in included:
+                included.update(edge.producer for edge in node.data_inputs if edge.producer in reached)
+        return tuple(node for node in self.graph.nodes if node.name in included)
 
     def may_be_folded(self, edge: Edge, shape: Sequence[int]) -> bool:
         """Whether the output `edge` is a transposition that its reader may do itself, unseen in the shape.
@@ -181,7 +181,7 @@ class GraphIndex:
         return node is not None and node.op_type.startswith(_MOVERS) and len(set(sizes)) < len(sizes)
 
     def depth(self, name: str) -> int:
-        """How many layers of a transformer lie before an operator, judged by the products in a row."""
+        """The number of layers of a transformer before an operator, judged by the products in a row."""
         return self._products.get(name, 0) // _PER_LAYER
 
     @cached_property
@@ -215,15 +215,15 @@ class GraphIndex:
         return owners
 
     @cached_property
-    def _written(self) -> Mapping[str, int]:
+    def _first_writes(self) -> Mapping[str, int]:
         """Inputs of the graph that an operator writes, with the place of the first that does."""
-        written: dict[str, int] = {}
+        first_writes: dict[str, int] = {}
         for node in self.graph.nodes:
             for edge in _overwritten(node):
                 producer = self.node(edge.producer)
                 if producer is not None and self.is_given(producer):
-                    written.setdefault(producer.name, self.position[node.name])
-        return written
+                    first_writes.setdefault(producer.name, self.position[node.name])
+        return first_writes
 
     @cached_property
     def _built(self) -> Mapping[str, tuple[GeNode, ...]]:
@@ -262,7 +262,7 @@ def _by_file_name(nodes: Iterable[GeNode]) -> Mapping[str, tuple[GeNode, ...]]:
     by_name: dict[str, list[GeNode]] = defaultdict(list)
     for node in nodes:
         by_name[sanitized(node.name)].append(node)
-    return {name: tuple(same) for name, same in by_name.items()}
+    return {name: tuple(group) for name, group in by_name.items()}
 
 
 def _overwritten(node: GeNode) -> list[Edge]:

@@ -1,4 +1,4 @@
-"""Which edge of the graph each dumped input is, where GE dumped fewer inputs than there are edges.
+"""Edges of the graph that dumped inputs are, where GE dumped fewer inputs than there are edges.
 
 Absent, unknown and null inputs are not dumped, so numbers alone say nothing; what is left keeps its order. An
 input is known when every way to leave inputs out gives it the same edge.
@@ -9,32 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-Edge = TypeVar("Edge")
+AnyEdge = TypeVar("AnyEdge")
 
 
-def edge_of_each(
-    edges: Sequence[Edge], fits: Callable[[Edge], Sequence[bool]], count: int, known: str
-) -> list[Edge | None]:
-    """For each of `count` dumped inputs its edge, or `None` where that is not known.
+def edges_of_inputs(
+    edges: Sequence[AnyEdge], fits: Callable[[AnyEdge], Sequence[bool]], count: int, certainty: str
+) -> list[AnyEdge | None]:
+    """The edge of each of `count` dumped inputs, `None` where that is not known.
 
-    `fits` says of an edge which inputs it may be; `known` is how well the inputs are known (`Parts.inputs`).
+    `fits` says of an edge which inputs it may be; `certainty` is that of `Parts.inputs`.
     """
-    if known == "sure" and len(edges) == count:
+    if certainty == "sure" and len(edges) == count:
         return list(edges)
-    if known == "sure" or (known == "likely" and len(edges) == count):
+    if certainty == "sure" or (certainty == "likely" and len(edges) == count):
         return arrivals(edges, [fits(edge) for edge in edges], count)
     return [None] * count
 
 
-def arrivals(edges: Sequence[Edge], fits: Sequence[Sequence[bool]], count: int) -> list[Edge | None]:
-    """For each of `count` dumped inputs its edge, or `None` where there is a choice or no way at all.
+def arrivals(edges: Sequence[AnyEdge], fits: Sequence[Sequence[bool]], count: int) -> list[AnyEdge | None]:
+    """The edge of each of `count` dumped inputs, `None` where there is a choice or no way at all.
 
     `fits[e][i]` says that edge `e` may be input `i` as far as type and shape tell.
     """
     before = _reachable(fits, len(edges), count)
     turned = [list(reversed(row)) for row in reversed(fits)]
     after = _reachable(turned, len(edges), count)
-    arriving: list[Edge | None] = []
+    arriving: list[AnyEdge | None] = []
     for place in range(count):
         possible = {
             edges[number]

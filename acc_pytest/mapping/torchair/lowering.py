@@ -1,4 +1,4 @@
-"""Which argument of an FX call each input of GE's operators is, by the table of TorchAir's converters.
+"""Arguments of FX calls that inputs of GE's operators are, by the table of TorchAir's converters.
 
 A call may be several operators (a product, a scaled product, a sum). What one of them hands to another is
 inside of the call and is no argument; what a Transpose, a Reshape or a Cast before them hands on is one.
@@ -47,7 +47,7 @@ class Argument:
 
 
 Arguments = Mapping[Edge, tuple[Argument, ...]]
-"""For outputs of a graph the arguments of FX calls that they are, in the order of their readers."""
+"""Arguments of FX calls by the outputs of a graph that they are, in the order of their readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Row:
 
 
 def arguments(graph: GraphIndex) -> Arguments:
-    """What the calls of a graph read, as far as the table knows how they were converted."""
+    """The arguments that the calls of a graph read, as far as the table has their conversion."""
     by_edge: dict[Edge, list[Argument]] = defaultdict(list)
     for call in graph.fx_calls.values():
         rows = _tables()[0].get(target_of(call.target), ())
@@ -87,16 +87,16 @@ def arguments(graph: GraphIndex) -> Arguments:
     }
 
 
-def fed_word(target: str, number: int, dimensions: int | None, whole: bool) -> str:
-    """What an input of the graph is that a call reads as argument `number`; empty where nothing tells.
+def fed_word(target: str, number: int, dimensions: int | None, is_integer: bool) -> str:
+    """The kind of an input of the graph that a call reads as argument `number`; empty where nothing says.
 
-    `dimensions` is how many it has, `None` where that is not known, `whole` that it holds integers.
+    `dimensions` is how many it has, `None` where that is not known, `is_integer` that it holds integers.
     """
     name = target_of(target)
     if name in _ARITHMETIC:
-        return "positions" if whole else "weight" if dimensions == 1 else "input"
-    words = _tables()[1].get(name, ())
-    return words[number] if number < len(words) else ""
+        return "positions" if is_integer else "weight" if dimensions == 1 else "input"
+    kinds = _tables()[1].get(name, ())
+    return kinds[number] if number < len(kinds) else ""
 
 
 def target_of(target: str) -> str:
@@ -123,7 +123,7 @@ def _read(reader: GeNode, row: _Row) -> Iterator[tuple[Edge, tuple[int, ...]]]:
 
 def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
     """Whether an operator computes the result of an FX node, or something nameless on the way to it."""
-    waiting, seen = [node], {node.name}
+    waiting, visited = [node], {node.name}
     while waiting:
         waiting_node = waiting.pop()
         names = {name.node for name in waiting_node.fx_names if name is not None}
@@ -133,8 +133,8 @@ def _leads_to(node: GeNode, fx_node: str, graph: GraphIndex) -> bool:
             continue
         for index in range(waiting_node.output_count):
             for reader in graph.graph.consumers.get(Edge(waiting_node.name, index), ()):
-                if reader.name not in seen and graph.owner(reader) == fx_node:
-                    seen.add(reader.name)
+                if reader.name not in visited and graph.owner(reader) == fx_node:
+                    visited.add(reader.name)
                     waiting.append(reader)
     return False
 
@@ -151,7 +151,7 @@ def _is_inside(edge: Edge, fx_node: str, graph: GraphIndex) -> bool:
 
 @cache
 def _tables() -> tuple[Mapping[str, tuple[_Row, ...]], Mapping[str, Sequence[str]]]:
-    """How the calls of each target are converted, and words for their arguments."""
+    """The conversions of the calls of each target, and the kinds of their arguments."""
     raw = packaged_toml(__package__, "lowering.toml")
     return {target: tuple(map(_row, rows)) for target, rows in raw["arguments"].items()}, raw["fed"]
 

@@ -20,7 +20,7 @@ _CODES = {"DT_INT64": "q", "DT_INT32": "i"}
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What an operator does to its first input: `keeps` its shape, or not; `order` are the places of the
+    """The effect of an operator on its first input: `keeps` its shape, or not; `order` are the places of the
     dimensions where it turns them round, empty where it does not."""
 
     keeps: bool
@@ -28,7 +28,7 @@ class Move:
 
 
 def move_of(node: GeNode, graph: GeGraph) -> Move | None:
-    """How an operator of the graph moves values; `None` for one that computes, or permutes somehow."""
+    """The move of values by an operator of the graph; `None` for one that computes, or permutes somehow."""
     if not node.data_inputs:
         return None
     if node.op_type in SAME_VALUES:

@@ -24,7 +24,7 @@ from .outcome import SlotTensor
 from .segments import CUT_NAME, readings
 
 INSERTED = ("trans_", "atomic_addr_clean", "memset", "MemSet")
-"""How names of operators begin that GE inserts while it compiles; their numbers mean nothing outside."""
+"""Prefixes of operators that GE inserts while it compiles; their numbers mean nothing outside."""
 NO_TEXT = "there is no graph text to say what it computes"
 _SELF = ("Cast", "TransData")
 """Types of inserted operators whose output holds the values of their input."""
@@ -76,13 +76,13 @@ class DumpedOperator:
         return [SlotTensor(self.node, slot, ref) for slot, ref in self.slots.items() if slot.kind == "output"]
 
     @property
-    def told(self) -> Hashable:
-        """All that says where in the graph its tensors are: equal for the same operator of another step."""
-        made = self.record.outputs if self.record is not None else ()
-        parts = self.parts
-        nodes = tuple(node.name for node in parts.nodes)
-        origins = tuple(output.original_op for output in made)
-        return self.node.path, nodes, parts.policy, parts.inputs, tuple(self.slots), origins
+    def identity(self) -> Hashable:
+        """The key of the places of its tensors in the graph: equal for this operator of another step."""
+        outputs = self.record.outputs if self.record is not None else ()
+        fused = self.parts
+        nodes = tuple(node.name for node in fused.nodes)
+        origins = tuple(output.original_op for output in outputs)
+        return self.node.path, nodes, fused.policy, fused.inputs, tuple(self.slots), origins
 
     def end(self, slot: Slot) -> SlotTensor | None:
         """One input or output, if it was dumped."""
@@ -108,11 +108,9 @@ class DumpedOperator:
         """Whether an input lies where an output is written, so that the record was made after it was gone."""
         if self.record is None or end.slot.kind != "input":
             return False
-        given = self.record.inputs[end.index]
-        return any(
-            (made.address, made.address_offset) == (given.address, given.address_offset) and given.address
-            for made in self.record.outputs
-        )
+        source = self.record.inputs[end.index]
+        areas = [(output.address, output.address_offset) for output in self.record.outputs]
+        return bool(source.address) and (source.address, source.address_offset) in areas
 
     def origin(self, index: int) -> Edge | None:
         """The output of the graph that fusion recorded for output `index`."""
@@ -125,7 +123,7 @@ class DumpedOperator:
 
 
 def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) -> list[DumpedOperator]:
-    """What was dumped at a step on a rank, in the order of the graph, then of time."""
+    """The dumped operators of a step on a rank, in the order of the graph, then of time."""
     ran = []
     for node in dump.nodes(step, rank):
         entry = dump.entry(step, rank, node)
@@ -137,8 +135,8 @@ def operators(dump: GeDump, step: Step, rank: Rank, graph: GraphIndex | None) ->
             slots = dump.tensors(step, rank, node)
         except (AccError, OSError) as error:
             broken = str(error)
-        parts = parts_of(node, record, graph) if graph is not None else Parts(reason=NO_TEXT)
-        ran.append(DumpedOperator(node, entry, slots, record, broken, parts, graph is not None))
+        fused = parts_of(node, record, graph) if graph is not None else Parts(reason=NO_TEXT)
+        ran.append(DumpedOperator(node, entry, slots, record, broken, fused, graph is not None))
     if graph is not None:
         last = len(graph.position)
         ran.sort(
@@ -157,13 +155,13 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
             reason="a slice of an operator that ran in threads (FFTS+): only part of each tensor",
             partial=True,
         )
-    same = graph.by_file_name.get(node.name, ())
+    nodes = graph.by_file_name.get(node.name, ())
     real = record.op_name if record is not None else ""
-    if len(same) > 1:
-        same = tuple(candidate for candidate in same if candidate.name == real)
-    if len(same) == 1:
-        return _kept_name(same[0], record, graph)
-    if same or (real and sanitized(real) == node.name and len(graph.by_file_name.get(node.name, ())) > 1):
+    if len(nodes) > 1:
+        nodes = tuple(candidate for candidate in nodes if candidate.name == real)
+    if len(nodes) == 1:
+        return _named(nodes[0], record, graph)
+    if nodes or (real and sanitized(real) == node.name and len(graph.by_file_name.get(node.name, ())) > 1):
         return Parts(reason=f"several operators of the graph are written {node.name} in file names")
     if node.name.startswith(INSERTED):
         return Parts(reason="inserted by GE, not in TorchAir's graph")
@@ -172,16 +170,16 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
     return _fused_name(node.name, record, graph)
 
 
-def _kept_name(same: GeNode, record: GeRecord | None, graph: GraphIndex) -> Parts:
+def _named(node: GeNode, record: GeRecord | None, graph: GraphIndex) -> Parts:
     """An operator of the graph; one that fusion extended keeps its name, but its outputs are another's."""
-    origins = [origin for origin in _origins(record) if origin in graph.position and origin != same.name]
+    origins = [origin for origin in _origins(record) if origin in graph.position and origin != node.name]
     if not origins:
-        return Parts((same,), "name", "the operator of this name in the graph", "sure")
-    parts = graph.between(same.name, max(origins, key=graph.position.__getitem__))
-    if not parts:
-        return Parts((same,), "origin", "original_op in the record, which differs from its name")
-    said = f"fused: its outputs are those of {', '.join(dict.fromkeys(origins))}"
-    return Parts(parts, "origin", said, "likely")
+        return Parts((node,), "name", "the operator of this name in the graph", "sure")
+    nodes = graph.between(node.name, max(origins, key=graph.position.__getitem__))
+    if not nodes:
+        return Parts((node,), "origin", "original_op in the record, which differs from its name")
+    reason = f"fused: its outputs are those of {', '.join(dict.fromkeys(origins))}"
+    return Parts(nodes, "origin", reason, "likely")
 
 
 def _cut_name(first: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
@@ -190,28 +188,28 @@ def _cut_name(first: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
     origins = [origin for origin in _origins(record) if origin in graph.position]
     if len(starts) != 1 or not origins:
         return Parts(reason=f"a fused operator of which only the first part is known ({first})")
-    parts = graph.between(starts[0].name, max(origins, key=graph.position.__getitem__))
-    if not parts:
+    nodes = graph.between(starts[0].name, max(origins, key=graph.position.__getitem__))
+    if not nodes:
         return Parts(reason=f"a fused operator; no way leads from {first} to {origins[-1]} in the graph")
-    return Parts(parts, "origin", f"fused, from {first} to {origins[-1]}", "likely")
+    return Parts(nodes, "origin", f"fused, from {first} to {origins[-1]}", "likely")
 
 
 def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
     possible = readings(name, graph.file_names)
     linked = [
-        reading for reading in possible if _is_linked([graph.by_file_name[part][0] for part in reading])
+        reading for reading in possible if _is_linked([graph.by_file_name[segment][0] for segment in reading])
     ]
     chosen = possible if len(possible) == 1 else linked
     if len(chosen) == 1:
-        nodes = tuple(graph.by_file_name[part][0] for part in chosen[0])
+        nodes = tuple(graph.by_file_name[segment][0] for segment in chosen[0])
         return Parts(nodes, "fused", f"fused of {', '.join(chosen[0])}", "sure")
     if len(possible) > 1:
         several = " or ".join("+".join(reading) for reading in possible[:3])
         return Parts(reason=f"a fused name that can be read in several ways: {several}")
     origins = [graph.node(origin) for origin in dict.fromkeys(_origins(record))]
-    known = tuple(node for node in origins if node is not None)
-    if known:
-        return Parts(known, "origin", f"original_op in the record: {', '.join(node.name for node in known)}")
+    ops = tuple(node for node in origins if node is not None)
+    if ops:
+        return Parts(ops, "origin", f"original_op in the record: {', '.join(node.name for node in ops)}")
     return Parts(reason="in no graph text under this name, and no fusion of names that are")
 
 

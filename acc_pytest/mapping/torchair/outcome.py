@@ -1,4 +1,4 @@
-"""What mapping a group says of each tensor: matched with one of the other side, or alone for a reason."""
+"""Outcomes of mapping a group, tensor by tensor: matched with the other side, or alone for a reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SlotTensor:
 
     @cached_property
     def header(self) -> TensorHeader | None:
-        """What the file says of the tensor; `None` where it cannot be read, which its test will report."""
+        """The header in the file; `None` where it cannot be read, which its test will report."""
         try:
             header = self.ref.header()
         except (AccError, OSError):
@@ -62,9 +62,9 @@ class SlotTensor:
 class Matched:
     """A golden tensor and one of mine. `policy` names the rule and `reason` says it in words.
 
-    `place` is where the test comes in its group, `depth` the layers before, `own` that both ends are one
-    operator's input and output. Where they hold what the run was given, `given` is that input of the graph;
-    `fed` says what it is in the one match that stands for it.
+    `place` is where the test comes in its group, `depth` the layers before, `self_check` that both ends
+    are one operator's input and output. Where they hold an input of the run, `source` is that input of
+    the graph; `fed` is its kind in the one match that stands for it.
     """
 
     golden: SlotTensor
@@ -73,8 +73,8 @@ class Matched:
     reason: str
     place: tuple[int, ...]
     depth: int = 0
-    own: bool = False
-    given: str = ""
+    self_check: bool = False
+    source: str = ""
     fed: str = ""
 
 
@@ -96,25 +96,25 @@ def class_of(header: TensorHeader) -> str:
     return _CLASSES.get(header.dtype.kind, header.dtype.kind)
 
 
-def left_in_tiles(one: SlotTensor, other: SlotTensor) -> str:
-    """Why values are in no order that the other side has: a layout of the device left as it is."""
-    layouts = [tensor.header.layout if tensor.header is not None else "" for tensor in (one, other)]
+def left_in_tiles(first: SlotTensor, second: SlotTensor) -> str:
+    """The reason why values are in no order of the other side: a layout of the device. Empty without one."""
+    layouts = [tensor.header.layout if tensor.header is not None else "" for tensor in (first, second)]
     stuck = [layout for layout in layouts if is_tiled(layout)]
     if not stuck or layouts[0] == layouts[1]:
         return ""
     return f"stored as {stuck[0]}, a layout of the device that is not brought to rows here"
 
 
-def disagreement(one: SlotTensor, other: SlotTensor) -> str:
-    """Why two tensors cannot be the same, judging by their headers; empty where nothing says so."""
-    first, second = one.header, other.header
+def disagreement(tensor: SlotTensor, partner: SlotTensor) -> str:
+    """The reason why two tensors cannot be one, judging by their headers; empty without one."""
+    first, second = tensor.header, partner.header
     if first is None or second is None or "statistics" in (first.payload, second.payload):
         return ""
-    if tiles := left_in_tiles(one, other):
+    if tiles := left_in_tiles(tensor, partner):
         return tiles
     if class_of(first) != class_of(second) and "raw" not in (first.dtype.kind, second.dtype.kind):
         return f"one holds {class_of(first)} numbers, the other {class_of(second)} ones"
-    if any(end.order and len(end.order) != len(end.header.shape) for end in (one, other) if end.header):
+    if any(end.order and len(end.order) != len(end.header.shape) for end in (tensor, partner) if end.header):
         return "a tensor that the graph turns round has another number of dimensions"
     if not same_order(first.shape, second.shape):
         return f"shapes {list(first.shape)} and {list(second.shape)} do not agree"

@@ -19,14 +19,14 @@ from ..pair import Operand, Pair, Plan, Unmapped
 from ..views import Permuted, Whole
 from .by_order import by_order
 from .calls import FxWithFx
-from .fed import FedWords, marked
+from .fed import FedKinds, marked
 from .fx_side import FxSide
 from .graph import GraphIndex, GraphIndexes
 from .operators import operators
 from .outcome import Matched, Outcome, SlotTensor, Unmatched
 from .step_pairs import GraphStepPair, step_pairs
 from .with_fx import GeWithFx
-from .with_ge import GeWithGe, one_graph
+from .with_ge import GeWithGe, common_graph
 
 _NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/\\]", re.ASCII)
 _KINDS = frozenset({"ge", "fx"})
@@ -60,7 +60,7 @@ class _GraphPlanner:
         self._mine = mine
         self._level = level
         self._indexes = GraphIndexes()
-        self._known: dict[int, FedWords] = {}
+        self._fed: dict[int, FedKinds] = {}
         self._notes: list[str] = []
         self._counts: Counter[str] = Counter()
 
@@ -97,8 +97,8 @@ class _GraphPlanner:
                 self._indexes.of(golden, steps.golden, steps.golden_rank),
                 self._indexes.of(mine, steps.mine, steps.mine_rank),
             )
-            graph, said = one_graph(*indexes)
-            self._notes += [f"{steps.mine.graph}: {said}"] if said else []
+            graph, note = common_graph(*indexes)
+            self._notes += [f"{steps.mine.graph}: {note}"] if note else []
             golden_operators = operators(golden, steps.golden, steps.golden_rank, graph)
             return GeWithGe(graph, golden_operators).outcomes(
                 operators(mine, steps.mine, steps.mine_rank, graph)
@@ -119,9 +119,11 @@ class _GraphPlanner:
         if graph is None:
             outcomes = by_order(ran, calls, *sides)
         else:
-            outcomes = GeWithFx(graph, self._words(graph).arguments, calls, *sides).outcomes(ran)
+            outcomes = GeWithFx(graph, self._kinds_of(graph).arguments, calls, *sides).outcomes(ran)
         for outcome in outcomes:
-            yield outcome if usual or isinstance(outcome, Unmatched) or outcome.own else _swapped(outcome)
+            if not (usual or isinstance(outcome, Unmatched) or outcome.self_check):
+                outcome = _swapped(outcome)
+            yield outcome
 
     def _in_order(self, steps: GraphStepPair, matched: Sequence[Matched]) -> Sequence[Matched]:
         """The matches of a group as they are compared: what it was fed, then in the order of the graph."""
@@ -129,20 +131,21 @@ class _GraphPlanner:
         for dump, step, rank in sides:
             graph = self._indexes.of(dump, step, rank) if isinstance(dump, GeDump) else None
             if graph is not None:
-                return marked(matched, self._words(graph))
+                return marked(matched, self._kinds_of(graph))
         return sorted(matched, key=lambda match: match.place)
 
-    def _words(self, graph: GraphIndex) -> FedWords:
-        """What is known of a graph beyond its text, found out once."""
-        if id(graph) not in self._known:
-            self._known[id(graph)] = FedWords(graph)
-        return self._known[id(graph)]
+    def _kinds_of(self, graph: GraphIndex) -> FedKinds:
+        """The kinds of the inputs of a graph, computed once."""
+        if id(graph) not in self._fed:
+            self._fed[id(graph)] = FedKinds(graph)
+        return self._fed[id(graph)]
 
     def _of_level(self, matched: Sequence[Matched]) -> Sequence[Matched]:
         if self._level in ("layer", "module"):
             return ()
         if self._level == "logits":
-            return [match for match in matched if match.mine.slot.kind == "output" and not match.own][-1:]
+            outputs = [match for match in matched if match.mine.slot.kind == "output"]
+            return [match for match in outputs if not match.self_check][-1:]
         return matched
 
     def _count(self, steps: GraphStepPair, matched: Sequence[Matched]) -> None:
@@ -151,12 +154,12 @@ class _GraphPlanner:
             ("golden", self._golden, steps.golden, steps.golden_rank, [match.golden for match in matched]),
             ("mine", self._mine, steps.mine, steps.mine_rank, [match.mine for match in matched]),
         )
-        own = {match.mine.node.path for match in matched if match.own}
+        self_checked = {match.mine.node.path for match in matched if match.self_check}
         for name, dump, step, rank, ends in sides:
             paths = {node.path for node in dump.nodes(step, rank)}
             self._counts[f"{name}_total"] += len(paths)
             met = {end.node.path for end in ends}
-            self._counts[f"{name}_mapped"] += len(paths & (met if name == "mine" else met - own))
+            self._counts[f"{name}_mapped"] += len(paths & (met if name == "mine" else met - self_checked))
 
 
 def _swapped(match: Matched) -> Matched:
@@ -176,7 +179,7 @@ def _pair(match: Matched, steps: GraphStepPair, order: int, used: set[str]) -> P
         policy=match.policy,
         reason=match.reason,
         golden=_operand(match.golden),
-        mine=replace(mine, name=match.given) if match.fed else mine,
+        mine=replace(mine, name=match.source) if match.fed else mine,
         graph=steps.mine.graph,
         fed=match.fed,
     )
@@ -190,7 +193,8 @@ def _operand(end: SlotTensor) -> Operand:
 def _id(match: Matched, used: set[str]) -> str:
     """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, `trans_Cast_1[self]` for a self-check, and
     `arg5_1` for an input of the graph."""
-    text = match.given if match.fed else f"{match.mine.node.path}[self]" if match.own else match.mine.label
+    label = f"{match.mine.node.path}[self]" if match.self_check else match.mine.label
+    text = match.source if match.fed else label
     plain = selectable(text, _NOT_SELECTABLE)
     candidate, number = plain, 2
     while candidate in used:
@@ -200,23 +204,23 @@ def _id(match: Matched, used: set[str]) -> str:
 
 
 class _Refs:
-    """Where the tensors of a group lie; each node is asked for once."""
+    """References of the tensors of a group; each node is looked up once."""
 
     def __init__(self, golden: _SideStep, mine: _SideStep) -> None:
         self._places = {"golden": golden, "mine": mine}
-        self._known: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+        self._slots: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
 
     def of(self, unmatched: Unmatched) -> TensorRef | None:
         if unmatched.slot is None:
             return None
         key = (unmatched.side, unmatched.node.path)
-        if key not in self._known:
+        if key not in self._slots:
             dump, step, rank = self._places[unmatched.side]
             try:
-                self._known[key] = dump.tensors(step, rank, unmatched.node)
+                self._slots[key] = dump.tensors(step, rank, unmatched.node)
             except (AccError, OSError):
-                self._known[key] = {}
-        return self._known[key].get(unmatched.slot)
+                self._slots[key] = {}
+        return self._slots[key].get(unmatched.slot)
 
 
 def _unmapped(unmatched: Unmatched, steps: GraphStepPair, refs: _Refs) -> Unmapped:

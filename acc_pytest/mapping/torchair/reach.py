@@ -23,14 +23,14 @@ class Reached:
 
 
 def reached(graph: GraphIndex, edge: Edge) -> Iterator[Reached]:
-    """What has the values of `edge`, itself first, up and down the graph; the nearest first."""
-    waiting, seen = deque([Reached(edge)]), {edge}
+    """Edges with the values of `edge`, itself first, up and down the graph; the nearest first."""
+    waiting, visited = deque([Reached(edge)]), {edge}
     while waiting:
         reach = waiting.popleft()
         yield reach
         for step in (*_up(graph, reach), *_down(graph, reach)):
-            if step.edge not in seen:
-                seen.add(step.edge)
+            if step.edge not in visited:
+                visited.add(step.edge)
                 waiting.append(step)
 
 

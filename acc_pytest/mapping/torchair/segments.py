@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 CUT_NAME = "_ub_fusion"
-"""How GE ends the name of a fused operator that would be too long; its first part's name is before it."""
+"""The end of the name of a fused operator that GE cut because of its length, behind its first name."""
 _MOST = 16
 """Readings of one name that are followed; a name with more is ambiguous anyway."""
 

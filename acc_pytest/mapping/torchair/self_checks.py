@@ -16,14 +16,14 @@ def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Out
     reason = operator.broken or f"{operator.parts.reason}; it has no output to compare its input with"
     if not inputs and not outputs:
         yield Unmatched(side, operator.node, None, reason)
-    for index, (given, made) in enumerate(zip(inputs, outputs)):
-        doubt = disagreement(given, made)
+    for index, (source, result) in enumerate(zip(inputs, outputs)):
+        doubt = disagreement(source, result)
         if doubt:
             yield Unmatched(
-                side, operator.node, made.slot, f"input and output of {operator.node.name}: {doubt}"
+                side, operator.node, result.slot, f"input and output of {operator.node.name}: {doubt}"
             )
             continue
-        said = f"self-check, not GE against the other side: {operator.node.op_type} hands on its own input"
-        yield Matched(given, made, POLICY, said, (order, 1, index), own=True)
+        basis = f"self-check, not GE against the other side: {operator.node.op_type} hands on its own input"
+        yield Matched(source, result, POLICY, basis, (order, 1, index), self_check=True)
     for tensor in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
         yield Unmatched(side, operator.node, tensor.slot, reason)

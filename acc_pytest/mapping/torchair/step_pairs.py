@@ -1,4 +1,4 @@
-"""Which rank, graph and step of golden meets which of mine, and what only one side has."""
+"""Ranks, graphs and steps of golden and mine that meet, and those of one side only."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple
             f"no rank in common: golden {golden.root} has {_numbers(golden.ranks)}, "
             f"mine {mine.root} has {_numbers(mine.ranks)}"
         )
-    both = {golden_rank.index for golden_rank, _ in common}
-    result.alone += [*_lone_ranks("golden", golden, both), *_lone_ranks("mine", mine, both)]
+    ids = {golden_rank.index for golden_rank, _ in common}
+    result.alone += [*_lone_ranks("golden", golden, ids), *_lone_ranks("mine", mine, ids)]
     worlds = [{rank.name.partition("_")[0] for rank in dump.ranks} - {""} for dump in (golden, mine)]
     if all(worlds) and worlds[0] != worlds[1]:
         result.notes.append(
             f"ranks: golden ran in {', '.join(sorted(worlds[0]))}, mine in {', '.join(sorted(worlds[1]))}; "
             "tensors that are split over ranks then differ in shape"
         )
-    result.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(both))}), compared rank by rank")
+    result.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(ids))}), compared rank by rank")
     return common
 
 
-def _lone_ranks(side: str, dump: AnyDump, both: Collection[int]) -> Iterator[Unmapped]:
-    """What the ranks of one side dumped that the other does not have."""
+def _lone_ranks(side: str, dump: AnyDump, ids: Collection[int]) -> Iterator[Unmapped]:
+    """Dumped steps of the ranks of one side that the other does not have."""
     for rank in dump.ranks:
-        if rank.index not in both:
+        if rank.index not in ids:
             reason = f"rank {rank.index} was dumped by {side} only"
             yield from (_only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank))
 
@@ -162,14 +162,14 @@ def _only(side: str, step: Step, reason: str, rank: Rank | None = None) -> Unmap
 
 
 def _contents(dump: AnyDump) -> str:
-    words = [f"{step.graph} step {step.label}" for step in dump.steps]
-    return ", ".join(_first(words)) or "no step"
+    names = [f"{step.graph} step {step.label}" for step in dump.steps]
+    return ", ".join(_first(names)) or "no step"
 
 
-def _first(words: Sequence[str], most: int = 8) -> Iterator[str]:
-    yield from words[:most]
-    if len(words) > most:
-        yield f"and {len(words) - most} more"
+def _first(names: Sequence[str], limit: int = 8) -> Iterator[str]:
+    yield from names[:limit]
+    if len(names) > limit:
+        yield f"and {len(names) - limit} more"
 
 
 def _numbers(ranks: Sequence[Rank]) -> str:

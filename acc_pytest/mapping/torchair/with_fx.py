@@ -11,7 +11,7 @@ from ...topology.tree import Node
 from .fx_side import FxSide
 from .fx_tensors import FxTensors
 from .graph import GraphIndex, Meaning
-from .inputs import edge_of_each
+from .inputs import edges_of_inputs
 from .lowering import Arguments, hands_on
 from .operators import DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of, disagreement, left_in_tiles
@@ -29,10 +29,10 @@ _NO_GOLDEN = {
 class GeWithFx:
     """The mapping of one group. `golden` is the name of FX's side: golden, unless FX is under test."""
 
-    def __init__(self, graph: GraphIndex, known: Arguments, fx: FxSide, ge_side: str, fx_side: str) -> None:
+    def __init__(self, graph: GraphIndex, reads: Arguments, fx: FxSide, ge_side: str, fx_side: str) -> None:
         self._graph = graph
         self._fx = fx
-        self._tensors = FxTensors(graph, known, fx)
+        self._tensors = FxTensors(graph, reads, fx)
         self._ge_side = ge_side
         self._fx_side = fx_side
         self._used: set[tuple[str, Slot]] = set()
@@ -50,7 +50,7 @@ class GeWithFx:
                 outputs = self._promised(operator)
             yield from self._inputs(operator, inputs, order)
             yield from self._outputs(operator, outputs, order)
-        yield from self._left()
+        yield from self._leftovers()
 
     def _unknown(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         if operator.hands_on:
@@ -61,9 +61,9 @@ class GeWithFx:
         if not tensors:
             yield Unmatched(self._ge_side, operator.node, None, reason)
         for tensor in tensors:
-            yield self._known_origin(operator, tensor, order) or self._alone(tensor, reason)
+            yield self._of_origin(operator, tensor, order) or self._alone(tensor, reason)
 
-    def _known_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
+    def _of_origin(self, operator: DumpedOperator, tensor: SlotTensor, order: int) -> Outcome | None:
         """An output whose origin is recorded needs no name of its operator."""
         edge = operator.origin(tensor.index) if tensor.slot.kind == "output" else None
         if edge is None or self._graph.node(edge.producer) is None or operator.parts.partial:
@@ -101,34 +101,34 @@ class GeWithFx:
             return self._elsewhere(tensor, edge, "", place) or self._alone(
                 tensor, self._why_none(meaning, edge)
             )
-        golden, said = self._fx.output(meaning.fx)
+        golden, note = self._fx.output(meaning.fx)
         if golden is None:
-            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, said)
-        words = [reason]
+            return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, note)
+        reasons = [reason]
         if meaning.through:
             policy = "alias"
-            words.append(f"the FX name is on {meaning.through}, which hands the values on")
-        if said:
-            words.append(said)
-        # Only a tensor that is known for certain fails for another shape or kind of number.
-        certain = not meaning.through and not said and policy != "origin"
+            reasons.append(f"the FX name is on {meaning.through}, which hands the values on")
+        if note:
+            reasons.append(note)
+        # Only a certain tensor fails for another shape or kind of number.
+        certain = not meaning.through and not note and policy != "origin"
         doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
             refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
             return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, refused)
-        return self._matched(golden, tensor, policy, "; ".join(words), place, edge)
+        return self._matched(golden, tensor, policy, "; ".join(reasons), place, edge)
 
     def _elsewhere(
         self, tensor: SlotTensor, edge: Edge, reader: str, place: tuple[int, ...]
     ) -> Matched | None:
         """The match with another tensor of FX with these values: an argument of a call that reads them."""
         result = self._tensors.result(edge) if tensor.slot.kind == "output" else None
-        for golden, said in (*([result] if result else ()), *self._tensors.of(edge, reader)):
+        for golden, reason in (*([result] if result else ()), *self._tensors.of(edge, reader)):
             if disagreement(golden, tensor):
                 continue
             if self._may_be_folded(edge, tensor):
                 return None
-            return self._matched(golden, tensor, "argument", said, place, edge)
+            return self._matched(golden, tensor, "argument", reason, place, edge)
         return None
 
     def _may_be_folded(self, edge: Edge, tensor: SlotTensor) -> bool:
@@ -146,9 +146,9 @@ class GeWithFx:
         edge: Edge,
     ) -> Matched:
         self._used.add((golden.node.path, golden.slot))
-        given = given_to(self._graph, edge, self._ran)
+        source = given_to(self._graph, edge, self._ran)
         depth = self._graph.depth(edge.producer)
-        return Matched(golden, tensor, policy, reason, place, depth, given=given.name if given else "")
+        return Matched(golden, tensor, policy, reason, place, depth, source=source.name if source else "")
 
     def _inputs(
         self, operator: DumpedOperator, tensors: Sequence[SlotTensor], order: int
@@ -158,7 +158,7 @@ class GeWithFx:
         def fits(read: tuple[str, int, Edge]) -> list[bool]:
             return [not self._doubt(read[2], tensor) for tensor in tensors]
 
-        arrived = edge_of_each(reads, fits, len(tensors), operator.parts.inputs)
+        arrived = edges_of_inputs(reads, fits, len(tensors), operator.parts.inputs)
         for tensor, read in zip(tensors, arrived):
             if read is not None:
                 yield self._input(operator, read[0], tensor, read[2], order)
@@ -167,7 +167,7 @@ class GeWithFx:
             yield self._alone(tensor, f"not known which input this is: {counts} ({operator.parts.reason})")
 
     def _doubt(self, edge: Edge, tensor: SlotTensor) -> str:
-        """What speaks against `tensor` being the tensor `edge`; empty also where nothing is known of it."""
+        """The reason why `tensor` is not the tensor `edge`; empty also where nothing is known of it."""
         meaning = self._graph.meaning(edge)
         golden = self._fx.output(meaning.fx)[0] if meaning.fx is not None else None
         if golden is not None:
@@ -180,45 +180,47 @@ class GeWithFx:
         return "" if shape == header.shape else f"the graph declares {list(shape)}"
 
     def _input(
-        self, operator: DumpedOperator, part: str, tensor: SlotTensor, edge: Edge, order: int
+        self, operator: DumpedOperator, name: str, tensor: SlotTensor, edge: Edge, order: int
     ) -> Outcome:
         place = (order, 0, tensor.index)
-        matched, refused = self._made(tensor, edge, place)
+        matched, refused = self._by_result(tensor, edge, place)
         if matched is None and operator.overwrites(tensor):
             refused = "the operator writes its result over it, so that the record may hold either"
         elif matched is None:
-            matched = self._elsewhere(tensor, edge, part, place) or self._folded(tensor, edge, part, place)
+            matched = self._elsewhere(tensor, edge, name, place) or self._folded(tensor, edge, name, place)
         return matched or self._only_argument(operator, tensor, edge, place) or self._alone(tensor, refused)
 
-    def _made(self, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]) -> tuple[Matched | None, str]:
+    def _by_result(
+        self, tensor: SlotTensor, edge: Edge, place: tuple[int, ...]
+    ) -> tuple[Matched | None, str]:
         """The match of an input with the result of the call that made it, or why there is none."""
         meaning = self._graph.meaning(edge)
         if meaning.fx is None:
             return None, self._why_none(meaning, edge)
-        golden, said = self._fx.output(meaning.fx)
+        golden, note = self._fx.output(meaning.fx)
         if golden is None:
-            return None, said
+            return None, note
         doubt = disagreement(golden, tensor)
         if self._may_be_folded(edge, tensor):
             doubt = "GE did not run that operator, so this one may transpose by itself"
         if doubt:
             where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
             return None, f"not compared with {where}: {doubt}"
-        words = [f"the graph feeds it from {edge.producer}:{edge.index}"]
+        reasons = [f"the graph feeds it from {edge.producer}:{edge.index}"]
         if meaning.through:
-            words.append(f"whose FX name is known through {meaning.through}")
-        if said:
-            words.append(said)
-        return self._matched(golden, tensor, "edge", "; ".join(words), place, edge), ""
+            reasons.append(f"whose FX name is known through {meaning.through}")
+        if note:
+            reasons.append(note)
+        return self._matched(golden, tensor, "edge", "; ".join(reasons), place, edge), ""
 
-    def _folded(self, tensor: SlotTensor, edge: Edge, part: str, place: tuple[int, ...]) -> Matched | None:
-        """The match with what a Transpose reads that GE did not run, where the shape tells so."""
+    def _folded(self, tensor: SlotTensor, edge: Edge, name: str, place: tuple[int, ...]) -> Matched | None:
+        """The match with what a Transpose reads that GE did not run, where the shape shows that."""
         node = self._graph.node(edge.producer)
         shape = tensor.header.shape if tensor.header is not None else ()
         if node is None or edge.producer in self._ran or self._graph.may_be_folded(edge, shape):
             return None
         return (
-            self._elsewhere(tensor, node.data_inputs[0], part, place) if node.op_type == "Transpose" else None
+            self._elsewhere(tensor, node.data_inputs[0], name, place) if node.op_type == "Transpose" else None
         )
 
     def _only_argument(
@@ -233,14 +235,14 @@ class GeWithFx:
         fitting = [
             argument
             for argument in self._fx.arguments(call)
-            if (known := argument.header) is not None
-            and known.shape == header.shape
-            and class_of(known) == class_of(header)
+            if (candidate := argument.header) is not None
+            and candidate.shape == header.shape
+            and class_of(candidate) == class_of(header)
         ]
         rivals = [
-            other
-            for other in operator.inputs
-            if (known := other.header) is not None and known.shape == header.shape
+            rival
+            for rival in operator.inputs
+            if (candidate := rival.header) is not None and candidate.shape == header.shape
         ]
         if len(fitting) != 1 or len(rivals) != 1:
             return None
@@ -274,7 +276,7 @@ class GeWithFx:
     def _alone(self, tensor: SlotTensor, reason: str) -> Unmatched:
         return Unmatched(self._ge_side, tensor.node, tensor.slot, reason)
 
-    def _left(self) -> Iterator[Outcome]:
+    def _leftovers(self) -> Iterator[Outcome]:
         for node in self._fx.nodes:
             for slot in self._fx.slots[node]:
                 if slot.kind == "output" and (node.path, slot) not in self._used:

@@ -13,7 +13,7 @@ from ...dumps.base import Slot
 from ...dumps.torchair_names import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex
-from .inputs import edge_of_each
+from .inputs import edges_of_inputs
 from .operators import NO_TEXT, DumpedOperator
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
 from .outputs import output_edges
@@ -29,7 +29,7 @@ class GeWithGe:
         self._graph = graph
         self._golden = golden
         self._by_name = {operator.node.name: operator for operator in golden}
-        self._made: dict[Edge, SlotTensor] = {}
+        self._results: dict[Edge, SlotTensor] = {}
         self._inputs_of: dict[tuple[str, int], SlotTensor] = {}
         self._used: set[tuple[str, Slot]] = set()
         self._ran: tuple[set[str], ...] = (set(), set())
@@ -51,7 +51,7 @@ class GeWithGe:
                 yield from self._by_names(operator, order)
             else:
                 yield from self._by_graph(operator, self._graph, order)
-        yield from self._left()
+        yield from self._leftovers()
 
     def _learn(self, operator: DumpedOperator) -> None:
         """Note which tensors of the graph golden dumped, as outputs and as inputs."""
@@ -62,12 +62,12 @@ class GeWithGe:
             return
         for tensor, (edge, _, _) in zip(operator.outputs, self._edges(operator, self._graph)):
             if edge is not None:
-                self._made.setdefault(edge, tensor)
+                self._results.setdefault(edge, tensor)
         inputs = operator.inputs
         if len(operator.parts.nodes) == 1 and operator.parts.inputs == "sure":
-            part = operator.parts.nodes[0]
-            if len(part.data_inputs) == len(inputs):
-                self._inputs_of.update({(part.name, place): tensor for place, tensor in enumerate(inputs)})
+            node = operator.parts.nodes[0]
+            if len(node.data_inputs) == len(inputs):
+                self._inputs_of.update({(node.name, place): tensor for place, tensor in enumerate(inputs)})
 
     @staticmethod
     def _edges(operator: DumpedOperator, graph: GraphIndex) -> list[tuple[Edge | None, str, str]]:
@@ -77,9 +77,9 @@ class GeWithGe:
         edges: list[tuple[Edge | None, str, str]] = []
         for number in range(len(tensors)):
             edge = operator.origin(number) if not operator.parts.partial else None
-            known = edge is not None and graph.node(edge.producer) is not None
-            said = f"original_op {edge.producer}:{edge.index}" if edge is not None and known else ""
-            edges.append((edge if known else None, "origin", said or operator.parts.reason))
+            in_graph = edge is not None and graph.node(edge.producer) is not None
+            reason = f"original_op {edge.producer}:{edge.index}" if edge is not None and in_graph else ""
+            edges.append((edge if in_graph else None, "origin", reason or operator.parts.reason))
         return edges
 
     def _by_graph(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
@@ -87,7 +87,7 @@ class GeWithGe:
         for number, (tensor, (edge, policy, reason)) in enumerate(
             zip(operator.outputs, self._edges(operator, graph))
         ):
-            golden = self._made.get(edge) if edge is not None else None
+            golden = self._results.get(edge) if edge is not None else None
             if edge is None or golden is None:
                 why = reason if edge is None else f"golden dumped no output {edge.producer}:{edge.index}"
                 yield Unmatched("mine", tensor.node, tensor.slot, why)
@@ -96,26 +96,26 @@ class GeWithGe:
             outcome = self._matched(
                 golden, tensor, policy, reason, (order, 1, number), depth, policy == "origin"
             )
-            yield self._of_given(outcome, graph, edge)
+            yield self._of_input(outcome, graph, edge)
 
     def _inputs(self, operator: DumpedOperator, graph: GraphIndex, order: int) -> Iterator[Outcome]:
-        tensors, parts = operator.inputs, operator.parts
-        # What arrives at each part, with the tensor that golden dumped there.
-        edges = graph.arriving(parts.nodes)
-        there = [self._inputs_of.get((part, place)) or self._made.get(edge) for part, place, edge in edges]
+        tensors, fused = operator.inputs, operator.parts
+        # The edges that arrive at each node, with the tensor that golden dumped there.
+        edges = graph.arriving(fused.nodes)
+        ends = [self._inputs_of.get((name, place)) or self._results.get(edge) for name, place, edge in edges]
 
         def fits(read: int) -> list[bool]:
-            golden = there[read]
+            golden = ends[read]
             return [golden is None or not disagreement(golden, tensor) for tensor in tensors]
 
-        arrived = edge_of_each(range(len(edges)), fits, len(tensors), parts.inputs)
+        arrived = edges_of_inputs(range(len(edges)), fits, len(tensors), fused.inputs)
         for number, (tensor, read) in enumerate(zip(tensors, arrived)):
             if read is None:
                 counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
-                reason = f"not known which input this is: {counts} ({parts.reason})"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason if parts.nodes else parts.reason)
+                reason = f"not known which input this is: {counts} ({fused.reason})"
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if fused.nodes else fused.reason)
             else:
-                yield self._input(tensor, edges[read][2], there[read], graph, (order, 0, number))
+                yield self._input(tensor, edges[read][2], ends[read], graph, (order, 0, number))
 
     def _input(
         self,
@@ -136,11 +136,11 @@ class GeWithGe:
             return Unmatched("mine", tensor.node, tensor.slot, reason)
         reason = f"the graph feeds it from {edge.producer}:{edge.index}"
         matched = self._matched(golden, tensor, "edge", reason, place, graph.depth(edge.producer), True)
-        return self._of_given(matched, graph, edge)
+        return self._of_input(matched, graph, edge)
 
-    def _of_given(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
-        given = given_to(graph, edge, self._ran[1])
-        return replace(outcome, given=given.name) if given and isinstance(outcome, Matched) else outcome
+    def _of_input(self, outcome: Outcome, graph: GraphIndex, edge: Edge) -> Outcome:
+        source = given_to(graph, edge, self._ran[1])
+        return replace(outcome, source=source.name) if source and isinstance(outcome, Matched) else outcome
 
     def _matched(
         self,
@@ -174,45 +174,45 @@ class GeWithGe:
 
     def _by_names(self, operator: DumpedOperator, order: int) -> Iterator[Outcome]:
         """Without a graph text: the origin of an output, the operator of this name, or its last part."""
-        same, reason = self._same(operator)
-        yield from self._inputs_by_names(operator, same, reason, order)
-        last, how = (same, reason) if same is not None else self._last_part(operator)
+        partner, reason = self._partner(operator)
+        yield from self._inputs_by_names(operator, partner, reason, order)
+        last, how = (partner, reason) if partner is not None else self._last_part(operator)
         for number, tensor in enumerate(operator.outputs):
             origin = None if operator.inserted else operator.origin(number)
             if origin is not None:
                 golden = self._named.get((sanitized(origin.producer), origin.index))
-                said = f"original_op {origin.producer}:{origin.index}"
+                basis = f"original_op {origin.producer}:{origin.index}"
             else:
                 golden = last.end(tensor.slot) if last is not None and not operator.inserted else None
-                said = how
+                basis = how
             if golden is None:
-                why = f"{said}, which golden did not dump" if origin or last else said
+                why = f"{basis}, which golden did not dump" if origin or last else basis
                 yield Unmatched("mine", tensor.node, tensor.slot, why)
                 continue
-            policy = "origin" if origin is not None else "name" if same is not None else "fused"
-            yield self._matched(golden, tensor, policy, said, (order, 1, number), 0, policy != "name")
+            policy = "origin" if origin is not None else "name" if partner is not None else "fused"
+            yield self._matched(golden, tensor, policy, basis, (order, 1, number), 0, policy != "name")
 
     def _inputs_by_names(
-        self, operator: DumpedOperator, same: DumpedOperator | None, reason: str, order: int
+        self, operator: DumpedOperator, partner: DumpedOperator | None, reason: str, order: int
     ) -> Iterator[Outcome]:
         """The inputs of an operator against those of the same one in golden, where they are as many."""
-        inputs, theirs = operator.inputs, same.inputs if same is not None else []
+        inputs, goldens = operator.inputs, partner.inputs if partner is not None else []
         for number, tensor in enumerate(inputs):
-            if same is None or len(theirs) != len(inputs):
-                counts = f"{len(inputs)} inputs were dumped, golden has {len(theirs)}; {NO_TEXT}"
-                yield Unmatched("mine", tensor.node, tensor.slot, reason if same is None else counts)
+            if partner is None or len(goldens) != len(inputs):
+                counts = f"{len(inputs)} inputs were dumped, golden has {len(goldens)}; {NO_TEXT}"
+                yield Unmatched("mine", tensor.node, tensor.slot, reason if partner is None else counts)
             else:
-                yield self._matched(theirs[number], tensor, "name", reason, (order, 0, number), 0, True)
+                yield self._matched(goldens[number], tensor, "name", reason, (order, 0, number), 0, True)
 
-    def _same(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
+    def _partner(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         """The operator of this name and type in golden, unless the name means something else there."""
         if operator.inserted:
             return None, "inserted by GE, so that its name means nothing in the other run"
-        same = self._by_name.get(operator.node.name)
-        if same is None or same.node.op_type != operator.node.op_type:
+        partner = self._by_name.get(operator.node.name)
+        if partner is None or partner.node.op_type != operator.node.op_type:
             return None, f"golden has no {operator.node.op_type} of this name; {NO_TEXT}"
-        foreign = [side for side in (operator, same) if side.extended]
-        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (same, "equal names")
+        foreign = [side for side in (operator, partner) if side.extended]
+        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (partner, "equal names")
 
     def _last_part(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         if operator.inserted:
@@ -226,7 +226,7 @@ class GeWithGe:
             return None, "golden has no operator of this name, nor the parts of it"
         return None, "its name can be read in several ways: " + " or ".join(map("+".join, possible[:3]))
 
-    def _left(self) -> Iterator[Outcome]:
+    def _leftovers(self) -> Iterator[Outcome]:
         for operator in self._golden:
             reason = operator.broken or "no dumped operator of mine has this tensor"
             if operator.inserted:
@@ -238,7 +238,7 @@ class GeWithGe:
                     yield Unmatched("golden", operator.node, slot, reason)
 
 
-def one_graph(golden: GraphIndex | None, mine: GraphIndex | None) -> tuple[GraphIndex | None, str]:
+def common_graph(golden: GraphIndex | None, mine: GraphIndex | None) -> tuple[GraphIndex | None, str]:
     """The graph of both runs, and what to say of it. Two texts of one script are equal but for constants."""
     if golden is None or mine is None:
         return golden or mine, ""

@@ -22,7 +22,7 @@ _FX_NAME = re.compile(r"(\w+)-(.+)\.OUTPUT\.(\d+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where an input comes from: output `index` of the operator named `producer`."""
+    """The origin of an input: output `index` of the operator named `producer`."""
 
     producer: str
     index: int
@@ -57,7 +57,7 @@ class GeList:
 
 @dataclass(frozen=True, slots=True)
 class GeDesc:
-    """What is known of a tensor. `shape` is () for a scalar and `None` where it is unknown; -1 stands for
+    """The description of a tensor. `shape` is () for a scalar and `None` where it is unknown; -1 stands for
     an unknown extent, (-2,) for an unknown rank. `dtype` is spelled `DT_FLOAT`, or "" where unknown."""
 
     name: str = ""
@@ -114,7 +114,7 @@ class GeNode:
 
     @cached_property
     def fx_names(self) -> tuple[FxName | None, ...]:
-        """For each output the FX tensor that it is, or `None`."""
+        """The FX tensor that each output is, or `None`."""
         return tuple(desc.fx_name for desc in self.output_descs)
 
 
@@ -133,7 +133,7 @@ class GeGraph:
 
     @cached_property
     def consumers(self) -> Mapping[Edge, tuple[GeNode, ...]]:
-        """Who reads an output, in the order of the graph."""
+        """The readers of each output, in the order of the graph."""
         readers: dict[Edge, list[GeNode]] = {}
         for node in self.nodes:
             for edge in dict.fromkeys(node.data_inputs):

@@ -39,34 +39,34 @@ def graph_of(lines: Iterable[str], source: str) -> GeGraph:
             nodes.append(_node(_message(value, name, source), f"{source}: operator {len(nodes)}"))
         else:
             fields.add(name, value)
-    known, extra = _split(fields, "GraphDef", ("name", "attr"), source)
+    values, extra = _split(fields, "GraphDef", ("name", "attr"), source)
     if not nodes:
         raise FormatError(
             f"{source}: holds no operator; give the text of a GE graph (dynamo_original_graph_*.txt)"
         )
-    seen: set[str] = set()
+    names: set[str] = set()
     for node in nodes:
-        if node.name in seen:
+        if node.name in names:
             raise FormatError(f"{source}: two operators are named {shown(node.name)}")
-        seen.add(node.name)
-    return GeGraph(_last(known["name"], ""), tuple(nodes), _attrs(known["attr"], source), extra)
+        names.add(node.name)
+    return GeGraph(_last(values["name"], ""), tuple(nodes), _attrs(values["attr"], source), extra)
 
 
 def _node(message: Message, where: str) -> GeNode:
-    known, extra = _split(
+    values, extra = _split(
         message, "OpDef", ("name", "type", "input", "attr", "input_desc", "output_desc"), where
     )
-    name, op_type = _last(known["name"], ""), _last(known["type"], "")
+    name, op_type = _last(values["name"], ""), _last(values["type"], "")
     if not name or not op_type:
         raise FormatError(f"{where}: has no {'type' if name else 'name'}")
     where = f"{where} ({shown(name)})"
     return GeNode(
         name,
         op_type,
-        tuple(_edge(text, where) for text in known["input"]),
-        _attrs(known["attr"], where),
-        tuple(_desc(inner, where) for inner in known["input_desc"]),
-        tuple(_desc(inner, where) for inner in known["output_desc"]),
+        tuple(_edge(text, where) for text in values["input"]),
+        _attrs(values["attr"], where),
+        tuple(_desc(inner, where) for inner in values["input_desc"]),
+        tuple(_desc(inner, where) for inner in values["output_desc"]),
         extra,
     )
 
@@ -82,15 +82,15 @@ def _edge(text: str, where: str) -> Edge | None:
 
 def _desc(message: Message, where: str) -> GeDesc:
     names = ("name", "dtype", "shape", "layout", "attr", "device_type")
-    known, extra = _split(message, "TensorDescriptor", names, where)
-    shape, unknown = _shape(_last(known["shape"], None), where)
+    values, extra = _split(message, "TensorDescriptor", names, where)
+    shape, unknown = _shape(_last(values["shape"], None), where)
     return GeDesc(
-        _last(known["name"], ""),
-        _last(known["dtype"], ""),
+        _last(values["name"], ""),
+        _last(values["dtype"], ""),
         shape,
-        _last(known["layout"], ""),
-        _attrs(known["attr"], where),
-        _last(known["device_type"], ""),
+        _last(values["layout"], ""),
+        _attrs(values["attr"], where),
+        _last(values["device_type"], ""),
         (*extra, *unknown),
     )
 
@@ -101,8 +101,8 @@ def _shape(
     """The extents, and the whole field where it holds more than extents."""
     if message is None:
         return None, ()
-    known, extra = _split(message, "ShapeDef", ("dim",), where)
-    shape = tuple(known["dim"])
+    values, extra = _split(message, "ShapeDef", ("dim",), where)
+    shape = tuple(values["dim"])
     return (None, (("shape", message),)) if extra else (shape, ())
 
 
@@ -124,11 +124,11 @@ def _attribute(value: Message, where: str) -> object:
     if len(value.fields) != 1:
         return value
     ((name, content),) = value.fields
-    known = schema().messages["AttrDef"].get(name)
-    if known is None:
+    field = schema().messages["AttrDef"].get(name)
+    if field is None:
         return value
     if name in ("s", "i", "f", "b", "bt"):
-        scalar = _scalar(known.type, content, name, where)
+        scalar = _scalar(field.type, content, name, where)
         return _as_text(scalar) if name == "s" else scalar
     if name == "td":
         return _desc(_message(content, name, where), where)
@@ -139,21 +139,21 @@ def _attribute(value: Message, where: str) -> object:
     return value
 
 
-def _constant(message: Message, whole: Message, where: str) -> GeConstant | Message:
-    known, extra = _split(message, "TensorDef", ("desc", "data"), where)
-    if extra or not known["desc"]:
-        return whole
-    return GeConstant(_desc(known["desc"][-1], where), _last(known["data"], b""))
+def _constant(message: Message, attribute: Message, where: str) -> GeConstant | Message:
+    values, extra = _split(message, "TensorDef", ("desc", "data"), where)
+    if extra or not values["desc"]:
+        return attribute
+    return GeConstant(_desc(values["desc"][-1], where), _last(values["data"], b""))
 
 
-def _list(message: Message, whole: Message, where: str) -> GeList | Message:
+def _list(message: Message, attribute: Message, where: str) -> GeList | Message:
     """Items of one kind; a list of messages or of several kinds stays as it is written."""
     kinds = {name for name, _ in message.fields if name != "val_type"}
     if len(kinds) > 1 or not kinds <= _LISTED.keys():
-        return whole
-    known, _ = _split(message, "ListValue", (*kinds, "val_type"), where)
-    items = tuple(_as_text(item) for kind in kinds for item in known[kind])
-    return GeList(items, _last(known["val_type"], ""))
+        return attribute
+    values, _ = _split(message, "ListValue", (*kinds, "val_type"), where)
+    items = tuple(_as_text(item) for kind in kinds for item in values[kind])
+    return GeList(items, _last(values["val_type"], ""))
 
 
 def _split(
@@ -161,16 +161,16 @@ def _split(
 ) -> tuple[dict[str, list[Any]], tuple[tuple[str, Value], ...]]:
     """The values of the fields asked for, decoded, and all other fields as they are."""
     table = schema().messages[kind]
-    known: dict[str, list[Any]] = {name: [] for name in names}
+    values: dict[str, list[Any]] = {name: [] for name in names}
     extra: list[tuple[str, Value]] = []
     for name, value in message.fields:
-        if name not in known:
+        if name not in values:
             extra.append((name, value))
         elif table[name].map or table[name].type in schema().messages:
-            known[name].append(_message(value, name, where))
+            values[name].append(_message(value, name, where))
         else:
-            known[name].append(_scalar(table[name].type, value, name, where))
-    return known, tuple(extra)
+            values[name].append(_scalar(table[name].type, value, name, where))
+    return values, tuple(extra)
 
 
 def _message(value: Value, name: str, where: str) -> Message:
@@ -196,5 +196,5 @@ def _as_text(scalar: Any) -> Any:
 
 
 def _last(values: Sequence[Any], default: Any) -> Any:
-    """Of a field that is not repeated, the last value counts."""
+    """The last value, which counts for a field that is not repeated."""
     return values[-1] if values else default

@@ -1,4 +1,4 @@
-"""What the fields of a GE graph are: `ge_ir.proto`, read into tables.
+"""Fields of a GE graph: `ge_ir.proto`, read into tables.
 
 The file is the one place that names fields, their numbers (the order in which they are printed) and types.
 It is small enough to be read by a few patterns, so that nobody needs protobuf to read a graph.
@@ -65,7 +65,7 @@ READ: Mapping[str, Callable[[str], object]] = {
     "float": floating,
     "bool": boolean,
 }
-"""How a scalar's text becomes a value, by its type; each raises `ValueError`."""
+"""Converters of a scalar's text, by its type; each raises `ValueError`."""
 
 SPELL: Mapping[str, Callable[..., str]] = {
     "string": quote_text,

@@ -29,7 +29,7 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 _MARKED = re.compile(r"\\.|[\"']")
-"""What a backslash stands before, and quotes."""
+"""Characters that a backslash stands before, and quotes."""
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _CLOSING = {"{": "}", "<": ">"}
 
@@ -103,7 +103,7 @@ class _Parser:
         return bool(self._name or self._pieces)
 
     def scalar(self, name: str, lexeme: str) -> None:
-        self._put(name, lexeme)
+        self._add(name, lexeme)
 
     def open(self, name: str, closing: str) -> None:
         if len(self._open) == DEPTH:
@@ -114,7 +114,7 @@ class _Parser:
         if not self._open or self._open[-1][2] != mark:
             raise self.error(f"{mark} closes nothing")
         name, message, _ = self._open.pop()
-        self._put(name, message)
+        self._add(name, message)
 
     def finish(self) -> None:
         self._end_string()
@@ -126,7 +126,7 @@ class _Parser:
     def error(self, problem: str) -> FormatError:
         return FormatError(f"{self.source}:{self.line}: {problem}; it is truncated or not a GE graph text")
 
-    def _put(self, name: str, value: Value) -> None:
+    def _add(self, name: str, value: Value) -> None:
         if self._open:
             self._open[-1][1].fields.append((name, value))
         else:

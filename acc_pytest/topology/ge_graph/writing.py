@@ -27,7 +27,7 @@ def graph_lines(graph: GeGraph) -> Iterator[str]:
     """The lines of a graph's text, with their ends."""
     fields: list[tuple[str, Value]] = [
         *_texts("GraphDef", name=graph.name),
-        *_attrs(graph.attrs),
+        *_attr_fields(graph.attrs),
         *graph.extra,
     ]
     numbered = _numbered("GraphDef", fields)
@@ -36,57 +36,57 @@ def graph_lines(graph: GeGraph) -> Iterator[str]:
     for name, value in before:
         yield from spell(name, value)
     for node in graph.nodes:
-        yield from spell("op", _node(node))
+        yield from spell("op", _node_message(node))
     for _, (name, value) in numbered[len(before) :]:
         yield from spell(name, value)
 
 
-def _node(node: GeNode) -> Message:
-    return _message(
+def _node_message(node: GeNode) -> Message:
+    return _sorted_message(
         "OpDef",
         [
             *_texts("OpDef", name=node.name, type=node.op_type),
-            *(("input", SPELL["string"](_edge(edge))) for edge in node.inputs),
-            *_attrs(node.attrs),
-            *(("input_desc", _desc(desc)) for desc in node.input_descs),
-            *(("output_desc", _desc(desc)) for desc in node.output_descs),
+            *(("input", SPELL["string"](_edge_text(edge))) for edge in node.inputs),
+            *_attr_fields(node.attrs),
+            *(("input_desc", _desc_message(desc)) for desc in node.input_descs),
+            *(("output_desc", _desc_message(desc)) for desc in node.output_descs),
             *node.extra,
         ],
     )
 
 
-def _edge(edge: Edge | None) -> str:
+def _edge_text(edge: Edge | None) -> str:
     return "" if edge is None else f"{edge.producer}:{edge.index}"
 
 
-def _desc(desc: GeDesc) -> Message:
+def _desc_message(desc: GeDesc) -> Message:
     fields: list[tuple[str, Value]] = [
         *_texts("TensorDescriptor", name=desc.name, layout=desc.layout, device_type=desc.device_type),
-        *_attrs(desc.attrs),
+        *_attr_fields(desc.attrs),
         *desc.extra,
     ]
     if desc.dtype:
         fields.append(("dtype", desc.dtype))
     if desc.shape is not None:
         fields.append(("shape", Message([("dim", str(extent)) for extent in desc.shape])))
-    return _message("TensorDescriptor", fields)
+    return _sorted_message("TensorDescriptor", fields)
 
 
-def _attrs(attrs: Mapping[str, object]) -> Iterator[tuple[str, Value]]:
+def _attr_fields(attrs: Mapping[str, object]) -> Iterator[tuple[str, Value]]:
     for key, value in attrs.items():
-        yield "attr", Message([("key", SPELL["string"](key)), ("value", _attribute(value))])
+        yield "attr", Message([("key", SPELL["string"](key)), ("value", _value_message(value))])
 
 
-def _attribute(value: object) -> Message:
+def _value_message(value: object) -> Message:
     """The `value` of an attribute. Raises `TypeError` for what no attribute can be."""
     if isinstance(value, Message):
         return value
     if isinstance(value, bytes):
         return Message([("bt", SPELL["bytes"](value))])
     if isinstance(value, GeDesc):
-        return Message([("td", _desc(value))])
+        return Message([("td", _desc_message(value))])
     if isinstance(value, GeConstant):
-        fields: list[tuple[str, Value]] = [("desc", _desc(value.desc))]
+        fields: list[tuple[str, Value]] = [("desc", _desc_message(value.desc))]
         if value.data:
             fields.append(("data", SPELL["bytes"](value.data)))
         return Message([("t", Message(fields))])
@@ -116,7 +116,7 @@ def _texts(kind: str, **texts: str) -> Iterator[tuple[str, Value]]:
             yield name, SPELL[schema().messages[kind][name].type](text)
 
 
-def _message(kind: str, fields: Iterable[tuple[str, Value]]) -> Message:
+def _sorted_message(kind: str, fields: Iterable[tuple[str, Value]]) -> Message:
     return Message([pair for _, pair in _numbered(kind, fields)])
 
 

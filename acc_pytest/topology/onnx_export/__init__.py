@@ -27,7 +27,7 @@ PRODUCER = "acc-pytest"
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written, and of how many of its tensors the shape is known."""
+    """The written graph, and the number of its tensors with a known shape."""
 
     path: str
     nodes: int

@@ -41,20 +41,20 @@ class DumpedTensors:
         )
 
     def of(self, op: ReportedOperation) -> Iterator[tuple[Types, Types]]:
-        """What the lowest execution that knows anything of the operation tells, source by source."""
+        """The types in the lowest execution that has any of the operation, source by source."""
         match = _IDS.search(op.name)
         if match is None:
             return
         ids = match[0].strip("_").split("_")
         for execution in self._executions:
-            known = False
-            for inputs, outputs in self._told(execution, ids, op.op_type):
-                known = known or any((*inputs, *outputs))
+            has_types = False
+            for inputs, outputs in self._sources(execution, ids, op.op_type):
+                has_types = has_types or any((*inputs, *outputs))
                 yield inputs, outputs
-            if known:
+            if has_types:
                 return
 
-    def _told(self, execution: Path, ids: Sequence[str], op_type: str) -> Iterator[tuple[Types, Types]]:
+    def _sources(self, execution: Path, ids: Sequence[str], op_type: str) -> Iterator[tuple[Types, Types]]:
         directory = self._directory(execution, ids, op_type)
         if directory is not None:
             if directory not in self._types:
@@ -71,14 +71,14 @@ class DumpedTensors:
         Wrappers lie under another name than they report, so the ids decide. Those of top-level operations
         may be off by a stray one, so there the name must agree as well.
         """
-        here = execution
+        folder = execution
         for number in ids:
-            names = [name for name in self._names(here) if name.partition("_")[0] == number]
+            names = [name for name in self._names(folder) if name.partition("_")[0] == number]
             exact = f"{number}_{op_type}"
             if not names or (len(ids) == 1 and exact not in names):
                 return None
-            here /= exact if exact in names else names[0]
-        return here
+            folder /= exact if exact in names else names[0]
+        return folder
 
     def _headers(self, directory: Path, execution: Path) -> tuple[Types, Types]:
         types: dict[str, dict[int, TensorType]] = {"in": {}, "out": {}}
@@ -93,7 +93,7 @@ class DumpedTensors:
         return _in_order(types["in"]), _in_order(types["out"])
 
     def _names(self, directory: Path) -> Sequence[str]:
-        """What is in a directory, sorted; nothing for one that is not there or may not be read."""
+        """The names in a directory, sorted; none for one that is absent or may not be read."""
         if directory not in self._listed:
             try:
                 self._listed[directory] = sorted(names_at(str(directory)))

@@ -1,4 +1,4 @@
-"""Which operations of a report become nodes: a graph has one level, a report nests them."""
+"""Operations of a report that become nodes: a graph has one level, a report nests them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAVES = -1
 
 
 class Event(enum.Enum):
-    """What happens to an operation on the way through a report, in execution order."""
+    """An event of an operation on the way through a report, in execution order."""
 
     NODE = "becomes a node"
     ENTER = "begins; its operations follow"

@@ -25,21 +25,21 @@ class _Names:
 
     def __init__(self, reserved: Iterable[str]) -> None:
         self._reserved = frozenset(reserved)
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self._last: dict[str, int] = {}
 
     def take(self, name: str) -> str:
         free, number = name, self._last.get(name, 0)
-        while free in self._taken or (free != name and free in self._reserved):
+        while free in self._used or (free != name and free in self._reserved):
             number += 1
             free = f"{name}:{number}"
         self._last[name] = number
-        self._taken.add(free)
+        self._used.add(free)
         return free
 
 
 class _Tensors:
-    """Which ONNX name stands for which ATB name at this point of the execution, and what is known of it."""
+    """ONNX names of ATB names at this point of the execution, with their types."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = _Names(names)
@@ -47,7 +47,7 @@ class _Tensors:
         self._expected: dict[str, TensorType] = {}
         self.types: dict[str, TensorType | None] = {}
         self.outside: dict[str, str] = {}
-        """Inputs of the graph and what is to be said of them."""
+        """Inputs of the graph, with their doc strings."""
 
     def declare(self, name: str, doc: str = "") -> None:
         """A tensor that comes from outside, unless it is there already."""
@@ -57,7 +57,7 @@ class _Tensors:
             self.types[self._current[name]] = self._expected.get(name)
 
     def learn(self, name: str, kind: TensorType | None) -> None:
-        """What an operation that is no node says of a tensor at this point."""
+        """Note the type of a tensor from an operation that is no node."""
         if kind is not None and name in self._current:
             current = self._current[name]
             self.types[current] = self.types[current] or kind
@@ -65,7 +65,7 @@ class _Tensors:
             self._expected.setdefault(name, kind)
 
     def learn_all(self, names: Iterable[str], kinds: Types) -> None:
-        """What an operation says of all its inputs, or outputs."""
+        """Note the types of all inputs, or outputs, of an operation."""
         for name, kind in zip(names, kinds):
             self.learn(name, kind)
 
@@ -99,7 +99,7 @@ def build_graph(root: ReportedOperation, level: int, shapes: Shapes) -> GraphPro
     nodes = tuple(_nodes(steps, shapes, tensors))
     results = dict.fromkeys(tensors.read(name, None) for name in root.outputs if name)
     ends = {*tensors.outside, *results}
-    inner = (_known(name, kind) for name, kind in tensors.types.items() if kind and name not in ends)
+    inner = (_info(name, kind) for name, kind in tensors.types.items() if kind and name not in ends)
     return GraphProto(
         name=root.name,
         doc=f"operations of {root.name}; name:1 is what was written to name later",
@@ -113,10 +113,10 @@ def build_graph(root: ReportedOperation, level: int, shapes: Shapes) -> GraphPro
 def _nodes(
     steps: Sequence[tuple[Event, ReportedOperation]], shapes: Shapes, tensors: _Tensors
 ) -> Iterator[NodeProto]:
-    """Run the report: `tensors` follow what is read and written and what else is said of them on the way."""
+    """Run the report: `tensors` follow its reads, writes and types on the way."""
     names = _Names(op.name for _, op in steps)
     for event, op in steps:
-        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.own(op)
+        inputs, outputs = shapes.of(op) if event is Event.NODE else shapes.direct(op)
         if event is Event.NODE:
             yield _node(names.take(op.name), op, tensors, inputs, outputs)
         elif event is Event.ENTER:
@@ -128,17 +128,17 @@ def _nodes(
 def _node(name: str, op: ReportedOperation, tensors: _Tensors, inputs: Types, outputs: Types) -> NodeProto:
     # Reading comes first: what an operation writes in place is a new version of what it read.
     read = tuple(map(tensors.read, op.inputs, inputs))
-    written = tuple(map(tensors.write, op.outputs, outputs))
-    if not read and not written:
-        written = ("",)  # ONNX has no node without tensors; a report that lost them does
-    return NodeProto(name, op.op_type, read, written, attributes_of(op.param))
+    results = tuple(map(tensors.write, op.outputs, outputs))
+    if not read and not results:
+        results = ("",)  # ONNX has no node without tensors; a report that lost them does
+    return NodeProto(name, op.op_type, read, results, attributes_of(op.param))
 
 
-def _known(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
+def _info(name: str, kind: TensorType, doc: str = "") -> TensorInfo:
     return TensorInfo(name, kind.dtype.name, kind.shape, doc)
 
 
 def _end(name: str, kind: TensorType | None, doc: str = "") -> TensorInfo:
     if kind is not None:
-        return _known(name, kind, doc)
+        return _info(name, kind, doc)
     return TensorInfo(name, "", (UNKNOWN,), f"{doc}; " * bool(doc) + "nothing in the dump tells its shape")

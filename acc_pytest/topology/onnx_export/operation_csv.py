@@ -35,7 +35,7 @@ class TensorType:
 
 
 Types = tuple["TensorType | None", ...]
-"""Of the inputs or the outputs of an operation, in order; `None` where nothing is known."""
+"""Types of the inputs or the outputs of an operation, in order; `None` where nothing is known."""
 Table = Mapping[str, tuple[Types, Types]]
 """Inputs and outputs by full operation name."""
 
@@ -78,13 +78,13 @@ def read_operation_csv(path: Path) -> Table:
 def _row(line: str, columns: list[str]) -> dict[str, str]:
     """The needed cells by name; empty for a row that lacks some."""
     at = columns.index("OpParam")
-    *cells, rest = line.split("|", at)
-    if len(cells) == at and rest.startswith("{"):
+    *cells, tail = line.split("|", at)
+    if len(cells) == at and tail.startswith("{"):
         # JSON may hold the separator: only its own grammar says where it ends.
         with contextlib.suppress(ValueError, RecursionError):
-            _, end = _JSON.raw_decode(rest)
-            cells, rest = [*cells, rest[:end]], rest[end + 1 :]
-    named = dict(zip(columns, [*cells, *rest.split("|")]))
+            _, end = _JSON.raw_decode(tail)
+            cells, tail = [*cells, tail[:end]], tail[end + 1 :]
+    named = dict(zip(columns, [*cells, *tail.split("|")]))
     if any(name not in named for name in _NEEDED):
         return {}
     return {name: named[name].strip() for name in _NEEDED}

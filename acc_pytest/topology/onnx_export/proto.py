@@ -17,10 +17,10 @@ IR_VERSION = 8
 DEFAULT_OPSET = 17
 """The operator set of ONNX itself that belongs to `IR_VERSION`; tools want it, no node of ours is in it."""
 DOMAIN = "atb"
-"""Where the operators of a graph are defined; as this is not ONNX's own domain, any type is allowed."""
+"""The domain of the operators of a graph; as this is not ONNX's own domain, any type is allowed."""
 
 Value = Union[int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...]]
-"""What an attribute may hold; the empty tuple is an empty list of integers."""
+"""Values of an attribute; the empty tuple is an empty list of integers."""
 
 _UNDEFINED = 0
 ELEMENT_TYPES = {
@@ -99,19 +99,19 @@ def model_bytes(graph: GraphProto, producer: str, version: str) -> bytes:
 
 
 def _graph(graph: GraphProto) -> bytes:
-    parts = [bytes_field(1, _node(node)) for node in graph.nodes]
-    parts += [_text(2, graph.name), _text(10, graph.doc)]
+    fields = [bytes_field(1, _node(node)) for node in graph.nodes]
+    fields += [_text(2, graph.name), _text(10, graph.doc)]
     for field, tensors in ((11, graph.inputs), (12, graph.outputs), (13, graph.inner)):
-        parts += [bytes_field(field, _tensor_info(tensor)) for tensor in tensors]
-    return b"".join(parts)
+        fields += [bytes_field(field, _tensor_info(tensor)) for tensor in tensors]
+    return b"".join(fields)
 
 
 def _node(node: NodeProto) -> bytes:
-    parts = [_text(1, name) for name in node.inputs]
-    parts += [_text(2, name) for name in node.outputs]
-    parts += [_text(3, node.name), _text(4, node.op_type)]
-    parts += [bytes_field(5, _attribute(name, value)) for name, value in node.attributes]
-    return b"".join([*parts, _text(7, DOMAIN)])
+    fields = [_text(1, name) for name in node.inputs]
+    fields += [_text(2, name) for name in node.outputs]
+    fields += [_text(3, node.name), _text(4, node.op_type)]
+    fields += [bytes_field(5, _attribute(name, value)) for name, value in node.attributes]
+    return b"".join([*fields, _text(7, DOMAIN)])
 
 
 def _attribute(name: str, value: Value) -> bytes:

@@ -19,7 +19,7 @@ REPORTS = frozenset({"model", "layer", "operation_graph"})
 
 
 class Shapes:
-    """What is known of the tensors of operations, found by full operation name."""
+    """Types of the tensors of operations, by full operation name."""
 
     def __init__(self, tables: Sequence[Table], dumped: DumpedTensors | None) -> None:
         self._tables = tables
@@ -30,33 +30,33 @@ class Shapes:
 
         An operation that runs others tells as its tensors what they read first and wrote last.
         """
-        inputs, outputs = self.own(op)
+        inputs, outputs = self.direct(op)
         if op.children and None in (*inputs, *outputs):
-            read, written = self._below(op)
-            inputs = tuple(have or read.get(name) for have, name in zip(inputs, op.inputs))
-            outputs = tuple(have or written.get(name) for have, name in zip(outputs, op.outputs))
+            reads, writes = self._inner(op)
+            inputs = tuple(have or reads.get(name) for have, name in zip(inputs, op.inputs))
+            outputs = tuple(have or writes.get(name) for have, name in zip(outputs, op.outputs))
         return inputs, outputs
 
-    def own(self, op: ReportedOperation) -> tuple[Types, Types]:
-        """As `of`, without what the operations inside know."""
+    def direct(self, op: ReportedOperation) -> tuple[Types, Types]:
+        """Types of an operation's inputs and outputs, without those that the operations inside have."""
         inputs: Types = (None,) * len(op.inputs)
         outputs: Types = (None,) * len(op.outputs)
-        for more_inputs, more_outputs in self._sources(op):
-            inputs, outputs = _filled(inputs, more_inputs), _filled(outputs, more_outputs)
+        for source_inputs, source_outputs in self._sources(op):
+            inputs, outputs = _filled(inputs, source_inputs), _filled(outputs, source_outputs)
             if None not in (*inputs, *outputs):
                 break
         return inputs, outputs
 
-    def _below(self, op: ReportedOperation) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
-        read: dict[str, TensorType] = {}
-        written: dict[str, TensorType] = {}
+    def _inner(self, op: ReportedOperation) -> tuple[dict[str, TensorType], dict[str, TensorType]]:
+        reads: dict[str, TensorType] = {}
+        writes: dict[str, TensorType] = {}
         for child in op.children:
             inputs, outputs = self.of(child)
             for name, kind in zip(child.inputs, inputs):
-                if kind is not None and name not in written:
-                    read.setdefault(name, kind)
-            written.update((name, kind) for name, kind in zip(child.outputs, outputs) if kind is not None)
-        return read, written
+                if kind is not None and name not in writes:
+                    reads.setdefault(name, kind)
+            writes.update((name, kind) for name, kind in zip(child.outputs, outputs) if kind is not None)
+        return reads, writes
 
     def _sources(self, op: ReportedOperation) -> Iterator[tuple[Types, Types]]:
         for table in self._tables:
@@ -68,27 +68,27 @@ class Shapes:
 
 
 def shapes_of_dump(report: Path, csv_file: Path | None, cache: MutableMapping[str, Table]) -> Shapes:
-    """What the dump that holds `report` tells; of CSVs only `csv_file` where that is given.
+    """The types in the dump that holds `report`; of CSVs only `csv_file` where that is given.
 
     A report that lies alone, outside a dump, has nothing beside it. `cache` keeps what was read of CSVs,
     by path. Raises `FormatError` for a CSV that is none.
     """
     report = Path(os.path.abspath(report))
-    process, part = report.parent, report.parent.parent
+    process, reports = report.parent, report.parent.parent
     pid = process.name.rpartition("_")[2]
-    inside = part.name in REPORTS
-    files = csv_files(part.parent / "operation_io_tensors" / pid) if inside else []
+    inside = reports.name in REPORTS
+    files = csv_files(reports.parent / "operation_io_tensors" / pid) if inside else []
     tables = []
     for path in files if csv_file is None else [csv_file]:
         if str(path) not in cache:
             cache[str(path)] = read_operation_csv(path)
         tables.append(cache[str(path)])
-    return Shapes(tables, DumpedTensors(part.parent, pid) if inside else None)
+    return Shapes(tables, DumpedTensors(reports.parent, pid) if inside else None)
 
 
-def _filled(have: Types, more: Types) -> Types:
+def _filled(have: Types, source: Types) -> Types:
     """`have` with its gaps filled; a longer list is one of another graph."""
-    if len(more) > len(have):
+    if len(source) > len(have):
         return have
-    padded = (*more, *(None,) * (len(have) - len(more)))
-    return tuple(mine or other for mine, other in zip(have, padded))
+    padded = (*source, *(None,) * (len(have) - len(source)))
+    return tuple(kind or fallback for kind, fallback in zip(have, padded))

@@ -50,7 +50,7 @@ def joined(
     said: Callable[[Node, Node], bool] = lambda golden, mine: False,
     modules: bool = False,
 ) -> list[Match]:
-    join = RoleJoin(golden, mine, TABLES, fits, layer, sharded=sharded, said=said, modules=modules)
+    join = RoleJoin(golden, mine, TABLES, fits, layer, sharded=sharded, is_user_pair=said, modules=modules)
     return list(join.matches())
 
 
