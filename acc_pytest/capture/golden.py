@@ -108,13 +108,15 @@ def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
 
 def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: FedTokens | None = None) -> Path:
     """Run the model while it is dumped; the directory of the dump."""
-    kept = model.register_forward_pre_hook(tokens.keep, with_kwargs=True) if tokens is not None else None
+    token_hook = (
+        model.register_forward_pre_hook(tokens.keep, with_kwargs=True) if tokens is not None else None
+    )
     try:
         with register_hook(model, config) as handle, torch.no_grad():
             run(model)
     finally:
-        if kept is not None:
-            kept.remove()
+        if token_hook is not None:
+            token_hook.remove()
     return handle.dump_path.parents[1]
 
 

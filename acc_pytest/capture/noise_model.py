@@ -33,7 +33,7 @@ def noise_copy(model: nn.Module, dtype: torch.dtype, *, cast_buffers: bool) -> n
     `cast_buffers` all buffers, as `model.to(dtype)` does. Raises `CaptureError` for a model that cannot be
     copied.
     """
-    memo: dict[int, Any] = {id(each): _converted(each, dtype) for each in model.parameters()}
+    memo: dict[int, Any] = {id(parameter): _converted(parameter, dtype) for parameter in model.parameters()}
     try:
         copied = copy.deepcopy(model, memo)
     except Exception as error:  # whatever objects of the user's raise
@@ -43,8 +43,8 @@ def noise_copy(model: nn.Module, dtype: torch.dtype, *, cast_buffers: bool) -> n
         ) from error
     for module in copied.modules():
         for name, buffer in module._buffers.items():
-            kept = cast_buffers or name not in module._non_persistent_buffers_set
-            if buffer is not None and buffer.is_floating_point() and kept:
+            is_cast = cast_buffers or name not in module._non_persistent_buffers_set
+            if buffer is not None and buffer.is_floating_point() and is_cast:
                 module._buffers[name] = buffer.to(dtype)
     return copied
 
@@ -62,17 +62,17 @@ def other_attention(model: nn.Module) -> str:
     change = getattr(model, "set_attn_implementation", None)
     if not isinstance(now, str) or not callable(change):
         return ""
-    other = _OTHER_ATTENTION.get(now, "eager")
+    alternative = _OTHER_ATTENTION.get(now, "eager")
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)  # that a model has no other is no warning here
     try:
-        change(other)
+        change(alternative)
     except Exception:  # noqa: BLE001 - transformers raises several kinds for a model without it
         return ""
     finally:
         logger.setLevel(level)
-    return other if getattr(config, "_attn_implementation", now) == other else ""
+    return alternative if getattr(config, "_attn_implementation", now) == alternative else ""
 
 
 def perturb(model: nn.Module, dtype: torch.dtype) -> None:
@@ -99,10 +99,10 @@ def perturb(model: nn.Module, dtype: torch.dtype) -> None:
 def _off_by_a_rounding(value: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
     drawn = torch.randint(2 * _PERTURBED, value.shape, generator=generator).to(value.device)
     unit = torch.finfo(dtype).eps
-    moved = torch.where(drawn == 0, value * (1 + unit), value * (1 - unit))
+    perturbed = torch.where(drawn == 0, value * (1 + unit), value * (1 - unit))
     # What is as large as a mask has it, or infinite, stays what it is.
-    kept = (drawn > 1) | ~(value.abs() < torch.finfo(dtype).max / 2)
-    return torch.where(kept, value, moved)
+    unchanged = (drawn > 1) | ~(value.abs() < torch.finfo(dtype).max / 2)
+    return torch.where(unchanged, value, perturbed)
 
 
 def _floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -135,9 +135,9 @@ class FedTokens:
         remaining = iter(self.calls)
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-            kept = next(remaining, {})
-            args = tuple(_kept(kept, index, value) for index, value in enumerate(args))
-            kwargs = {name: _kept(kept, name, value) for name, value in kwargs.items()}
+            tokens = next(remaining, {})
+            args = tuple(_kept(tokens, index, value) for index, value in enumerate(args))
+            kwargs = {name: _kept(tokens, name, value) for name, value in kwargs.items()}
             return _floats(args, _to(dtype)), _floats(kwargs, _to(dtype))
 
         model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
@@ -158,14 +158,14 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
-def _kept(kept: Mapping[int | str, torch.Tensor], name: int | str, value: Any) -> Any:
+def _kept(tokens: Mapping[int | str, torch.Tensor], name: int | str, value: Any) -> Any:
     """Golden's tensor in place of one of whole numbers. Raises `CaptureError` where they have other
     shapes."""
-    if name not in kept or not _is_whole(value):
+    if name not in tokens or not _is_whole(value):
         return value
-    if kept[name].shape != value.shape:
+    if tokens[name].shape != value.shape:
         raise CaptureError(
             f"dump_golden: run(model) called the model with {name} of shape {list(value.shape)} where golden "
-            f"had {list(kept[name].shape)}; let it call the model with the same shapes every time"
+            f"had {list(tokens[name].shape)}; let it call the model with the same shapes every time"
         )
-    return kept[name].to(value.dtype)
+    return tokens[name].to(value.dtype)

@@ -149,7 +149,7 @@ class BackgroundWriter:
             self._error = self._error or failure
             self._progress.notify_all()
 
-    def _write_whole(self, path: str, parts: Parts) -> None:
+    def _write_whole(self, path: str, chunks: Parts) -> None:
         """As `whole_file`, in the four system calls that a small file cannot do without."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
@@ -163,7 +163,7 @@ class BackgroundWriter:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             try:
-                _write_all(descriptor, [memoryview(part) for part in parts])
+                _write_all(descriptor, [memoryview(chunk) for chunk in chunks])
             finally:
                 os.close(descriptor)
             os.rename(temporary, path)
@@ -173,14 +173,14 @@ class BackgroundWriter:
             raise
 
 
-def _write_all(descriptor: int, parts: list[memoryview]) -> None:
-    parts = [part for part in parts if part.nbytes]
-    while parts:
-        written = os.writev(descriptor, parts[:_MOST_PARTS])
-        while parts and written >= parts[0].nbytes:
-            written -= parts.pop(0).nbytes
-        if written:
-            parts[0] = parts[0].cast("B")[written:]
+def _write_all(descriptor: int, chunks: list[memoryview]) -> None:
+    chunks = [chunk for chunk in chunks if chunk.nbytes]
+    while chunks:
+        count = os.writev(descriptor, chunks[:_MOST_PARTS])
+        while chunks and count >= chunks[0].nbytes:
+            count -= chunks.pop(0).nbytes
+        if count:
+            chunks[0] = chunks[0].cast("B")[count:]
 
 
 def _ignore(_problem: str) -> None:

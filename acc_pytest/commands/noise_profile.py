@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     golden = open_dump(given.golden, token_policy=settings.token_policy)
     maker = ProfileMaker(golden, settings.mapping)
     for noise in given.noise:
-        maker.add(open_dump(noise, token_policy=settings.token_policy, other=golden))
+        maker.add(open_dump(noise, token_policy=settings.token_policy, golden=golden))
     profile = maker.profile()
     write_profile(profile)
     for reason in maker.left_out[:SHOWN]:

@@ -107,6 +107,8 @@ class AtbFiles:
 
     def _statistics(self, execution: str) -> AtbRows:
         if execution not in self._rows:
-            known = ATB_FILE in self._listing.files(execution)
-            self._rows[execution] = atb_rows(Path(execution, ATB_FILE)) if known else AtbRows({}, frozenset())
+            is_listed = ATB_FILE in self._listing.files(execution)
+            self._rows[execution] = (
+                atb_rows(Path(execution, ATB_FILE)) if is_listed else AtbRows({}, frozenset())
+            )
         return self._rows[execution]

@@ -30,14 +30,14 @@ class Slot:
     @property
     def positional(self) -> bool:
         """Whether the slot has numbers only, as all slots of an ATB dump have."""
-        return all(isinstance(part, int) for part in self.index)
+        return all(isinstance(key, int) for key in self.index)
 
     def __lt__(self, other: Slot) -> bool:
         return self.place() < other.place()
 
     def place(self) -> tuple[str, list[tuple[int, int, str]]]:
         """What slots are sorted by."""
-        return self.kind, [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in self.index]
+        return self.kind, [(0, key, "") if isinstance(key, int) else (1, 0, key) for key in self.index]
 
     def __str__(self) -> str:
         return _words(self.kind, self.index)

@@ -34,25 +34,25 @@ def extent_of(layout: Layout) -> Extent:
     """The extent of a dump that `locate` found; of one whose path meant a part of it, that of the whole."""
     root = layout.root
     top = root.parent if is_file(root) else root
-    parts = [root]
+    paths = [root]
     if isinstance(layout, AtbLayout):
-        parts = [layout.data, layout.info]
+        paths = [layout.data, layout.info]
         if layout.info == root:
-            parts = [root / name for name in sorted(ATB_PARTS)]
+            paths = [root / name for name in sorted(ATB_PARTS)]
     elif isinstance(layout, TorchLayout):
-        parts = [layout.home]
+        paths = [layout.home]
     elif isinstance(layout, ManualLayout):
-        parts = [layout.metadata.parent]
+        paths = [layout.metadata.parent]
     elif isinstance(layout, FilesLayout):
-        parts = list(layout.files)
+        paths = list(layout.files)
     elif isinstance(layout, TorchairLayout):
         top = _first_level(root)
         # The texts of the graphs lie beside the first level.
-        parts += [Path(text) for text, _ in layout.files.graphs]
+        paths += [Path(text) for text, _ in layout.files.graphs]
         if is_file(root):
-            parts.append(root.parent / MAPPING_FILE)
-    parts.append(top / NOISE_PROFILE)
-    return Extent(top, root, tuple(part for part in dict.fromkeys(parts) if is_there(part)))
+            paths.append(root.parent / MAPPING_FILE)
+    paths.append(top / NOISE_PROFILE)
+    return Extent(top, root, tuple(path for path in dict.fromkeys(paths) if is_there(path)))
 
 
 def _first_level(root: Path) -> Path:

@@ -42,11 +42,13 @@ class HfDebuggerDump(RecordedDump):
         self._printed: dict[str, tuple[str, ...]] = {}
         content = read_tree(self._tree)
         model = content["module_path"]
-        there = frozenset(listing.files(root))
-        modules, pruned = with_pruned(list(modules_of(self._tree, content, there)), model, there)
+        files = frozenset(listing.files(root))
+        modules, pruned = with_pruned(list(modules_of(self._tree, content, files)), model, files)
         modules, replaced = last_calls(modules)
-        whole = replace(modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, there)])
-        records = list(self._records([whole, *modules[1:]], model))
+        root_module = replace(
+            modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, files)]
+        )
+        records = list(self._records([root_module, *modules[1:]], model))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
         notes = list(_said(pruned, replaced, records, self._tree))
@@ -87,15 +89,15 @@ def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     if header.payload != "data" or not header.nbytes:
         return SavedTensor(dtype=str(header.dtype))
     size, seed = header.nbytes, 0
-    parts = [(header.offset, size)]
+    ranges = [(header.offset, size)]
     if size > 2 * _SAMPLE:
         if not printed:
             return None
         seed = zlib.crc32("\n".join(printed).encode("utf-8", "surrogatepass"))
-        parts = [(header.offset, _SAMPLE), (header.offset + size - _SAMPLE, _SAMPLE)]
+        ranges = [(header.offset, _SAMPLE), (header.offset + size - _SAMPLE, _SAMPLE)]
     try:
         with opened(ref.path) as (file, _):
-            for offset, length in parts:
+            for offset, length in ranges:
                 file.seek(offset)
                 seed = zlib.crc32(file.read(length), seed)
     except (FormatError, OSError):

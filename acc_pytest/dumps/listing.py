@@ -18,10 +18,10 @@ _NUMBER = re.compile(r"(\d+)")
 
 def natural(name: str) -> list[tuple[int, str]]:
     """Sort key that puts `10_x` after `9_x`: of numbers without leading zeros the longer is the larger."""
-    parts = _NUMBER.split(name)
+    segments = _NUMBER.split(name)
     return [
-        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (-1, part)
-        for index, part in enumerate(parts)
+        (len(segment.lstrip("0")), segment.lstrip("0")) if index % 2 else (-1, segment)
+        for index, segment in enumerate(segments)
     ]
 
 
@@ -42,15 +42,15 @@ class Listing:
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
         if key not in self._known:
-            found = entries_at(key.rstrip("/")) or entries_indexed(key)
+            indexed = entries_at(key.rstrip("/")) or entries_indexed(key)
             if is_mirrored(key):
-                directories_there, files_there = found or ([], [])
-                found = (
-                    [*{*directories_there, *directories_in(key)}],
-                    [*files_there, *names_in(key)],
+                indexed_directories, indexed_files = indexed or ([], [])
+                indexed = (
+                    [*{*indexed_directories, *directories_in(key)}],
+                    [*indexed_files, *names_in(key)],
                 )
-            if found is not None:
-                self._known[key] = _in_order(found[0]), _in_order(found[1])
+            if indexed is not None:
+                self._known[key] = _in_order(indexed[0]), _in_order(indexed[1])
                 return self._known[key]
             directories: list[str] = []
             files: list[str] = []

@@ -72,18 +72,18 @@ class _Builder:
             if call.direction == "forward"
         ]
         lost = frozenset().union(*overwritten_inputs(timed, self._mark_of))
-        own = self._own_parameters()
+        parameters = self._own_parameters()
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
-            kept: Sequence[CallTensor] = entries
+            tensors: Sequence[CallTensor] = entries
             if lost:
-                kept = [entry for entry in entries if entry.member not in lost]
+                tensors = [entry for entry in entries if entry.member not in lost]
                 self._found.overwritten += [entry.member for entry in entries if entry.member in lost]
             if not call.is_module and call.direction == "forward":
-                mine = own.get(self._parents.get(name) or "", frozenset())
-                kept = [entry for entry in kept if entry.part == "output" or _print(entry) not in mine]
-            self._add(name, call, kept, time, ended)
-            self._keep_parameters(call.path, kept)
+                mine = parameters.get(self._parents.get(name) or "", frozenset())
+                tensors = [entry for entry in tensors if entry.part == "output" or _print(entry) not in mine]
+            self._add(name, call, tensors, time, ended)
+            self._keep_parameters(call.path, tensors)
         return self._found
 
     def _mark_of(self, entry: CallTensor) -> Print | None:
@@ -163,11 +163,11 @@ class _Slots(Mapping[Slot, TensorRef]):
         if self._made is None:
             slot_of = _SLOT_OF.get(self._direction, _of_call)
             wrapped = _is_wrapped(self._entries)
-            found = [
+            pairs = [
                 (slot_of(entry, wrapped), entry) for entry in self._entries if entry.part != "parameters"
             ]
-            found += [(_of_call(entry, False), entry) for entry in self._arriving]
-            self._made = {slot: self._ref_of(entry) for slot, entry in found}
+            pairs += [(_of_call(entry, False), entry) for entry in self._arriving]
+            self._made = {slot: self._ref_of(entry) for slot, entry in pairs}
         return self._made
 
 

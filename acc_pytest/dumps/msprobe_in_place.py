@@ -82,18 +82,18 @@ def overwritten_inputs(
     calls: Sequence[TimedCall], mark_of: Callable[[CallTensor], Print | None]
 ) -> list[frozenset[str]]:
     """The members of each call that are inputs it had overwritten. `mark_of` tells tensors apart."""
-    seen = _Seen()
-    found: list[frozenset[str]] = []
+    history = _Seen()
+    overwritten: list[frozenset[str]] = []
     for call in calls:
         inputs = {entry.member: mark_of(entry) for entry in call.entries if entry.part in _INPUTS}
         outputs = [mark_of(entry) for entry in call.entries if entry.part == "output"]
         lost: frozenset[str] = frozenset()
         if not call.name.is_module or any(word in call.name.kind for word in _HANDED_ON):
-            seen.come_in(inputs.values())
-            seen.hand_out(outputs, call.began)
+            history.come_in(inputs.values())
+            history.hand_out(outputs, call.began)
         else:
-            seen.hand_out(outputs, call.began)
-            lost = frozenset(name for name, mark in inputs.items() if seen.overwritten(mark, call.began))
-            seen.come_in(mark for name, mark in inputs.items() if name not in lost)
-        found.append(lost)
-    return found
+            history.hand_out(outputs, call.began)
+            lost = frozenset(name for name, mark in inputs.items() if history.overwritten(mark, call.began))
+            history.come_in(mark for name, mark in inputs.items() if name not in lost)
+        overwritten.append(lost)
+    return overwritten

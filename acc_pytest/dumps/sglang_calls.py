@@ -60,8 +60,8 @@ class _Calls:
                     call.number = len(calls) - 1 - call.number
             if path.rpartition(".")[2] == "parameters_grad":
                 self._add_arriving(path, calls[-1])
-        found = [call for calls in self._calls.values() for call in calls]
-        return [call.record() for call in in_order(found)]
+        all_calls = [call for calls in self._calls.values() for call in calls]
+        return [call.record() for call in in_order(all_calls)]
 
     def _add_arriving(self, path: str, call: SglangCall) -> None:
         """Gradients of parameters are computed of those that arrive at their module."""
@@ -127,8 +127,8 @@ class _Calls:
         around = self._running[-1] if self._running else None
         if around is None or op_type == SAVED:
             return around
-        own = not around.path or path.startswith(f"{around.path}.")
-        return around if op_type == UNKNOWN_TYPE and not own else None
+        is_below = not around.path or path.startswith(f"{around.path}.")
+        return around if op_type == UNKNOWN_TYPE and not is_below else None
 
     def _follow(self, call: SglangCall, slot: Slot) -> None:
         """Keep the modules that run: one ends with its outputs, or with a module around it."""
@@ -141,39 +141,39 @@ class _Calls:
     def _end_others(self, path: str) -> None:
         """Modules whose outputs were not dumped have ended where one begins that is in none of them."""
         while self._running and self._running[-1].path not in self._with_outputs:
-            above = self._running[-1].path
-            if not above or f"{path}.".startswith(f"{above}."):
+            module = self._running[-1].path
+            if not module or f"{path}.".startswith(f"{module}."):
                 return
             self._running.pop()
 
     def _named(self, file: SglangFile, name: str) -> str:
         """The path of a tensor that was saved by name: below its layer, with what else the program said."""
-        said = "".join(f"[{key}={value}]" for key, value in file.kwargs).replace(".", "_")
-        name = name + said + (".recompute" if file.recomputed else "")
+        suffix = "".join(f"[{key}={value}]" for key, value in file.kwargs).replace(".", "_")
+        name = name + suffix + (".recompute" if file.recomputed else "")
         if file.layer is None:
             return name
         for call in reversed(self._running):
-            found = _IN_LAYER.search(call.path)
-            if found is not None and int(found[1]) == file.layer:
-                return f"{call.path[: found.end()]}.{name}"
+            match = _IN_LAYER.search(call.path)
+            if match is not None and int(match[1]) == file.layer:
+                return f"{call.path[: match.end()]}.{name}"
         return f"{self._layers.get(file.layer, f'{_LAYERS}.{file.layer}')}.{name}"
 
 
 def _layers(files: Iterable[SglangFile]) -> dict[int, str]:
     """The module of each layer, as the first module inside of it shows."""
-    known: dict[int, str] = {}
+    layers: dict[int, str] = {}
     for file in files:
         module = file.name.removeprefix(MODULE)
-        found = _IN_LAYER.search(module) if module != file.name else None
-        if found is not None:
-            known.setdefault(int(found[1]), module[: found.end()])
-    return known
+        match = _IN_LAYER.search(module) if module != file.name else None
+        if match is not None:
+            layers.setdefault(int(match[1]), module[: match.end()])
+    return layers
 
 
 def _with_outputs(files: Iterable[SglangFile]) -> frozenset[str]:
     """The modules whose outputs were dumped."""
     placed = (module_slot(f.name[len(MODULE) :]) for f in files if f.name.startswith(MODULE))
-    return frozenset(found[0] for found in placed if found is not None and found[1].kind == "output")
+    return frozenset(target[0] for target in placed if target is not None and target[1].kind == "output")
 
 
 _APART = frozenset({"backward", "recompute", "parameters_grad"})
@@ -216,18 +216,18 @@ class SglangCall:
 
 def in_order(calls: Iterable[SglangCall]) -> list[SglangCall]:
     """The calls in the order in which they began, each with its places in time."""
-    found = sorted(calls, key=lambda call: call.began)
-    for call, around in _open(found, "output"):
+    ordered = sorted(calls, key=lambda call: call.began)
+    for call, around in _open(ordered, "output"):
         around.ended = max(around.ended, call.ended)
-    for call, around in _open(found[::-1], "input"):
+    for call, around in _open(ordered[::-1], "input"):
         around.began = min(around.began, call.began)
     # Of two that end or begin with one file the longer one is around the other.
-    for place, call in enumerate(sorted(found, key=lambda call: (call.ended, -call.began))):
+    for place, call in enumerate(sorted(ordered, key=lambda call: (call.ended, -call.began))):
         call.ended = place
-    found.sort(key=lambda call: (call.began, -call.ended))
-    for place, call in enumerate(found):
+    ordered.sort(key=lambda call: (call.began, -call.ended))
+    for place, call in enumerate(ordered):
         call.began = place
-    return found
+    return ordered
 
 
 def _open(

@@ -111,13 +111,13 @@ def _single(facts: Facts, skip: int) -> _Reading:
         return _Reading("no-warmup", "one model, directory d is step d", tuple(steps))
     if 0 in facts.present:
         steps.append(Assignment(WARMUP, 0, PREFILL))
-    words = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
-    return _Reading("warmup", words, tuple(steps))
+    description = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
+    return _Reading("warmup", description, tuple(steps))
 
 
 def _of_two(policy: str, facts: Facts) -> _Reading:
     """The numbering of this name, as far as its directories are there."""
-    words, prefill, ahead, start = _OF_TWO[policy]
+    description, prefill, ahead, start = _OF_TWO[policy]
     nothing: frozenset[int] = frozenset()
     steps = [Assignment(0, prefill, PREFILL)] if PREFILL in facts.present.get(prefill, nothing) else []
     for number, models in sorted(facts.present.items()):
@@ -127,7 +127,7 @@ def _of_two(policy: str, facts: Facts) -> _Reading:
         steps.append(Assignment(WARMUP, 0, WHOLE))
     elif policy == "prefill-warmup" and PREFILL in facts.present.get(0, nothing):
         steps.append(Assignment(WARMUP, 0, PREFILL))
-    return _Reading(policy, words, tuple(steps))
+    return _Reading(policy, description, tuple(steps))
 
 
 def _mixed(facts: Facts) -> bool:
@@ -189,7 +189,7 @@ class _Agreement:
 
 
 def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
-    prefill = same = differing = lengths = prompt = 0
+    prefill = agreeing = differing = lengths = prompt = 0
     for step in candidate.steps:
         if step.label == WARMUP or step.model is None:
             continue
@@ -201,12 +201,12 @@ def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
             if step.label == 0:
                 prefill = 1 if equal else -1
             else:
-                same += equal
+                agreeing += equal
                 differing -= not equal
         elif golden.length is not None and mine.length is not None:
             lengths -= golden.length != mine.length
             prompt += step.label == 0 and golden.length == mine.length
-    return _Agreement(prefill, same, 0 if prefill > 0 else differing, lengths, prompt)
+    return _Agreement(prefill, agreeing, 0 if prefill > 0 else differing, lengths, prompt)
 
 
 def _auto(facts: Facts) -> tuple[_Reading, str]:
@@ -268,12 +268,12 @@ def _structure_of_one(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Re
 
 
 def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
-    taken = {(step.directory, step.model) for step in steps}
+    assigned = {(step.directory, step.model) for step in steps}
     names = ("prefill", "decode") if facts.models > 1 else ("model",)
     lost = [
         f"{names[model]} in directory {number}"
         for number, models in sorted(facts.present.items())
         for model in sorted(models)
-        if (number, model) not in taken and (number, WHOLE) not in taken
+        if (number, model) not in assigned and (number, WHOLE) not in assigned
     ]
     return [f"not part of any step: {', '.join(lost)}"] if lost else []

@@ -89,8 +89,10 @@ class TorchDump(ModuleDump):
                 f"{self._home / name}: is a torch dump without token directories; the model did not run "
                 "while it was hooked, or the capture was interrupted in its first step (its process killed)"
             )
-        if other := [one for one in within[name] if not one.isdecimal() and one != WEIGHTS]:
-            notes.append(f"directories that are not steps were left out: {', '.join(other)}")
+        if strays := [
+            directory for directory in within[name] if not directory.isdecimal() and directory != WEIGHTS
+        ]:
+            notes.append(f"directories that are not steps were left out: {', '.join(strays)}")
         return self._home / name, list(dict.fromkeys(chain(*ran.values())))
 
     def _in_rank_order(self, names: Sequence[str], layout: TorchLayout) -> Sequence[str]:
@@ -111,16 +113,16 @@ class TorchDump(ModuleDump):
         for name in self._listing.directories(layout.home):
             if is_process_folder(layout.home / name, self._listing):
                 workers.append(torch_worker(name) or Worker(-1, 0, name))
-        kept, dropped = select(
+        selected, dropped = select(
             workers, parent=layout.home, root=layout.root, named=layout.worker, parallel=False
         )
         notes += dropped
-        return kept
+        return selected
 
     def _tree(self, first: Path, tokens: Sequence[str], notes: list[str]) -> Tree:
         """Folders of the first steps and the last are enough to see every function that was called."""
-        looked_at = [*tokens[:2], *tokens[2:][-1:]]
-        folders = {name for token in looked_at for name in self._listing.directories(first / token)}
+        sample = [*tokens[:2], *tokens[2:][-1:]]
+        folders = {name for token in sample for name in self._listing.directories(first / token)}
         if TREE_FILE in self._listing.files(first):
             return read_tree(first / TREE_FILE, folders, self._manifests[first.name].order)
         notes.append(f"no {TREE_FILE}: modules are known by their folders only, without types")
@@ -240,9 +242,9 @@ def _rows_without_file(folder: str, files: Collection[str]) -> dict[Slot, Tensor
 
 def _key(text: str, place: str, file: str) -> Key:
     """`_1_0` as (1, 0); a name as the manifest of the step has it, else as it can be read."""
-    known = None if _NUMBERS.fullmatch(text) else step_manifest(place).keys.get(file)
-    if known is not None:
-        return known
+    key = None if _NUMBERS.fullmatch(text) else step_manifest(place).keys.get(file)
+    if key is not None:
+        return key
     return key_of_name(text[1:]) if text else ()
 
 

@@ -115,8 +115,8 @@ def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:
         return ()
     if "ranks" not in config or config.get("device_id") is not None:
         return ()
-    asked = _numbers(config.get("ranks"))
-    return [rank for rank in range(world) if not asked or rank in asked]
+    chosen = _numbers(config.get("ranks"))
+    return [rank for rank in range(world) if not chosen or rank in chosen]
 
 
 def _numbers(listed: object) -> Collection[int]:
@@ -136,7 +136,7 @@ def _choices(kinds: Mapping[str, str], config: Mapping[str, Any]) -> frozenset[s
 
 
 def _is_pair(entry: object) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
+    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(element, str) for element in entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +203,17 @@ def _saved(entry: dict[str, Any]) -> SavedTensor:
     )
 
 
-def key_of_name(written: str) -> Key:
+def key_of_name(stem: str) -> Key:
     """What a file name alone says: `1_0` is (1, 0), `past_key_values_0_key` (past_key_values, 0, key)."""
-    parts: list[int | str] = []
-    for part in written.split("_"):
-        if _PLACE.fullmatch(part):
-            parts.append(int(part))
-        elif parts and isinstance(parts[-1], str):
-            parts[-1] += f"_{part}"
+    elements: list[int | str] = []
+    for segment in stem.split("_"):
+        if _PLACE.fullmatch(segment):
+            elements.append(int(segment))
+        elif elements and isinstance(elements[-1], str):
+            elements[-1] += f"_{segment}"
         else:
-            parts.append(part)
-    return tuple(parts)
+            elements.append(segment)
+    return tuple(elements)
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:

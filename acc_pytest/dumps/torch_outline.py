@@ -65,24 +65,26 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
         return None
     home = os.path.dirname(path)
     file = os.path.join(home, TENSORS)
-    known = [name for name in names if isinstance(name, str)]
+    tensor_names = [name for name in names if isinstance(name, str)]
 
     def starting(word: str) -> dict[str, TensorRef]:
-        return {name.removeprefix(word): TensorRef(file, name) for name in known if name.startswith(word)}
+        return {
+            name.removeprefix(word): TensorRef(file, name) for name in tensor_names if name.startswith(word)
+        }
 
     model = text(content.get("model")) or ""
     sound = config if isinstance(config, dict) else {}
     outputs = content.get("outputs")
     counted = {name: natural(count) for name, count in outputs.items()} if isinstance(outputs, dict) else {}
-    known_outputs = {name: count for name, count in counted.items() if count is not None}
-    told = _numbers(content.get("numbers"))
+    output_counts = {name: count for name, count in counted.items() if count is not None}
+    numbers = _numbers(content.get("numbers"))
     return Outline(
         model,
         sound,
         starting(WEIGHT),
         starting(PROJECTION),
-        known_outputs,
-        told,
+        output_counts,
+        numbers,
         home,
         content.get("traced") is True,
     )
@@ -91,8 +93,10 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
 def _numbers(content: object) -> dict[str, dict[str, float]]:
     """The numbers of each module, as far as they are sound."""
     modules = content if isinstance(content, dict) else {}
-    found: dict[str, dict[str, float]] = {}
-    for name, told in modules.items():
-        values = {one: number(value) for one, value in told.items()} if isinstance(told, dict) else {}
-        found[name] = {one: value for one, value in values.items() if value is not None}
-    return found
+    by_module: dict[str, dict[str, float]] = {}
+    for name, attributes in modules.items():
+        values = (
+            {key: number(value) for key, value in attributes.items()} if isinstance(attributes, dict) else {}
+        )
+        by_module[name] = {key: value for key, value in values.items() if value is not None}
+    return by_module

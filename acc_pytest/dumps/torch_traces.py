@@ -93,7 +93,7 @@ def _traces_as_of(path: str, _version: tuple[int, ...]) -> StepTraces | None:
 def traced_modules(home: str, steps: Iterable[str]) -> frozenset[str]:
     """The names of the modules that are traced in any of these steps, and of those that they call."""
     names: set[str] = set()
-    for traces in (found for step in steps if (found := traces_of(home, step)) is not None):
+    for traces in (step_traces for step in steps if (step_traces := traces_of(home, step)) is not None):
         for name, numbers in traces.modules.items():
             called = {call for number in numbers for call in _called(traces.traces[number])}
             names |= {name} | {f"{name}.{call.removeprefix(MODULE)}" for call in called}
@@ -112,4 +112,6 @@ def _called(trace: Mapping[str, Any]) -> set[str]:
 
 
 def _are_places(numbers: object, count: int) -> bool:
-    return isinstance(numbers, list) and all(isinstance(one, int) and 0 <= one < count for one in numbers)
+    return isinstance(numbers, list) and all(
+        isinstance(place, int) and 0 <= place < count for place in numbers
+    )

@@ -87,11 +87,20 @@ def _digest(entry: dict[str, Any]) -> WeightDigest | None:
         return None
     if sums is None or not isinstance(rounded, dict):
         return None
-    total, squares, least, most, *buckets = sums
+    total, squares, minimum, maximum, *buckets = sums
     crcs = {name: natural(value, LARGEST_CRC32) for name, value in rounded.items()}
-    kept = {name: value for name, value in crcs.items() if value is not None}
+    rounded_crcs = {name: value for name, value in crcs.items() if value is not None}
     return WeightDigest(
-        entry["dtype"], shape, crc32, total, squares, least, most, nonfinite, tuple(buckets), kept
+        entry["dtype"],
+        shape,
+        crc32,
+        total,
+        squares,
+        minimum,
+        maximum,
+        nonfinite,
+        tuple(buckets),
+        rounded_crcs,
     )
 
 

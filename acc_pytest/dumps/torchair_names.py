@@ -97,8 +97,8 @@ def parse_ge_name(name: str, long_names: Mapping[str, str]) -> GeFileName | None
     stem, dot, suffix = name.partition(".")
     if not dot or suffix == "csv" or suffix == "npz":
         hashed = stem.removesuffix(_INFO)
-        known = long_names.get(hashed)
-        return parse_ge_name(known + name[len(hashed) :], {}) if known is not None else None
+        long_name = long_names.get(hashed)
+        return parse_ge_name(long_name + name[len(hashed) :], {}) if long_name is not None else None
     match = _GE.match(name)
     if match is None:
         return None

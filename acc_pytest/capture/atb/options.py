@@ -197,8 +197,8 @@ def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOpti
 
     Raises `SettingsError` naming the option for a wrong value or combination.
     """
-    known = {field.name for field in fields(LaunchOptions)} - {"command", "given"}
-    assert known == BY_FIELD.keys() >= raw.keys()
+    field_names = {field.name for field in fields(LaunchOptions)} - {"command", "given"}
+    assert field_names == BY_FIELD.keys() >= raw.keys()
     read: dict[str, Any] = {}
     for name, value in raw.items():
         try:
@@ -246,9 +246,9 @@ def _about_operations(options: LaunchOptions, era: str) -> str:
 
 def _about_tensors(options: LaunchOptions) -> str:
     """Where tensors are chosen and none are written."""
-    given = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
-    if given and "tensor" not in options.types and options.config is None and not options.tiling:
-        return f"{_flags(given)}: chooses among tensors, and --type has no tensor"
+    selectors = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
+    if selectors and "tensor" not in options.types and options.config is None and not options.tiling:
+        return f"{_flags(selectors)}: chooses among tensors, and --type has no tensor"
     return ""
 
 

@@ -32,14 +32,14 @@ class ProbeLibrary:
     notes: tuple[str, ...] = ()
 
 
-def find_probe(environ: Mapping[str, str], *, era: str, given: Path | None) -> ProbeLibrary:
-    """The probe of `era` (empty: CANN's, else msprobe's), or the `given` one.
+def find_probe(environ: Mapping[str, str], *, era: str, library: Path | None) -> ProbeLibrary:
+    """The probe of `era` (empty: CANN's, else msprobe's), or the `library` one.
 
     Raises `LaunchError` with what was looked for, where, and the ways out.
     """
-    if given is not None:
-        _check(given)
-        return ProbeLibrary(given.resolve(), era or "msit")
+    if library is not None:
+        _check(library)
+        return ProbeLibrary(library.resolve(), era or "msit")
     finders = {"msit": _in_cann, "msprobe": _in_msprobe}
     missing = []
     for name in (era,) if era else tuple(finders):

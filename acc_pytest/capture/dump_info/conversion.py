@@ -91,7 +91,7 @@ class InfoConversion:
         self.failed.pop(file.path, None)
         self.partly.pop(file.path, None)
         try:
-            whole = self._convert(file)
+            complete = self._convert(file)
         except ChangedWhileRead:
             self._leave(file)
             return
@@ -103,9 +103,9 @@ class InfoConversion:
                 self.arguments += 1
             else:
                 self.failed[file.path] = str(error)
-            whole = False
+            complete = False
         self._states[file.path].done = True
-        if self._delete and whole and file.unchanged():
+        if self._delete and complete and file.unchanged():
             self._remove(file)
 
     def _convert(self, file: TensorFile) -> bool:

@@ -32,7 +32,7 @@ class CompiledGraph:
         self._nodes = [node for node in nodes if is_dumped(node)]
         self._placeholders = [node for node in nodes if node.op == "placeholder"]
         self._constants = {node: getattr(module, str(node.target)) for node in nodes if node.op == "get_attr"}
-        self._written = {written for node in nodes for written in written_arguments(node)}
+        self._written = {argument for node in nodes for argument in written_arguments(node)}
         self._wanted = _wanted(self._nodes)
 
     def run(self, args: Sequence[Any], opened: Opened, *, dumps: bool) -> Any:
@@ -83,13 +83,13 @@ class CompiledGraph:
 
 def _wanted(nodes: Sequence[Node]) -> dict[Node, None]:
     """Calls whose values dumped nodes take or give, in their order."""
-    wanted: dict[Node, None] = {}
+    calls: dict[Node, None] = {}
     for node in nodes:
         for source in node.all_input_nodes:
             if source.op == "call_function":
-                wanted.setdefault(source)
-        wanted.setdefault(node)
-    return wanted
+                calls.setdefault(source)
+        calls.setdefault(node)
+    return calls
 
 
 def _cloned(graph: Graph, traced: Node, node: Node) -> Any:

@@ -49,9 +49,9 @@ def written_arguments(node: Node) -> Iterator[Node]:
         return
     for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-            if isinstance(given, Node):
-                yield given
+            value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            if isinstance(value, Node):
+                yield value
 
 
 class NodeFiles:

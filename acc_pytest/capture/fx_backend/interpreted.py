@@ -61,10 +61,10 @@ class InDtype(Interpreted):
             if cast is not result and n.op == "placeholder":
                 self._originals[n] = (result, cast)
             return cast
-        for written in written_arguments(n):
+        for argument in written_arguments(n):
             # What the graph writes into an input must reach the tensor of the program.
-            if written in self._originals:
-                original, cast = self._originals[written]
+            if argument in self._originals:
+                original, cast = self._originals[argument]
                 original.copy_(cast)
         return result
 

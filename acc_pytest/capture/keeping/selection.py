@@ -83,24 +83,26 @@ def left_out(dump: Dump, selection: DumpPart) -> frozenset[str]:
     if not selection:
         return frozenset()
     _check(dump, selection)
-    kept: set[str] = set()
-    others: set[str] = set()
-    for ref, wanted in _files(dump, selection, selection.names(dump.ranks)):
-        (kept if wanted else others).add(os.path.abspath(ref.path))
-    if not kept:
+    selected: set[str] = set()
+    unselected: set[str] = set()
+    for ref, is_selected in _files(dump, selection, selection.names(dump.ranks)):
+        (selected if is_selected else unselected).add(os.path.abspath(ref.path))
+    if not selected:
         raise SettingsError(f"{dump.root}: holds no tensor of {_said(selection)}; see what acc map lists")
-    others -= kept
-    around = set(_above(others)) - set(_above(kept))
-    return frozenset(others | around)
+    unselected -= selected
+    around = set(_above(unselected)) - set(_above(selected))
+    return frozenset(unselected | around)
 
 
-def notes_on(kept: Dump, selection: DumpPart, ranks: frozenset[str]) -> tuple[str, ...]:
+def notes_on(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> tuple[str, ...]:
     """What is otherwise in the part that was kept than the selection says; `ranks` are the names of ranks."""
-    labels = [step.label for step in kept.steps]
+    labels = [step.label for step in dump.steps]
     if not set(selection.steps) <= set(labels):
         return (f"steps have other numbers without those before them: {', '.join(map(str, labels))}",)
-    more = sum(not wanted for _, wanted in _files(kept, selection, ranks))
-    return (f"not selected, and kept in the same files, whole or as statistics: {more} tensors",) * bool(more)
+    surplus = sum(not is_selected for _, is_selected in _files(dump, selection, ranks))
+    return (f"not selected, and kept in the same files, whole or as statistics: {surplus} tensors",) * bool(
+        surplus
+    )
 
 
 def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[tuple[TensorRef, bool]]:
@@ -112,9 +114,9 @@ def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[t
         for step in dump.steps:
             may = has_rank and selection.has_step(step.label)
             for node in step.tree.walk():
-                whole = may and selection.has_node(node)
+                selected = may and selection.has_node(node)
                 for slot, ref in dump.tensors(step, rank, node).items():
-                    yield ref, whole or (may and _was_fed(slot, ref))
+                    yield ref, selected or (may and _was_fed(slot, ref))
 
 
 def _was_fed(slot: Slot, ref: TensorRef) -> bool:
@@ -122,7 +124,7 @@ def _was_fed(slot: Slot, ref: TensorRef) -> bool:
     header = readable(ref) if slot.kind == "input" else None
     if header is None:
         return False
-    mask = any("mask" in part for part in slot.index if isinstance(part, str))
+    mask = any("mask" in key for key in slot.index if isinstance(key, str))
     return header.dtype.name in _FED or (mask and math.prod(header.shape) <= _LARGEST_MASK)
 
 
@@ -132,17 +134,17 @@ def _check(dump: Dump, selection: DumpPart) -> None:
     _known("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
     trees = {id(step.tree): step.tree for step in dump.steps if selection.has_step(step.label)}
     for glob in selection.nodes:
-        one = DumpPart(nodes=(glob,))
-        if not any(one.has_node(node) for tree in trees.values() for node in tree.walk()):
+        pattern = DumpPart(nodes=(glob,))
+        if not any(pattern.has_node(node) for tree in trees.values() for node in tree.walk()):
             raise SettingsError(f"--node {glob}: {dump.root} has no such node; acc map lists what it has")
 
 
-def _known(option: str, given: Iterable[object], known: Sequence[object], dump: Dump) -> None:
-    for one in given:
-        if one not in known:
-            more = ", ..." if len(known) > _LISTED else ""
-            listed = ", ".join(map(str, known[:_LISTED])) + more
-            raise SettingsError(f"{option} {one}: {dump.root} has none of that name; choose of {listed}")
+def _known(option: str, choices: Iterable[object], available: Sequence[object], dump: Dump) -> None:
+    for choice in choices:
+        if choice not in available:
+            ellipsis = ", ..." if len(available) > _LISTED else ""
+            listed = ", ".join(map(str, available[:_LISTED])) + ellipsis
+            raise SettingsError(f"{option} {choice}: {dump.root} has none of that name; choose of {listed}")
 
 
 def _words(options: Iterable[str]) -> list[str]:
@@ -159,20 +161,20 @@ def _numbers(option: str, word: str) -> range:
 
 
 def _said(selection: DumpPart) -> str:
-    parts = (
+    options = (
         ("step", selection.steps),
         ("rank", selection.ranks),
         ("node", selection.nodes),
     )
-    return ", ".join(f"{word} {' or '.join(map(str, values))}" for word, values in parts if values)
+    return ", ".join(f"{word} {' or '.join(map(str, values))}" for word, values in options if values)
 
 
 def _above(files: Iterable[str]) -> Iterator[str]:
     """The directories that files lie in, and those around them."""
-    seen: set[str] = set()
+    directories: set[str] = set()
     for file in files:
-        above = os.path.dirname(file)
-        while above not in seen and os.path.dirname(above) != above:
-            seen.add(above)
-            yield above
-            above = os.path.dirname(above)
+        directory = os.path.dirname(file)
+        while directory not in directories and os.path.dirname(directory) != directory:
+            directories.add(directory)
+            yield directory
+            directory = os.path.dirname(directory)

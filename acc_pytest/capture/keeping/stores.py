@@ -78,12 +78,12 @@ class Tensors:
         file = self._room(described)
         start = self._end
         digest = self._copied(source, path, region, file)
-        known = self._known.get(digest)
-        if known is not None:
+        stretch = self._known.get(digest)
+        if stretch is not None:
             file.seek(start)
             file.truncate()
             self._end = start
-            return known
+            return stretch
         while name in self._entries:
             name += "#"
         entry["data_offsets"] = [start - self._header, self._end - self._header]

@@ -20,25 +20,25 @@ class Found(NamedTuple):
 
 
 class Walk:
-    """What lies at and below `parts`, named from `top`; what is `unwanted` is not met. `left_out` counts what
+    """What lies at and below `paths`, named from `top`; what is `unwanted` is not met. `left_out` counts what
     is no file, by the reason."""
 
-    def __init__(self, top: str, parts: Sequence[str], unwanted: frozenset[str] = frozenset()) -> None:
+    def __init__(self, top: str, paths: Sequence[str], unwanted: frozenset[str] = frozenset()) -> None:
         self._top = top
-        self._parts = parts
+        self._parts = paths
         self._unwanted = unwanted
         self.left_out: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Found]:
         """Directories come before what is in them. Raises `DumpError` for one that cannot be listed."""
-        seen = set()
-        for part in self._parts:
-            for found in self._below(part, (os.path.realpath(part),)):
-                if found.name not in seen:
-                    seen.add(found.name)
-                    yield found
+        names = set()
+        for path in self._parts:
+            for entry in self._below(path, (os.path.realpath(path),)):
+                if entry.name not in names:
+                    names.add(entry.name)
+                    yield entry
 
-    def _below(self, path: str, above: tuple[str, ...]) -> Iterator[Found]:
+    def _below(self, path: str, ancestors: tuple[str, ...]) -> Iterator[Found]:
         if path in self._unwanted:
             return
         if not os.path.isdir(path):
@@ -50,15 +50,15 @@ class Walk:
         except OSError as error:
             raise DumpError(f"{path}: cannot be listed: {error.strerror}; check its permissions") from error
         for name in names:
-            below = f"{path}/{name}"
-            real = os.path.realpath(below)
-            if os.path.islink(below) and os.path.isdir(below) and not self._may_follow(real, above):
+            child = f"{path}/{name}"
+            real = os.path.realpath(child)
+            if os.path.islink(child) and os.path.isdir(child) and not self._may_follow(real, ancestors):
                 self._leave_out("links to directories above them or outside of the dump")
                 continue
-            yield from self._below(below, (*above, real))
+            yield from self._below(child, (*ancestors, real))
 
-    def _may_follow(self, real: str, above: tuple[str, ...]) -> bool:
-        return real not in above and real.startswith(f"{os.path.realpath(self._top)}/")
+    def _may_follow(self, real: str, ancestors: tuple[str, ...]) -> bool:
+        return real not in ancestors and real.startswith(f"{os.path.realpath(self._top)}/")
 
     def _file(self, path: str) -> Iterator[Found]:
         name = os.path.relpath(path, self._top)

@@ -131,11 +131,11 @@ class ApiMode(TorchFunctionMode):
     ) -> None:
         """Save a call made by the module of `frame`; `memory` says what the inputs were copied from."""
         recorder = self._recorder
-        part = recorder.store.config.tensor_part
+        tensor_part = recorder.store.config.tensor_part
         node = recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
-        if part != 1:
+        if tensor_part != 1:
             recorder.save(step, node, "input", inputs, copied_from=memory)
-        if part != 0:
+        if tensor_part != 0:
             recorder.save(step, node, "output", results)
         recorder.store.statistics(step.directory, node)
         step.started.setdefault(node.folder)

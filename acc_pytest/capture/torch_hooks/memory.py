@@ -52,13 +52,13 @@ class Storages:
             # While a weak reference to it is held, no other storage can have this address.
             key = storage._cdata
             with self._lock:
-                known = self._known.get(key)
-                if known is None:
-                    known = self._known[key] = StorageWeakRef(storage), self._next
+                entry = self._known.get(key)
+                if entry is None:
+                    entry = self._known[key] = StorageWeakRef(storage), self._next
                     self._next += 1
         except Exception:  # noqa: BLE001 - tensors of transforms, and of devices that hide their memory
             return None
-        return known[1]
+        return entry[1]
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:

@@ -69,10 +69,10 @@ def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     tensors = {f"{WEIGHT}{name}": _kept(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
-    words = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
-    words["outputs"] = {name: len(weight) for name, weight in linear.items()}
-    words["numbers"] = dict(_numbers(root))
-    return ModelOutline(words | _code(root.module) | {"traced": traced}, tensors)
+    content = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
+    content["outputs"] = {name: len(weight) for name, weight in linear.items()}
+    content["numbers"] = dict(_numbers(root))
+    return ModelOutline(content | _code(root.module) | {"traced": traced}, tensors)
 
 
 def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
@@ -99,8 +99,8 @@ def _held(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The parameters and buffers of a module's own whose values can be kept."""
     if isinstance(module, torch.jit.ScriptModule):
         return
-    for each in (module.named_parameters, module.named_buffers):
-        for name, tensor in each(recurse=False, remove_duplicate=False):
+    for members in (module.named_parameters, module.named_buffers):
+        for name, tensor in members(recurse=False, remove_duplicate=False):
             if _is_plain(tensor):
                 yield name, tensor
 
@@ -128,15 +128,15 @@ def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 def _numbers(root: NamedModule) -> Iterator[tuple[str, dict[str, float]]]:
     """The floats among the attributes of each module that has any, but for those of dropout."""
     for place in root.walk():
-        told = {
+        floats = {
             name: value
             for name, value in vars(place.module).items()
             if type(value) is float
             and math.isfinite(value)
             and "dropout" not in f"{place.kind}.{name}".lower()
         }
-        if told:
-            yield place.name, told
+        if floats:
+            yield place.name, floats
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -150,8 +150,8 @@ def _code(module: nn.Module) -> dict[str, Any]:
     if not is_of_transformers(module):
         return {}
     config: Any = module.config
-    said = json.loads(json.dumps(config.to_dict(), default=str))
-    return {"model": type(module).__name__, "config": said}
+    plain_config = json.loads(json.dumps(config.to_dict(), default=str))
+    return {"model": type(module).__name__, "config": plain_config}
 
 
 def is_of_transformers(module: nn.Module) -> bool:

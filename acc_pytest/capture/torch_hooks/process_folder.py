@@ -36,8 +36,8 @@ def places_in_run() -> dict[str, int]:
     """`rank`, `world_size` and `local_rank` of this process, as far as its environment and torch.distributed
     know already; empty for a process alone.
     """
-    given = {name.lower(): os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    places = {name: int(value) for name, value in given.items() if value.isdecimal()}
+    variables = {name.lower(): os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    places = {name: int(value) for name, value in variables.items() if value.isdecimal()}
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         places["rank"] = torch.distributed.get_rank()
         places["world_size"] = torch.distributed.get_world_size()
@@ -80,10 +80,10 @@ def _made(folder: Path) -> bool:
 
 
 def _start() -> datetime:
-    given = os.environ.get("ATB_TIMESTAMP", "")
-    if _STAMP.fullmatch(given):
+    timestamp = os.environ.get("ATB_TIMESTAMP", "")
+    if _STAMP.fullmatch(timestamp):
         try:
-            return datetime.strptime(given, _FORMAT).replace(tzinfo=timezone.utc)
+            return datetime.strptime(timestamp, _FORMAT).replace(tzinfo=timezone.utc)
         except ValueError:  # digits, but no time
             pass
     launcher = _launcher_start() if _processes() > 1 else None

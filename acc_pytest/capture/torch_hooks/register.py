@@ -195,7 +195,7 @@ class DumpHandle:
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in self._model.named_parameters():
-            full = ".".join([ROOT, *(part for part in name.split(".") if part not in WRAPPED)])
+            full = ".".join([ROOT, *(segment for segment in name.split(".") if segment not in WRAPPED)])
             if self._selection.named(full):
                 yield full, parameter
 
@@ -217,11 +217,11 @@ class DumpHandle:
                 self._compiled.append((module, call))
                 module._compiled_call_impl = None
         self._removers.append(self._model.register_forward_pre_hook(_Begin(recorder)))
-        seen: set[int] = set()
+        hooked: set[int] = set()
         for named in self._root.walk():
-            if id(named.module) in seen:
+            if id(named.module) in hooked:
                 continue
-            seen.add(id(named.module))
+            hooked.add(id(named.module))
             if isinstance(named.module, torch.jit.ScriptModule):
                 warnings.warn(
                     f"{named.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=4
@@ -244,9 +244,9 @@ class DumpHandle:
 
 def _left_out(config: DumpConfig, device: torch.device) -> str:
     """Why nothing is dumped in this process; empty where it is."""
-    wanted = config.device_id
-    if wanted is not None and device.type != "cpu" and device.index != wanted:
-        return f"the model is not on device {wanted}"
+    device_id = config.device_id
+    if device_id is not None and device.type != "cpu" and device.index != device_id:
+        return f"the model is not on device {device_id}"
     rank = places_in_run().get("rank", 0)
     return (
         ""
@@ -312,11 +312,11 @@ class DirectCall:
         if self._model.__dict__.get("forward") is not self:
             return
         del self._model.__dict__["forward"]
-        own = self._own
-        while isinstance(own, DirectCall) and own._is_removed:
-            own = own._own
-        if own is not None:
-            self._model.__dict__["forward"] = own
+        forward = self._own
+        while isinstance(forward, DirectCall) and forward._is_removed:
+            forward = forward._own
+        if forward is not None:
+            self._model.__dict__["forward"] = forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_removed or not self._recorder.begin(sys._getframe()):

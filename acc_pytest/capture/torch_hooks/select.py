@@ -27,7 +27,7 @@ class Selection:
         self._modules = "module" in config.mode
         self._apis_too = "api" in config.mode
         code = self._modules and not config.dump_last_logits
-        self._choices, self.traces = (code and asked for asked in (config.choices, config.outline))
+        self._choices, self.traces = (code and option for option in (config.choices, config.outline))
         self.functions = self._apis_too or self._choices
         self.config = config
         self._known: dict[tuple[str, str], bool] = {}
@@ -55,8 +55,8 @@ class Selection:
         """Whether calls of the function there were asked for."""
         key = owner, name
         if key not in self._known:
-            wanted = not self._apis or name in self._apis
-            self._known[key] = self._apis_too and wanted and self.named(f"{owner}.{name}")
+            is_listed = not self._apis or name in self._apis
+            self._known[key] = self._apis_too and is_listed and self.named(f"{owner}.{name}")
         return self._known[key]
 
     def _of_class(self, module: nn.Module) -> bool:
@@ -72,11 +72,13 @@ class Selection:
             return ""
         if any(self.module(place.name, place.module) for place in root.walk()):
             return ""
-        asked = f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
+        options = (
+            f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
+        )
         kinds = sorted({place.kind for place in root.walk()})
-        return f"no module of the model is meant by {asked}; it has modules of {', '.join(kinds[:20])}"
+        return f"no module of the model is meant by {options}; it has modules of {', '.join(kinds[:20])}"
 
 
 def _pattern(text: str) -> re.Pattern[str]:
     """What matches a text in which `*` stands for any text."""
-    return re.compile(".*".join(re.escape(part) for part in text.split("*")), re.DOTALL)
+    return re.compile(".*".join(re.escape(literal) for literal in text.split("*")), re.DOTALL)

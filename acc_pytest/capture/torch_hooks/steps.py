@@ -50,7 +50,13 @@ class Steps(ABC):
     """Counts the calls of the root, and begins and ends the steps that are dumped."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, selection: Selection, known: frozenset[str], *, compiled: bool
+        self,
+        store: Store,
+        manifest: Manifest,
+        selection: Selection,
+        module_names: frozenset[str],
+        *,
+        compiled: bool,
     ) -> None:
         self.store = store
         self.manifest = manifest
@@ -58,7 +64,7 @@ class Steps(ABC):
         self.token = 0
         self.written: set[int] = set()
         self._described = False
-        self._known = known
+        self._known = module_names
         self._compiled = compiled
         self._lock = threading.Lock()
         self._running = _Running()
@@ -115,11 +121,11 @@ class Steps(ABC):
             running.eager.__enter__()
         with self._lock:
             token, self.token = self.token, self.token + 1
-            wanted = token in self.store.config.tokens
+            is_chosen = token in self.store.config.tokens
             again = token in self.written
-            if wanted and not again:
+            if is_chosen and not again:
                 self.written.add(token)
-        if not wanted:
+        if not is_chosen:
             return
         if again:
             warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=4)
@@ -144,14 +150,14 @@ class Steps(ABC):
                 return {}
             self._described = True
         root, config = self.manifest.root, self.store.config
-        said: dict[str, Any] = {}
+        records: dict[str, Any] = {}
         if config.weight_digest:
-            said["weights"] = _described("weights", lambda: weight_digests(root, self.store.storages))
+            records["weights"] = _described("weights", lambda: weight_digests(root, self.store.storages))
         if config.outline:
-            said["outline"] = _described(
+            records["outline"] = _described(
                 "modules", lambda: model_outline(root, traced=self._tracer is not None)
             )
-        return said
+        return records
 
     def end(self) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the

@@ -201,9 +201,9 @@ class Store:
         return entries
 
     def _over_budget(self, tensor: torch.Tensor) -> str:
-        most, total = self.config.max_elements, self.config.max_bytes
-        if most is not None and tensor.numel() > most:
-            return f"more than max_elements={most}: {tensor.numel()} elements"
+        limit, total = self.config.max_elements, self.config.max_bytes
+        if limit is not None and tensor.numel() > limit:
+            return f"more than max_elements={limit}: {tensor.numel()} elements"
         nbytes = tensor.nbytes if tensor.layout == torch.strided else 0
         with self._lock:
             if total is not None and self.report.nbytes + nbytes > total:

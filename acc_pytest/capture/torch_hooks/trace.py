@@ -67,7 +67,7 @@ class Trace:
     @_harmless
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The module is called with these arguments."""
-        self._knows_dtypes = any(isinstance(one, torch.dtype) for one in (*args, *kwargs.values()))
+        self._knows_dtypes = any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
         for key, tensor in in_arguments(args, kwargs).tensors:
             self._given.append([list(key), list(tensor.shape)])
             self._known.put(tensor, ({"given": list(key)}, False))
@@ -100,8 +100,8 @@ class Trace:
             return
         tensors = in_result(result).tensors
         reads = _last(call["name"]) in _READERS
-        given = [tensor for _, tensor in in_arguments(args, kwargs).tensors]
-        if not (tensors or reads or (given and result is None)):
+        inputs = [tensor for _, tensor in in_arguments(args, kwargs).tensors]
+        if not (tensors or reads or (inputs and result is None)):
             return  # it asked for a shape, or the like
         if "problem" in call:
             self._void = call["problem"]
@@ -112,19 +112,19 @@ class Trace:
         elif reads:
             self._reads(call, result)
         else:
-            self._computed(call, given, tensors)
+            self._computed(call, inputs, tensors)
 
     def _computed(
-        self, call: dict[str, Any], given: list[torch.Tensor], tensors: list[tuple[Key, torch.Tensor]]
+        self, call: dict[str, Any], inputs: list[torch.Tensor], tensors: list[tuple[Key, torch.Tensor]]
     ) -> None:
         """A function made tensors, or wrote to its first argument."""
-        constant = all(map(self._is_constant, given))
+        constant = all(map(self._is_constant, inputs))
         last = _last(call["name"])
         if last == "__setitem__" or operator_of(last)[1]:
-            self._writes(given[0], constant=constant)
+            self._writes(inputs[0], constant=constant)
         else:
-            self._tracer.is_new(tensors, given)
-        self._made(call, tensors, given, constant=constant)
+            self._tracer.is_new(tensors, inputs)
+        self._made(call, tensors, inputs, constant=constant)
 
     def _reads(self, call: dict[str, Any], result: Any) -> None:
         """The code depends on numbers of a tensor: they must be whole, and the same again."""
@@ -139,16 +139,16 @@ class Trace:
         self._tracer.written.add(storage)
         if storage in self._read:
             self._void = "it writes to a tensor that stays from call to call"
-        known = self._known.get(tensor)
-        if known is not None and not constant:
-            self._known.put(tensor, (known[0], False))
+        entry = self._known.get(tensor)
+        if entry is not None and not constant:
+            self._known.put(tensor, (entry[0], False))
             self._tracer.computed.put(tensor, "computed")
 
     def _made(
         self,
         call: dict[str, Any],
         tensors: list[tuple[Key, torch.Tensor]],
-        given: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
         *,
         constant: bool,
     ) -> None:
@@ -158,7 +158,9 @@ class Trace:
         self._calls.append(call)
         for key, tensor in tensors:
             self._known.put(tensor, ({"of": [number, list(key)]}, constant))
-            if self._tracer.computed.get(tensor) is None and not any(tensor is one for one in given):
+            if self._tracer.computed.get(tensor) is None and not any(
+                tensor is argument for argument in inputs
+            ):
                 self._tracer.computed.put(tensor, ("constant" if constant else "computed"))
 
     # ---- modules inside --------------------------------------------------------------------------
@@ -188,18 +190,18 @@ class Trace:
         self._void = self._void or why
 
     @_harmless
-    def end(self, result: Any, parts: Iterable[tuple[Key, torch.Tensor]]) -> None:
+    def end(self, result: Any, states: Iterable[tuple[Key, torch.Tensor]]) -> None:
         """The module returned, and left these parts in caches by the keys that its dump has for them."""
-        said: dict[str, Any] = {"given": self._given, "calls": self._calls}
+        content: dict[str, Any] = {"given": self._given, "calls": self._calls}
         if not self._void:
             try:
-                said["result"] = written_value(result, self._tensor, strict=False)
-                said["parts"] = [[list(key), self._tensor(tensor)] for key, tensor in parts]
+                content["result"] = written_value(result, self._tensor, strict=False)
+                content["parts"] = [[list(key), self._tensor(tensor)] for key, tensor in states]
             except Untraceable as problem:
                 self._void = str(problem)
-        for key, tensor in parts:
+        for key, tensor in states:
             self._tracer.parts.put(tensor, (self.name, list(key)))
-        self._step.add(self.name, {"void": self._void} if self._void else said, self._kept)
+        self._step.add(self.name, {"void": self._void} if self._void else content, self._kept)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -208,8 +210,8 @@ class Trace:
     ) -> dict[str, Any]:
         return {
             "name": name,
-            "args": [self._written(one, strict=strict) for one in args],
-            "kwargs": {key: self._written(one, strict=strict) for key, one in kwargs.items()},
+            "args": [self._written(value, strict=strict) for value in args],
+            "kwargs": {key: self._written(value, strict=strict) for key, value in kwargs.items()},
         }
 
     def _written(self, value: Any, *, strict: bool) -> Any:
@@ -219,21 +221,21 @@ class Trace:
         return written_value(value, self._tensor, strict=strict)
 
     def _tensor(self, tensor: torch.Tensor) -> Mapping[str, Any]:
-        known = self._known.get(tensor)
-        if known is None:
-            said = self._from_elsewhere(tensor)
-            known = said, "before" not in said
-            self._known.put(tensor, known)
-        words: Mapping[str, Any] = known[0]
-        return words
+        entry = self._known.get(tensor)
+        if entry is None:
+            source = self._from_elsewhere(tensor)
+            entry = source, "before" not in source
+            self._known.put(tensor, entry)
+        origin: Mapping[str, Any] = entry[0]
+        return origin
 
     def _from_elsewhere(self, tensor: torch.Tensor) -> Mapping[str, Any]:
         """A weight, or a table. Raises `Untraceable` for one that depends on an earlier call."""
         computed = self._tracer.computed.get(tensor)
-        name, part = self._tracer.parts.get(tensor) or ("", [])
+        name, key = self._tracer.parts.get(tensor) or ("", [])
         if name == self.name:
             self._read.add(storage_of(tensor))
-            return {"before": part}
+            return {"before": key}
         if computed == "computed":
             raise Untraceable("it reads a tensor that was computed elsewhere and not handed to it")
         storage = storage_of(tensor)
@@ -241,16 +243,16 @@ class Trace:
             raise Untraceable("it reads a tensor that is written to from call to call")
         self._read.add(storage)
         if computed is None:
-            for name, own in _weights(self._module):
-                if own is tensor and not own.is_complex():  # which an outline has not
+            for name, weight in _weights(self._module):
+                if weight is tensor and not weight.is_complex():  # which an outline has not
                     return {"own": name}
         name = self._tracer.kept(tensor)
         self._kept.add(name)
         return {"kept": name}
 
     def _is_constant(self, tensor: torch.Tensor) -> bool:
-        known = self._known.get(tensor)
-        return known is not None and bool(known[1])
+        entry = self._known.get(tensor)
+        return entry is not None and bool(entry[1])
 
 
 def _weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

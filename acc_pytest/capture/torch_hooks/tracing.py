@@ -32,13 +32,13 @@ class KnownTensors:
     def __init__(self) -> None:
         self._found: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
 
-    def put(self, tensor: torch.Tensor, said: Any) -> None:
+    def put(self, tensor: torch.Tensor, value: Any) -> None:
         key = id(tensor)
-        self._found[key] = weakref.ref(tensor, lambda _: self._found.pop(key, None)), said
+        self._found[key] = weakref.ref(tensor, lambda _: self._found.pop(key, None)), value
 
     def get(self, tensor: torch.Tensor) -> Any:
-        ref, said = self._found.get(id(tensor), (None, None))
-        return said if ref is not None and ref() is tensor else None
+        ref, value = self._found.get(id(tensor), (None, None))
+        return value if ref is not None and ref() is tensor else None
 
 
 class Tracer:
@@ -47,7 +47,9 @@ class Tracer:
     under which key."""
 
     def __init__(self, root: NamedModule) -> None:
-        floats = Counter(one.dtype for one in root.module.parameters() if one.is_floating_point())
+        floats = Counter(
+            parameter.dtype for parameter in root.module.parameters() if parameter.is_floating_point()
+        )
         self.dtype = str(floats.most_common(1)[0][0] if floats else torch.float32).removeprefix("torch.")
         self.computed = KnownTensors()
         self.parts = KnownTensors()
@@ -67,9 +69,9 @@ class Tracer:
         """Those of these names."""
         return {name: copied for name, _, copied in self._kept.values() if name in names}
 
-    def is_new(self, made: Iterable[tuple[Key, torch.Tensor]], given: Iterable[torch.Tensor]) -> None:
+    def is_new(self, outputs: Iterable[tuple[Key, torch.Tensor]], inputs: Iterable[torch.Tensor]) -> None:
         """A function made tensors of what it was given: nobody has written to memory that is theirs alone."""
-        self.written -= {storage_of(tensor) for _, tensor in made} - set(map(storage_of, given))
+        self.written -= {storage_of(tensor) for _, tensor in outputs} - set(map(storage_of, inputs))
 
 
 class TracedStep:
@@ -81,23 +83,23 @@ class TracedStep:
         self.modules: dict[str, list[int]] = {}
         self.kept: set[str] = set()
 
-    def add(self, name: str, said: Mapping[str, Any], kept: Iterable[str]) -> None:
-        """A call of the module of this name has returned; `said` is its trace."""
-        number = self.numbers.setdefault(json.dumps(said, separators=(",", ":")), len(self.numbers))
+    def add(self, name: str, trace: Mapping[str, Any], copies: Iterable[str]) -> None:
+        """A call of the module of this name has returned; `trace` is its trace."""
+        number = self.numbers.setdefault(json.dumps(trace, separators=(",", ":")), len(self.numbers))
         self.modules.setdefault(name, []).append(number)
-        self.kept.update(kept)
+        self.kept.update(copies)
 
     def write(self, folder: Path) -> None:
         """Write the traces into the folder of the step. Raises `AccError` where the system refuses."""
-        kept = self.tracer.copies(self.kept)
-        if kept:
+        copies = self.tracer.copies(self.kept)
+        if copies:
             with whole_file(folder / TENSORS) as file:
-                torch.save(kept, file)
-        words: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "dtype": self.tracer.dtype}
-        words |= {"kept": list(kept), "modules": self.modules}
+                torch.save(copies, file)
+        header: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "dtype": self.tracer.dtype}
+        header |= {"kept": list(copies), "modules": self.modules}
         traces = ",".join(self.numbers)
         with whole_file(folder / FILE) as file:
-            file.write(f'{json.dumps(words)[:-1]}, "traces": [{traces}]}}'.encode())
+            file.write(f'{json.dumps(header)[:-1]}, "traces": [{traces}]}}'.encode())
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -116,15 +116,15 @@ def _in_layer(value: object) -> Iterator[tuple[Key, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield (), value
     elif isinstance(value, dict):
-        for key, one in value.items():
-            if isinstance(one, torch.Tensor):
-                yield (key,), one
+        for key, state in value.items():
+            if isinstance(state, torch.Tensor):
+                yield (key,), state
 
 
 @functools.lru_cache(maxsize=4096)
 def stem(side: str, key: Key) -> str:
     """The name of a tensor's file without its suffix: `input_0`, `output`, `output_past_key_values_key`."""
-    return "_".join([side, *(_UNFIT.sub("_", str(part))[:100] for part in key)])
+    return "_".join([side, *(_UNFIT.sub("_", str(element))[:100] for element in key)])
 
 
 def snapshot(tensor: torch.Tensor, *, owned: bool = False) -> tuple[torch.Tensor | None, str]:

@@ -50,10 +50,10 @@ def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Kind, full name and tensor of every parameter and buffer, under every name."""
     for place in root.walk():
         # Scripted modules are not looked into, and have no place for their children.
-        below = isinstance(place.module, torch.jit.ScriptModule)
-        for name, parameter in place.module.named_parameters(recurse=below, remove_duplicate=False):
+        recurse = isinstance(place.module, torch.jit.ScriptModule)
+        for name, parameter in place.module.named_parameters(recurse=recurse, remove_duplicate=False):
             yield "parameter", f"{place.name}.{fit(name)}", parameter
-        for name, buffer in place.module.named_buffers(recurse=below, remove_duplicate=False):
+        for name, buffer in place.module.named_buffers(recurse=recurse, remove_duplicate=False):
             yield "buffer", f"{place.name}.{fit(name)}", buffer
 
 
