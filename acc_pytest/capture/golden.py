@@ -23,7 +23,7 @@ from ..errors import CaptureError
 from ..noise.making import ProfileMaker
 from ..noise.profile_file import write_profile
 from ..tensors.stores.address import is_address, told
-from .noise_model import FedTokens, noise_copy, other_attention, perturb
+from .noise_model import InputTokens, alternative_attention, noise_copy, perturb
 from .torch_hooks import DumpConfig, register_hook
 
 _ALL_CALLS = range(1 << 30)
@@ -56,7 +56,7 @@ def dump_golden(
     if not dtype.is_floating_point:
         raise CaptureError(f"dump_golden: dtype must be a float type such as torch.bfloat16, got {dtype}")
     config = _checked(config)
-    tokens = FedTokens()
+    tokens = InputTokens()
     home = _dumped(model, run, config, tokens)
     with contextlib.ExitStack() as stack:
         values = None
@@ -106,7 +106,7 @@ def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
     )
 
 
-def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: FedTokens | None = None) -> Path:
+def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: InputTokens | None = None) -> Path:
     """Run the model while it is dumped; the directory of the dump."""
     token_hook = (
         model.register_forward_pre_hook(tokens.keep, with_kwargs=True) if tokens is not None else None
@@ -126,7 +126,7 @@ def _as_it_is(model: nn.Module, dtype: torch.dtype) -> str:
 
 def _varied(model: nn.Module, dtype: torch.dtype) -> str:
     """Change how the copy computes, not what; in words."""
-    attention = other_attention(model)
+    attention = alternative_attention(model)
     perturb(model, dtype)
     return f"{attention} attention, {_PERTURBED}" if attention else _PERTURBED
 

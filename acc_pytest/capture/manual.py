@@ -28,18 +28,18 @@ from ..tensors.whole_file import whole_file
 
 __all__ = ["dump_data"]
 
-_NOT_GIVEN = -1
+_MISSING = -1
 _TIMESTAMP = re.compile(r"\d{8}_\d{6}")
 _DATA_ID = re.compile(r"[\w+\-.]{1,100}", re.ASCII)
-_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 _LARGEST_TOKEN = 10**9 - 1
 _LOCK = threading.Lock()
 """Held while the metadata is read, extended and written."""
 
 
 def dump_data(
-    token_id: int | str = _NOT_GIVEN,
-    data_id: int | str = _NOT_GIVEN,
+    token_id: int | str = _MISSING,
+    data_id: int | str = _MISSING,
     golden_data: torch.Tensor | None = None,
     my_path: str | os.PathLike[str] = "",
     output_path: str | os.PathLike[str] = "./",
@@ -81,7 +81,7 @@ def dump_data(
 def _token(token_id: Any) -> str:
     """A step as it is written: a number without sign."""
     number = _number(token_id)
-    if number == _NOT_GIVEN:
+    if number == _MISSING:
         raise CaptureError("dump_data: token_id is missing; give the number of the step (0 is the prefill)")
     if number is None or not 0 <= number <= _LARGEST_TOKEN:
         raise CaptureError(
@@ -92,7 +92,7 @@ def _token(token_id: Any) -> str:
 
 def _data_id(data_id: Any) -> str:
     number = _number(data_id)
-    if number == _NOT_GIVEN:
+    if number == _MISSING:
         raise CaptureError(
             "dump_data: data_id is missing; give a number or a name for each place in your program"
         )
@@ -109,7 +109,7 @@ def _data_id(data_id: Any) -> str:
 def _number(value: Any) -> int | None:
     """A whole number of any kind (numpy's, a tensor's, decimal text); `None` for everything else."""
     if isinstance(value, str):
-        return int(value) if _WHOLE.fullmatch(value) else None
+        return int(value) if _INTEGER.fullmatch(value) else None
     if isinstance(value, bool):
         return None
     try:

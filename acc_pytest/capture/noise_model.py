@@ -55,7 +55,7 @@ def _converted(parameter: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
     return nn.Parameter(parameter.detach().to(dtype), requires_grad=parameter.requires_grad)
 
 
-def other_attention(model: nn.Module) -> str:
+def alternative_attention(model: nn.Module) -> str:
     """Give a model of transformers another implementation of attention; which, empty where it has none."""
     config = getattr(model, "config", None)
     now = getattr(config, "_attn_implementation", None)
@@ -79,16 +79,16 @@ def perturb(model: nn.Module, dtype: torch.dtype) -> None:
     """Let what the model is fed be off by a rounding: floats it is called with, and embeddings."""
     generator = torch.Generator().manual_seed(1)
 
-    def moved(value: Any) -> Any:
+    def perturbed(value: Any) -> Any:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return _off_by_a_rounding(value, dtype, generator) if is_float else value
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         # Not what lies deeper: a cache of the steps before holds their errors already.
-        return tuple(map(moved, args)), {name: moved(value) for name, value in kwargs.items()}
+        return tuple(map(perturbed, args)), {name: perturbed(value) for name, value in kwargs.items()}
 
     def after(module: nn.Module, args: Any, result: Any) -> Any:
-        return moved(result)
+        return perturbed(result)
 
     model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
     for module in model.modules():
@@ -117,7 +117,7 @@ def _floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 @dataclass
-class FedTokens:
+class InputTokens:
     """The whole numbers that a model was called with, call by call: ids, positions, masks.
 
     A run in lower precision that decodes for itself may choose other tokens; it is fed those of golden.
@@ -128,7 +128,7 @@ class FedTokens:
     def keep(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A pre-hook of golden: remember this call."""
         named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-        self.calls.append({name: value.clone() for name, value in named if _is_whole(value)})
+        self.calls.append({name: value.clone() for name, value in named if _is_integer(value)})
 
     def feed(self, model: nn.Module, dtype: torch.dtype) -> None:
         """Let the calls of another model have the tokens that were kept, and floats of its own type."""
@@ -136,8 +136,8 @@ class FedTokens:
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
             tokens = next(remaining, {})
-            args = tuple(_kept(tokens, index, value) for index, value in enumerate(args))
-            kwargs = {name: _kept(tokens, name, value) for name, value in kwargs.items()}
+            args = tuple(_golden_tokens(tokens, index, value) for index, value in enumerate(args))
+            kwargs = {name: _golden_tokens(tokens, name, value) for name, value in kwargs.items()}
             return _floats(args, _to(dtype)), _floats(kwargs, _to(dtype))
 
         model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
@@ -154,14 +154,14 @@ def _to(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     return converted
 
 
-def _is_whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
-def _kept(tokens: Mapping[int | str, torch.Tensor], name: int | str, value: Any) -> Any:
+def _golden_tokens(tokens: Mapping[int | str, torch.Tensor], name: int | str, value: Any) -> Any:
     """Golden's tensor in place of one of whole numbers. Raises `CaptureError` where they have other
     shapes."""
-    if name not in tokens or not _is_whole(value):
+    if name not in tokens or not _is_integer(value):
         return value
     if tokens[name].shape != value.shape:
         raise CaptureError(

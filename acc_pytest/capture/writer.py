@@ -27,17 +27,17 @@ QUEUE_BYTES = 256 << 20
 _IDLE_SECONDS = 1.0
 _SMALL = 1 << 16
 _BATCH_BYTES = 1 << 23
-_MOST_PARTS = 64
+_MOST_CHUNKS = 64
 """Parts given to one system call; systems allow at least 1024."""
 
-Parts = Iterable["bytes | memoryview"]
+Chunks = Iterable["bytes | memoryview"]
 
 
 @dataclass(slots=True)
 class _Job:
     path: str
     nbytes: int
-    content: Callable[[], Parts] | None
+    content: Callable[[], Chunks] | None
     done: Callable[[str], None]
 
 
@@ -64,7 +64,7 @@ class BackgroundWriter:
         """Most bytes that ever waited, those being written included."""
 
     def put(
-        self, path: str, nbytes: int, content: Callable[[], Parts], done: Callable[[str], None] | None = None
+        self, path: str, nbytes: int, content: Callable[[], Chunks], done: Callable[[str], None] | None = None
     ) -> None:
         """Have `content()` written to `path`; it holds `nbytes` of memory until then.
 
@@ -136,7 +136,7 @@ class BackgroundWriter:
             problem = ""
             try:
                 assert job.content is not None
-                self._write_whole(job.path, job.content())
+                self._write_file(job.path, job.content())
             except Exception as error:  # noqa: BLE001 - must reach `finish`, not die with a thread
                 reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
                 problem = f"{job.path}: cannot be written: {reason}"
@@ -149,7 +149,7 @@ class BackgroundWriter:
             self._error = self._error or failure
             self._progress.notify_all()
 
-    def _write_whole(self, path: str, chunks: Parts) -> None:
+    def _write_file(self, path: str, chunks: Chunks) -> None:
         """As `whole_file`, in the four system calls that a small file cannot do without."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
@@ -176,7 +176,7 @@ class BackgroundWriter:
 def _write_all(descriptor: int, chunks: list[memoryview]) -> None:
     chunks = [chunk for chunk in chunks if chunk.nbytes]
     while chunks:
-        count = os.writev(descriptor, chunks[:_MOST_PARTS])
+        count = os.writev(descriptor, chunks[:_MOST_CHUNKS])
         while chunks and count >= chunks[0].nbytes:
             count -= chunks.pop(0).nbytes
         if count:

@@ -25,12 +25,12 @@ class AtbReports:
     """`model/{pid}/*.json` and `layer/{pid}/*.json` of one process; all ranks run the same model.
 
     `models` are the model reports by first id: prefill, decode, further models that are not compared. Where
-    a probe wrote none, they are made of the layer reports (`made`). `layers` is the directory of layer
+    a probe wrote none, they are made of the layer reports (`from_layers`). `layers` is the directory of layer
     reports and `reported` their names; one is read when it is asked for.
     """
 
     models: Sequence[ModelFile]
-    made: bool
+    from_layers: bool
     layers: Path
     reported: frozenset[str]
 
@@ -90,7 +90,7 @@ def trees_of(reports: AtbReports, files: AtbFiles, worker: str, ran: Executions)
         token = where.get(path.partition("/")[0])
         return files.names(worker, token, path) if token else ()
 
-    models = [wired(model, slots_of) for model in reports.models] if reports.made else reports.models
+    models = [wired(model, slots_of) for model in reports.models] if reports.from_layers else reports.models
     operations = KnownOperations(reports.top_level, operations_in(ran))
     ids = [settle_ids(model, operations) for model in models]
     claimed = {number for numbers in ids for number in numbers}

@@ -18,7 +18,7 @@ from .token_policy import WARMUP, Facts, decide
 SlotsIn = Callable[[str, Node], Mapping[Slot, TensorRef]]
 """The tensors of a node in a token directory."""
 
-_LOOKED_AT = 4
+_EVIDENCE_STEPS = 4
 """Steps per model whose first tensors are read as evidence."""
 
 
@@ -71,7 +71,7 @@ def _refuse_empty(layout: AtbLayout, present: Mapping[int, frozenset[int]]) -> N
 
 def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
     """The first token directories that a model ran in, as many as are read as evidence."""
-    return [number for number in sorted(present) if model in present[number]][:_LOOKED_AT]
+    return [number for number in sorted(present) if model in present[number]][:_EVIDENCE_STEPS]
 
 
 def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:
@@ -97,5 +97,5 @@ def _evidence_of(golden: Dump | None) -> dict[StepLabel, TokenEvidence]:
     if golden is None or not is_of_a_model(golden) or not golden.ranks:
         return {}
     rank = golden.ranks[0]
-    steps = golden.steps[: 2 * _LOOKED_AT]
+    steps = golden.steps[: 2 * _EVIDENCE_STEPS]
     return {step.label: gather(step.tree, functools.partial(golden.tensors, step, rank)) for step in steps}

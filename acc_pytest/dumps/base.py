@@ -40,12 +40,12 @@ class Slot:
         return self.kind, [(0, key, "") if isinstance(key, int) else (1, 0, key) for key in self.index]
 
     def __str__(self) -> str:
-        return _words(self.kind, self.index)
+        return _label(self.kind, self.index)
 
 
 # A dump has few slots and many nodes, and `output[0]` stands in every pair.
 @functools.lru_cache(maxsize=4096)
-def _words(kind: str, index: tuple[Union[int, str], ...]) -> str:
+def _label(kind: str, index: tuple[Union[int, str], ...]) -> str:
     return kind + "".join(f"[{i}]" for i in index)
 
 

@@ -42,17 +42,17 @@ class DebugModeLayout:
 
 @dataclass(slots=True, eq=False)
 class _OpenStep:
-    """One step while it is read: nodes by path, lines of operators, and how often names were given."""
+    """One step while it is read: nodes by path, lines of operators, and how often names were used."""
 
     root: Node
     nodes: dict[str, Node] = field(default_factory=dict)
     lines: dict[Node, int] = field(default_factory=dict)
-    given: Counter[str] = field(default_factory=Counter)
+    uses: Counter[str] = field(default_factory=Counter)
 
     def free_path(self, path: str) -> str:
         """The path of a module's next call: `path`, then `path.call1`, `path.call2`."""
-        self.given[path] += 1
-        return path if self.given[path] == 1 else f"{path}.call{self.given[path] - 1}"
+        self.uses[path] += 1
+        return path if self.uses[path] == 1 else f"{path}.call{self.uses[path] - 1}"
 
 
 class DebugModeDump(ModuleDump):

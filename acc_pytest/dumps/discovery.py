@@ -76,7 +76,7 @@ def locate(path: str, listing: Listing) -> Layout:
     if torchair is not None:
         return torchair
     files = tuple(place / name for name in listing.files(place) if Path(name).suffix in SUFFIXES)
-    layout = _below(place, listing, levels=1 if files else _DOWN)
+    layout = _only_below(place, listing, levels=1 if files else _DOWN)
     if layout is not None:
         return layout
     if files:
@@ -101,7 +101,7 @@ def _no_dump(place: Path, listing: Listing) -> DumpError:
 def _only_log(place: Path, listing: Listing) -> Path | None:
     logs = [place / name for name in listing.files(place) if is_debug_log(place / name)]
     if len(logs) > 1:
-        raise _one_of(place, [f"{log} (DebugMode)" for log in logs])
+        raise _several(place, [f"{log} (DebugMode)" for log in logs])
     return logs[0] if logs else None
 
 
@@ -155,7 +155,7 @@ def _around(place: Path, listing: Listing) -> DumpLayout | None:
             mine for layout in _holding(ancestor, listing) if (mine := _narrowed(layout, place)) is not None
         ]
     if len(starting) > 1:
-        raise _one_of(place, map(_handle, starting))
+        raise _several(place, map(_handle, starting))
     return starting[0] if starting else None
 
 
@@ -171,7 +171,7 @@ def _holding(directory: Path, listing: Listing) -> Iterator[DumpLayout]:
             yield ManualLayout(folder.parent, folder / METADATA)
 
 
-def _below(place: Path, listing: Listing, levels: int) -> DumpLayout | None:
+def _only_below(place: Path, listing: Listing, levels: int) -> DumpLayout | None:
     """The only dump on the first level below `place` that has any."""
     level, count = [place], 0
     for _ in range(levels):
@@ -181,7 +181,7 @@ def _below(place: Path, listing: Listing, levels: int) -> DumpLayout | None:
         if len(layouts) == 1:
             return layouts[0]
         if layouts:
-            raise _one_of(place, map(_handle, layouts))
+            raise _several(place, map(_handle, layouts))
         if count > _MOST_DIRECTORIES:
             raise DumpError(
                 f"{place}: has too many directories to search; give the directory of the dump itself"
@@ -189,7 +189,7 @@ def _below(place: Path, listing: Listing, levels: int) -> DumpLayout | None:
     return None
 
 
-def _one_of(place: Path, handles: Iterable[str]) -> SeveralDumps:
+def _several(place: Path, handles: Iterable[str]) -> SeveralDumps:
     choices = tuple(handles)
     return SeveralDumps(f"{place}: holds {len(choices)} dumps; give the path of one of them:", choices)
 

@@ -22,12 +22,12 @@ from .torchair_names import MAPPING_FILE
 @dataclass(frozen=True, slots=True)
 class Extent:
     """`root` is the path that means the dump, `top` the directory that it is named after (`root` or above
-    it), `parts` the files and directories at or below `top` that are the dump's, without those that are
+    it), `paths` the files and directories at or below `top` that are the dump's, without those that are
     missing."""
 
     top: Path
     root: Path
-    parts: tuple[Path, ...]
+    paths: tuple[Path, ...]
 
 
 def extent_of(layout: Layout) -> Extent:

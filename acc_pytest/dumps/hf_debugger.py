@@ -51,7 +51,7 @@ class HfDebuggerDump(RecordedDump):
         records = list(self._records([root_module, *modules[1:]], model))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
-        notes = list(_said(pruned, replaced, records, self._tree))
+        notes = list(_notes(pruned, replaced, records, self._tree))
         super().__init__(root, {0: {"rank0": records}}, model=model, notes=notes)
 
     def _records(self, modules: Sequence[DebugModule], model: str) -> Iterator[Record]:
@@ -78,10 +78,10 @@ class HfDebuggerDump(RecordedDump):
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """What tells a tensor from others without reading all of it."""
-        return lambda node, ref: _told(ref, self._printed.get(ref.path, ()))
+        return lambda node, ref: _saved_tensor(ref, self._printed.get(ref.path, ()))
 
 
-def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
+def _saved_tensor(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     """The check sum of a tensor; of a large one that of both ends and of its statistics."""
     header = readable(ref)
     if header is None:
@@ -105,7 +105,7 @@ def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     return SavedTensor(crc32=seed, dtype=str(header.dtype), shape=(size,))
 
 
-def _said(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> Iterator[str]:
+def _notes(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> Iterator[str]:
     if pruned:
         yield f"{pruned} layers are not in the tree (do_prune_layers); their files are read"
     if replaced:

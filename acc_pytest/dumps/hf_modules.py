@@ -123,7 +123,7 @@ def with_pruned(
             like, layer_number = latest.get((layer["list"], module.depth)), int(layer["number"])
             first = int(completed[like].path.rpartition(".")[2]) if like is not None else layer_number
             if like is not None and first + 1 < layer_number <= first + _MOST_LAYERS:
-                sides = (_whole(completed, like), _whole(modules, place))
+                sides = (_with_descendants(completed, like), _with_descendants(modules, place))
                 for number in range(first + 1, layer_number):
                     pruned = _renamed(sides, f"{layer['list']}{number}", model, files)
                     added += bool(pruned)
@@ -133,7 +133,7 @@ def with_pruned(
     return completed, added
 
 
-def _whole(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
+def _with_descendants(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
     """A module and all that ran in it."""
     end = place + 1
     while end < len(modules) and modules[end].depth > modules[place].depth:

@@ -52,7 +52,7 @@ def index(place: str, cache: Cache) -> DumpIndex:
     if is_kept(str(extent.top)):
         raise SettingsError(f"{place}: is a kept dump, which needs no index: it is a few files")
     try:
-        table = table_of_disk(str(extent.top), map(str, extent.parts))
+        table = table_of_disk(str(extent.top), map(str, extent.paths))
     except OSError as error:
         raise AccError(f"{place}: cannot be listed: {error.strerror}") from error
     table.more |= columns_of(_headers(table, str(extent.top), open_dump(str(extent.root))), table.digest)
@@ -68,7 +68,7 @@ def survey(path: str) -> Survey:
     absolute = os.path.abspath(path)
     extent = extent_of(locate(absolute, Listing()))
     home = kept_home(str(extent.top))
-    top, paths = (home, [home]) if home else (str(extent.top), [*map(str, extent.parts)])
+    top, paths = (home, [home]) if home else (str(extent.top), [*map(str, extent.paths)])
     try:
         table = table_of_disk(top, paths)
     except OSError as error:
@@ -106,7 +106,7 @@ def _index_of_store(place: str, cache: Cache) -> DumpIndex:
     mirror = next(iter(mirrored.values())).mirror
     table = mirror.table
     columns = columns_of(headers, table.digest) | texts_of_mirror(mirror)
-    content = _put(store, index_of(table, store, columns))
+    content = _upload(store, index_of(table, store, columns))
     return DumpIndex(str(store.address.joined(INDEX)), len(content), len(table), len(headers))
 
 
@@ -131,10 +131,10 @@ def index_upload(address: Address, headers: Mapping[str, TensorHeader]) -> None:
             return
         finally:
             forget(mirror)
-        _put(store, index_of(mirror.table, store, mirror.table.more | texts_of_mirror(mirror)))
+        _upload(store, index_of(mirror.table, store, mirror.table.more | texts_of_mirror(mirror)))
 
 
-def _put(store: FileStore, table: FileTable) -> bytes:
+def _upload(store: FileStore, table: FileTable) -> bytes:
     content = table.packed()
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)

@@ -1,6 +1,6 @@
 """Several places that are one dump: each host wrote the ranks that ran on it.
 
-    places -> JoinedPart (layout, processes) -> a number for each process -> one table of files -> a mirror
+    places -> JoinedPlace (layout, processes) -> a number for each process -> one table of files -> a mirror
 
 The directory of a process is called after its rank in the joined dump, whatever it is called where it lies:
 two hosts count their devices alike, and may give out one process id.
@@ -31,7 +31,7 @@ from .single import SUFFIXES
 
 
 @dataclass(slots=True)
-class JoinedPart:
+class JoinedPlace:
     """One place: what lies there."""
 
     root: DumpRoot
@@ -40,7 +40,7 @@ class JoinedPart:
     processes: list[RankProcess]
 
     @property
-    def shown(self) -> str:
+    def address(self) -> str:
         return without_secrets(self.root.place)
 
     @property
@@ -65,11 +65,11 @@ class JoinedPart:
 
 def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     """The path that stands for all places together. Raises `DumpError` where they are not one dump."""
-    places = [_part(root, cache) for root in roots]
+    places = [_place(root, cache) for root in roots]
     for place in places[1:]:
         if place.kind != places[0].kind:
             raise DumpError(
-                f"{places[0].shown} holds a dump of {places[0].kind}, {place.shown} one of {place.kind}; "
+                f"{places[0].address} holds a dump of {places[0].kind}, {place.address} one of {place.kind}; "
                 "places of one dump hold one kind"
             )
     _number(places)
@@ -78,16 +78,16 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
         source, files = _files_of(place)
         sources.append(source)
         for file in files:
-            maker.add(file, number, _name_here(file.name, place.renamed))
+            maker.add(file, number, _joined_name(file.name, place.renamed))
     table = _without_doubles(maker.table(sources), places)
-    headers = (header for place in places for header in _known_headers(place, table))
+    headers = (header for place in places for header in _indexed_headers(place, table))
     table.more |= columns_of(headers, table.digest)
     text = "\n".join(f"{root.place} {root.ranks}" for root in roots)
     believed = any(place.believed for place in places)
     return install(home_of(cache.path, text), f"_/{_name(places)}", table, believed=believed).path
 
 
-def _name(places: Sequence[JoinedPart]) -> str:
+def _name(places: Sequence[JoinedPlace]) -> str:
     """What the directories of all places are called; of `host0` and `host1`, what both begin with."""
     names = [place.extent.top.name for place in places]
     if len({stable_name(name, "") for name in names}) == 1:
@@ -96,22 +96,22 @@ def _name(places: Sequence[JoinedPart]) -> str:
     return "".join(letters[0] for letters in alike).rstrip("0123456789_.- ") or "dump"
 
 
-def _part(root: DumpRoot, cache: Cache) -> JoinedPart:
+def _place(root: DumpRoot, cache: Cache) -> JoinedPlace:
     listing = Listing()
     layout = locate(root.path(cache), listing)
     extent = extent_of(layout)
     processes = processes_of(layout, Path(extent.top), listing)
-    return JoinedPart(root, _kind(layout), extent, processes)
+    return JoinedPlace(root, _kind(layout), extent, processes)
 
 
 def _kind(layout: Layout) -> str:
     return str(getattr(layout, "kind", "")) or type(layout).__name__.removesuffix("Layout").lower()
 
 
-def _number(places: Sequence[JoinedPart]) -> None:
+def _number(places: Sequence[JoinedPlace]) -> None:
     """Give each process its rank: as listed, else as its files say, else as its device is numbered."""
     is_ranked = all(process.rank is not None for place in places for process in place.processes)
-    owners: dict[int, JoinedPart] = {}
+    owners: dict[int, JoinedPlace] = {}
     for place in places:
         _check_count(place)
         for index, process in enumerate(place.processes):
@@ -120,11 +120,11 @@ def _number(places: Sequence[JoinedPart]) -> None:
                 number = place.root.ranks[index]
                 if process.rank not in (None, number):
                     raise DumpError(
-                        f"{place.shown}: its files say that it is rank {process.rank}, and the list says "
+                        f"{place.address}: its files say that it is rank {process.rank}, and the list says "
                         f"{number}; correct the list"
                     )
             if number in owners or number < 0:
-                where = f"{owners[number].shown} and {place.shown}" if number in owners else place.shown
+                where = f"{owners[number].address} and {place.address}" if number in owners else place.address
                 what = (
                     f"rank {number} lies in both" if number in owners else "nothing says which rank lies in"
                 )
@@ -132,25 +132,25 @@ def _number(places: Sequence[JoinedPart]) -> None:
                     f"{what} {where}; leave one out, or list the places with the ranks of each in a TOML file"
                 )
             owners[number], process.number = place, number
-    _part_process_ids([process for place in places for process in place.processes])
+    _separate_process_ids([process for place in places for process in place.processes])
 
 
-def _check_count(place: JoinedPart) -> None:
+def _check_count(place: JoinedPlace) -> None:
     if place.root.ranks is None:
         return
     if not place.processes:
         raise SettingsError(
-            f"{place.shown}: ranks cannot be given for a dump of {place.kind}, whose files say their ranks "
+            f"{place.address}: ranks cannot be given for a dump of {place.kind}, whose files say their ranks "
             "themselves; leave them out"
         )
     if len(place.processes) != len(place.root.ranks):
         raise SettingsError(
-            f"{place.shown}: holds {len(place.processes)} processes, but {len(place.root.ranks)} "
+            f"{place.address}: holds {len(place.processes)} processes, but {len(place.root.ranks)} "
             "ranks are listed"
         )
 
 
-def _part_process_ids(processes: Sequence[RankProcess]) -> None:
+def _separate_process_ids(processes: Sequence[RankProcess]) -> None:
     """Two hosts may give out one process id: the second of them gets another."""
     used: set[int] = set()
     free = max((process.pid for process in processes), default=0) + 1
@@ -160,7 +160,7 @@ def _part_process_ids(processes: Sequence[RankProcess]) -> None:
         used.add(process.pid)
 
 
-def _files_of(place: JoinedPart) -> tuple[FileSource, Iterator[StoredFile]]:
+def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
     """Where the files of a place lie, and these, by their names below its top."""
     mirror = mirror_at(place.top)
     if mirror is None:
@@ -171,7 +171,7 @@ def _files_of(place: JoinedPart) -> tuple[FileSource, Iterator[StoredFile]]:
     return FileSource(root, place.renamed), mirror.table.files(prefix)
 
 
-def _known_headers(place: JoinedPart, table: FileTable) -> Iterator[HeaderRow]:
+def _indexed_headers(place: JoinedPlace, table: FileTable) -> Iterator[HeaderRow]:
     """What the index of a place says of its tensors, by the rows of the table of all places."""
     mirror = mirror_at(place.top)
     if mirror is None:
@@ -182,13 +182,13 @@ def _known_headers(place: JoinedPart, table: FileTable) -> Iterator[HeaderRow]:
             return
         name = mirror.table.name(header.row)
         if not prefix or name.startswith(f"{prefix}/"):
-            row = table.row(_name_here(name[len(prefix) :].lstrip("/"), place.renamed))
+            row = table.row(_joined_name(name[len(prefix) :].lstrip("/"), place.renamed))
             if row is not None:
                 yield header._replace(row=row.number)
 
 
 def _on_disk(extent: Extent) -> Iterator[StoredFile]:
-    for path in extent.parts:
+    for path in extent.paths:
         if is_file(path):
             yield _stored(str(path), extent)
         for home, _, names in os.walk(path, followlinks=True):
@@ -207,14 +207,14 @@ def _stored(path: str, extent: Extent) -> StoredFile:
     )
 
 
-def _name_here(name: str, renamed: Sequence[tuple[str, str]]) -> str:
+def _joined_name(name: str, renamed: Sequence[tuple[str, str]]) -> str:
     for joined_directory, directory in renamed:
         if not directory or name.startswith(f"{directory}/"):
             return f"{joined_directory}/{name[len(directory) :].lstrip('/')}"
     return name
 
 
-def _without_doubles(table: FileTable, places: Sequence[JoinedPart]) -> FileTable:
+def _without_doubles(table: FileTable, places: Sequence[JoinedPlace]) -> FileTable:
     """The table with each name once. Raises `DumpError` where two places hold different files of one name.
 
     What lies at the top (a configuration, a profile) may have been copied to each host.
@@ -222,7 +222,7 @@ def _without_doubles(table: FileTable, places: Sequence[JoinedPart]) -> FileTabl
     rows = doubles(table)
     for row in rows:
         name = table.name(row)
-        first, second = (places[int(table.columns["source"][number])].shown for number in (row - 1, row))
+        first, second = (places[int(table.columns["source"][number])].address for number in (row - 1, row))
         is_of_process = "/" in name or name.endswith(SUFFIXES)
         if is_of_process or table.columns["size"][row - 1] != table.columns["size"][row]:
             raise DumpError(

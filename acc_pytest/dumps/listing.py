@@ -29,7 +29,7 @@ class Listing:
     """What each directory holds, sorted by natural order; a missing directory holds nothing."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._entries: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def directories(self, path: str | Path) -> tuple[str, ...]:
         """Names of the sub-directories of `path`. Raises `DumpError` where it may not be read."""
@@ -41,7 +41,7 @@ class Listing:
 
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
-        if key not in self._known:
+        if key not in self._entries:
             indexed = entries_at(key.rstrip("/")) or entries_indexed(key)
             if is_mirrored(key):
                 indexed_directories, indexed_files = indexed or ([], [])
@@ -50,8 +50,8 @@ class Listing:
                     [*indexed_files, *names_in(key)],
                 )
             if indexed is not None:
-                self._known[key] = _in_order(indexed[0]), _in_order(indexed[1])
-                return self._known[key]
+                self._entries[key] = _in_order(indexed[0]), _in_order(indexed[1])
+                return self._entries[key]
             directories: list[str] = []
             files: list[str] = []
             try:
@@ -67,8 +67,8 @@ class Listing:
                 raise DumpError(
                     f"{key}: cannot be listed: {error.strerror}; check its permissions"
                 ) from error
-            self._known[key] = _in_order(directories), _in_order(files)
-        return self._known[key]
+            self._entries[key] = _in_order(directories), _in_order(files)
+        return self._entries[key]
 
 
 def _in_order(names: list[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class FunctionPaths:
         golden: Functions,
     ) -> None:
         self._modules = {call.path for _, call in calls if call.is_module}
-        self._given: dict[tuple[str, str, int], str] = {}
+        self._path_of_call: dict[tuple[str, str, int], str] = {}
         self.functions: dict[str | None, list[Function]] = {}
         called: dict[str | None, list[_Call]] = {}
         for name, call in calls:
@@ -60,11 +60,11 @@ class FunctionPaths:
             functions = [_function(call, entries.get(name, ())) for name, call in owner_calls]
             paths = self._paths(owner, owner_calls, functions, golden.get(owner, ()))
             self.functions[owner] = [function._replace(path=path) for function, path in zip(functions, paths)]
-            self._given |= {_one(call): path for (_, call), path in zip(owner_calls, paths)}
+            self._path_of_call |= {_call_key(call): path for (_, call), path in zip(owner_calls, paths)}
 
     def path(self, call: CallName) -> str:
         """The path of the function that a name stands for; a gradient has that of its forward call."""
-        return self._given.get(_one(call), f"{call.prefix}.{call.kind}.{call.number}")
+        return self._path_of_call.get(_call_key(call), f"{call.prefix}.{call.kind}.{call.number}")
 
     def _paths(
         self,
@@ -119,7 +119,7 @@ def _function(call: CallName, entries: Iterable[CallTensor]) -> Function:
     return Function("", function_name(call.kind), shapes)
 
 
-def _one(call: CallName) -> tuple[str, str, int]:
+def _call_key(call: CallName) -> tuple[str, str, int]:
     return call.prefix, call.kind, call.number
 
 

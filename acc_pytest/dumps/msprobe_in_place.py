@@ -56,7 +56,7 @@ def print_of(tensor: RecordedTensor, file: str) -> Print | None:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _History:
     """When the first call that handed out a tensor began, and what came in without that."""
 
     out: dict[Print, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def overwritten_inputs(
     calls: Sequence[TimedCall], mark_of: Callable[[CallTensor], Print | None]
 ) -> list[frozenset[str]]:
     """The members of each call that are inputs it had overwritten. `mark_of` tells tensors apart."""
-    history = _Seen()
+    history = _History()
     overwritten: list[frozenset[str]] = []
     for call in calls:
         inputs = {entry.member: mark_of(entry) for entry in call.entries if entry.part in _INPUTS}

@@ -51,7 +51,7 @@ def _of_torch(layout: TorchLayout, top: Path, listing: Listing) -> list[RankProc
     for name in [layout.worker] if layout.worker else listing.directories(layout.home):
         if not is_process_folder(layout.home / name, listing):
             continue
-        worker, directory = torch_worker(name), _below(layout.home / name, top)
+        worker, directory = torch_worker(name), _relative(layout.home / name, top)
         device = _DEVICE.match(name)
         pattern = directory[: len(directory) - len(name)] + (device[0] if device else "npu") + "{0}_{1}"
         rank = process_manifest(layout.home / name).rank
@@ -67,11 +67,15 @@ def _of_atb(layout: AtbLayout, top: Path, listing: Listing) -> list[RankProcess]
         worker = atb_worker(name)
         if worker is None:
             continue
-        directories = [(f"{_below(layout.data, top)}/{name}", f"{_below(layout.data, top)}/{{0}}_{{1}}")]
+        directories = [
+            (f"{_relative(layout.data, top)}/{name}", f"{_relative(layout.data, top)}/{{0}}_{{1}}")
+        ]
         for home in homes:
             for called, pattern in ((name, "{0}_{1}"), (str(worker.pid), "{1}")):
                 if home != layout.data and called in listing.directories(home):
-                    directories.append((f"{_below(home, top)}/{called}", f"{_below(home, top)}/{pattern}"))
+                    directories.append(
+                        (f"{_relative(home, top)}/{called}", f"{_relative(home, top)}/{pattern}")
+                    )
         processes.append(RankProcess(tuple(directories), None, worker.device, worker.pid))
     return processes
 
@@ -81,7 +85,7 @@ def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
     for step, ranks in layout.steps:
         for path in ranks:
             alone = _RANK.fullmatch(path.name) is None
-            directory = _below(path, top)
+            directory = _relative(path, top)
             name = "" if alone else path.name
             by_name.setdefault(name, []).append((directory, f"step{step}/rank{{0}}"))
     processes: list[RankProcess] = []
@@ -91,6 +95,6 @@ def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
     return processes
 
 
-def _below(path: Path, top: Path) -> str:
+def _relative(path: Path, top: Path) -> str:
     name = os.path.relpath(path, top)
     return "" if name == "." else name

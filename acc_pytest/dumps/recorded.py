@@ -172,16 +172,16 @@ def _around(path: str, by_path: Mapping[str, Record]) -> str:
     inside = by_path[path].inside if path in by_path else None
     if inside is not None and inside in by_path and not f"{inside}.".startswith(f"{path}."):
         return inside
-    return _above(path, by_path)
+    return _parent(path, by_path)
 
 
-def _above(path: str, by_path: Mapping[str, Record]) -> str:
+def _parent(path: str, by_path: Mapping[str, Record]) -> str:
     """The path of the node that a path hangs below: a list of modules (`layers` of `layers.0`) is none."""
     parent, _, last = path.rpartition(".")
     if last.startswith("call") and last[4:].isdecimal() and parent in by_path:
-        return _above(parent, by_path)
+        return _parent(parent, by_path)
     if last.isdecimal() and parent in by_path and _is_function(parent, by_path[parent]):
-        return _above(parent, by_path)  # another call of it
+        return _parent(parent, by_path)  # another call of it
     in_list = last.isdecimal() and parent not in by_path
     return (parent.rpartition(".")[0] if in_list else parent) or ROOT
 

@@ -206,7 +206,7 @@ def passes(files: Sequence[SglangFile]) -> list[list[SglangFile]]:
     modules = {target[0] for target in placed if target is not None}
     calls = _outermost(placed, modules)
     starts = [calls[start][0] for start in pass_starts([path for _, path in calls], modules - {""})]
-    cuts = [_with_fed(files, start) for start in starts[1:]]
+    cuts = [_batch_start(files, start) for start in starts[1:]]
     return [list(files[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(files)])]
 
 
@@ -229,7 +229,7 @@ def _outermost(placed: Iterable[tuple[str, Slot] | None], modules: Collection[st
     return calls
 
 
-def _with_fed(files: Sequence[SglangFile], start: int) -> int:
+def _batch_start(files: Sequence[SglangFile], start: int) -> int:
     """Where a pass begins whose first module has its first file at `start`: ids and positions come before."""
     while start and files[start - 1].name in CORE and files[start - 1].layer is None:
         start -= 1

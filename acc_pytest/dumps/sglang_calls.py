@@ -73,15 +73,15 @@ class _Calls:
         if placed is not None:
             module, slot = placed
             if file.recomputed:
-                self._put(file, f"{module}.recompute" if module else "recompute", slot)
+                self._add_tensor(file, f"{module}.recompute" if module else "recompute", slot)
                 return
             if slot.kind == "input":
-                self._end_others(module)
-            self._follow(self._put(file, module, slot), slot)
+                self._end_outer(module)
+            self._follow(self._add_tensor(file, module, slot), slot)
         elif name in CORE and file.layer is None and not self._has_root_input(name):
-            self._put(file, "", Slot("input", (name,)), again=False)
+            self._add_tensor(file, "", Slot("input", (name,)), again=False)
         else:
-            self._put(file, self._named(file, name), Slot("output"), op_type=SAVED)
+            self._add_tensor(file, self._named(file, name), Slot("output"), op_type=SAVED)
 
     def _has_root_input(self, name: str) -> bool:
         calls = self._calls.get("", [])
@@ -91,17 +91,19 @@ class _Calls:
         if name.startswith(PARAMETER):
             module, _, parameter = name.removeprefix(PARAMETER).rpartition(".")
             path = f"{module}.parameters_grad" if module else "parameters_grad"
-            self._put(file, path, Slot("output", (parameter,)), op_type=f"{UNKNOWN_TYPE}.parameters_grad")
+            self._add_tensor(
+                file, path, Slot("output", (parameter,)), op_type=f"{UNKNOWN_TYPE}.parameters_grad"
+            )
             return
         placed = module_slot(name.removeprefix(MODULE)) if name.startswith(MODULE) else None
         if placed is None:
-            self._put(file, f"{self._named(file, name)}.backward", Slot("input"), op_type=_BACKWARD)
+            self._add_tensor(file, f"{self._named(file, name)}.backward", Slot("input"), op_type=_BACKWARD)
             return
         module, slot = placed
         arrived = Slot("input" if slot.kind == "output" else "output", slot.index)
-        self._put(file, f"{module}.backward" if module else "backward", arrived, op_type=_BACKWARD)
+        self._add_tensor(file, f"{module}.backward" if module else "backward", arrived, op_type=_BACKWARD)
 
-    def _put(
+    def _add_tensor(
         self,
         file: SglangFile,
         path: str,
@@ -138,7 +140,7 @@ class _Calls:
         elif slot.kind == "input":
             self._running.append(call)
 
-    def _end_others(self, path: str) -> None:
+    def _end_outer(self, path: str) -> None:
         """Modules whose outputs were not dumped have ended where one begins that is in none of them."""
         while self._running and self._running[-1].path not in self._with_outputs:
             module = self._running[-1].path

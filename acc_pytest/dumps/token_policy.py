@@ -25,7 +25,7 @@ WARMUP = "warmup"
 
 PREFILL, DECODE = 0, 1
 """Indices of the two models of a dump; a dump with one model has only index 0."""
-WHOLE = None
+ALL_MODELS = None
 """In place of a model: everything in the directory."""
 
 Model = Union[int, None]
@@ -76,7 +76,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class _Reading:
     policy: str
-    words: str
+    description: str
     steps: tuple[Assignment, ...]
 
 
@@ -91,7 +91,7 @@ def decide(policy: str, facts: Facts) -> Decision:
         chosen, why = _auto(facts)
     else:
         chosen, why = _named(policy, facts), "as asked for"
-    notes = [f"token policy {chosen.policy}: {chosen.words} ({why})"]
+    notes = [f"token policy {chosen.policy}: {chosen.description} ({why})"]
     notes += _left_out(facts, chosen.steps)
     # Warm-up first, then by step; one directory per label.
     steps = sorted(chosen.steps, key=lambda step: -1 if isinstance(step.label, str) else step.label)
@@ -124,7 +124,7 @@ def _of_two(policy: str, facts: Facts) -> _Reading:
         if number >= start and DECODE in models:
             steps.append(Assignment(number + ahead, number, DECODE))
     if policy == "warmup" and 0 in facts.present:
-        steps.append(Assignment(WARMUP, 0, WHOLE))
+        steps.append(Assignment(WARMUP, 0, ALL_MODELS))
     elif policy == "prefill-warmup" and PREFILL in facts.present.get(0, nothing):
         steps.append(Assignment(WARMUP, 0, PREFILL))
     return _Reading(policy, description, tuple(steps))
@@ -138,7 +138,7 @@ def _mixed(facts: Facts) -> bool:
 def _named(policy: str, facts: Facts) -> _Reading:
     dumped = ", ".join(str(number) for number in sorted(facts.present))
     if policy == "raw":
-        steps = tuple(Assignment(number, number, WHOLE) for number in sorted(facts.present))
+        steps = tuple(Assignment(number, number, ALL_MODELS) for number in sorted(facts.present))
         return _Reading("raw", "directory numbers are steps", steps)
     if facts.models == 1:
         if policy != "warmup":
@@ -174,9 +174,9 @@ class _Agreement:
     """
 
     prefill: int = 0
-    same: int = 0
+    agreeing: int = 0
     differing: int = 0
-    other_lengths: int = 0
+    differing_lengths: int = 0
     prompt_length: int = 0
 
     @property
@@ -185,7 +185,7 @@ class _Agreement:
 
         One token of a decode step may be equal by chance, so it counts only while no prompt contradicts.
         """
-        return self.prefill > 0 or (self.prefill == 0 and (self.same > 0 or self.prompt_length > 0))
+        return self.prefill > 0 or (self.prefill == 0 and (self.agreeing > 0 or self.prompt_length > 0))
 
 
 def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
@@ -228,9 +228,9 @@ def _reason(score: _Agreement) -> str:
     """Why a reading with this agreement won over others that have less."""
     if score.prefill > 0:
         return "the token ids of its prompt are the golden's"
-    if score.same:
-        return f"token ids of {score.same} decode step{'s' * (score.same > 1)} are the golden's"
-    if score.prefill or score.differing or score.other_lengths:
+    if score.agreeing:
+        return f"token ids of {score.agreeing} decode step{'s' * (score.agreeing > 1)} are the golden's"
+    if score.prefill or score.differing or score.differing_lengths:
         return "it contradicts the golden's tokens least"
     return "every other reading contradicts the golden's tokens"
 
@@ -274,6 +274,6 @@ def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
         f"{names[model]} in directory {number}"
         for number, models in sorted(facts.present.items())
         for model in sorted(models)
-        if (number, model) not in assigned and (number, WHOLE) not in assigned
+        if (number, model) not in assigned and (number, ALL_MODELS) not in assigned
     ]
     return [f"not part of any step: {', '.join(lost)}"] if lost else []

@@ -59,7 +59,7 @@ class TorchDump(ModuleDump):
         super().__init__()
         self._listing = listing
         self._home = layout.home
-        self._found: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+        self._by_folder: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
         self.root = layout.root
         self.name = (
             "torch_dump" if layout.root == layout.home else stable_name(layout.root.name, "torch_dump")
@@ -135,9 +135,9 @@ class TorchDump(ModuleDump):
             return {}
         place = f"{self._home}/{rank.name}/{step.directory}"
         key = place, node.path
-        if key not in self._found:
-            self._found[key] = self._tensors_in(place, node)
-        return self._found[key]
+        if key not in self._by_folder:
+            self._by_folder[key] = self._tensors_in(place, node)
+        return self._by_folder[key]
 
     def _tensors_in(self, place: str, node: Node) -> Mapping[Slot, TensorRef]:
         folder = f"{place}/{node.path}"

@@ -57,7 +57,7 @@ class StepTraces:
     dtype: str
     modules: Mapping[str, list[int]]
     traces: list[Mapping[str, Any]]
-    kept: Mapping[str, TensorRef]
+    tensors: Mapping[str, TensorRef]
 
     @functools.cached_property
     def forms(self) -> list[str]:

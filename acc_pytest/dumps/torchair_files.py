@@ -31,7 +31,7 @@ from .torchair_names import (
 
 _PROBED = 300
 """Directories looked into before it is certain that a path is no TorchAir dump; a real one needs ten."""
-_LOOKED_AT = 2000
+_PROBED_NAMES = 2000
 """Names looked at per directory on the way."""
 _HASHED = 10
 """Least number of digits of a file name that may be the hash of a longer one."""
@@ -72,7 +72,7 @@ def torchair_at(place: Path) -> TorchairLayout | None:
         return None
     files = walk(place)
     if not files.graphs:
-        files.graphs = _graphs_above(place)
+        files.graphs = _graphs_around(place)
     if files.ge and files.fx:
         ge_home, fx_home = next(iter(files.ge)), next(iter(files.fx))
         raise DumpError(
@@ -132,7 +132,7 @@ def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
     fx: list[tuple[str, FxFileName]] = []
     hashed: list[str] = []
     for name in names:
-        fields = _said_by(name, long_names)
+        fields = _parsed_name(name, long_names)
         if isinstance(fields, FxFileName):
             fx.append((name, fields))
         elif isinstance(fields, GeFileName):
@@ -163,7 +163,7 @@ def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]
         return {}
 
 
-def _said_by(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName | GraphFileName | None:
+def _parsed_name(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName | GraphFileName | None:
     """What the name of a file says where TorchAir gave it."""
     tensor = parse_fx_name(name) if name.endswith(".npy") else None
     if tensor is not None:
@@ -183,7 +183,7 @@ def _probe(place: Path) -> Iterator[bool]:
         directories: list[str] = []
         listed = entries_at(home)
         stored = names_in(home) if listed is None else listed[1]
-        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_LOOKED_AT]):
+        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_PROBED_NAMES]):
             yield True
             return
         if listed is not None:
@@ -197,7 +197,7 @@ def _probe(place: Path) -> Iterator[bool]:
                     elif is_torchair(entry.name) or entry.name == MAPPING_FILE:
                         yield True
                         return
-                    if count > _LOOKED_AT:
+                    if count > _PROBED_NAMES:
                         break
         except OSError:
             continue
@@ -213,11 +213,13 @@ def _single(file: Path) -> TorchairLayout | None:
     name = parse_ge_name(file.name, long_names)
     if name is None:
         return None
-    files = TorchairFiles(ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_above(file.parent))
+    files = TorchairFiles(
+        ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_around(file.parent)
+    )
     return TorchairLayout(file, "ge", files)
 
 
-def _graphs_above(start: Path) -> list[tuple[str, GraphFileName]]:
+def _graphs_around(start: Path) -> list[tuple[str, GraphFileName]]:
     """Graph texts lie beside the first level of a dump; `start` may be any level below."""
     place = start
     while is_level(place.name) and place.parent != place:

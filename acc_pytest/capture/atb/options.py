@@ -165,7 +165,7 @@ OPTIONS = (
     DumpOption(
         "log_level",
         ("-l", "--log-level"),
-        values.one_of(*values.LOG_LEVELS),
+        values.choice_of(*values.LOG_LEVELS),
         f"what the probe prints: {' '.join(values.LOG_LEVELS)} (default: info)",
         "LEVEL",
     ),
@@ -173,7 +173,7 @@ OPTIONS = (
     DumpOption(
         "backend",
         ("--backend",),
-        values.one_of(*BACKENDS),
+        values.choice_of(*BACKENDS),
         "npu: preload the probe into an ATB program; cpu: the program uses acc_pytest.atb_cpu "
         "(default: auto, which is $ACC_ATB_BACKEND, else npu)",
         "BACKEND",
@@ -181,7 +181,7 @@ OPTIONS = (
     DumpOption(
         "era",
         ("--era",),
-        values.one_of(*ERAS),
+        values.choice_of(*ERAS),
         "which probe: msit (in CANN) or msprobe (default: the one that is installed)",
         "ERA",
     ),

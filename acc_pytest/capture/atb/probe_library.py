@@ -139,7 +139,7 @@ def dynamic_symbols(path: Path) -> Iterator[bytes]:
         for kind, link, place, length in sections:
             if kind == _DYNSYM:
                 _, _, strings, strings_length = sections[link]
-                yield from _names(_held(content, place, length), _held(content, strings, strings_length))
+                yield from _names(_slice(content, place, length), _slice(content, strings, strings_length))
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise FormatError(f"{path}: its symbol table is broken; was the file truncated?") from error
 
@@ -155,7 +155,7 @@ def _sections(content: bytes) -> list[tuple[int, int, int, int]]:
     return sections
 
 
-def _held(content: bytes, place: int, length: int) -> bytes:
+def _slice(content: bytes, place: int, length: int) -> bytes:
     if place + length > len(content):
         raise ValueError("a section beyond the end")
     return content[place : place + length]

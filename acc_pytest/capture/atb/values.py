@@ -120,7 +120,7 @@ def seed(value: Any) -> int | None:
     return number
 
 
-def one_of(*choices: str) -> Callable[[Any], str]:
+def choice_of(*choices: str) -> Callable[[Any], str]:
     """A reader of one word out of `choices`."""
 
     def read(value: Any) -> str:

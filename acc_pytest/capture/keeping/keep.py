@@ -63,7 +63,7 @@ def keep(
     dump = open_dump(str(extent.root) if selection else path)
     top = str(extent.top)
     name = os.path.basename(top) or "dump"
-    walk = Walk(top, [str(extent_path) for extent_path in extent.parts], left_out(dump, selection))
+    walk = Walk(top, [str(extent_path) for extent_path in extent.paths], left_out(dump, selection))
     with new_directory(out or f"{name}_kept") as home:
         report = Kept(home.path, dump.kind)
         _Keeping(home.staged, name, report).run(walk, os.path.relpath(extent.root, top), notify)
@@ -111,7 +111,7 @@ class _Keeping:
     def __init__(self, home: str, top: str, report: Kept) -> None:
         self._home = home
         self._top = top
-        self._kept = report
+        self._report = report
         self._pieces = Pieces(home)
         self._tensors = Tensors(home)
         self._index: dict[str, list[int | list[int]]] = {}
@@ -122,20 +122,20 @@ class _Keeping:
         for entry in walk:
             if entry.source:
                 self._take(entry)
-                self._kept.files += 1
-                self._kept.after = self._pieces.size + self._tensors.size
-                notify(self._kept)
+                self._report.files += 1
+                self._report.after = self._pieces.size + self._tensors.size
+                notify(self._report)
             else:
                 make_directory(self._place(entry.name))
-        if not self._kept.files:
+        if not self._report.files:
             raise DumpError(f"{walk}: holds no file")
         self._tensors.close()
         self._pieces.close()
         root = self._top if root == "." else f"{self._top}/{root}"
-        head = {"format": FORMAT, "version": VERSION, "kind": self._kept.kind, "root": root}
+        head = {"format": FORMAT, "version": VERSION, "kind": self._report.kind, "root": root}
         head["check"] = check_of(self._index)
         write_json(f"{self._home}/{INDEX}", head, "files", self._index.items())
-        self._kept.after = sum(
+        self._report.after = sum(
             os.path.getsize(os.path.join(where, name))
             for where, _, names in os.walk(self._home)
             for name in names
@@ -146,13 +146,13 @@ class _Keeping:
 
     def _take(self, entry: Found) -> None:
         with opened(entry.source) as (file, size):
-            self._kept.before += size
+            self._report.before += size
             regions = regions_of(entry.source, size)
             if regions is None:
                 copy_of(entry.source, self._place(entry.name))
                 return
             name = os.path.normpath(f"{self._top}/{entry.name}")
-            stored = [self._stored(file, entry.source, name, region) for region in _whole(regions, size)]
+            stored = [self._stored(file, entry.source, name, region) for region in _with_gaps(regions, size)]
             self._index[name] = [modified(entry.source), *stored]
 
     def _stored(self, file: BinaryIO, source: str, name: str, region: Region) -> list[int]:
@@ -167,7 +167,7 @@ class _Keeping:
         return self._pieces.add(data)
 
 
-def _whole(regions: Sequence[Region], size: int) -> Iterator[Region]:
+def _with_gaps(regions: Sequence[Region], size: int) -> Iterator[Region]:
     """The regions, with what lies before, between and behind them."""
     end = 0
     for region in (*regions, None):

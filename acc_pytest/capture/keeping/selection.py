@@ -21,7 +21,7 @@ from ...errors import SettingsError
 from ...tensors.ref import TensorRef, readable
 from ...topology.tree import Node
 
-_FED = frozenset({"int32", "int64", "bool"})
+_INPUT_DTYPES = frozenset({"int32", "int64", "bool"})
 """Types of ids, positions, lengths and masks."""
 _LARGEST_MASK = 1_000_000
 """Elements of a mask of floats up to which it stays."""
@@ -49,9 +49,9 @@ class DumpPart:
         Raises `SettingsError` for what is no number.
         """
         labels: list[StepLabel] = []
-        for word in _words(steps):
+        for word in _texts(steps):
             labels += [word] if word == WARMUP else _numbers("--step", word)
-        numbers = [number for word in _words(ranks) for number in _numbers("--rank", word)]
+        numbers = [number for word in _texts(ranks) for number in _numbers("--rank", word)]
         return cls(tuple(labels), tuple(numbers), tuple(nodes))
 
     def __bool__(self) -> bool:
@@ -88,9 +88,11 @@ def left_out(dump: Dump, selection: DumpPart) -> frozenset[str]:
     for ref, is_selected in _files(dump, selection, selection.names(dump.ranks)):
         (selected if is_selected else unselected).add(os.path.abspath(ref.path))
     if not selected:
-        raise SettingsError(f"{dump.root}: holds no tensor of {_said(selection)}; see what acc map lists")
+        raise SettingsError(
+            f"{dump.root}: holds no tensor of {_description(selection)}; see what acc map lists"
+        )
     unselected -= selected
-    around = set(_above(unselected)) - set(_above(selected))
+    around = set(_directories_around(unselected)) - set(_directories_around(selected))
     return frozenset(unselected | around)
 
 
@@ -116,22 +118,22 @@ def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[t
             for node in step.tree.walk():
                 selected = may and selection.has_node(node)
                 for slot, ref in dump.tensors(step, rank, node).items():
-                    yield ref, selected or (may and _was_fed(slot, ref))
+                    yield ref, selected or (may and _may_be_input(slot, ref))
 
 
-def _was_fed(slot: Slot, ref: TensorRef) -> bool:
+def _may_be_input(slot: Slot, ref: TensorRef) -> bool:
     """Whether it may be what a run was fed, which every comparison looks at first."""
     header = readable(ref) if slot.kind == "input" else None
     if header is None:
         return False
     mask = any("mask" in key for key in slot.index if isinstance(key, str))
-    return header.dtype.name in _FED or (mask and math.prod(header.shape) <= _LARGEST_MASK)
+    return header.dtype.name in _INPUT_DTYPES or (mask and math.prod(header.shape) <= _LARGEST_MASK)
 
 
 def _check(dump: Dump, selection: DumpPart) -> None:
     labels = list(dict.fromkeys(step.label for step in dump.steps))
-    _known("--step", selection.steps, labels, dump)
-    _known("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
+    _require("--step", selection.steps, labels, dump)
+    _require("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
     trees = {id(step.tree): step.tree for step in dump.steps if selection.has_step(step.label)}
     for glob in selection.nodes:
         pattern = DumpPart(nodes=(glob,))
@@ -139,7 +141,7 @@ def _check(dump: Dump, selection: DumpPart) -> None:
             raise SettingsError(f"--node {glob}: {dump.root} has no such node; acc map lists what it has")
 
 
-def _known(option: str, choices: Iterable[object], available: Sequence[object], dump: Dump) -> None:
+def _require(option: str, choices: Iterable[object], available: Sequence[object], dump: Dump) -> None:
     for choice in choices:
         if choice not in available:
             ellipsis = ", ..." if len(available) > _LISTED else ""
@@ -147,7 +149,7 @@ def _known(option: str, choices: Iterable[object], available: Sequence[object], 
             raise SettingsError(f"{option} {choice}: {dump.root} has none of that name; choose of {listed}")
 
 
-def _words(options: Iterable[str]) -> list[str]:
+def _texts(options: Iterable[str]) -> list[str]:
     return [word.strip() for option in options for word in option.split(",")]
 
 
@@ -160,7 +162,7 @@ def _numbers(option: str, word: str) -> range:
     return range(first, last + 1)
 
 
-def _said(selection: DumpPart) -> str:
+def _description(selection: DumpPart) -> str:
     options = (
         ("step", selection.steps),
         ("rank", selection.ranks),
@@ -169,7 +171,7 @@ def _said(selection: DumpPart) -> str:
     return ", ".join(f"{word} {' or '.join(map(str, values))}" for word, values in options if values)
 
 
-def _above(files: Iterable[str]) -> Iterator[str]:
+def _directories_around(files: Iterable[str]) -> Iterator[str]:
     """The directories that files lie in, and those around them."""
     directories: set[str] = set()
     for file in files:

@@ -25,20 +25,20 @@ class Walk:
 
     def __init__(self, top: str, paths: Sequence[str], unwanted: frozenset[str] = frozenset()) -> None:
         self._top = top
-        self._parts = paths
+        self._paths = paths
         self._unwanted = unwanted
         self.left_out: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Found]:
         """Directories come before what is in them. Raises `DumpError` for one that cannot be listed."""
         names = set()
-        for path in self._parts:
-            for entry in self._below(path, (os.path.realpath(path),)):
+        for path in self._paths:
+            for entry in self._tree(path, (os.path.realpath(path),)):
                 if entry.name not in names:
                     names.add(entry.name)
                     yield entry
 
-    def _below(self, path: str, ancestors: tuple[str, ...]) -> Iterator[Found]:
+    def _tree(self, path: str, ancestors: tuple[str, ...]) -> Iterator[Found]:
         if path in self._unwanted:
             return
         if not os.path.isdir(path):
@@ -55,7 +55,7 @@ class Walk:
             if os.path.islink(child) and os.path.isdir(child) and not self._may_follow(real, ancestors):
                 self._leave_out("links to directories above them or outside of the dump")
                 continue
-            yield from self._below(child, (*ancestors, real))
+            yield from self._tree(child, (*ancestors, real))
 
     def _may_follow(self, real: str, ancestors: tuple[str, ...]) -> bool:
         return real not in ancestors and real.startswith(f"{os.path.realpath(self._top)}/")

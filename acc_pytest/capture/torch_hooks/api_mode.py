@@ -96,7 +96,9 @@ class ApiMode(TorchFunctionMode):
             return func(*args, **kwargs)
         before = versions(arguments)
         with torch._C.DisableTorchFunction():
-            memory = {key: self._recorder.store.storages.seen(tensor) for key, tensor in arguments.tensors}
+            memory = {
+                key: self._recorder.store.storages.memory_of(tensor) for key, tensor in arguments.tensors
+            }
             copies = _copies(arguments)
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
@@ -156,10 +158,10 @@ def _copies(contents: Contents) -> Contents:
     """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
     saved.
     """
-    copied = Contents(caches=contents.caches, others=[*contents.others])
+    copied = Contents(caches=contents.caches, opaque=[*contents.opaque])
     for key, tensor in contents.tensors:
         if isinstance(tensor, torch.nn.Parameter):  # the same in every step: `dump_weight` saves it once
-            copied.others.append((key, "Parameter"))
+            copied.opaque.append((key, "Parameter"))
             continue
         try:
             copied.tensors.append((key, tensor.detach().clone()))

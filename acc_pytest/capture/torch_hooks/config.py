@@ -93,7 +93,7 @@ class DumpConfig:
         keep("mode", _modes(self.mode))
         keep("ranks", None if self.ranks is None else _ranks(self.ranks))
         for name in ("tensor_part", "dump_statistics_mode"):
-            _one_of(name, getattr(self, name), (0, 1, 2))
+            _check_choice(name, getattr(self, name), (0, 1, 2))
         for name in ("dump_last_logits", "dump_weight", "weight_digest", "outline", "choices", "analyze"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
@@ -131,7 +131,7 @@ def _natural(name: str, value: object, *, or_none: bool = False) -> None:
         raise _wrong(name, value, "a whole number >= 0" + (" or None" if or_none else ""))
 
 
-def _one_of(name: str, value: object, allowed: tuple[int, ...]) -> None:
+def _check_choice(name: str, value: object, allowed: tuple[int, ...]) -> None:
     if isinstance(value, bool) or value not in allowed:
         raise _wrong(name, value, f"one of {', '.join(map(str, allowed))}")
 

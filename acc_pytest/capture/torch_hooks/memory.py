@@ -20,10 +20,10 @@ class Storages:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._numbers: dict[int, tuple[StorageWeakRef, int]] = {}
         self._next = 0
 
-    def seen(self, tensor: torch.Tensor) -> Memory:
+    def memory_of(self, tensor: torch.Tensor) -> Memory:
         """Which memory a tensor shows now.
 
         `storage` is the number, `offset` the first element within it; both are absent for tensors that
@@ -40,9 +40,9 @@ class Storages:
     def forget_dead(self) -> None:
         """Let go of storages that are gone. Their numbers are not given again."""
         with self._lock:
-            dead = [key for key, (storage, _) in self._known.items() if storage.expired()]
+            dead = [key for key, (storage, _) in self._numbers.items() if storage.expired()]
             for key in dead:
-                del self._known[key]
+                del self._numbers[key]
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         if tensor.layout != torch.strided or tensor.is_meta or is_wrapper(tensor):
@@ -52,9 +52,9 @@ class Storages:
             # While a weak reference to it is held, no other storage can have this address.
             key = storage._cdata
             with self._lock:
-                entry = self._known.get(key)
+                entry = self._numbers.get(key)
                 if entry is None:
-                    entry = self._known[key] = StorageWeakRef(storage), self._next
+                    entry = self._numbers[key] = StorageWeakRef(storage), self._next
                     self._next += 1
         except Exception:  # noqa: BLE001 - tensors of transforms, and of devices that hide their memory
             return None

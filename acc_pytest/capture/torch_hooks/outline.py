@@ -30,9 +30,9 @@ SCHEMA = 1
 _SLENDER = 16
 """A tensor is small that has at most so many vectors of its longest dimension: norms, biases, routers, the
 states of recurrences."""
-_MOST_WHOLE = 1 << 24
+_MOST_ELEMENTS = 1 << 24
 """Elements of a weight that is kept whole though it is not small; a larger one is left out."""
-_MOST_IN_ALL = 1 << 26
+_MOST_ELEMENTS_OF_ALL = 1 << 26
 _TRANSPOSED = "Conv1D"
 """The linear layer of transformers' GPT-2, whose weight has a row for each input feature."""
 
@@ -41,7 +41,7 @@ _TRANSPOSED = "Conv1D"
 class ModelOutline:
     """What is written: words, and tensors by name."""
 
-    words: dict[str, Any]
+    content: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
     def write(self, home: Path) -> None:
@@ -49,7 +49,7 @@ class ModelOutline:
         with whole_file(home / TENSORS) as file:
             torch.save(self.tensors, file)
         with whole_file(home / FILE) as file:
-            file.write(json.dumps(self.words, separators=(",", ":")).encode())
+            file.write(json.dumps(self.content, separators=(",", ":")).encode())
 
     @torch.no_grad()
     def with_read(self, root: NamedModule, ran: Collection[str]) -> ModelOutline:
@@ -58,15 +58,15 @@ class ModelOutline:
         tensors = dict(self.tensors)
         for name, weight in _linear(root):
             around = name.rpartition(".")[0]
-            if name not in ran and around in ran and weight.numel() <= _MOST_WHOLE:
-                tensors[f"{WEIGHT}{name}.weight"] = _kept(weight)
-        return ModelOutline({**self.words, "tensors": list(tensors)}, tensors)
+            if name not in ran and around in ran and weight.numel() <= _MOST_ELEMENTS:
+                tensors[f"{WEIGHT}{name}.weight"] = _copied(weight)
+        return ModelOutline({**self.content, "tensors": list(tensors)}, tensors)
 
 
 @torch.no_grad()
 def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     """The outline of a model as it is now; `traced` if its steps have traces."""
-    tensors = {f"{WEIGHT}{name}": _kept(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
+    tensors = {f"{WEIGHT}{name}": _copied(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
     content = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
@@ -77,7 +77,7 @@ def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
 
 def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
     for place in root.walk():
-        for name, tensor in _held(place.module):
+        for name, tensor in _tensors(place.module):
             if _is_small(tensor):
                 yield f"{place.name}.{fit(name)}", tensor
 
@@ -85,17 +85,17 @@ def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 def _of_other_kinds(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
     """The larger weights of modules that are neither linear nor tables, as far as they are kept."""
     linear = {name for name, _ in _linear(root)}
-    left = _MOST_IN_ALL
+    left = _MOST_ELEMENTS_OF_ALL
     for place in root.walk():
         if place.name in linear or "Embedding" in place.kind:
             continue
-        for name, tensor in _held(place.module):
-            if not _is_small(tensor) and tensor.numel() <= min(left, _MOST_WHOLE):
+        for name, tensor in _tensors(place.module):
+            if not _is_small(tensor) and tensor.numel() <= min(left, _MOST_ELEMENTS):
                 left -= tensor.numel()
                 yield f"{place.name}.{fit(name)}", tensor
 
 
-def _held(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The parameters and buffers of a module's own whose values can be kept."""
     if isinstance(module, torch.jit.ScriptModule):
         return
@@ -109,7 +109,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
     return tensor.numel() <= _SLENDER * max(tensor.shape, default=1)
 
 
-def _kept(tensor: torch.Tensor) -> torch.Tensor:
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", copy=True).contiguous()
 
 

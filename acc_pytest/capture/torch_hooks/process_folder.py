@@ -54,19 +54,19 @@ def claim(config: DumpConfig, device: torch.device) -> Path:
     process = config.process_name or f"{str(device).replace(':', '')}_{os.getpid()}"
     if config.run_name:
         folder = Path(os.path.abspath(config.dump_path or "."), config.run_name, TENSORS, process)
-        if not _made(folder):
+        if not _make(folder):
             raise CaptureError(f"{folder}: exists already; remove it or give another run_name")
         return folder
     start = _start()
     for second in range(_MOST):
         name = f"msit_dump_{(start + timedelta(seconds=second)).strftime(_FORMAT)}"
         folder = Path(os.path.abspath(config.dump_path or "."), name, TENSORS, process)
-        if _made(folder):
+        if _make(folder):
             return folder
     raise CaptureError(f"{config.dump_path}: already holds a dump for every second of the day; remove some")
 
 
-def _made(folder: Path) -> bool:
+def _make(folder: Path) -> bool:
     try:
         make_directory(folder.parent)
         folder.mkdir(mode=0o750)

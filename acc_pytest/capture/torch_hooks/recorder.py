@@ -36,8 +36,8 @@ class ModuleRecorder(Steps):
             active = step.stack[-1].name if step.stack else ""
             name = hooked.names[0]
             if len(hooked.names) > 1:
-                name = nearest(hooked.names, active, step.from_here[id(hooked), active])
-                step.from_here[id(hooked), active] += 1
+                name = nearest(hooked.names, active, step.calls_inside[id(hooked), active])
+                step.calls_inside[id(hooked), active] += 1
             frame = Frame(hooked, name, None, [], sys.exc_info()[1])
             folder = self._inputs(step, frame, module, args, kwargs)
             enter_traced(step, frame, module, args, kwargs)
@@ -56,7 +56,7 @@ class ModuleRecorder(Steps):
         if not (selected or feeds):
             return frame.name
         inputs = in_arguments(args, kwargs)
-        always = fed(step, module, inputs) if feeds else frozenset()
+        always = fed_inputs(step, module, inputs) if feeds else frozenset()
         if not (selected or always):
             return frame.name
         node = self.node(step, frame.name, frame.hooked.kind)
@@ -105,7 +105,7 @@ class ModuleRecorder(Steps):
         if result is not None and config.tensor_part != 0:
             outputs = in_result(result)
             self.save(step, node, "output", outputs)
-            states = own_parts(step, frame, module, outputs)
+            states = cache_states(step, frame, module, outputs)
             step.entries += self.store.save(step.directory, node, "output", states)
         self.store.statistics(step.directory, node)
         return states
@@ -136,7 +136,7 @@ class ModuleRecorder(Steps):
         folder = name
         if call:
             folder = f"{name}.{call}" if function else f"{name}.call{call}"
-        while (function or call) and folder in self._known:
+        while (function or call) and folder in self._module_names:
             folder += "_"
         return CallFolder(folder, kind, call)
 
@@ -153,12 +153,12 @@ class ModuleRecorder(Steps):
         memory), and list what cannot be saved.
         """
         step.entries += self.store.save(step.directory, node, side, contents.tensors, copied_from=copied_from)
-        for key, kind in contents.others:
+        for key, kind in contents.opaque:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})
 
 
-def own_parts(
+def cache_states(
     step: StepRecord, frame: Frame, module: nn.Module, result: Contents
 ) -> list[tuple[Key, torch.Tensor]]:
     """The tensors of caches that a module which returned `result` saves, as outputs of its own."""
@@ -233,19 +233,19 @@ def may_be_fed(step: StepRecord, hooked: Hooked, module: nn.Module) -> bool:
     return not step.is_fed and (isinstance(module, nn.Embedding) or "Embedding" in type(module).__name__)
 
 
-def fed(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
+def fed_inputs(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
     """Which inputs of such a call are what the run was fed.
 
     Of the root these are tensors of integers and truth values, and masks of floats. If it has none of
     integers (it is called with embeddings, or with an object that nobody looks into) they are those of the
     first embedding that has.
     """
-    integers = _whole(inputs)
+    integers = _integers(inputs)
     step.is_fed = bool(integers)
     return integers if step.stack else integers | _masks(module, inputs)
 
 
-def _whole(inputs: Contents) -> frozenset[Key]:
+def _integers(inputs: Contents) -> frozenset[Key]:
     return frozenset(
         key
         for key, tensor in inputs.tensors

@@ -83,9 +83,9 @@ class DumpHandle:
             warnings.warn(f"nothing will be dumped: {refusal}", stacklevel=3)
         self._selection = selection
         self._device = device
-        self._known = frozenset(name for names in self._names.values() for name in names)
+        self._module_names = frozenset(name for names in self._names.values() for name in names)
         self._recorder = ModuleRecorder(
-            *self._new_dump(), selection, self._known, compiled=self._is_compiled()
+            *self._new_dump(), selection, self._module_names, compiled=self._is_compiled()
         )
         try:
             self._install(self._recorder)
@@ -120,7 +120,7 @@ class DumpHandle:
             raise CaptureError(f"token_id must be a whole number >= 0, got {token!r}")
         if self._recorder is None:
             return
-        if token in self._recorder.written:
+        if token in self._recorder.dumped:
             raise CaptureError(f"token_id={token} is already dumped; call reset() to start a new dump")
         self._recorder.token = token
 
@@ -131,7 +131,7 @@ class DumpHandle:
         if self._recorder is None:
             return
         self._recorder.close()
-        if self._recorder.written:
+        if self._recorder.dumped:
             if self.config.run_name:
                 raise CaptureError("reset: a dump with a fixed run_name holds one run only")
             self._recorder.start(*self._new_dump())
@@ -301,7 +301,7 @@ class DirectCall:
         self._recorder = recorder
         self._hooked = hooked
         self._is_removed = False
-        self._own: Callable[..., Any] | None = model.__dict__.get("forward")
+        self._earlier: Callable[..., Any] | None = model.__dict__.get("forward")
         self._forward: Callable[..., Any] = model.forward
         functools.update_wrapper(self, self._forward, updated=())  # `generate` asks for its signature
         model.__dict__["forward"] = self
@@ -312,9 +312,9 @@ class DirectCall:
         if self._model.__dict__.get("forward") is not self:
             return
         del self._model.__dict__["forward"]
-        forward = self._own
+        forward = self._earlier
         while isinstance(forward, DirectCall) and forward._is_removed:
-            forward = forward._own
+            forward = forward._earlier
         if forward is not None:
             self._model.__dict__["forward"] = forward
 

@@ -30,7 +30,7 @@ class Selection:
         self._choices, self.traces = (code and option for option in (config.choices, config.outline))
         self.functions = self._apis_too or self._choices
         self.config = config
-        self._known: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}
 
     def named(self, name: str) -> bool:
         """Whether `layer_name` allows a full name."""
@@ -39,9 +39,9 @@ class Selection:
     def module(self, name: str, module: nn.Module) -> bool:
         """Whether a module is dumped under a name."""
         key = name, ""
-        if key not in self._known:
-            self._known[key] = self._modules and self.named(name) and self._of_class(module)
-        return self._known[key]
+        if key not in self._answers:
+            self._answers[key] = self._modules and self.named(name) and self._of_class(module)
+        return self._answers[key]
 
     def knows(self, name: str) -> bool:
         """Whether functions of this name may be dumped at all."""
@@ -54,10 +54,10 @@ class Selection:
     def api(self, owner: str, name: str) -> bool:
         """Whether calls of the function there were asked for."""
         key = owner, name
-        if key not in self._known:
+        if key not in self._answers:
             is_listed = not self._apis or name in self._apis
-            self._known[key] = self._apis_too and is_listed and self.named(f"{owner}.{name}")
-        return self._known[key]
+            self._answers[key] = self._apis_too and is_listed and self.named(f"{owner}.{name}")
+        return self._answers[key]
 
     def _of_class(self, module: nn.Module) -> bool:
         if not self._classes and not self._class_names:

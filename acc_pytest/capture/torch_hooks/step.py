@@ -57,7 +57,7 @@ class StepRecord:
     """The outline of the model, in the first step of a dump."""
     traces: TracedStep | None = None
     calls: Counter[str] = field(default_factory=Counter)
-    from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
+    calls_inside: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
     cached: set[tuple[int, int, Key]] = field(default_factory=set)
     last: tuple[str, str, Contents, list[int]] | None = None

@@ -62,9 +62,9 @@ class Steps(ABC):
         self.manifest = manifest
         self.selection = selection
         self.token = 0
-        self.written: set[int] = set()
+        self.dumped: set[int] = set()
         self._described = False
-        self._known = module_names
+        self._module_names = module_names
         self._compiled = compiled
         self._lock = threading.Lock()
         self._running = _Running()
@@ -82,7 +82,7 @@ class Steps(ABC):
     def start(self, store: Store, manifest: Manifest) -> None:
         """Begin a new dump, in which nothing is written yet."""
         self.store, self.manifest = store, manifest
-        self.written = set()
+        self.dumped = set()
         self._described = False
         self._tracer = self._new_tracer()
 
@@ -122,9 +122,9 @@ class Steps(ABC):
         with self._lock:
             token, self.token = self.token, self.token + 1
             is_chosen = token in self.store.config.tokens
-            again = token in self.written
+            again = token in self.dumped
             if is_chosen and not again:
-                self.written.add(token)
+                self.dumped.add(token)
         if not is_chosen:
             return
         if again:

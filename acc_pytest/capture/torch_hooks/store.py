@@ -93,7 +93,7 @@ class Store:
             while name in node.files:
                 name += "_2"
             node.files.add(name)
-            memory = self.storages.seen(tensor) if copied_from is None else copied_from.get(key, {})
+            memory = self.storages.memory_of(tensor) if copied_from is None else copied_from.get(key, {})
             owned = copied_from is not None
             folder = f"{directory}/{node.folder}"
             entries.append(self._save(folder, node, side, key, name, tensor, memory, owned=owned))
@@ -194,7 +194,7 @@ class Store:
         entries = []
         for name, parameter in parameters:
             node = CallFolder("weights", "Parameter", 0)
-            memory = self.storages.seen(parameter)
+            memory = self.storages.memory_of(parameter)
             entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter, memory)
             entry["key"] = [name]
             entries.append(entry)

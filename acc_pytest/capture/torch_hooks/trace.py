@@ -17,7 +17,7 @@ from torch.overrides import resolve_name
 from ...dumps.torch_traces import MODULE
 from ...named_operators import is_random, operator_of
 from .traced_values import Untraceable, written_value
-from .tracing import KnownTensors, TracedStep, storage_of
+from .tracing import TensorMap, TracedStep, storage_of
 from .values import Key, in_arguments, in_result
 
 _READERS = frozenset(
@@ -27,7 +27,7 @@ _READERS = frozenset(
     }
 )  # fmt: skip
 """Functions that read numbers out of tensors, on which the code may then depend."""
-_ASKED = ("shape", "dtype", "device", "ndim")
+_METADATA = ("shape", "dtype", "device", "ndim")
 """What code asks of tensors most often."""
 _MOST_CALLS = 20_000
 """Of functions in a trace: a loop over tokens has as many."""
@@ -53,13 +53,13 @@ class Trace:
 
     def __init__(self, step: TracedStep, module: nn.Module, name: str) -> None:
         self.name = name
-        self._kept: set[str] = set()
+        self._copy_names: set[str] = set()
         self._step = step
         self._tracer = step.tracer
         self._module = module
-        self._known = KnownTensors()
+        self._origins = TensorMap()
         self._read: set[int] = set()
-        self._given: list[Any] = []
+        self._inputs: list[Any] = []
         self._calls: list[dict[str, Any]] = []
         self._void = ""
         self._knows_dtypes = False
@@ -69,8 +69,8 @@ class Trace:
         """The module is called with these arguments."""
         self._knows_dtypes = any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
         for key, tensor in in_arguments(args, kwargs).tensors:
-            self._given.append([list(key), list(tensor.shape)])
-            self._known.put(tensor, ({"given": list(key)}, False))
+            self._inputs.append([list(key), list(tensor.shape)])
+            self._origins.put(tensor, ({"given": list(key)}, False))
 
     # ---- functions -------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Trace:
         if self._void:
             return None
         name = str(resolve_name(func) or "")
-        if name.endswith(".__get__") and name.split(".")[-2] in _ASKED:
+        if name.endswith(".__get__") and name.split(".")[-2] in _METADATA:
             self._knows_dtypes |= name.split(".")[-2] == "dtype"
             return None
         try:
@@ -124,11 +124,11 @@ class Trace:
             self._writes(inputs[0], constant=constant)
         else:
             self._tracer.is_new(tensors, inputs)
-        self._made(call, tensors, inputs, constant=constant)
+        self._append(call, tensors, inputs, constant=constant)
 
     def _reads(self, call: dict[str, Any], result: Any) -> None:
         """The code depends on numbers of a tensor: they must be whole, and the same again."""
-        if not _are_whole(result):
+        if not _are_integers(result):
             self._void = f"{call['name'].rpartition('.')[2]} reads numbers that rounding changes"
             return
         self._calls.append(call | {"is": result})
@@ -136,15 +136,15 @@ class Trace:
     def _writes(self, tensor: torch.Tensor, *, constant: bool) -> None:
         """A tensor is changed in place: it must be none that another call would find changed."""
         storage = storage_of(tensor)
-        self._tracer.written.add(storage)
+        self._tracer.changed.add(storage)
         if storage in self._read:
             self._void = "it writes to a tensor that stays from call to call"
-        entry = self._known.get(tensor)
+        entry = self._origins.get(tensor)
         if entry is not None and not constant:
-            self._known.put(tensor, (entry[0], False))
+            self._origins.put(tensor, (entry[0], False))
             self._tracer.computed.put(tensor, "computed")
 
-    def _made(
+    def _append(
         self,
         call: dict[str, Any],
         tensors: list[tuple[Key, torch.Tensor]],
@@ -157,7 +157,7 @@ class Trace:
         call["made"] = [[list(key), list(tensor.shape)] for key, tensor in tensors]
         self._calls.append(call)
         for key, tensor in tensors:
-            self._known.put(tensor, ({"of": [number, list(key)]}, constant))
+            self._origins.put(tensor, ({"of": [number, list(key)]}, constant))
             if self._tracer.computed.get(tensor) is None and not any(
                 tensor is argument for argument in inputs
             ):
@@ -183,7 +183,7 @@ class Trace:
     def returned(self, call: dict[str, Any] | None, result: Any) -> None:
         """What the module inside returned."""
         if call is not None and not self._void:
-            self._made(call, in_result(result).tensors, (), constant=False)
+            self._append(call, in_result(result).tensors, (), constant=False)
 
     def fail(self, why: str = "it ended in an error") -> None:
         """The code cannot be run again; by itself because it, or that of a module inside, raised an error."""
@@ -192,7 +192,7 @@ class Trace:
     @_harmless
     def end(self, result: Any, states: Iterable[tuple[Key, torch.Tensor]]) -> None:
         """The module returned, and left these parts in caches by the keys that its dump has for them."""
-        content: dict[str, Any] = {"given": self._given, "calls": self._calls}
+        content: dict[str, Any] = {"given": self._inputs, "calls": self._calls}
         if not self._void:
             try:
                 content["result"] = written_value(result, self._tensor, strict=False)
@@ -200,8 +200,8 @@ class Trace:
             except Untraceable as problem:
                 self._void = str(problem)
         for key, tensor in states:
-            self._tracer.parts.put(tensor, (self.name, list(key)))
-        self._step.add(self.name, {"void": self._void} if self._void else content, self._kept)
+            self._tracer.cache_states.put(tensor, (self.name, list(key)))
+        self._step.add(self.name, {"void": self._void} if self._void else content, self._copy_names)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -210,48 +210,48 @@ class Trace:
     ) -> dict[str, Any]:
         return {
             "name": name,
-            "args": [self._written(value, strict=strict) for value in args],
-            "kwargs": {key: self._written(value, strict=strict) for key, value in kwargs.items()},
+            "args": [self._content(value, strict=strict) for value in args],
+            "kwargs": {key: self._content(value, strict=strict) for key, value in kwargs.items()},
         }
 
-    def _written(self, value: Any, *, strict: bool) -> Any:
+    def _content(self, value: Any, *, strict: bool) -> Any:
         """A value in words. A dtype that no tensor was asked for before stands in the code itself."""
         if isinstance(value, torch.dtype) and not self._knows_dtypes:
             return {"fixed_dtype": str(value).removeprefix("torch.")}
         return written_value(value, self._tensor, strict=strict)
 
     def _tensor(self, tensor: torch.Tensor) -> Mapping[str, Any]:
-        entry = self._known.get(tensor)
+        entry = self._origins.get(tensor)
         if entry is None:
             source = self._from_elsewhere(tensor)
             entry = source, "before" not in source
-            self._known.put(tensor, entry)
+            self._origins.put(tensor, entry)
         origin: Mapping[str, Any] = entry[0]
         return origin
 
     def _from_elsewhere(self, tensor: torch.Tensor) -> Mapping[str, Any]:
         """A weight, or a table. Raises `Untraceable` for one that depends on an earlier call."""
         computed = self._tracer.computed.get(tensor)
-        name, key = self._tracer.parts.get(tensor) or ("", [])
+        name, key = self._tracer.cache_states.get(tensor) or ("", [])
         if name == self.name:
             self._read.add(storage_of(tensor))
             return {"before": key}
         if computed == "computed":
             raise Untraceable("it reads a tensor that was computed elsewhere and not handed to it")
         storage = storage_of(tensor)
-        if storage in self._tracer.written:
+        if storage in self._tracer.changed:
             raise Untraceable("it reads a tensor that is written to from call to call")
         self._read.add(storage)
         if computed is None:
             for name, weight in _weights(self._module):
                 if weight is tensor and not weight.is_complex():  # which an outline has not
                     return {"own": name}
-        name = self._tracer.kept(tensor)
-        self._kept.add(name)
+        name = self._tracer.copy_of(tensor)
+        self._copy_names.add(name)
         return {"kept": name}
 
     def _is_constant(self, tensor: torch.Tensor) -> bool:
-        entry = self._known.get(tensor)
+        entry = self._origins.get(tensor)
         return entry is not None and bool(entry[1])
 
 
@@ -272,7 +272,7 @@ def _drops(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return bool(share and training)
 
 
-def _are_whole(value: Any) -> bool:
+def _are_integers(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        return all(map(_are_whole, value))
+        return all(map(_are_integers, value))
     return isinstance(value, (bool, int))

@@ -32,7 +32,7 @@ def written_value(value: Any, of_tensor: Callable[[torch.Tensor], Any], *, stric
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, (tuple, list)):
         return _sequence(value, of_tensor, strict=strict)
-    for kind, convert in _SAID.items():
+    for kind, convert in _FORMS.items():
         if isinstance(value, kind):
             return convert(value)
     if isinstance(value, slice):
@@ -70,7 +70,7 @@ def _short(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
-_SAID: dict[type, Callable[[Any], Any]] = {
+_FORMS: dict[type, Callable[[Any], Any]] = {
     torch.dtype: lambda value: {"dtype": _short(value)},
     torch.device: lambda value: {"device": "cpu"},
     torch.memory_format: lambda value: {"memory_format": _short(value)},

@@ -31,7 +31,7 @@ class Contents:
 
     tensors: list[tuple[Key, torch.Tensor]] = dataclasses.field(default_factory=list)
     caches: list[tuple[Key, object]] = dataclasses.field(default_factory=list)
-    others: list[tuple[Key, str]] = dataclasses.field(default_factory=list)
+    opaque: list[tuple[Key, str]] = dataclasses.field(default_factory=list)
 
 
 def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
@@ -57,12 +57,12 @@ def _look(value: Any, key: Key, contents: Contents) -> None:
     elif isinstance(value, _PLAIN):
         return
     elif len(key) > _DEEPEST:
-        contents.others.append((key, type(value).__name__))
+        contents.opaque.append((key, type(value).__name__))
     else:
         try:
             _look_into(value, key, contents)
         except Exception as error:  # noqa: BLE001 - an object of the user's that does not let itself be read
-            contents.others.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
+            contents.opaque.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
 
 
 def _look_into(value: Any, key: Key, contents: Contents) -> None:
@@ -79,7 +79,7 @@ def _look_into(value: Any, key: Key, contents: Contents) -> None:
         for field in dataclasses.fields(value):
             _look(getattr(value, field.name, None), (*key, field.name), contents)
     elif not callable(value):
-        contents.others.append((key, type(value).__name__))
+        contents.opaque.append((key, type(value).__name__))
 
 
 def is_cache(value: object) -> bool:

@@ -42,7 +42,7 @@ def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
         described = threads.map(_described, (tensor for tensor, _ in tensors.values()))
         for (tensor, entry), fields in zip(tensors.values(), described):
-            entry |= fields | storages.seen(tensor)
+            entry |= fields | storages.memory_of(tensor)
     return {"format": FORMAT, "schema": 1, "sketch": NAME, "weights": named}
 
 
