@@ -28,7 +28,7 @@ from .torch_hooks import DumpConfig, register_hook
 
 _ALL_CALLS = range(1 << 30)
 _STATISTICS_ONLY = 1
-"""Of `dump_statistics_mode`."""
+"""The value of `dump_statistics_mode`."""
 _PERTURBED = "inputs off by a rounding"
 Run = Callable[[nn.Module], object]
 
@@ -94,7 +94,7 @@ def _add_noise(
 
 
 def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
-    """The same for a dump that is measured and removed: values of results, no weights."""
+    """The config of a dump that is measured and removed: values of results, no weights."""
     return replace(
         config,
         dump_path=place,

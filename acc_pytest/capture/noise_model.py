@@ -19,7 +19,7 @@ from torch import nn
 from ..errors import CaptureError
 
 _OTHER_ATTENTION = {"eager": "sdpa"}
-"""What attention of transformers is replaced by; by `eager` where nothing is said."""
+"""The replacement of an attention of transformers; `eager` for those not listed."""
 _PERTURBED = 8
 """One element in so many is moved by a unit in the last place: together about what one rounding does."""
 
@@ -76,7 +76,7 @@ def alternative_attention(model: nn.Module) -> str:
 
 
 def perturb(model: nn.Module, dtype: torch.dtype) -> None:
-    """Let what the model is fed be off by a rounding: floats it is called with, and embeddings."""
+    """Perturb what the model is fed by a rounding: floats it is called with, and embeddings."""
     generator = torch.Generator().manual_seed(1)
 
     def perturbed(value: Any) -> Any:
@@ -100,13 +100,13 @@ def _off_by_a_rounding(value: torch.Tensor, dtype: torch.dtype, generator: torch
     drawn = torch.randint(2 * _PERTURBED, value.shape, generator=generator).to(value.device)
     unit = torch.finfo(dtype).eps
     perturbed = torch.where(drawn == 0, value * (1 + unit), value * (1 - unit))
-    # What is as large as a mask has it, or infinite, stays what it is.
+    # A value as large as in a mask, or infinite, stays.
     unchanged = (drawn > 1) | ~(value.abs() < torch.finfo(dtype).max / 2)
     return torch.where(unchanged, value, perturbed)
 
 
 def _floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same with every tensor of floats changed, in tuples, lists and dictionaries too."""
+    """The value with every tensor of floats changed, in tuples, lists and dictionaries too."""
     if isinstance(value, torch.Tensor):
         return change(value) if value.is_floating_point() else value
     if type(value) in (tuple, list):
@@ -131,7 +131,7 @@ class InputTokens:
         self.calls.append({name: value.clone() for name, value in named if _is_integer(value)})
 
     def feed(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """Let the calls of another model have the tokens that were kept, and floats of its own type."""
+        """Feed the calls of another model the tokens of golden, and floats of its own type."""
         remaining = iter(self.calls)
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:

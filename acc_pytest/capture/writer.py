@@ -150,7 +150,7 @@ class BackgroundWriter:
             self._progress.notify_all()
 
     def _write_file(self, path: str, chunks: Chunks) -> None:
-        """As `whole_file`, in the four system calls that a small file cannot do without."""
+        """Write as `whole_file` does, in the four system calls that a small file cannot do without."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
             try:

@@ -28,7 +28,7 @@ COMMUNICATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcas
 """Names of operators that compute from the tensors of all ranks."""
 _STALE = "outputs saved before the operations ran (-time 0) hold stale memory and are not compared"
 _FURTHEST_SHIFT = 8
-"""How far the base ids of two ranks of one run may differ."""
+"""Largest difference of the base ids of two ranks of one run."""
 
 
 class AtbDump(Dump):

@@ -166,7 +166,8 @@ def models_of(layers: Sequence[ReportedOperation]) -> list[ModelFile]:
 
 
 def _second_model(layers: Sequence[ReportedOperation]) -> int:
-    """Where the types of operations begin again, a layer of several operations among them; 0 for nowhere."""
+    """The place where the types of operations begin again, a layer of several operations among them; 0 for
+    nowhere."""
     kinds = [_PHASE.sub("", layer.op_type) for layer in layers]
     best, longest = 0, 0
     for start in range(1, len(layers)):

@@ -75,7 +75,7 @@ def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
 
 
 def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:
-    """Which models ran in each token directory that holds any."""
+    """The models that ran in each token directory that holds any."""
     paths = [{child.path for child in tree.root.children} for tree in models]
     present = {}
     for token, tops in ran.items():

@@ -36,7 +36,7 @@ class Slot:
         return self.place() < other.place()
 
     def place(self) -> tuple[str, list[tuple[int, int, str]]]:
-        """What slots are sorted by."""
+        """The key by which slots are sorted."""
         return self.kind, [(0, key, "") if isinstance(key, int) else (1, 0, key) for key in self.index]
 
     def __str__(self) -> str:

@@ -131,7 +131,7 @@ class _Origins:
 
 
 class _Stretch(NamedTuple):
-    """Where a tensor lies in its storage, in elements."""
+    """The place of a tensor in its storage, in elements."""
 
     offset: int
     shape: tuple[int, ...]

@@ -29,7 +29,7 @@ from .recorded import ROOT
 from .torch_manifest import SavedTensor
 
 SUFFIXES = frozenset({".txt", ".log", ""})
-"""Of files that are looked into for a log."""
+"""Suffixes of files that are searched for a log."""
 _HEAD = 4096
 
 
@@ -169,7 +169,7 @@ def _shapes(call: LoggedCall) -> str:
 
 
 def _key(node: Node) -> tuple[str, str]:
-    """What operators are aligned by; modules have their path."""
+    """The key by which operators are aligned; modules have their path."""
     return (node.op_type, str(node.param["results"])) if "results" in node.param else ("", node.path)
 
 

@@ -30,7 +30,7 @@ from .torch import TREE_FILE, TorchLayout, is_process_folder
 from .torchair_files import TorchairLayout, torchair_at
 
 _DOWN = 3
-"""How many levels below the given directory dumps are looked for (1 where it holds tensor files itself)."""
+"""Levels below the given directory at which dumps are looked for (1 where it holds tensor files itself)."""
 _MOST_DIRECTORIES = 2000
 """Directories looked at on the way down; a home directory is no dump."""
 _TORCH = "torch_tensors"
@@ -44,7 +44,7 @@ ATB_PARTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ManualLayout:
-    """Where a manual dump lies."""
+    """The place of a manual dump."""
 
     root: Path
     metadata: Path
@@ -269,7 +269,7 @@ def _captured_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
 
 
 def _narrowed(layout: DumpLayout, place: Path) -> DumpLayout | None:
-    """What `place`, a place below a dump, picks of it; `None` where it is not part of the dump after all."""
+    """The layout narrowed to `place`, which lies below the dump; `None` where that is no part of it."""
     if isinstance(layout, MsprobeLayout):
         return layout
     if isinstance(layout, ManualLayout):

@@ -1,4 +1,4 @@
-"""What belongs to a dump: the directory that it is named after, and the places below it that are its own.
+"""The extent of a dump: the directory that it is named after, and the places below it that are its own.
 
 Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB dump may
 share a directory. A dump that is copied takes along what is its own and nothing else.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..topology.ge_graph import GeGraph
 
 _FORMS = ("statistics", "info", "record")
-"""What a file may hold of an operator; where there are several, the last of these counts."""
+"""Forms of the file of an operator; where there are several, the last of these counts."""
 _COPIED = "Data"
 """The type of a graph's input, which is dumped once for each of its consumers."""
 
@@ -209,7 +209,7 @@ def _members(entry: GeEntry) -> Iterable[str]:
 
 
 def _weight(entry: GeEntry) -> tuple[int, int, int]:
-    """Which of several files of one operator counts, the larger the better."""
+    """The rank of one of several files of an operator: the largest counts."""
     try:
         size = file_size(entry.path)
     except (AccError, OSError):

@@ -28,7 +28,7 @@ _FILE = re.compile(
     r"(?P<name>.+?)_device_(?P<device>\d{1,4})(?:_(?P<call>\d{1,9}))?\.(?:pt|pth|bin)", re.ASCII
 )
 _UNNAMED = re.compile(r"tensor_(\d{13,17})", re.ASCII)
-"""What a tensor is called that was saved without a path: after the time."""
+"""The name of a tensor that was saved without a path: the time."""
 _SUFFIXES = frozenset({".pt", ".pth", ".bin"})
 _ROOT = "captured"
 
@@ -80,7 +80,7 @@ class GraphCaptureDump(Dump):
         self.notes = ("operators stand in the order in which their files were written",)
 
     def calls(self, rank: Rank, name: str) -> Sequence[TensorRef]:
-        """What was saved of a node on a rank, call by call."""
+        """The tensors of a node on a rank, call by call."""
         return self._calls.get((rank.name, name), ())
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:

@@ -77,7 +77,7 @@ class HfDebuggerDump(RecordedDump):
         return TensorRef(path, _KEY)
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
-        """What tells a tensor from others without reading all of it."""
+        """The check sum that tells a tensor from others without reading all of it."""
         return lambda node, ref: _saved_tensor(ref, self._printed.get(ref.path, ()))
 
 

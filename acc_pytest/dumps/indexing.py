@@ -32,7 +32,7 @@ from .roots import Cache
 
 @dataclass(frozen=True, slots=True)
 class DumpIndex:
-    """What was written: where, how many bytes, of how many files and headers."""
+    """An index as written: its path, its bytes, and the numbers of files and headers in it."""
 
     place: str
     nbytes: int

@@ -88,7 +88,7 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
 
 
 def _name(places: Sequence[JoinedPlace]) -> str:
-    """What the directories of all places are called; of `host0` and `host1`, what both begin with."""
+    """The name of the directories of all places; of `host0` and `host1`, the beginning of both."""
     names = [place.extent.top.name for place in places]
     if len({stable_name(name, "") for name in names}) == 1:
         return names[0]
@@ -161,7 +161,7 @@ def _separate_process_ids(processes: Sequence[RankProcess]) -> None:
 
 
 def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
-    """Where the files of a place lie, and these, by their names below its top."""
+    """The source of the files of a place, and these by their names below its top."""
     mirror = mirror_at(place.top)
     if mirror is None:
         return FileSource(place.top, place.renamed), _on_disk(place.extent)
@@ -172,7 +172,7 @@ def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
 
 
 def _indexed_headers(place: JoinedPlace, table: FileTable) -> Iterator[HeaderRow]:
-    """What the index of a place says of its tensors, by the rows of the table of all places."""
+    """The headers in the index of a place, by the rows of the table of all places."""
     mirror = mirror_at(place.top)
     if mirror is None:
         return

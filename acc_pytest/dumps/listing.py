@@ -26,7 +26,7 @@ def natural(name: str) -> list[tuple[int, str]]:
 
 
 class Listing:
-    """What each directory holds, sorted by natural order; a missing directory holds nothing."""
+    """The entries of each directory, sorted by natural order; a missing directory holds nothing."""
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}

@@ -26,7 +26,7 @@ METADATA = "metadata.json"
 FOLDER = "golden_tensor"
 
 _NAMED = 5
-"""How many pairs a note names."""
+"""Largest number of pairs that a note names."""
 _STEP = re.compile(r"\d{1,9}")
 
 
@@ -89,7 +89,7 @@ def is_manual(metadata: Path) -> bool:
 
 
 def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
-    """What a `metadata.json` declares, as it is written: data id, token id, paths.
+    """The content of a `metadata.json`: data id, token id, paths.
 
     An object whose keys are repeated adds up. Raises `FormatError` naming file and entry.
     """

@@ -62,19 +62,19 @@ class MsprobeDump(RecordedDump):
         return next((recorded.calls.parameters for recorded in by_step if recorded is not None), {})
 
     def placements(self, step: Step, rank: Rank, node: Node, slot: Slot) -> tuple[str, ...]:
-        """How a tensor is spread over each dimension of its mesh of devices: `Shard(0)`, `Replicate`,
+        """The placements of a tensor on each dimension of its mesh of devices: `Shard(0)`, `Replicate`,
         `Partial(sum)`. Empty for what is no DTensor."""
         ref = self.tensors(step, rank, node).get(slot)
         tensor = self._tensor(step, rank, ref) if ref is not None else None
         return tensor.placements if tensor is not None else ()
 
     def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """As the placements of a DTensor say."""
+        """Whether the placements of a DTensor say so."""
         return any(place.startswith("Partial") for place in self.placements(step, rank, node, slot))
 
     def source_line(self, step: Step, rank: Rank, node: Node) -> str:
-        """Where the program made a call, by `stack.json`: `model.py:7 in forward: x = f(x)`; empty where
-        nothing says so."""
+        """The line of the program that made a call, by `stack.json`: `model.py:7 in forward: x = f(x)`; empty
+        where nothing says so."""
         recorded = self._recorded.get((step.directory, rank.name))
         name = recorded.calls.names.get(node.path) if recorded is not None else None
         return source_lines(str(recorded.home)).get(name, "") if recorded is not None and name else ""
@@ -115,7 +115,7 @@ def _crc_of_record(ref: TensorRef, tensor: RecordedTensor) -> int | None:
 
 
 def _notes(recorded: Iterable[Recorded]) -> list[str]:
-    """What a user should know of the dump, each kind once."""
+    """The notes on a dump, each kind once."""
     notes: dict[str, list[str]] = {}
     by_home: dict[Path, list[Recorded]] = {}
     for entry in recorded:
@@ -145,7 +145,7 @@ def _notes(recorded: Iterable[Recorded]) -> list[str]:
 
 
 def _files(recorded: Recorded) -> tuple[int, int]:
-    """How many files are named and not there, and how many are there and not named."""
+    """The numbers of files that are named and absent, and of those that are present and not named."""
     named = {tensor.file for tensor in recorded.records.tensors.values() if tensor.file}
     return len(named - recorded.files), len(recorded.files - named)
 

@@ -23,8 +23,9 @@ from .recorded import ROOT, Record
 
 @dataclass(slots=True)
 class MsprobeCalls:
-    """What a file of records holds: a `Record` for each call, the parameters by full name, the names of calls
-    by the paths of their nodes, the functions that each module called, and inputs that were overwritten."""
+    """The content of a file of records: a `Record` for each call, the parameters by full name, the names of
+    calls by the paths of their nodes, the functions that each module called, and inputs that were
+    overwritten."""
 
     records: list[Record] = field(default_factory=list)
     parameters: dict[str, TensorRef] = field(default_factory=dict)

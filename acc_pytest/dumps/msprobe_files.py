@@ -1,4 +1,4 @@
-"""Where the files of an msprobe dump lie: `{root}/step{N}/{rank{R} | proc{PID}}/{dump.json, debug.json}`.
+"""The files of an msprobe dump: `{root}/step{N}/{rank{R} | proc{PID}}/{dump.json, debug.json}`.
 
 A directory is one of a rank where its JSON file starts as msprobe writes it. The names of directories only
 say which step and rank it is: one that was copied elsewhere stands for step 0 and the only rank. Process

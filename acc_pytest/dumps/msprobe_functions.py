@@ -1,4 +1,4 @@
-"""Which node a function of an msprobe dump is.
+"""The nodes of functions of an msprobe dump.
 
     {module}.{function}, the k-th one there {module}.{function}.{k}     where construct.json names the caller
     {Prefix}.{function}.{n}                                             where nothing does

@@ -34,7 +34,8 @@ Print = tuple[object, ...]
 
 
 def fingerprint(tensor: RecordedTensor) -> Print | None:
-    """What is equal for equal tensors and hardly ever for others; `None` where too little was recorded."""
+    """A fingerprint: equal for equal tensors and hardly ever for others; `None` where too little was
+    recorded."""
     if tensor.digest:
         return tensor.dtype, tensor.shape, tensor.digest
     numbers = [value for value in tensor.stated if isinstance(value, float) and math.isfinite(value)]
@@ -57,7 +58,7 @@ def print_of(tensor: RecordedTensor, file: str) -> Print | None:
 
 @dataclass(slots=True)
 class _History:
-    """When the first call that handed out a tensor began, and what came in without that."""
+    """The begin of the first call that handed out a tensor, and tensors that came in without one."""
 
     out: dict[Print, int] = field(default_factory=dict)
     came_in: set[Print] = field(default_factory=set)

@@ -15,8 +15,8 @@ _OF_FUNCTIONS = frozenset({"forward", "backward"})
 
 
 class CallName(NamedTuple):
-    """What the name of a call says. `kind` is the class of a module, or the function; `direction` is forward,
-    backward, parameters_grad or debug; `path` is empty for functions."""
+    """The fields of the name of a call. `kind` is the class of a module, or the function; `direction` is
+    forward, backward, parameters_grad or debug; `path` is empty for functions."""
 
     path: str
     kind: str

@@ -35,13 +35,13 @@ class Recorded:
 
     @property
     def unknown(self) -> int:
-        """How many names in the file are none of msprobe's."""
+        """Number of names in the file that are none of msprobe's."""
         return self.records.broken + sum(call_name(name) is None for name in self.records.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What lies in the directory of a rank; `split` has the calls of each pass."""
+    """The files in the directory of a rank; `split` has the calls of each pass."""
 
     home: Path
     file: Path
@@ -58,7 +58,7 @@ class _Read:
         return TensorRef(str(self.file), entry.member)
 
     def recorded(self, calls: Sequence[Call], golden: Functions) -> Recorded:
-        """Some of the calls as nodes."""
+        """The nodes of some of the calls."""
         call_nodes = calls_of(self.records.calls, calls, self.parents, self.ref_of, golden)
         return Recorded(self.home, self.file, self.records, call_nodes, self.files)
 
@@ -73,7 +73,7 @@ class GoldenFunctions:
             self._steps.setdefault(step, []).append(entry.calls.functions)
 
     def functions(self, step: int, rank: int) -> Functions:
-        """Those of a step and rank."""
+        """The functions of a step and rank."""
         ranks = self._steps.get(str(step)) or next(iter(self._steps.values()), [])
         return ranks[rank] if rank < len(ranks) else ranks[0] if ranks else {}
 
@@ -81,7 +81,7 @@ class GoldenFunctions:
 def steps_of(
     layout: MsprobeLayout, listing: Listing, notes: list[str], golden: GoldenFunctions
 ) -> dict[int, dict[str, Recorded]]:
-    """What was recorded of each step, by the names of ranks; files that are broken are left out."""
+    """The records of each step, by the names of ranks; files that are broken are left out."""
     broken: list[str] = []
     steps: dict[int, dict[str, Recorded]] = {}
     names: list[str] = []
@@ -108,7 +108,7 @@ def steps_of(
 def _sound_ranks(
     homes: Iterable[tuple[str, Path]], listing: Listing, notes: list[str], broken: list[str]
 ) -> dict[str, tuple[int, _Read]]:
-    """Of each rank its place among the directories and what lies there; `broken` is told of the others."""
+    """The place and the files of each rank that can be read; `broken` is told of the others."""
     read: dict[str, tuple[int, _Read]] = {}
     for place, (rank, home) in enumerate(homes):
         try:

@@ -27,7 +27,7 @@ from .torchair_files import TorchairLayout
 
 
 def opened(path: str, token_policy: str, golden: Dump | None) -> Dump:
-    """See `open_dump`. A note of the dump says if it has an index that could not be used."""
+    """Open a dump as `open_dump` does. A note of the dump says if it has an index that could not be used."""
     listing = Listing()
     layout = locate(path, listing)
     note = index_note(str(layout.root))

@@ -1,4 +1,4 @@
-"""Where a model was called again: tools that do not see the model itself record the modules that it calls."""
+"""The passes of a model: tools that do not see the model itself record the modules that it calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 
 def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
-    """Where passes begin among the calls of outermost modules: at a module that this pass has called already.
+    """The places where passes begin among the calls of outermost modules: at a module that this pass has
+    called already.
 
     Later passes call the same modules. The first may call others before these (an encoder of images). What
     a model calls several times in one pass (a shared layer, dropout) leaves passes that differ, and then all

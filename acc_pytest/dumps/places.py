@@ -1,5 +1,5 @@
-"""Where a dump lies, as the user says it: one path, one address, a pattern, several of these, or a list of
-them in a file. What comes out is one path that all readers take.
+"""The places of a dump, as the user gives them: one path, one address, a pattern, several of these, or a list
+of them in a file. What comes out is one path that all readers take.
 
     [[roots]]
     path = "/dumps/run"                 # on this machine
@@ -96,7 +96,7 @@ def _listed(place: str) -> list[DumpRoot] | None:
 
 
 def _json(place: str) -> Any:
-    """What a small file of JSON holds; a larger one is a dump."""
+    """The content of a small JSON file; a larger one is a dump."""
     if os.path.getsize(place) > _LARGEST:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which process directories of a dump are ranks of one run, and in which order."""
+"""The process directories of a dump that are ranks of one run, in their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .base import Dump
 
 TIMESTAMP = re.compile(r"_?\d{8}_\d{6}$")
-"""What the writers append to the root of one run: `_20261120_213122`."""
+"""The ending of the root of one run: `_20261120_213122`."""
 
 _NUMBERED = frozenset({"ge", "fx"})
 _ATB = re.compile(r"^(-?\d+)_(\d+)$")

@@ -83,7 +83,7 @@ class RecordedDump(ModuleDump):
         return self._steps[step.directory].slots(rank.name, node.path)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the records name files."""
+        """The files that the records name and that are absent."""
         return self._steps[step.directory].lost[rank.name]
 
     def _began(self, step: Step) -> Callable[[Node], int]:

@@ -62,7 +62,7 @@ class SglangDump(RecordedDump):
         return self._weights.get(rank.name, {})
 
     def dims(self, step: Step, rank: Rank, node: Node, slot: Slot) -> Dims | None:
-        """What the program said of a tensor's dimensions and of how ranks share it; `None` where it did not.
+        """The program's annotation of a tensor's dimensions and of how ranks share it, or `None`.
 
         For a mapper: an axis that is `sharded` is put together along `dim` in the order of `rank`, `size`
         parts of it; one that is `partial` is summed; one that is `replicated` is the same on all ranks.
@@ -81,7 +81,7 @@ class SglangDump(RecordedDump):
         return parsed_dims(text, sizes)
 
     def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """As the program said of a tensor that it saved by name."""
+        """Whether the program said so of a tensor that it saved by name."""
         dims = self.dims(step, rank, node, slot) if node.op_type == SAVED else None
         return dims is not None and any(axis.how == "partial" for axis in dims.axes)
 
@@ -108,7 +108,7 @@ class SglangDump(RecordedDump):
 
 
 def _members(files: Iterable[SglangFile]) -> dict[str, str | None]:
-    """Where a tensor is in its file, by the name that the program chose; `None` for what is no tensor.
+    """The member of a tensor in its file, by the name that the program chose; `None` for what is no tensor.
 
     One file of each name is looked into that can be read. What cannot fails in its own test.
     """
@@ -141,7 +141,7 @@ def _files(home: Path, names: Sequence[str], rank: int, notes: list[str]) -> Ite
 
 
 def _meta(path: str) -> Mapping[Any, Any]:
-    """What a file says of itself; empty where it says nothing."""
+    """The tags in a file; empty where it has none."""
     try:
         value = content_of(path).value
     except AccError:
@@ -230,7 +230,7 @@ def _outermost(placed: Iterable[tuple[str, Slot] | None], modules: Collection[st
 
 
 def _batch_start(files: Sequence[SglangFile], start: int) -> int:
-    """Where a pass begins whose first module has its first file at `start`: ids and positions come before."""
+    """The begin of a pass whose first module has its first file at `start`: ids and positions come before."""
     while start and files[start - 1].name in CORE and files[start - 1].layer is None:
         start -= 1
     return start

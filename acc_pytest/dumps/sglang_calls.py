@@ -28,7 +28,7 @@ CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rid
 """Fields of a batch, which the tool writes without the module that got them."""
 _BACKWARD = f"{UNKNOWN_TYPE}.backward"
 _LAYERS = "model.layers"
-"""Where layers stand in the models of these tools; taken where no module of a dump says."""
+"""The path of layers in the models of these tools, where no module of a dump says it."""
 _IN_LAYER = re.compile(r"(?:^|(?<=\.))layers\.(\d+)(?=\.|$)", re.ASCII)
 
 
@@ -52,7 +52,7 @@ class _Calls:
                 self._add(file, name)
 
     def records(self) -> list[Record]:
-        """One for each call, in the order in which they began."""
+        """A record of each call, in the order in which they began."""
         for path, calls in self._calls.items():
             forward = self._calls.get(path.removesuffix(".backward"), [])
             if forward is not calls and len(calls) == len(forward):
@@ -205,7 +205,7 @@ class SglangCall:
         return f"{path}.call{self.number}" if self.number else path
 
     def record(self) -> Record:
-        """The same for a dump."""
+        """The call as a record of a dump."""
         inside = self.inside.node if self.inside is not None else None
         return Record(
             self.path, self.op_type, self.slots, self.began, self.ended, self.number, self.apart, inside

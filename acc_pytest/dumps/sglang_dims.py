@@ -21,7 +21,7 @@ _QUALIFIERS = frozenset({"sharded", "zigzag", "natural", "partial"})
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How the ranks along one axis of a parallel run (`tp`) share a tensor.
+    """The way in which the ranks along one axis of a parallel run (`tp`) share a tensor.
 
     `how` is `sharded` (each has a part of a dimension), `partial` (each has summands) or `replicated`.
     `dim` is the dimension of the tensor that carries it, `None` for `replicated`. `rank` and `size` are the

@@ -19,7 +19,7 @@ SUFFIX = ".pt"
 MODULE = "non_intrusive__"
 GRADIENT = "grad__"
 PARAMETER = "param__"
-"""What names of tensors begin with that the tool took by itself; gradients are those of either."""
+"""Beginnings of the names of tensors that the tool took by itself; gradients are those of either."""
 _BETWEEN = "___"
 _BEHIND_NAME = frozenset({"recompute_status", "dump_index"})
 """Tags of the tool that stand behind a name: what is between the two belongs to the name."""
@@ -31,7 +31,8 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SglangFile:
-    """What the name of the file at `path` says: step from 0 and rank, its place in time, and what it holds.
+    """The fields of the name of the file at `path`: step from 0 and rank, its place in time, and what it
+    holds.
 
     `layer` is the number of the layer that ran, `recomputed` is set for what ran again in the backward pass,
     `kwargs` are the tags that the user gave.
@@ -56,7 +57,7 @@ def is_sglang_file(file: str) -> bool:
 def sglang_file(
     path: str, place: int, meta_of: Callable[[str], Mapping[Any, Any]], rank: int = 0
 ) -> SglangFile | None:
-    """What the name of a file says; `None` where it is no name of the dumper.
+    """The fields of the name of a file; `None` where it is no name of the dumper.
 
     `place` and `rank` are those of a file whose name does not say. A name may be read in several ways: then
     `meta_of` is asked, which gives the tags as the file itself has them.

@@ -76,7 +76,7 @@ def _ranks(root: Path, listing: Listing, only: str) -> list[tuple[int, str]]:
 
 
 def _passes(home: Path, files: Sequence[str], notes: list[str]) -> dict[int, list[_Entry]]:
-    """What each pass of a rank has in the order in which it was written; broken files are left out."""
+    """The entries of each pass of a rank in the order of writing; broken files are left out."""
     passes: dict[int, list[_Entry]] = {}
     for name in files:
         match = _PASS.fullmatch(name)

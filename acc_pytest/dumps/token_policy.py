@@ -1,4 +1,4 @@
-"""Which token directory of an ATB dump is which inference step.
+"""The inference steps of the token directories of an ATB dump.
 
 A directory's number counts executions of one operation instance. Prefill and decode are usually two
 models with counters of their own, so the first decode lies beside a prefill, and a warm-up run shifts
@@ -52,7 +52,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known before deciding.
+    """The facts before the decision.
 
     `present` are the models that ran in each token directory, `mine` what each of them says of its
     tokens, `golden` what the other dump says of each of its steps.
@@ -166,7 +166,7 @@ def _named(policy: str, facts: Facts) -> _Reading:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Agreement:
-    """How well a reading fits the golden, most telling first.
+    """The agreement of a reading with the golden, most telling first.
 
     `prefill` is 1 where the prompt's ids are the golden's, -1 where they are not. Decode ids of mine may
     honestly leave the golden's after a first wrong token, so differing ones count only while the prompt

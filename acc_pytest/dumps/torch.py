@@ -41,7 +41,7 @@ _NUMBERS = re.compile(r"(?:_\d+)*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TorchLayout:
-    """Where a torch dump lies: `home` holds the process folders; `worker` and `token` are what the user's
+    """The place of a torch dump: `home` holds the process folders; `worker` and `token` are what the user's
     path named of it, empty where it stopped above."""
 
     root: Path
@@ -158,7 +158,7 @@ class TorchDump(ModuleDump):
         return tensors
 
     def asks_for(self, label: StepLabel) -> bool:
-        """As the manifests say, unless one step is looked at."""
+        """Whether the manifests say so, unless one step is looked at."""
         if self.forced or not isinstance(label, int):
             return super().asks_for(label)
         return any(label in manifest.steps for manifest in self._manifests.values()) or super().asks_for(
@@ -166,7 +166,8 @@ class TorchDump(ModuleDump):
         )
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the manifest of the step names files. A note says where the step itself ended early."""
+        """The files that the manifest of the step names and that are absent. A note says where the step
+        itself ended early."""
         place = f"{self._home}/{rank.name}/{step.directory}"
         manifest = step_manifest(place)
         process = self._manifests.get(rank.name)
@@ -183,15 +184,15 @@ class TorchDump(ModuleDump):
         return self._manifests[rank.name].choices if rank.name in self._manifests else frozenset()
 
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
-        """What is known of the parameters and buffers of a rank, by full name."""
+        """The digests of the parameters and buffers of a rank, by full name."""
         return weights_of(self._home / rank.name)
 
     def outline(self, rank: Rank) -> Outline | None:
-        """What the process of a rank kept of its model."""
+        """The outline of the model of a rank."""
         return outline_of(self._home / rank.name)
 
     def weights_file(self, rank: Rank) -> str:
-        """Where that stands."""
+        """The file of the digests."""
         return str(self._home / rank.name / WEIGHTS_FILE)
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
@@ -201,24 +202,24 @@ class TorchDump(ModuleDump):
         return {name: TensorRef(f"{folder}/{file}") for name, suffix, file in named if suffix in _SUFFIXES}
 
     def is_bare(self, ref: TensorRef) -> bool:
-        """As the name of its file has no number."""
+        """Whether the name of its file has no number."""
         return os.path.basename(ref.path).partition(".")[0].partition("_exec")[0] == "output"
 
     def _began(self, step: Step) -> Callable[[Node], int]:
-        """As the manifest of the step has it."""
+        """The begin of a node in the manifest of the step."""
         manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")
         started = {name: number for number, name in enumerate(manifest.started)}
         return lambda node: started.get(node.path, len(started))
 
     def _ended(self, step: Step) -> Callable[[Node], int]:
-        """As the manifest of the step has it. The tree of a process has modules beside those that they are
-        listed with, wherever they are called."""
+        """The end of a node in the manifest of the step. The tree of a process has modules beside those that
+        they are listed with, wherever they are called."""
         manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")
         ended = {name: number for number, name in enumerate(manifest.ended)}
         return lambda node: ended.get(node.path, len(ended) + node.order)
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
-        """As the manifest of the step has it; else as the files themselves."""
+        """The facts in the manifest of the step; else as the files themselves."""
         place = f"{self._home}/{self.ranks[0].name}/{step.directory}"
         entries = step_manifest(place).entries
 

@@ -1,4 +1,4 @@
-"""What a torch dump keeps of its model beside the digests: enough to compute its modules again.
+"""The outline of the model of a torch dump: enough to compute its modules again.
 
     outline_of(home)    of a process folder; `None` where there is none (older dumps, `outline=False`)
 
@@ -26,9 +26,10 @@ FILE = "model_outline.json"
 TENSORS = "model_outline.pt"
 FORMAT = "acc_pytest model outline"
 SIGNS = "signs of splitmix64, 8"
-"""What the projections are made with (`tensors.projection.signs`); others cannot be held against tensors."""
+"""The method of the projections (`tensors.projection.signs`); others cannot be held against tensors."""
 WEIGHT, PROJECTION = "weight ", "projection "
-"""What names of tensors in the second file begin with; that of a weight, or of a linear layer, follows."""
+"""Beginnings of the names of tensors in the second file; the name of a weight, or of a linear layer,
+follows."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the code of modules computed, in a torch dump whose model is none of transformers: its traces.
+"""The traces of a torch dump whose model is none of transformers: what the code of modules computed.
 
     traces_of(home, step)    of a process folder and a step; `None` where there are none
 
@@ -39,7 +39,7 @@ TENSORS = "module_traces.pt"
 FORMAT = "acc_pytest module traces"
 SCHEMA = 1
 MODULE = "module "
-"""What the name of a call begins with that is one of a module inside; its name there follows."""
+"""The beginning of the name of a call of a module inside; its name there follows."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class StepTraces:
 
     @functools.cached_property
     def forms(self) -> list[str]:
-        """Of each trace what it has beside shapes."""
+        """The content of each trace but for shapes."""
         return [json.dumps(_without_shapes(trace)) for trace in self.traces]
 
     def is_general(self, number: int) -> bool:

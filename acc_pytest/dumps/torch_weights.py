@@ -1,4 +1,4 @@
-"""What a torch dump says of its model's weights without holding them: `weights.json` of a process folder.
+"""The digests of a model's weights in a torch dump: `weights.json` of a process folder.
 
     weights_of(home)     of each parameter and buffer, by full name (`root.norm.weight`): all that is said
     digests(home)        the digests among that

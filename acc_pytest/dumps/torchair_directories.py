@@ -1,4 +1,4 @@
-"""What a directory of a TorchAir dump stands for, read off its absolute path from the right.
+"""The fields of a directory of a TorchAir dump, read off its absolute path from the right.
 
     GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}        the rank since PTA 7.2
     FX  worldsize{W}_global_rank{R}/graph_{n}/{step}                                     since PTA 7.2
@@ -23,7 +23,7 @@ _LONGEST_DEVICE = 4
 
 @dataclass(frozen=True, slots=True)
 class TorchairDirectory:
-    """What the path of a directory says; `None` and empty for levels that are not there.
+    """The fields of the path of a directory; `None` and empty for levels that are not there.
 
     `graph` is the model's directory (`graph_1`, `gm_20261120..._dump`), `number` the graph's number, `step`
     the inference iteration, already without the off-by-one of old FX dumps.

@@ -39,7 +39,7 @@ _HASHED = 10
 
 @dataclass(frozen=True, slots=True)
 class TorchairLayout:
-    """Where a TorchAir dump lies and what wrote it. `root` may be one record."""
+    """The place of a TorchAir dump, and its writer. `root` may be one record."""
 
     root: Path
     kind: Literal["ge", "fx"]
@@ -153,7 +153,7 @@ def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
 
 
 def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]:
-    """What `mapping.csv` says of hashed names; a broken one says nothing, which `notes` are told."""
+    """The hashed names in `mapping.csv`; a broken one says nothing, which `notes` are told."""
     if MAPPING_FILE not in names:
         return {}
     try:
@@ -164,7 +164,7 @@ def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]
 
 
 def _parsed_name(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName | GraphFileName | None:
-    """What the name of a file says where TorchAir gave it."""
+    """The fields of the name of a file that TorchAir gave."""
     tensor = parse_fx_name(name) if name.endswith(".npy") else None
     if tensor is not None:
         return tensor

@@ -27,7 +27,7 @@ _GRACE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
-    """How a command ended: its exit code (128 + n for signal n), and the signal that was handed on, or 0."""
+    """The end of a command: its exit code (128 + n for signal n), and the signal that was handed on, or 0."""
 
     code: int
     signal: int = 0

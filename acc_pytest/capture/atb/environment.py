@@ -45,14 +45,14 @@ PROTOCOL = frozenset(
         BACKEND,
     }
 )
-"""Everything the launcher decides on."""
+"""The variables that the launcher sets."""
 SEED = {
     "LCCL_DETERMINISTIC": "1",
     "HCCL_DETERMINISTIC": "true",
     "ATB_MATMUL_SHUFFLE_K_ENABLE": "0",
     "ATB_LLM_LCOC_ENABLE": "0",
 }
-"""What makes the libraries deterministic; `PYTHONHASHSEED` gets the seed itself."""
+"""Variables that make the libraries deterministic; `PYTHONHASHSEED` gets the seed itself."""
 _ONLY_MSIT = ("only_description", "tiling", "symlink")
 _MSIT_TYPES = frozenset({"op", "kernel", "cpu_profiling"})
 

@@ -40,7 +40,7 @@ class Launch:
     notes: tuple[str, ...] = ()
 
     def written(self) -> WrittenFiles:
-        """What the program has written so far."""
+        """The files that the program has written so far."""
         return written_files(self.output, self.timestamp, self.began)
 
     def run(
@@ -69,7 +69,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How the program ended, what it left, and what could not be converted."""
+    """The end of the program, the files that it wrote, and those that could not be converted."""
 
     launch: Launch
     ended: child.ChildExit
@@ -190,7 +190,7 @@ def _remove_empty(directory: Path) -> None:
 
 
 def _reasons(finished: Finished) -> list[str]:
-    """What may have kept the probe from writing, the likeliest first."""
+    """Reasons why the probe may not have written, the likeliest first."""
     launch = finished.launch
     options, command = launch.options, launch.options.command[0]
     reasons = []

@@ -23,7 +23,7 @@ DEFAULT_SEED = 2024
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What to run and what to dump; made by `read_options`.
+    """The command to run and the dump to make, from `read_options`.
 
     `types` holds `model` and `op` where `onnx` needs them. `given` are the fields that the user set.
     """
@@ -187,7 +187,7 @@ OPTIONS = (
     ),
 )
 IN_CONFIG = frozenset({"ids", "ranges", "child", "devices"})
-"""What the file of `-config` says instead of options; msprobe's says more."""
+"""Options that the file of `-config` replaces; msprobe's replaces more."""
 BY_FIELD = {option.field: option for option in OPTIONS}
 BY_KEYWORD = {keyword: option for option in OPTIONS for keyword in option.keywords}
 
@@ -222,7 +222,7 @@ def _completed(read: dict[str, Any]) -> dict[str, Any]:
 
 
 def remarks(options: LaunchOptions, era: str) -> list[str]:
-    """What is allowed but will surprise, one sentence each."""
+    """Sentences about options that are allowed but will surprise."""
     sentences = [_about_operations(options, era), _about_tensors(options)]
     if "stats" in options.types and options.only_description:
         sentences.append("-sd: statistics are written all the same, since --type has stats")
@@ -232,7 +232,7 @@ def remarks(options: LaunchOptions, era: str) -> list[str]:
 
 
 def _about_operations(options: LaunchOptions, era: str) -> str:
-    """Where the choice of operations is not the one that was asked for."""
+    """A sentence where the choice of operations is not the one that was asked for."""
     replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
     if options.config is not None and replaced:
         return f"{_flags(replaced)}: the probe takes these from the file of -config instead"
@@ -245,7 +245,7 @@ def _about_operations(options: LaunchOptions, era: str) -> str:
 
 
 def _about_tensors(options: LaunchOptions) -> str:
-    """Where tensors are chosen and none are written."""
+    """A sentence where tensors are chosen and none are written."""
     selectors = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
     if selectors and "tensor" not in options.types and options.config is None and not options.tiling:
         return f"{_flags(selectors)}: chooses among tensors, and --type has no tensor"

@@ -1,4 +1,4 @@
-"""What remains to be done when the program has ended: graphs as ONNX, profiling texts as CSV.
+"""Conversions when the program has ended: graphs as ONNX, profiling texts as CSV.
 
 A file that cannot be converted costs itself only; the sentence about it goes to the user.
 """
@@ -69,7 +69,7 @@ TEXT_NAME = re.compile(r"operation_statistic_\d+\.txt", re.ASCII)
 _LINE = re.compile(r"\[([a-zA-Z0-9_]*)\]:(.*)")
 _PAIR = re.compile(r"(\w+):(-?\d+)", re.ASCII)
 _MARKS = (("execute", re.compile(r"kernelExecuteTime:\d")), ("setup", re.compile(r"runnerSetupTime:\d")))
-"""What a line of this kind holds; a line that holds both is about the execution."""
+"""Marks of a kind of line; a line that holds both is about the execution."""
 
 
 def profile_to_csv(text: Path) -> Path:

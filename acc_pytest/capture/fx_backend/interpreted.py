@@ -62,7 +62,7 @@ class InDtype(Interpreted):
                 self._originals[n] = (result, cast)
             return cast
         for argument in written_arguments(n):
-            # What the graph writes into an input must reach the tensor of the program.
+            # A write of the graph to an input must reach the tensor of the program.
             if argument in self._originals:
                 original, cast = self._originals[argument]
                 original.copy_(cast)

@@ -34,7 +34,7 @@ _BLOCK = 1 << 20
 
 @dataclass(slots=True)
 class Kept:
-    """What became of a dump: its kind, files and their bytes, the bytes that they take now, what was left
+    """A kept dump: its kind, files and their bytes, the bytes that they take now, what was left
     out."""
 
     path: str

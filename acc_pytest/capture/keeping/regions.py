@@ -1,4 +1,4 @@
-"""Where in a file its tensors lie, and whether a kept dump may hold the file in pieces at all."""
+"""The places of tensors in a file, and whether a kept dump may hold the file in pieces at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a dump is kept: some of its steps, ranks and nodes.
+"""The part of a dump that is kept: some of its steps, ranks and nodes.
 
 A file belongs to the tensors in it. One that only tensors outside of the selection need is left out, and so
 is a directory that held such files and keeps none: a step, a rank. Everything else stays, for it says what
@@ -33,7 +33,8 @@ _MOST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class DumpPart:
-    """What is kept: labels of steps, numbers of ranks, globs of `fnmatch` for paths or names of nodes.
+    """The part that is kept: labels of steps, numbers of ranks, globs of `fnmatch` for paths or names of
+    nodes.
 
     What is empty means all of them.
     """
@@ -44,7 +45,7 @@ class DumpPart:
 
     @classmethod
     def of(cls, steps: Iterable[str], ranks: Iterable[str], nodes: Iterable[str]) -> DumpPart:
-        """What the options say: `0,3-5` or `warmup,0` for steps.
+        """The part that the options select: `0,3-5` or `warmup,0` for steps.
 
         Raises `SettingsError` for what is no number.
         """
@@ -97,7 +98,8 @@ def left_out(dump: Dump, selection: DumpPart) -> frozenset[str]:
 
 
 def notes_on(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> tuple[str, ...]:
-    """What is otherwise in the part that was kept than the selection says; `ranks` are the names of ranks."""
+    """Notes on the part that was kept, where it is not as the selection says; `ranks` are the names of
+    ranks."""
     labels = [step.label for step in dump.steps]
     if not set(selection.steps) <= set(labels):
         return (f"steps have other numbers without those before them: {', '.join(map(str, labels))}",)
@@ -154,7 +156,7 @@ def _texts(options: Iterable[str]) -> list[str]:
 
 
 def _numbers(option: str, word: str) -> range:
-    """Those of `3`, or of `3-5`."""
+    """The numbers of `3`, or of `3-5`."""
     match = _NUMBERS.fullmatch(word)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if not first <= last < first + _MOST:

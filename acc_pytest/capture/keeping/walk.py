@@ -20,8 +20,8 @@ class Found(NamedTuple):
 
 
 class Walk:
-    """What lies at and below `paths`, named from `top`; what is `unwanted` is not met. `left_out` counts what
-    is no file, by the reason."""
+    """The files and directories at and below `paths`, named from `top`; what is `unwanted` is not met.
+    `left_out` counts what is no file, by the reason."""
 
     def __init__(self, top: str, paths: Sequence[str], unwanted: frozenset[str] = frozenset()) -> None:
         self._top = top

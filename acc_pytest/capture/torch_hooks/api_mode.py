@@ -76,7 +76,7 @@ class ApiMode(TorchFunctionMode):
         return result
 
     def _trace(self) -> Trace | None:
-        """That of the module which runs."""
+        """The trace of the module which runs."""
         step = self._recorder.step
         return step.stack[-1].trace if step is not None and step.stack else None
 

@@ -23,7 +23,7 @@ _RUN_NAME = re.compile(r"[\w.+-]{1,200}", re.ASCII)
 
 @dataclass(frozen=True)
 class DumpConfig:
-    """What `register_hook` dumps. The first four may be given by position, the rest by name only.
+    """The settings of `register_hook`. The first four may be given by position, the rest by name only.
 
     Whatever they say, the ids, positions and masks that the model is called with are dumped too.
 

@@ -47,7 +47,7 @@ class Manifest:
         self._left_out: dict[str, int] = {}
 
     def write(self, dumped: list[dict[str, Any]]) -> None:
-        """What is known before the first step: the tree, and the weights that were dumped."""
+        """Write the facts before the first step: the tree, and the weights that were dumped."""
         self._weights = dumped
         self._write_tree()
         self._write_process()
@@ -128,7 +128,7 @@ def _write(path: Path, content: object) -> int:
 
 
 def _process() -> dict[str, Any]:
-    """Which process of which run this is."""
+    """This process and its run."""
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
     return process | places_in_run()
 

@@ -1,4 +1,4 @@
-"""Which memory a tensor showed when it was seen: evidence that an output and a later input are one tensor.
+"""The memory of a tensor when it was seen: evidence that an output and a later input are one tensor.
 
 A storage gets a number when it is first seen, and keeps it for as long as it lives. The references held here
 are weak: nothing is kept alive, and memory that is used again counts as another storage.
@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 Memory = dict[str, int]
-"""What an entry of the manifest says of a tensor's memory: `storage`, `offset`, `version`."""
+"""A tensor's memory in an entry of the manifest: `storage`, `offset`, `version`."""
 
 
 class Storages:
@@ -24,7 +24,7 @@ class Storages:
         self._next = 0
 
     def memory_of(self, tensor: torch.Tensor) -> Memory:
-        """Which memory a tensor shows now.
+        """The memory of a tensor now.
 
         `storage` is the number, `offset` the first element within it; both are absent for tensors that
         show no memory of their own (meta, sparse, wrappers of other tensors). `version` is how often the
@@ -38,7 +38,7 @@ class Storages:
         return memory
 
     def forget_dead(self) -> None:
-        """Let go of storages that are gone. Their numbers are not given again."""
+        """Forget storages that are gone. Their numbers are not given again."""
         with self._lock:
             dead = [key for key, (storage, _) in self._numbers.items() if storage.expired()]
             for key in dead:

@@ -86,8 +86,8 @@ def aliases(root: NamedModule) -> dict[int, tuple[str, ...]]:
 
 
 def nearest(names: tuple[str, ...], active: str, count: int) -> str:
-    """Which of a module's names its call from inside `active` goes by, `count` calls having come from there
-    before.
+    """The one of a module's names by which its call from inside `active` goes, `count` calls having come from
+    there before.
 
     A module registered once has one name. Of several, those below the running module are meant; of several
     there (`Sequential(act, act)`), the first call is by the first name and so on.

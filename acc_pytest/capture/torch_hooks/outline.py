@@ -1,4 +1,4 @@
-"""What a dump keeps of its model so that a comparison can compute each module again on the inputs of mine.
+"""The outline of a model in a dump, so that a comparison can compute each module again on the inputs of mine.
 
 Of a model of transformers that is its class and configuration (others are traced: `tracing.py`); of any
 model the small parameters and buffers, whole, the numbers that modules are told (an epsilon, a scale), and
@@ -39,7 +39,7 @@ _TRANSPOSED = "Conv1D"
 
 @dataclass(frozen=True)
 class ModelOutline:
-    """What is written: words, and tensors by name."""
+    """The content of the JSON file, and tensors by name."""
 
     content: dict[str, Any]
     tensors: dict[str, torch.Tensor]

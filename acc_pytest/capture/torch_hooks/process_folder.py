@@ -1,5 +1,5 @@
-"""Where a dump goes: `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`, claimed so that no two
-share it.
+"""The folder of a process in a dump: `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`, claimed so
+that no two share it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _processes() -> int:
 
 
 def _launcher_start() -> float | None:
-    """When the parent process started, in seconds since 1970; `None` where the system does not say."""
+    """The start of the parent process, in seconds since 1970; `None` where the system does not say."""
     try:
         fields = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         booted = next(

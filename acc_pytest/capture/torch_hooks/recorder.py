@@ -1,4 +1,4 @@
-"""What the hooks of one `register_hook` do: follow the modules of a step, and hand tensors to the store."""
+"""The hooks of one `register_hook`: they follow the modules of a step, and hand tensors to the store."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def may_be_fed(step: StepRecord, hooked: Hooked, module: nn.Module) -> bool:
 
 
 def fed_inputs(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
-    """Which inputs of such a call are what the run was fed.
+    """The inputs of such a call that the run was fed.
 
     Of the root these are tensors of integers and truth values, and masks of floats. If it has none of
     integers (it is called with embeddings, or with an object that nobody looks into) they are those of the

@@ -101,12 +101,12 @@ class DumpHandle:
 
     @property
     def address(self) -> str:
-        """The same in the store that `dump_path` of the config is an address of; else empty."""
+        """The address of the dump in the store that `dump_path` of the config names; else empty."""
         return self._staged.shown(str(self.dump_path)) if self._staged is not None else ""
 
     @property
     def report(self) -> DumpReport:
-        """What has been written since the dump was started."""
+        """The report on what was written since the dump was started."""
         return self._recording.store.report
 
     @property
@@ -294,7 +294,8 @@ class _After(_Hook):
 
 
 class DirectCall:
-    """What `model.forward` is while the model is hooked; a copy of the model gets a `forward` of its own."""
+    """The stand-in for `model.forward` while the model is hooked; a copy of the model gets a `forward` of its
+    own."""
 
     def __init__(self, model: nn.Module, recorder: ModuleRecorder, hooked: Hooked) -> None:
         self._model = model

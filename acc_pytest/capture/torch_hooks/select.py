@@ -1,4 +1,4 @@
-"""Which modules and functions a `DumpConfig` wants. Each name is decided once and remembered."""
+"""The modules and functions that a `DumpConfig` selects. Each name is decided once and remembered."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ class Selection:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """What matches a text in which `*` stands for any text."""
+    """The pattern of a text in which `*` stands for any text."""
     return re.compile(".*".join(re.escape(literal) for literal in text.split("*")), re.DOTALL)

@@ -87,13 +87,13 @@ class Steps(ABC):
         self._tracer = self._new_tracer()
 
     def _new_tracer(self) -> Tracer | None:
-        """What traces the code of a model whose class an outline cannot name."""
+        """The tracer of the code of a model whose class an outline cannot name."""
         root = self.manifest.root
         return Tracer(root) if self.selection.traces and not is_of_transformers(root.module) else None
 
     @abstractmethod
     def _api_mode(self) -> ApiMode:
-        """What sees the functions that are called in a step."""
+        """The mode that sees the functions that are called in a step."""
 
     @abstractmethod
     def _save_last(self, step: StepRecord) -> None:
@@ -142,7 +142,7 @@ class Steps(ABC):
                 running.mode_entered = True
 
     def _of_the_model(self) -> dict[str, Any]:
-        """What is said of the model as the first step of a dump finds it; nothing later."""
+        """The records of the model as the first step of a dump finds it; empty later."""
         with self._lock:
             if self._described:
                 return {}

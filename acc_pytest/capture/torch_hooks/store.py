@@ -1,4 +1,4 @@
-"""What is on its way to the disk: tensors of one step become files, rows and entries of the step's
+"""Tensors on their way to the disk: those of one step become files, rows and entries of the step's
 manifest.
 """
 
@@ -29,7 +29,7 @@ from .values import Key, snapshot, stem
 
 @dataclass(slots=True)
 class DumpReport:
-    """What has been written so far: steps, tensors, bytes of tensors; what was left out and why."""
+    """The report on a dump so far: steps, tensors, bytes of tensors; what was left out and why."""
 
     steps: int = 0
     tensors: int = 0

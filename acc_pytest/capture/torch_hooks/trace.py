@@ -28,9 +28,9 @@ _READERS = frozenset(
 )  # fmt: skip
 """Functions that read numbers out of tensors, on which the code may then depend."""
 _METADATA = ("shape", "dtype", "device", "ndim")
-"""What code asks of tensors most often."""
+"""Attributes that code reads of tensors most often."""
 _MOST_CALLS = 20_000
-"""Of functions in a trace: a loop over tokens has as many."""
+"""The limit of functions in a trace: a loop over tokens has as many."""
 
 
 def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,7 +49,7 @@ def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Trace:
-    """What the code of one call of the module called `name` computes, while it runs."""
+    """The trace of one call of the module called `name`, while it runs."""
 
     def __init__(self, step: TracedStep, module: nn.Module, name: str) -> None:
         self.name = name
@@ -95,7 +95,8 @@ class Trace:
     def gave(
         self, call: dict[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
-        """What the function gave. Only what makes or writes tensors, or reads numbers, is written down."""
+        """The function returned `result`. Only what makes or writes tensors, or reads numbers, is written
+        down."""
         if call is None or self._void:
             return
         tensors = in_result(result).tensors
@@ -181,7 +182,7 @@ class Trace:
 
     @_harmless
     def returned(self, call: dict[str, Any] | None, result: Any) -> None:
-        """What the module inside returned."""
+        """The module inside returned `result`."""
         if call is not None and not self._void:
             self._append(call, in_result(result).tensors, (), constant=False)
 

@@ -27,7 +27,7 @@ _LARGEST_COPY = 1 << 20
 
 
 class TensorMap:
-    """What is known of tensors, by identity, as long as they live."""
+    """A value for each tensor, by identity, as long as it lives."""
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}

@@ -27,7 +27,7 @@ _CACHE_NAMES = {"keys": "key", "values": "value"}
 
 @dataclasses.dataclass(slots=True)
 class Contents:
-    """What a value holds: tensors, caches, and (class names of) objects that nobody looked into."""
+    """The contents of a value: tensors, caches, and (class names of) objects that nobody looked into."""
 
     tensors: list[tuple[Key, torch.Tensor]] = dataclasses.field(default_factory=list)
     caches: list[tuple[Key, object]] = dataclasses.field(default_factory=list)
@@ -35,7 +35,7 @@ class Contents:
 
 
 def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
-    """What positional arguments (by number) and keyword arguments (by name) hold."""
+    """The contents of positional arguments (by number) and keyword arguments (by name)."""
     contents = Contents()
     for index, value in enumerate(args):
         _look(value, (index,), contents)
@@ -45,7 +45,7 @@ def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
 
 
 def in_result(result: Any) -> Contents:
-    """What a result holds; the key of a bare tensor is empty."""
+    """The contents of a result; the key of a bare tensor is empty."""
     contents = Contents()
     _look(result, (), contents)
     return contents

@@ -1,4 +1,4 @@
-"""What a dump says of the weights without holding them: a digest of each parameter and buffer.
+"""The weights of a model in a dump without their values: a digest of each parameter and buffer.
 
 A digest reads every byte of a weight once, 4 to 7 ns an element. Weights are read by a few threads at a time;
 each holds one piece of a weight, 16 MB of float32, at most.

@@ -1,4 +1,4 @@
-"""What may be asked of TorchAir's dump, checked before TorchAir is touched: one clear error a mistake."""
+"""The arguments of TorchAir's dump, checked before TorchAir is touched: one clear error a mistake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUSIONS = ("GraphFusion", "UBFusion")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?")
 """A step or a range; TorchAir takes more digits, GE no larger number."""
 _LAYER = re.compile(r'[0-9a-zA-Z_"/\\.]+')
-"""What TorchAir's option takes of a name; it splits the list at spaces."""
+"""The names that TorchAir's option takes; it splits the list at spaces."""
 
 
 def directory(dump_path: Any, name: str) -> Path:
@@ -29,7 +29,7 @@ def directory(dump_path: Any, name: str) -> Path:
 
 
 def mode(dump_mode: Any) -> str:
-    """Which tensors of an operator."""
+    """The mode that says which tensors of an operator are dumped."""
     if dump_mode not in MODES:
         raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {dump_mode!r}")
     return str(dump_mode)
