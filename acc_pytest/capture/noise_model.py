@@ -20,7 +20,7 @@ from ..errors import CaptureError
 
 _OTHER_ATTENTION = {"eager": "sdpa"}
 """The replacement of an attention of transformers; `eager` for those not listed."""
-_PERTURBED = 8
+_PERTURBED_EVERY = 8
 """One element in so many is moved by a unit in the last place: together about what one rounding does."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -97,7 +97,7 @@ def perturb(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _off_by_a_rounding(value: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    drawn = torch.randint(2 * _PERTURBED, value.shape, generator=generator).to(value.device)
+    drawn = torch.randint(2 * _PERTURBED_EVERY, value.shape, generator=generator).to(value.device)
     unit = torch.finfo(dtype).eps
     perturbed = torch.where(drawn == 0, value * (1 + unit), value * (1 - unit))
     # A value as large as in a mask, or infinite, stays.

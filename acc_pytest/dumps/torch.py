@@ -27,8 +27,7 @@ from .statistics_rows import TORCH_FILE, torch_rows
 from .torch_fields import Key
 from .torch_manifest import SavedTensor, key_of_name, process_manifest, step_manifest
 from .torch_outline import Outline, outline_of
-from .torch_weights import FILE as WEIGHTS_FILE
-from .torch_weights import SavedWeight, weights_of
+from .torch_weights import WEIGHTS_FILE, SavedWeight, weights_of
 
 TREE_FILE = "model_tree.json"
 WEIGHTS = "weights"

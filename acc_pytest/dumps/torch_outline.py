@@ -22,9 +22,9 @@ from ..tensors.ref import TensorRef
 from .torch_fields import natural, number, text
 from .torch_manifest import read_json
 
-FILE = "model_outline.json"
-TENSORS = "model_outline.pt"
-FORMAT = "acc_pytest model outline"
+OUTLINE_FILE = "model_outline.json"
+OUTLINE_TENSORS = "model_outline.pt"
+OUTLINE_FORMAT = "acc_pytest model outline"
 SIGNS = "signs of splitmix64, 8"
 """The method of the projections (`tensors.projection.signs`); others cannot be held against tensors."""
 WEIGHT, PROJECTION = "weight ", "projection "
@@ -54,18 +54,18 @@ class Outline:
 
 def outline_of(home: Path) -> Outline | None:
     """The outline in a process folder. One that is not sound counts as none."""
-    path = str(home / FILE)
+    path = str(home / OUTLINE_FILE)
     return _outline_as_of(path, version_of(path))
 
 
 @functools.lru_cache(maxsize=4)
 def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
-    content = read_json(Path(path), FORMAT)
+    content = read_json(Path(path), OUTLINE_FORMAT)
     names, config = content.get("tensors"), content.get("config")
     if content.get("projection") != SIGNS or not isinstance(names, list):
         return None
     home = os.path.dirname(path)
-    file = os.path.join(home, TENSORS)
+    file = os.path.join(home, OUTLINE_TENSORS)
     tensor_names = [name for name in names if isinstance(name, str)]
 
     def starting(word: str) -> dict[str, TensorRef]:

@@ -34,10 +34,10 @@ from ..tensors.ref import TensorRef
 from .torch_fields import text
 from .torch_manifest import read_json
 
-FILE = "module_traces.json"
-TENSORS = "module_traces.pt"
-FORMAT = "acc_pytest module traces"
-SCHEMA = 1
+TRACES_FILE = "module_traces.json"
+TRACES_TENSORS = "module_traces.pt"
+TRACES_FORMAT = "acc_pytest module traces"
+TRACES_SCHEMA = 1
 MODULE = "module "
 """The beginning of the name of a call of a module inside; its name there follows."""
 
@@ -71,17 +71,17 @@ class StepTraces:
 
 def traces_of(home: str, step: str) -> StepTraces | None:
     """The traces of a step in a process folder. A file that is not sound counts as none."""
-    path = os.path.join(home, step, FILE)
+    path = os.path.join(home, step, TRACES_FILE)
     return _traces_as_of(path, version_of(path))
 
 
 @functools.lru_cache(maxsize=4)
 def _traces_as_of(path: str, _version: tuple[int, ...]) -> StepTraces | None:
-    content = read_json(Path(path), FORMAT)
+    content = read_json(Path(path), TRACES_FORMAT)
     modules, traces, names = content.get("modules"), content.get("traces"), content.get("kept")
     if not (isinstance(modules, dict) and isinstance(traces, list) and isinstance(names, list)):
         return None
-    file = os.path.join(os.path.dirname(path), TENSORS)
+    file = os.path.join(os.path.dirname(path), TRACES_TENSORS)
     return StepTraces(
         text(content.get("dtype")),
         {name: numbers for name, numbers in modules.items() if _are_places(numbers, len(traces))},

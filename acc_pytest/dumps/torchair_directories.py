@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 _RANK = re.compile(r"^worldsize(\d+)_global_rank(\d+)$")
 _GM = re.compile(r"^gm_(\d{14,20})_dump$")
-_GRAPH = re.compile(r"^graph_(\d+)(?:_\d+)*$")
+_GRAPH_DIRECTORY = re.compile(r"^graph_(\d+)(?:_\d+)*$")
 _TIME = re.compile(r"^\d{14}$")
 _OLD_ROOT = re.compile(r"^dump_\d{8}_\d{6}$")
 _LONGEST_STEP = 12
@@ -41,7 +41,7 @@ class TorchairDirectory:
 
 def is_level(name: str) -> bool:
     """Whether a directory of this name may lie inside a dump, so that the rest of the dump is above it."""
-    patterns = (_RANK, _GM, _GRAPH, _TIME, _OLD_ROOT)
+    patterns = (_RANK, _GM, _GRAPH_DIRECTORY, _TIME, _OLD_ROOT)
     return name.isdecimal() or name == "data_dump" or any(pattern.match(name) for pattern in patterns)
 
 
@@ -61,11 +61,11 @@ def ge_directory(path: str) -> TorchairDirectory:
         # Operators that run outside of any model lie directly below the device.
         return TorchairDirectory(None, device=step, time=time, rank=rank, world=world)
     model = levels.pop() if levels and _may_be_model(levels[-1]) else ""
-    if model_id is None and not _GRAPH.match(model):
+    if model_id is None and not _GRAPH_DIRECTORY.match(model):
         # A step directory on its own: what is above it is no model.
         return TorchairDirectory(step, rank=rank, world=world)
     device = _number(levels, _LONGEST_DEVICE)
-    number = _GRAPH.match(model)
+    number = _GRAPH_DIRECTORY.match(model)
     return TorchairDirectory(
         step, model, int(number.group(1)) if number else None, model_id, device, _time(levels), rank, world
     )
@@ -82,7 +82,7 @@ def fx_directory(path: str) -> TorchairDirectory:
         name, step = last, 0
     else:
         name, step = before, int(last) - bool(_GM.match(before))
-    graph = _GRAPH.match(name)
+    graph = _GRAPH_DIRECTORY.match(name)
     number = int(graph.group(1)) if graph else None
     name = name if graph or _GM.match(name) else ""
     return TorchairDirectory(max(step, 0), name, number, rank=rank, world=world)
@@ -113,14 +113,14 @@ def _time(levels: list[str]) -> str:
 
 
 def _may_be_model(name: str) -> bool:
-    return bool(_GRAPH.match(name)) or not is_level(name)
+    return bool(_GRAPH_DIRECTORY.match(name)) or not is_level(name)
 
 
 def _is_model(levels: list[str]) -> bool:
     """Whether the last level is the name of a model: one of TorchAir's, or one right below a device."""
     if not levels:
         return False
-    if _GRAPH.match(levels[-1]):
+    if _GRAPH_DIRECTORY.match(levels[-1]):
         return True
     parent = levels[-2] if len(levels) > 1 else ""
     return parent.isdecimal() and len(parent) < _LONGEST_DEVICE and not _TIME.match(levels[-1])

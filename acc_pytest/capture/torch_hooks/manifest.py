@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from ... import __version__
+from ...dumps.torch_weights import WEIGHTS_FILE
 from ...tensors.whole_file import whole_file
-from . import weights
 from .config import DumpConfig
 from .names import NamedModule
 from .outline import ModelOutline
@@ -74,7 +74,7 @@ class Manifest:
 
     def write_weights(self, content: dict[str, Any]) -> None:
         """`weights.json`: what `weight_digests` says of the weights. The manifest states which file it is."""
-        self._weights_crc32 = _write(self._home / weights.FILE, content)
+        self._weights_crc32 = _write(self._home / WEIGHTS_FILE, content)
         self._write_process()
 
     def write_outline(self, outline: ModelOutline) -> None:

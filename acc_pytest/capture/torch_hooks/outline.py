@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...dumps.torch_outline import FILE, FORMAT, PROJECTION, SIGNS, TENSORS, WEIGHT
+from ...dumps.torch_outline import OUTLINE_FILE, OUTLINE_FORMAT, OUTLINE_TENSORS, PROJECTION, SIGNS, WEIGHT
 from ...tensors.projection import projection
 from ...tensors.whole_file import whole_file
 from .memory import is_wrapper
@@ -46,9 +46,9 @@ class ModelOutline:
 
     def write(self, home: Path) -> None:
         """Write both files to a process folder. Raises `AccError` where the system refuses."""
-        with whole_file(home / TENSORS) as file:
+        with whole_file(home / OUTLINE_TENSORS) as file:
             torch.save(self.tensors, file)
-        with whole_file(home / FILE) as file:
+        with whole_file(home / OUTLINE_FILE) as file:
             file.write(json.dumps(self.content, separators=(",", ":")).encode())
 
     @torch.no_grad()
@@ -69,7 +69,7 @@ def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     tensors = {f"{WEIGHT}{name}": _copied(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
-    content = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
+    content = {"format": OUTLINE_FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
     content["outputs"] = {name: len(weight) for name, weight in linear.items()}
     content["numbers"] = dict(_numbers(root))
     return ModelOutline(content | _code(root.module) | {"traced": traced}, tensors)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...dumps.torch_traces import FILE, FORMAT, SCHEMA, TENSORS
+from ...dumps.torch_traces import TRACES_FILE, TRACES_FORMAT, TRACES_SCHEMA, TRACES_TENSORS
 from ...tensors.whole_file import whole_file
 from .names import NamedModule
 from .traced_values import Untraceable
@@ -93,12 +93,16 @@ class TracedStep:
         """Write the traces into the folder of the step. Raises `AccError` where the system refuses."""
         copies = self.tracer.copies(self.copy_names)
         if copies:
-            with whole_file(folder / TENSORS) as file:
+            with whole_file(folder / TRACES_TENSORS) as file:
                 torch.save(copies, file)
-        header: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "dtype": self.tracer.dtype}
+        header: dict[str, Any] = {
+            "format": TRACES_FORMAT,
+            "schema": TRACES_SCHEMA,
+            "dtype": self.tracer.dtype,
+        }
         header |= {"kept": list(copies), "modules": self.modules}
         traces = ",".join(self.numbers)
-        with whole_file(folder / FILE) as file:
+        with whole_file(folder / TRACES_FILE) as file:
             file.write(f'{json.dumps(header)[:-1]}, "traces": [{traces}]}}'.encode())
 
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
+from ...dumps.torch_weights import WEIGHTS_FORMAT
 from ...tensors.digest import digest
 from ...tensors.sketch import NAME
 from .memory import Storages, is_wrapper
 from .names import NamedModule, fit
 
-FILE = "weights.json"
-FORMAT = "acc_pytest weight digests"
 _MOST_THREADS = 8
 
 
@@ -43,7 +42,7 @@ def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
         described = threads.map(_described, (tensor for tensor, _ in tensors.values()))
         for (tensor, entry), fields in zip(tensors.values(), described):
             entry |= fields | storages.memory_of(tensor)
-    return {"format": FORMAT, "schema": 1, "sketch": NAME, "weights": named}
+    return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}
 
 
 def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor]]:

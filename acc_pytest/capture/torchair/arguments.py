@@ -21,21 +21,21 @@ _LAYER = re.compile(r'[0-9a-zA-Z_"/\\.]+')
 """The names that TorchAir's option takes; it splits the list at spaces."""
 
 
-def directory(dump_path: Any, name: str) -> Path:
+def dump_folder(dump_path: Any, name: str) -> Path:
     """The directory that a dump goes to, not yet made."""
     if not isinstance(dump_path, (str, os.PathLike)):
         raise DumpConfigTypeError(f"dump_path must be a str, got {type(dump_path).__name__}: {dump_path!r}")
     return Path(_absolute("dump_path", os.fspath(dump_path) or "."), name)
 
 
-def mode(dump_mode: Any) -> str:
+def checked_mode(dump_mode: Any) -> str:
     """The mode that says which tensors of an operator are dumped."""
     if dump_mode not in MODES:
         raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {dump_mode!r}")
     return str(dump_mode)
 
 
-def steps(dump_token: Iterable[int | str] | None) -> str | None:
+def step_option(dump_token: Iterable[int | str] | None) -> str | None:
     """`[0, "2-5"]` as TorchAir takes it: `0|2-5`."""
     if dump_token is None:
         return None
@@ -56,7 +56,7 @@ def _steps(token: Any) -> str:
     )
 
 
-def layers(dump_layer: Iterable[str] | None) -> str | None:
+def layer_option(dump_layer: Iterable[str] | None) -> str | None:
     """`["Add", "Conv_1"]` as TorchAir takes it: `Add Conv_1`."""
     if dump_layer is None:
         return None
@@ -70,7 +70,7 @@ def layers(dump_layer: Iterable[str] | None) -> str | None:
     return " ".join(names)
 
 
-def fusion_switch(file: Any) -> str | None:
+def switch_path(file: Any) -> str | None:
     """The absolute path of a JSON file that can be read."""
     if file is None:
         return None

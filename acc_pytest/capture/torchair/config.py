@@ -42,10 +42,13 @@ def get_ge_dump_config(
     wrong or that this TorchAir cannot do, before anything is changed, and `MissingPackage` (a
     `ModuleNotFoundError`) where there is no TorchAir.
     """
-    folder = arguments.directory(dump_path, GE_FOLDER)
-    mode = arguments.mode(dump_mode)
-    switch = arguments.fusion_switch(fusion_switch_file)
-    dump_options = {"dump_step": arguments.steps(dump_token), "dump_layer": arguments.layers(dump_layer)}
+    folder = arguments.dump_folder(dump_path, GE_FOLDER)
+    mode = arguments.checked_mode(dump_mode)
+    switch = arguments.switch_path(fusion_switch_file)
+    dump_options = {
+        "dump_step": arguments.step_option(dump_token),
+        "dump_layer": arguments.layer_option(dump_layer),
+    }
     config = _config(compiler_config)
     _check_options(config.dump_config, {"dump_step": dump_token, "dump_layer": dump_layer})
     _warn_without_ge(config)
@@ -69,7 +72,7 @@ def get_fx_dump_config(dump_path: str | os.PathLike[str] = "", compiler_config: 
     in the working directory whatever it is told, which is warned of. Without an NPU,
     `capture.fx_backend.fx_dump_backend` writes the same files. Raises as `get_ge_dump_config` does.
     """
-    folder = arguments.directory(dump_path, FX_FOLDER)
+    folder = arguments.dump_folder(dump_path, FX_FOLDER)
     config = _config(compiler_config)
     placed = hasattr(config.debug.data_dump, "path")
     if placed:
