@@ -129,8 +129,8 @@ class _Calls:
         around = self._running[-1] if self._running else None
         if around is None or op_type == SAVED:
             return around
-        is_below = not around.path or path.startswith(f"{around.path}.")
-        return around if op_type == UNKNOWN_TYPE and not is_below else None
+        has_prefix = not around.path or path.startswith(f"{around.path}.")
+        return around if op_type == UNKNOWN_TYPE and not has_prefix else None
 
     def _follow(self, call: SglangCall, slot: Slot) -> None:
         """Keep the modules that run: one ends with its outputs, or with a module around it."""

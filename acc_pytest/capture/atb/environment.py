@@ -140,7 +140,7 @@ def msprobe_config(options: LaunchOptions) -> str:
         raise SettingsError("-stp: msprobe's probe saves inputs and outputs; leave -stp out")
     if "tensor" not in options.types:
         raise SettingsError("--type: msprobe's probe always saves tensors; add tensor to --type")
-    types = options.types if "types" in options.given else ()
+    types = options.types if "types" in options.explicit else ()
     # model and op come with onnx; msprobe writes the topology by itself, and no operation CSV
     unsupported = _MSIT_TYPES - {"op"} if "onnx" in types else _MSIT_TYPES
     if wrong := [name for name in types if name in unsupported]:

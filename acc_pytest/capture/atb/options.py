@@ -25,7 +25,7 @@ DEFAULT_SEED = 2024
 class LaunchOptions:
     """The command to run and the dump to make, from `read_options`.
 
-    `types` holds `model` and `op` where `onnx` needs them. `given` are the fields that the user set.
+    `types` holds `model` and `op` where `onnx` needs them. `explicit` are the fields that the user set.
     """
 
     command: tuple[str, ...]
@@ -47,7 +47,7 @@ class LaunchOptions:
     probe_lib: Path | None = None
     backend: str = "auto"
     era: str = AUTO_ERA
-    given: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOpti
 
     Raises `SettingsError` naming the option for a wrong value or combination.
     """
-    field_names = {field.name for field in fields(LaunchOptions)} - {"command", "given"}
+    field_names = {field.name for field in fields(LaunchOptions)} - {"command", "explicit"}
     assert field_names == BY_FIELD.keys() >= raw.keys()
     read: dict[str, Any] = {}
     for name, value in raw.items():
@@ -205,7 +205,7 @@ def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOpti
             read[name] = BY_FIELD[name].read(value)
         except ValueError as error:
             raise SettingsError(f"{BY_FIELD[name].flags[0]}: {error}") from error
-    options = LaunchOptions(command, **_completed(read), given=frozenset(read))
+    options = LaunchOptions(command, **_completed(read), explicit=frozenset(read))
     if options.backend == "cpu" and options.probe_lib is not None:
         raise SettingsError("--probe-lib: the backend cpu preloads no probe; leave out one of the two")
     return options
@@ -233,7 +233,7 @@ def remarks(options: LaunchOptions, era: str) -> list[str]:
 
 def _about_operations(options: LaunchOptions, era: str) -> str:
     """A sentence where the choice of operations is not the one that was asked for."""
-    replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
+    replaced = options.explicit & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
     if options.config is not None and replaced:
         return f"{_flags(replaced)}: the probe takes these from the file of -config instead"
     if not options.child and not options.ids and era == "msit":
@@ -246,7 +246,7 @@ def _about_operations(options: LaunchOptions, era: str) -> str:
 
 def _about_tensors(options: LaunchOptions) -> str:
     """A sentence where tensors are chosen and none are written."""
-    selectors = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
+    selectors = options.explicit & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
     if selectors and "tensor" not in options.types and options.config is None and not options.tiling:
         return f"{_flags(selectors)}: chooses among tensors, and --type has no tensor"
     return ""

@@ -23,7 +23,7 @@ from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
 from .selection import WHOLE, DumpPart, left_out, notes_on
 from .stores import Pieces, Tensors
-from .walk import Found, Walk
+from .walk import Walk, WalkEntry
 
 _PIECE = 1 << 16
 """Bytes up to which what lies around tensors is a piece; more is stored as a tensor of bytes."""
@@ -144,7 +144,7 @@ class _Keeping:
     def _place(self, name: str) -> str:
         return os.path.normpath(f"{self._home}/{FILES}/{self._top}/{name}")
 
-    def _take(self, entry: Found) -> None:
+    def _take(self, entry: WalkEntry) -> None:
         with opened(entry.source) as (file, size):
             self._report.before += size
             regions = regions_of(entry.source, size)

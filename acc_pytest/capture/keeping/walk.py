@@ -12,7 +12,7 @@ from ...tensors.atb_links import located
 from ...tensors.kept_index import kept_version, names_in
 
 
-class Found(NamedTuple):
+class WalkEntry(NamedTuple):
     """A directory or file of a dump: its name below the top, and where to read it; empty for a directory."""
 
     name: str
@@ -29,7 +29,7 @@ class Walk:
         self._unwanted = unwanted
         self.left_out: dict[str, int] = {}
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[WalkEntry]:
         """Directories come before what is in them. Raises `DumpError` for one that cannot be listed."""
         names = set()
         for path in self._paths:
@@ -38,13 +38,13 @@ class Walk:
                     names.add(entry.name)
                     yield entry
 
-    def _tree(self, path: str, ancestors: tuple[str, ...]) -> Iterator[Found]:
+    def _tree(self, path: str, ancestors: tuple[str, ...]) -> Iterator[WalkEntry]:
         if path in self._unwanted:
             return
         if not os.path.isdir(path):
             yield from self._file(path)
             return
-        yield Found(os.path.relpath(path, self._top), "")
+        yield WalkEntry(os.path.relpath(path, self._top), "")
         try:
             names = sorted((*os.listdir(path), *names_in(path)))
         except OSError as error:
@@ -60,10 +60,10 @@ class Walk:
     def _may_follow(self, real: str, ancestors: tuple[str, ...]) -> bool:
         return real not in ancestors and real.startswith(f"{os.path.realpath(self._top)}/")
 
-    def _file(self, path: str) -> Iterator[Found]:
+    def _file(self, path: str) -> Iterator[WalkEntry]:
         name = os.path.relpath(path, self._top)
         if kept_version(path):
-            yield Found(name, path)
+            yield WalkEntry(name, path)
             return
         try:
             # The probe's links to absolute paths break when a dump is moved, and are found all the same.
@@ -73,7 +73,7 @@ class Walk:
             self._leave_out("links to nowhere")
             return
         if regular:
-            yield Found(name, source)
+            yield WalkEntry(name, source)
         else:
             self._leave_out("neither files nor directories")
 
