@@ -29,7 +29,7 @@ def judged(spec: DemoSpec) -> tuple[int, int, float]:
     with tempfile.TemporaryDirectory() as directory:
         paths = make_demo(Path(directory), spec)
         golden = open_dump(str(paths.golden))
-        pairs = plan(golden, open_dump(str(paths.mine), other=golden)).pairs
+        pairs = plan(golden, open_dump(str(paths.mine), golden=golden)).pairs
         rows = [compare_pair(pair, Judge, pair.id, pair.order) for pair in pairs]
     shares = [
         check.excess for row in rows for check in row.checks if check.metric == "relative_euclidean_distance"

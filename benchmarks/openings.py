@@ -41,7 +41,7 @@ PROCESS = "0_77"
 def _planned(golden: Path, mine: Path) -> Opening:
     def opening() -> object:
         one = open_dump(str(golden))
-        return plan(one, open_dump(str(mine), other=one))
+        return plan(one, open_dump(str(mine), golden=one))
 
     return opening
 

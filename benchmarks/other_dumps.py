@@ -162,7 +162,7 @@ def check(name: str, expected: Mapping[str, Any], sets: Sets) -> Outcome:
     places = [sets.path(expected[side]) for side in ("golden", "mine")]
     try:
         golden = open_dump(str(places[0]))
-        made = plan(golden, open_dump(str(places[1]), other=golden))
+        made = plan(golden, open_dump(str(places[1]), golden=golden))
     except AccError as error:
         outcome.refused = str(error)
         return outcome

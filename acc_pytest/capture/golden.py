@@ -23,12 +23,12 @@ from ..errors import CaptureError
 from ..noise.making import ProfileMaker
 from ..noise.profile_file import write_profile
 from ..tensors.stores.address import is_address, text_of_places
-from .noise_model import FedTokens, noise_copy, other_attention, perturb
+from .noise_model import InputTokens, alternative_attention, noise_copy, perturb
 from .torch_hooks import DumpConfig, register_hook
 
 _ALL_CALLS = range(1 << 30)
 _STATISTICS_ONLY = 1
-"""Of `dump_statistics_mode`."""
+"""The value of `dump_statistics_mode`."""
 _PERTURBED = "inputs off by a rounding"
 Run = Callable[[nn.Module], object]
 
@@ -56,7 +56,7 @@ def dump_golden(
     if not dtype.is_floating_point:
         raise CaptureError(f"dump_golden: dtype must be a float type such as torch.bfloat16, got {dtype}")
     config = _checked(config)
-    tokens = FedTokens()
+    tokens = InputTokens()
     home = _dumped(model, run, config, tokens)
     with contextlib.ExitStack() as stack:
         values = None
@@ -94,7 +94,7 @@ def _add_noise(
 
 
 def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
-    """The same for a dump that is measured and removed: values of results, no weights."""
+    """The config of a dump that is measured and removed: values of results, no weights."""
     return replace(
         config,
         dump_path=place,
@@ -106,15 +106,17 @@ def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
     )
 
 
-def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: FedTokens | None = None) -> Path:
+def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: InputTokens | None = None) -> Path:
     """Run the model while it is dumped; the directory of the dump."""
-    kept = model.register_forward_pre_hook(tokens.keep, with_kwargs=True) if tokens is not None else None
+    token_hook = (
+        model.register_forward_pre_hook(tokens.keep, with_kwargs=True) if tokens is not None else None
+    )
     try:
         with register_hook(model, config) as handle, torch.no_grad():
             run(model)
     finally:
-        if kept is not None:
-            kept.remove()
+        if token_hook is not None:
+            token_hook.remove()
     return handle.dump_path.parents[1]
 
 
@@ -124,7 +126,7 @@ def _as_it_is(model: nn.Module, dtype: torch.dtype) -> str:
 
 def _varied(model: nn.Module, dtype: torch.dtype) -> str:
     """Change how the copy computes, not what; in words."""
-    attention = other_attention(model)
+    attention = alternative_attention(model)
     perturb(model, dtype)
     return f"{attention} attention, {_PERTURBED}" if attention else _PERTURBED
 

@@ -28,18 +28,18 @@ from ..tensors.whole_file import whole_file
 
 __all__ = ["dump_data"]
 
-_NOT_GIVEN = -1
+_MISSING = -1
 _TIMESTAMP = re.compile(r"\d{8}_\d{6}")
 _DATA_ID = re.compile(r"[\w+\-.]{1,100}", re.ASCII)
-_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,18}", re.ASCII)
 _LARGEST_TOKEN = 10**9 - 1
 _LOCK = threading.Lock()
 """Held while the metadata is read, extended and written."""
 
 
 def dump_data(
-    token_id: int | str = _NOT_GIVEN,
-    data_id: int | str = _NOT_GIVEN,
+    token_id: int | str = _MISSING,
+    data_id: int | str = _MISSING,
     golden_data: torch.Tensor | None = None,
     my_path: str | os.PathLike[str] = "",
     output_path: str | os.PathLike[str] = "./",
@@ -78,51 +78,53 @@ def dump_data(
     return str(golden)
 
 
-def _token(given: Any) -> str:
+def _token(token_id: Any) -> str:
     """A step as it is written: a number without sign."""
-    number = _number(given)
-    if number == _NOT_GIVEN:
+    number = _number(token_id)
+    if number == _MISSING:
         raise CaptureError("dump_data: token_id is missing; give the number of the step (0 is the prefill)")
     if number is None or not 0 <= number <= _LARGEST_TOKEN:
-        raise CaptureError(f"dump_data: token_id must be the number of a step (0, 1, 2, ...), got {given!r}")
+        raise CaptureError(
+            f"dump_data: token_id must be the number of a step (0, 1, 2, ...), got {token_id!r}"
+        )
     return str(number)
 
 
-def _data_id(given: Any) -> str:
-    number = _number(given)
-    if number == _NOT_GIVEN:
+def _data_id(data_id: Any) -> str:
+    number = _number(data_id)
+    if number == _MISSING:
         raise CaptureError(
             "dump_data: data_id is missing; give a number or a name for each place in your program"
         )
-    name = given if isinstance(given, str) else "" if number is None or number < 0 else str(number)
+    name = data_id if isinstance(data_id, str) else "" if number is None or number < 0 else str(number)
     # It becomes part of a file name and of a test id.
     if not _DATA_ID.fullmatch(name):
         raise CaptureError(
             f"dump_data: data_id must be a number >= 0 or a name of at most 100 letters, digits, "
-            f"_, -, . and +, got {given!r}"
+            f"_, -, . and +, got {data_id!r}"
         )
     return name
 
 
-def _number(given: Any) -> int | None:
+def _number(value: Any) -> int | None:
     """A whole number of any kind (numpy's, a tensor's, decimal text); `None` for everything else."""
-    if isinstance(given, str):
-        return int(given) if _WHOLE.fullmatch(given) else None
-    if isinstance(given, bool):
+    if isinstance(value, str):
+        return int(value) if _INTEGER.fullmatch(value) else None
+    if isinstance(value, bool):
         return None
     try:
-        return operator.index(given)
+        return operator.index(value)
     except TypeError:
         return None
 
 
-def _tensor(given: Any) -> torch.Tensor:
-    if not isinstance(given, torch.Tensor):
+def _tensor(golden_data: Any) -> torch.Tensor:
+    if not isinstance(golden_data, torch.Tensor):
         raise CaptureError(
-            f"dump_data: golden_data is a {type(given).__name__}, not a torch.Tensor; "
+            f"dump_data: golden_data is a {type(golden_data).__name__}, not a torch.Tensor; "
             "pick the tensor out of it, or use torch.as_tensor"
         )
-    plain = given.detach()
+    plain = golden_data.detach()
     if plain.layout != torch.strided or plain.is_quantized:
         raise CaptureError(
             "dump_data: golden_data is sparse or quantized; pass golden_data.to_dense() or .dequantize()"
@@ -137,14 +139,14 @@ def _tensor(given: Any) -> torch.Tensor:
     return plain
 
 
-def _my_file(given: str | os.PathLike[str]) -> str:
+def _my_file(my_path: str | os.PathLike[str]) -> str:
     """The absolute path of mine, once it is known to hold a tensor.
 
     Directories are resolved, the file is not: the name of a link says which operator it belongs to.
     """
-    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
+    if not isinstance(my_path, (str, os.PathLike)) or not os.fspath(my_path):
         raise CaptureError("dump_data: my_path is missing; give the file of mine to compare golden_data with")
-    directory, name = os.path.split(os.path.abspath(given))
+    directory, name = os.path.split(os.path.abspath(my_path))
     path = os.path.join(os.path.realpath(directory), name)
     try:
         TensorRef(path).header()
@@ -155,20 +157,20 @@ def _my_file(given: str | os.PathLike[str]) -> str:
 
 def _record(metadata: Path, data_id: str, token: str, files: list[str]) -> bool:
     """Add one pair to the metadata; says whether the pair was there."""
-    known = read_metadata(metadata) if metadata.exists() else {}
-    tokens = known.setdefault(data_id, {})
+    entries = read_metadata(metadata) if metadata.exists() else {}
+    tokens = entries.setdefault(data_id, {})
     again = token in tokens
     tokens[token] = files
     with whole_file(metadata) as file:
-        file.write(json.dumps(known).encode("ascii"))
+        file.write(json.dumps(entries).encode("ascii"))
     return again
 
 
 @functools.cache
 def _run_time() -> str:
     """One time (UTC) for all that this process dumps; children that it forks share it."""
-    given = os.environ.get("ATB_TIMESTAMP", "")
-    return given if _TIMESTAMP.fullmatch(given) else time.strftime("%Y%m%d_%H%M%S", time.gmtime())
+    timestamp = os.environ.get("ATB_TIMESTAMP", "")
+    return timestamp if _TIMESTAMP.fullmatch(timestamp) else time.strftime("%Y%m%d_%H%M%S", time.gmtime())
 
 
 def _new_lock() -> None:

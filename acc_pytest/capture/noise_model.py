@@ -19,8 +19,8 @@ from torch import nn
 from ..errors import CaptureError
 
 _OTHER_ATTENTION = {"eager": "sdpa"}
-"""What attention of transformers is replaced by; by `eager` where nothing is said."""
-_PERTURBED = 8
+"""The replacement of an attention of transformers; `eager` for those not listed."""
+_PERTURBED_EVERY = 8
 """One element in so many is moved by a unit in the last place: together about what one rounding does."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -33,7 +33,7 @@ def noise_copy(model: nn.Module, dtype: torch.dtype, *, cast_buffers: bool) -> n
     `cast_buffers` all buffers, as `model.to(dtype)` does. Raises `CaptureError` for a model that cannot be
     copied.
     """
-    memo: dict[int, Any] = {id(each): _converted(each, dtype) for each in model.parameters()}
+    memo: dict[int, Any] = {id(parameter): _converted(parameter, dtype) for parameter in model.parameters()}
     try:
         copied = copy.deepcopy(model, memo)
     except Exception as error:  # whatever objects of the user's raise
@@ -43,8 +43,8 @@ def noise_copy(model: nn.Module, dtype: torch.dtype, *, cast_buffers: bool) -> n
         ) from error
     for module in copied.modules():
         for name, buffer in module._buffers.items():
-            kept = cast_buffers or name not in module._non_persistent_buffers_set
-            if buffer is not None and buffer.is_floating_point() and kept:
+            is_cast = cast_buffers or name not in module._non_persistent_buffers_set
+            if buffer is not None and buffer.is_floating_point() and is_cast:
                 module._buffers[name] = buffer.to(dtype)
     return copied
 
@@ -55,40 +55,40 @@ def _converted(parameter: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
     return nn.Parameter(parameter.detach().to(dtype), requires_grad=parameter.requires_grad)
 
 
-def other_attention(model: nn.Module) -> str:
+def alternative_attention(model: nn.Module) -> str:
     """Give a model of transformers another implementation of attention; which, empty where it has none."""
     config = getattr(model, "config", None)
     now = getattr(config, "_attn_implementation", None)
     change = getattr(model, "set_attn_implementation", None)
     if not isinstance(now, str) or not callable(change):
         return ""
-    other = _OTHER_ATTENTION.get(now, "eager")
+    alternative = _OTHER_ATTENTION.get(now, "eager")
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)  # that a model has no other is no warning here
     try:
-        change(other)
+        change(alternative)
     except Exception:  # noqa: BLE001 - transformers raises several kinds for a model without it
         return ""
     finally:
         logger.setLevel(level)
-    return other if getattr(config, "_attn_implementation", now) == other else ""
+    return alternative if getattr(config, "_attn_implementation", now) == alternative else ""
 
 
 def perturb(model: nn.Module, dtype: torch.dtype) -> None:
-    """Let what the model is fed be off by a rounding: floats it is called with, and embeddings."""
+    """Perturb what the model is fed by a rounding: floats it is called with, and embeddings."""
     generator = torch.Generator().manual_seed(1)
 
-    def moved(value: Any) -> Any:
+    def perturbed(value: Any) -> Any:
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return _off_by_a_rounding(value, dtype, generator) if is_float else value
 
     def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         # Not what lies deeper: a cache of the steps before holds their errors already.
-        return tuple(map(moved, args)), {name: moved(value) for name, value in kwargs.items()}
+        return tuple(map(perturbed, args)), {name: perturbed(value) for name, value in kwargs.items()}
 
     def after(module: nn.Module, args: Any, result: Any) -> Any:
-        return moved(result)
+        return perturbed(result)
 
     model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
     for module in model.modules():
@@ -97,16 +97,16 @@ def perturb(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _off_by_a_rounding(value: torch.Tensor, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    drawn = torch.randint(2 * _PERTURBED, value.shape, generator=generator).to(value.device)
+    drawn = torch.randint(2 * _PERTURBED_EVERY, value.shape, generator=generator).to(value.device)
     unit = torch.finfo(dtype).eps
-    moved = torch.where(drawn == 0, value * (1 + unit), value * (1 - unit))
-    # What is as large as a mask has it, or infinite, stays what it is.
-    kept = (drawn > 1) | ~(value.abs() < torch.finfo(dtype).max / 2)
-    return torch.where(kept, value, moved)
+    perturbed = torch.where(drawn == 0, value * (1 + unit), value * (1 - unit))
+    # A value as large as in a mask, or infinite, stays.
+    unchanged = (drawn > 1) | ~(value.abs() < torch.finfo(dtype).max / 2)
+    return torch.where(unchanged, value, perturbed)
 
 
 def _floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The same with every tensor of floats changed, in tuples, lists and dictionaries too."""
+    """The value with every tensor of floats changed, in tuples, lists and dictionaries too."""
     if isinstance(value, torch.Tensor):
         return change(value) if value.is_floating_point() else value
     if type(value) in (tuple, list):
@@ -117,7 +117,7 @@ def _floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 @dataclass
-class FedTokens:
+class InputTokens:
     """The whole numbers that a model was called with, call by call: ids, positions, masks.
 
     A run in lower precision that decodes for itself may choose other tokens; it is fed those of golden.
@@ -128,16 +128,16 @@ class FedTokens:
     def keep(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A pre-hook of golden: remember this call."""
         named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-        self.calls.append({name: value.clone() for name, value in named if _is_whole(value)})
+        self.calls.append({name: value.clone() for name, value in named if _is_integer(value)})
 
     def feed(self, model: nn.Module, dtype: torch.dtype) -> None:
-        """Let the calls of another model have the tokens that were kept, and floats of its own type."""
+        """Feed the calls of another model the tokens of golden, and floats of its own type."""
         remaining = iter(self.calls)
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-            kept = next(remaining, {})
-            args = tuple(_kept(kept, index, value) for index, value in enumerate(args))
-            kwargs = {name: _kept(kept, name, value) for name, value in kwargs.items()}
+            tokens = next(remaining, {})
+            args = tuple(_golden_tokens(tokens, index, value) for index, value in enumerate(args))
+            kwargs = {name: _golden_tokens(tokens, name, value) for name, value in kwargs.items()}
             return _floats(args, _to(dtype)), _floats(kwargs, _to(dtype))
 
         model.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
@@ -154,18 +154,18 @@ def _to(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
     return converted
 
 
-def _is_whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_floating_point() and not value.is_complex()
 
 
-def _kept(kept: Mapping[int | str, torch.Tensor], name: int | str, value: Any) -> Any:
+def _golden_tokens(tokens: Mapping[int | str, torch.Tensor], name: int | str, value: Any) -> Any:
     """Golden's tensor in place of one of whole numbers. Raises `CaptureError` where they have other
     shapes."""
-    if name not in kept or not _is_whole(value):
+    if name not in tokens or not _is_integer(value):
         return value
-    if kept[name].shape != value.shape:
+    if tokens[name].shape != value.shape:
         raise CaptureError(
             f"dump_golden: run(model) called the model with {name} of shape {list(value.shape)} where golden "
-            f"had {list(kept[name].shape)}; let it call the model with the same shapes every time"
+            f"had {list(tokens[name].shape)}; let it call the model with the same shapes every time"
         )
-    return kept[name].to(value.dtype)
+    return tokens[name].to(value.dtype)

@@ -63,14 +63,14 @@ class StagedDump:
 
     def _files(self) -> list[tuple[str, tuple[int, int]]]:
         """The files that are whole, with what changes when one is written anew."""
-        found = []
+        files = []
         for home, _, names in os.walk(self.path):
             for name in names:
                 path = f"{home}/{name}"
                 if not name.startswith(".") and os.path.isfile(path):
                     status = os.stat(path)
-                    found.append((os.path.relpath(path, self.path), (status.st_size, status.st_mtime_ns)))
-        return found
+                    files.append((os.path.relpath(path, self.path), (status.st_size, status.st_mtime_ns)))
+        return files
 
     def close(self) -> None:
         """Upload the rest, write the index of each dump and remove the directory. Raises as `send`."""
@@ -82,7 +82,9 @@ class StagedDump:
     def _index(self, top: str) -> None:
         """Write the index of what was uploaded below one directory."""
         begun, address = f"{top}/", self.address.joined(top)
-        headers = {name[len(begun) :]: one for name, one in self._headers.items() if name.startswith(begun)}
+        headers = {
+            name[len(begun) :]: header for name, header in self._headers.items() if name.startswith(begun)
+        }
         try:
             index_upload(address, headers)
         except AccError as error:  # who may write to a store need not be allowed to list it

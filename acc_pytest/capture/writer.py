@@ -27,17 +27,17 @@ QUEUE_BYTES = 256 << 20
 _IDLE_SECONDS = 1.0
 _SMALL = 1 << 16
 _BATCH_BYTES = 1 << 23
-_MOST_PARTS = 64
+_MOST_CHUNKS = 64
 """Parts given to one system call; systems allow at least 1024."""
 
-Parts = Iterable["bytes | memoryview"]
+Chunks = Iterable["bytes | memoryview"]
 
 
 @dataclass(slots=True)
 class _Job:
     path: str
     nbytes: int
-    content: Callable[[], Parts] | None
+    content: Callable[[], Chunks] | None
     done: Callable[[str], None]
 
 
@@ -64,7 +64,7 @@ class BackgroundWriter:
         """Most bytes that ever waited, those being written included."""
 
     def put(
-        self, path: str, nbytes: int, content: Callable[[], Parts], done: Callable[[str], None] | None = None
+        self, path: str, nbytes: int, content: Callable[[], Chunks], done: Callable[[str], None] | None = None
     ) -> None:
         """Have `content()` written to `path`; it holds `nbytes` of memory until then.
 
@@ -136,7 +136,7 @@ class BackgroundWriter:
             problem = ""
             try:
                 assert job.content is not None
-                self._write_whole(job.path, job.content())
+                self._write_file(job.path, job.content())
             except Exception as error:  # noqa: BLE001 - must reach `finish`, not die with a thread
                 reason = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
                 problem = f"{job.path}: cannot be written: {reason}"
@@ -149,8 +149,8 @@ class BackgroundWriter:
             self._error = self._error or failure
             self._progress.notify_all()
 
-    def _write_whole(self, path: str, parts: Parts) -> None:
-        """As `whole_file`, in the four system calls that a small file cannot do without."""
+    def _write_file(self, path: str, chunks: Chunks) -> None:
+        """Write as `whole_file` does, in the four system calls that a small file cannot do without."""
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
             try:
@@ -163,7 +163,7 @@ class BackgroundWriter:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             try:
-                _write_all(descriptor, [memoryview(part) for part in parts])
+                _write_all(descriptor, [memoryview(chunk) for chunk in chunks])
             finally:
                 os.close(descriptor)
             os.rename(temporary, path)
@@ -173,14 +173,14 @@ class BackgroundWriter:
             raise
 
 
-def _write_all(descriptor: int, parts: list[memoryview]) -> None:
-    parts = [part for part in parts if part.nbytes]
-    while parts:
-        written = os.writev(descriptor, parts[:_MOST_PARTS])
-        while parts and written >= parts[0].nbytes:
-            written -= parts.pop(0).nbytes
-        if written:
-            parts[0] = parts[0].cast("B")[written:]
+def _write_all(descriptor: int, chunks: list[memoryview]) -> None:
+    chunks = [chunk for chunk in chunks if chunk.nbytes]
+    while chunks:
+        count = os.writev(descriptor, chunks[:_MOST_CHUNKS])
+        while chunks and count >= chunks[0].nbytes:
+            count -= chunks.pop(0).nbytes
+        if count:
+            chunks[0] = chunks[0].cast("B")[count:]
 
 
 def _ignore(_problem: str) -> None:

@@ -44,7 +44,7 @@ def run_noise_profile(arguments: argparse.Namespace) -> int:
     golden = open_dump(arguments.golden, token_policy=settings.token_policy)
     maker = ProfileMaker(golden, settings.mapping)
     for noise in arguments.noise:
-        maker.add(open_dump(noise, token_policy=settings.token_policy, other=golden))
+        maker.add(open_dump(noise, token_policy=settings.token_policy, golden=golden))
     profile = maker.profile()
     write_profile(profile)
     for reason in maker.left_out[:SHOWN]:

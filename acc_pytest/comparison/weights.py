@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ..dumps.torch_weights import FILE, FOREIGN, weights_of
+from ..dumps.torch_weights import FOREIGN, WEIGHTS_FILE, weights_of
 from ..errors import FormatError, NoPayload
 from ..judging.threshold import Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
@@ -26,7 +26,7 @@ def has_digest(pair: Pair) -> bool:
     """Whether the pair is one of weights of which a side has a digest and not the values."""
     if pair.policy != POLICY:
         return False
-    return any(Path(ref.path).name == FILE for side in (pair.golden, pair.mine) for ref in side.refs)
+    return any(Path(ref.path).name == WEIGHTS_FILE for side in (pair.golden, pair.mine) for ref in side.refs)
 
 
 def compare_weights(pair: Pair, row: Row) -> Row:

@@ -19,14 +19,14 @@ __all__ = ["Dump", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
 
 def open_dump(
-    path: Places, *, token_policy: str = "auto", other: Dump | None = None, cache: Cache | None = None
+    path: Places, *, token_policy: str = "auto", golden: Dump | None = None, cache: Cache | None = None
 ) -> Dump:
     """Open the dump that `path` means: a dump, a place inside one, or a parent of exactly one.
 
     It may be an address of a store (`s3://bucket/dump`, whose bytes are kept in `cache`), and several places
     that are one dump (`places.py`).
 
-    `token_policy` (auto, raw, no-warmup, warmup, torch-like) labels the directories of ATB dumps; `other`
+    `token_policy` (auto, raw, no-warmup, warmup, torch-like) labels the directories of ATB dumps; `golden`
     is the golden, already open, whose token ids and lengths `auto` takes as evidence. Nothing but the
     topology, directory listings and those token ids is read.
 
@@ -38,4 +38,4 @@ def open_dump(
         from .places import path_of
         from .roots import Cache
 
-        return opened(path_of(path, cache or Cache()), token_policy, other)
+        return opened(path_of(path, cache or Cache()), token_policy, golden)

@@ -28,7 +28,7 @@ COMMUNICATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcas
 """Names of operators that compute from the tensors of all ranks."""
 _STALE = "outputs saved before the operations ran (-time 0) hold stale memory and are not compared"
 _FURTHEST_SHIFT = 8
-"""How far the base ids of two ranks of one run may differ."""
+"""Largest difference of the base ids of two ranks of one run."""
 
 
 class AtbDump(Dump):
@@ -75,30 +75,30 @@ class AtbDump(Dump):
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """The outputs that the topology gives an operator, where it was dumped without them though others of
         the step have theirs, or in another execution only."""
-        lacking, whole = self._lacking[step, rank]
+        lacking, has_outputs = self._lacking[step, rank]
         elsewhere = self._dumped_in[step.tree]
-        return {path: files for path, files in lacking.items() if path in elsewhere} if whole else {}
+        return {path: files for path, files in lacking.items() if path in elsewhere} if has_outputs else {}
 
     @functools.cached_property
     def _lacking(self) -> Mapping[tuple[Step, Rank], tuple[Mapping[str, Sequence[str]], bool]]:
         """By step and rank the outputs of operators that have no file, and whether any have one."""
-        found = {}
+        by_step = {}
         for step, rank in itertools.product(self.steps, self.ranks):
-            lacking, whole = {}, False
+            lacking, has_outputs = {}, False
             for node in step.tree.walk():
                 slots = self.tensors(step, rank, node)
                 if slots:
                     self._dumped_in[step.tree].add(node.path)
-                written = {slot.index[0] for slot, ref in slots.items() if slot.kind == "output"}
-                whole = whole or bool(written)
-                if not any(ref.member for ref in slots.values()) and len(written) < len(node.outputs):
-                    names = (f"outtensor{i}.bin" for i in range(len(node.outputs)) if i not in written)
+                indices = {slot.index[0] for slot, ref in slots.items() if slot.kind == "output"}
+                has_outputs = has_outputs or bool(indices)
+                if not any(ref.member for ref in slots.values()) and len(indices) < len(node.outputs):
+                    names = (f"outtensor{i}.bin" for i in range(len(node.outputs)) if i not in indices)
                     lacking[node.path] = tuple(names)
-            found[step, rank] = lacking, whole
-        return found
+            by_step[step, rank] = lacking, has_outputs
+        return by_step
 
 
-def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, other: Dump | None) -> AtbDump:
+def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, golden: Dump | None) -> AtbDump:
     """List the token directories and read the topology; of tensors nothing is read but token ids.
 
     Raises what `open_dump` raises.
@@ -116,7 +116,7 @@ def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, other: D
     def slots_in(token: str, node: Node) -> Mapping[Slot, TensorRef]:
         return files.slots(first, token, node.path)
 
-    steps = steps_of(layout, models, ran, slots_in, token_policy, other, notes)
+    steps = steps_of(layout, models, ran, slots_in, token_policy, golden, notes)
     shifts = {worker.name: _shift(ran, processes[worker]) for worker in workers}
     return AtbDump(layout, files, shifts, models, steps, notes)
 
@@ -143,7 +143,7 @@ def _ranks(
     ]
     if left := [worker.name for worker in processes if worker not in used]:
         notes.append(f"left out, no operation of the model in them: {', '.join(left)}")
-    kept, dropped = select(
+    ranks, dropped = select(
         used,
         parent=layout.data,
         root=layout.root,
@@ -151,7 +151,7 @@ def _ranks(
         parallel=any(map(COMMUNICATION.search, reports.op_types())),
     )
     notes += dropped
-    return kept
+    return ranks
 
 
 def _shift(first_ran: Executions, ran: Executions) -> int:
@@ -164,6 +164,6 @@ def _shift(first_ran: Executions, ran: Executions) -> int:
 
 
 def _shifted(path: str, shift: int) -> str:
-    top, slash, below = path.partition("/")
+    top, slash, inner = path.partition("/")
     parsed = top_level(top) if shift else None
-    return f"{parsed[0] + shift}_{parsed[1]}{slash}{below}" if parsed else path
+    return f"{parsed[0] + shift}_{parsed[1]}{slash}{inner}" if parsed else path

@@ -1,4 +1,4 @@
-"""What lies in the process directories of an ATB dump: executions, and the tensors of an operation.
+"""The process directories of an ATB dump: executions, and the tensors of an operation.
 
 `{device}_{pid}/{N}/{id}_{Op}/{index}_{Op}/…/{before,after}/{in,out}tensor{i}[_{name}].bin`, and since
 2025-11 `{device}_{pid}/{N}/statistic.csv`. Directories of kernels lie among those of operations; nobody
@@ -27,7 +27,7 @@ _TENSOR = re.compile(r"^(in|out)tensor(\d+)(?:_(.+))?\.bin$")
 
 @dataclass(frozen=True, slots=True)
 class AtbLayout:
-    """Where an ATB dump lies: `data` holds the process directories, `info` has `model` and `layer` in it.
+    """The place of an ATB dump: `data` holds the process directories, `info` has `model` and `layer` in it.
 
     `worker`, `pid` and `token` are what the user's path named of it, empty where it stopped above.
     """
@@ -107,6 +107,8 @@ class AtbFiles:
 
     def _statistics(self, execution: str) -> AtbRows:
         if execution not in self._rows:
-            known = ATB_FILE in self._listing.files(execution)
-            self._rows[execution] = atb_rows(Path(execution, ATB_FILE)) if known else AtbRows({}, frozenset())
+            is_listed = ATB_FILE in self._listing.files(execution)
+            self._rows[execution] = (
+                atb_rows(Path(execution, ATB_FILE)) if is_listed else AtbRows({}, frozenset())
+            )
         return self._rows[execution]

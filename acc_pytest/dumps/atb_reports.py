@@ -25,12 +25,12 @@ class AtbReports:
     """`model/{pid}/*.json` and `layer/{pid}/*.json` of one process; all ranks run the same model.
 
     `models` are the model reports by first id: prefill, decode, further models that are not compared. Where
-    a probe wrote none, they are made of the layer reports (`made`). `layers` is the directory of layer
+    a probe wrote none, they are made of the layer reports (`from_layers`). `layers` is the directory of layer
     reports and `reported` their names; one is read when it is asked for.
     """
 
     models: Sequence[ModelFile]
-    made: bool
+    from_layers: bool
     layers: Path
     reported: frozenset[str]
 
@@ -62,10 +62,10 @@ def read_reports(
     Raises `DumpError` where there is no report, `FormatError` for a broken one.
     """
     directory = _chosen(layout, listing, workers, named, notes)
-    made = directory.parent.name != "model"
-    layers = directory if made else layout.info / "layer" / directory.name
+    from_layers = directory.parent.name != "model"
+    layers = directory if from_layers else layout.info / "layer" / directory.name
     reported = frozenset(name.removesuffix(".json") for name in _json(listing, layers))
-    if made:
+    if from_layers:
         operations = [read_layer(layers / f"{name}.json") for name in sorted(reported)]
         models = models_of(operations)
         notes.append(
@@ -75,7 +75,7 @@ def read_reports(
     else:
         models = [read_model(directory / name) for name in _json(listing, directory)]
         models = _compared_first(sorted(models, key=lambda model: model.first_id), notes)
-    return AtbReports(models, made, layers, reported)
+    return AtbReports(models, from_layers, layers, reported)
 
 
 def trees_of(reports: AtbReports, files: AtbFiles, worker: str, ran: Executions) -> tuple[Tree, ...]:
@@ -90,11 +90,11 @@ def trees_of(reports: AtbReports, files: AtbFiles, worker: str, ran: Executions)
         token = where.get(path.partition("/")[0])
         return files.names(worker, token, path) if token else ()
 
-    models = [wired(model, slots_of) for model in reports.models] if reports.made else reports.models
-    known = KnownOperations(reports.top_level, operations_in(ran))
-    ids = [settle_ids(model, known) for model in models]
-    taken = {number for numbers in ids for number in numbers}
-    strays = [top for top in known.reports | known.directories if top[0] not in taken]
+    models = [wired(model, slots_of) for model in reports.models] if reports.from_layers else reports.models
+    operations = KnownOperations(reports.top_level, operations_in(ran))
+    ids = [settle_ids(model, operations) for model in models]
+    claimed = {number for numbers in ids for number in numbers}
+    strays = [top for top in operations.reports | operations.directories if top[0] not in claimed]
     starts = [min(numbers, default=0) for numbers in ids[:2]]
 
     def owner(top: TopLevel) -> int:
@@ -110,21 +110,21 @@ def _chosen(
     layout: AtbLayout, listing: Listing, workers: Sequence[Worker], named: str, notes: list[str]
 ) -> Path:
     """The directory of the reports that are used."""
-    for part in ("model", "layer", "operation_graph"):
-        home = layout.info / part
-        held = [name for name in listing.directories(home) if _json(listing, home / name)]
-        if held:
+    for kind in ("model", "layer", "operation_graph"):
+        home = layout.info / kind
+        names = [name for name in listing.directories(home) if _json(listing, home / name)]
+        if names:
             break
     else:
         raise DumpError(
             f"{layout.root}: is an ATB dump without topology; dump again with --type model tensor"
         )
-    by_pid = {name.rpartition("_")[2]: name for name in held}
-    wanted = sorted(workers, key=lambda worker: (worker.name != named, worker))
-    theirs = [name for worker in wanted if (name := by_pid.get(str(worker.pid)))]
-    chosen = theirs[0] if theirs else layout.pid if layout.pid in held else held[0]
-    if wanted and by_pid.get(str(wanted[0].pid)) != chosen:
-        notes.append(f"no topology of {wanted[0].name}, that of process {chosen} is used")
+    by_pid = {name.rpartition("_")[2]: name for name in names}
+    preferred = sorted(workers, key=lambda worker: (worker.name != named, worker))
+    theirs = [name for worker in preferred if (name := by_pid.get(str(worker.pid)))]
+    chosen = theirs[0] if theirs else layout.pid if layout.pid in names else names[0]
+    if preferred and by_pid.get(str(preferred[0].pid)) != chosen:
+        notes.append(f"no topology of {preferred[0].name}, that of process {chosen} is used")
     return home / chosen
 
 
@@ -134,12 +134,12 @@ def _compared_first(models: list[ModelFile], notes: list[str]) -> list[ModelFile
         return models
     telling = [model for word in ("prefill", "decod") for model in models if word in model.name.lower()]
     chosen = telling if len(telling) == 2 else models[:2]
-    others = [model for model in models if model not in chosen]
+    skipped = [model for model in models if model not in chosen]
     notes.append(
         f"{len(models)} models; {chosen[0].name} and {chosen[1].name} are compared, "
-        f"{', '.join(model.name for model in others)} not"
+        f"{', '.join(model.name for model in skipped)} not"
     )
-    return [*chosen, *others]
+    return [*chosen, *skipped]
 
 
 def _json(listing: Listing, directory: Path) -> list[str]:
@@ -161,27 +161,28 @@ def models_of(layers: Sequence[ReportedOperation]) -> list[ModelFile]:
     """One or two models of top-level operations with ids in their names."""
     ordered = sorted(layers, key=lambda layer: layer.last_id or 0)
     start = _second_model(ordered)
-    parts = [ordered[:start], ordered[start:]] if start else [ordered]
-    return [ModelFile(f"model{number}", "", tuple(part)) for number, part in enumerate(parts)]
+    groups = [ordered[:start], ordered[start:]] if start else [ordered]
+    return [ModelFile(f"model{number}", "", tuple(group)) for number, group in enumerate(groups)]
 
 
 def _second_model(layers: Sequence[ReportedOperation]) -> int:
-    """Where the types of operations begin again, a layer of several operations among them; 0 for nowhere."""
+    """The place where the types of operations begin again, a layer of several operations among them; 0 for
+    nowhere."""
     kinds = [_PHASE.sub("", layer.op_type) for layer in layers]
     best, longest = 0, 0
     for start in range(1, len(layers)):
-        same = 0
-        while start + same < len(layers) and same < start and kinds[same] == kinds[start + same]:
-            same += 1
-        again = any(layer.children for layer in layers[:same])
-        if again and same > longest and kinds[start - 1] != kinds[start]:
-            best, longest = start, same
+        length = 0
+        while start + length < len(layers) and length < start and kinds[length] == kinds[start + length]:
+            length += 1
+        again = any(layer.children for layer in layers[:length])
+        if again and length > longest and kinds[start - 1] != kinds[start]:
+            best, longest = start, length
     return best
 
 
 def wired(model: ModelFile, slots_of: SlotsOf) -> ModelFile:
     """The model with inputs named as the earlier output that holds the same bytes."""
-    written: dict[tuple[object, ...], dict[str, str]] = {}
+    producers: dict[tuple[object, ...], dict[str, str]] = {}
     operations = []
     for op in model.operations:
         slots = slots_of(op)
@@ -189,14 +190,14 @@ def wired(model: ModelFile, slots_of: SlotsOf) -> ModelFile:
         for index, name in enumerate(op.inputs):
             ref = slots.get(Slot("input", (index,)))
             shape = _shape(ref)
-            if ref is not None and shape in written and (earlier := written[shape].get(_digest(ref))):
+            if ref is not None and shape in producers and (earlier := producers[shape].get(_digest(ref))):
                 names[name] = earlier
         op = op.renamed(names)
         operations.append(op)
         for index, name in enumerate(op.outputs):
             ref = slots.get(Slot("output", (index,)))
             if ref is not None and (shape := _shape(ref)):
-                written.setdefault(shape, {})[_digest(ref)] = name
+                producers.setdefault(shape, {})[_digest(ref)] = name
     return replace(model, operations=tuple(operations))
 
 

@@ -18,7 +18,7 @@ from .token_policy import WARMUP, Facts, decide
 SlotsIn = Callable[[str, Node], Mapping[Slot, TensorRef]]
 """The tensors of a node in a token directory."""
 
-_LOOKED_AT = 4
+_EVIDENCE_STEPS = 4
 """Steps per model whose first tensors are read as evidence."""
 
 
@@ -28,13 +28,13 @@ def steps_of(
     ran: Executions,
     slots_in: SlotsIn,
     policy: str,
-    other: Dump | None,
+    golden: Dump | None,
     notes: list[str],
 ) -> tuple[Step, ...]:
     """Steps in order; `notes` are told how they were decided.
 
     Raises `SettingsError` for an unknown policy, `DumpError` for one that contradicts what is on disk, for
-    a named token directory without operations, and for a warm-up that `other` does not have.
+    a named token directory without operations, and for a warm-up that `golden` does not have.
     """
     tokens = {int(token): token for token in ran}
     present = _models_present(models, ran)
@@ -46,18 +46,18 @@ def steps_of(
         for model, tree in enumerate(models)
         for number in _first_of(model, present)
     }
-    decision = decide(policy, Facts(len(models), present, evidence, _evidence_of(other)))
+    decision = decide(policy, Facts(len(models), present, evidence, _evidence_of(golden)))
     notes += decision.notes
-    whole = models[0] if len(models) == 1 else joined("+".join(tree.model for tree in models), models)
+    joint = models[0] if len(models) == 1 else joined("+".join(tree.model for tree in models), models)
     steps = tuple(
-        Step(item.label, whole if item.model is None else models[item.model], tokens[item.directory])
+        Step(item.label, joint if item.model is None else models[item.model], tokens[item.directory])
         for item in decision.steps
     )
     if not layout.token:
-        _refuse_warmup_alone(steps, other)
+        _refuse_warmup_alone(steps, golden)
         return steps
-    asked_for = tuple(step for step in steps if step.directory == layout.token)
-    return asked_for or (Step(int(layout.token), whole, layout.token),)
+    selected = tuple(step for step in steps if step.directory == layout.token)
+    return selected or (Step(int(layout.token), joint, layout.token),)
 
 
 def _refuse_empty(layout: AtbLayout, present: Mapping[int, frozenset[int]]) -> None:
@@ -71,21 +71,21 @@ def _refuse_empty(layout: AtbLayout, present: Mapping[int, frozenset[int]]) -> N
 
 def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
     """The first token directories that a model ran in, as many as are read as evidence."""
-    return [number for number in sorted(present) if model in present[number]][:_LOOKED_AT]
+    return [number for number in sorted(present) if model in present[number]][:_EVIDENCE_STEPS]
 
 
 def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:
-    """Which models ran in each token directory that holds any."""
+    """The models that ran in each token directory that holds any."""
     paths = [{child.path for child in tree.root.children} for tree in models]
     present = {}
     for token, tops in ran.items():
-        here = {f"{number}_{kind}" for number, kind in tops}
-        present[int(token)] = frozenset(model for model, theirs in enumerate(paths) if here & theirs)
-    return {number: ran_here for number, ran_here in present.items() if ran_here}
+        names = {f"{number}_{kind}" for number, kind in tops}
+        present[int(token)] = frozenset(model for model, theirs in enumerate(paths) if names & theirs)
+    return {number: indices for number, indices in present.items() if indices}
 
 
-def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:
-    labels = {step.label for step in other.steps} if other else set()
+def _refuse_warmup_alone(steps: Sequence[Step], golden: Dump | None) -> None:
+    labels = {step.label for step in golden.steps} if golden else set()
     if labels and WARMUP not in labels and steps and all(step.label == WARMUP for step in steps):
         raise DumpError(
             "holds only the warm-up run (directory 0), which golden does not have; dump later "
@@ -93,9 +93,9 @@ def _refuse_warmup_alone(steps: Sequence[Step], other: Dump | None) -> None:
         )
 
 
-def _evidence_of(other: Dump | None) -> dict[StepLabel, TokenEvidence]:
-    if other is None or not is_of_a_model(other) or not other.ranks:
+def _evidence_of(golden: Dump | None) -> dict[StepLabel, TokenEvidence]:
+    if golden is None or not is_of_a_model(golden) or not golden.ranks:
         return {}
-    rank = other.ranks[0]
-    steps = other.steps[: 2 * _LOOKED_AT]
-    return {step.label: gather(step.tree, functools.partial(other.tensors, step, rank)) for step in steps}
+    rank = golden.ranks[0]
+    steps = golden.steps[: 2 * _EVIDENCE_STEPS]
+    return {step.label: gather(step.tree, functools.partial(golden.tensors, step, rank)) for step in steps}

@@ -30,22 +30,22 @@ class Slot:
     @property
     def positional(self) -> bool:
         """Whether the slot has numbers only, as all slots of an ATB dump have."""
-        return all(isinstance(part, int) for part in self.index)
+        return all(isinstance(key, int) for key in self.index)
 
     def __lt__(self, other: Slot) -> bool:
         return self.place() < other.place()
 
     def place(self) -> tuple[str, list[tuple[int, int, str]]]:
-        """What slots are sorted by."""
-        return self.kind, [(0, part, "") if isinstance(part, int) else (1, 0, part) for part in self.index]
+        """The key by which slots are sorted."""
+        return self.kind, [(0, key, "") if isinstance(key, int) else (1, 0, key) for key in self.index]
 
     def __str__(self) -> str:
-        return _words(self.kind, self.index)
+        return _label(self.kind, self.index)
 
 
 # A dump has few slots and many nodes, and `output[0]` stands in every pair.
 @functools.lru_cache(maxsize=4096)
-def _words(kind: str, index: tuple[Union[int, str], ...]) -> str:
+def _label(kind: str, index: tuple[Union[int, str], ...]) -> str:
     return kind + "".join(f"[{i}]" for i in index)
 
 

@@ -91,15 +91,15 @@ def trace_calls(
         running.append(call)
         events.append(CallEvent(call, False))
     events += [CallEvent(call, True) for call in reversed(running)]
-    seen = _Origins()
+    origins = _Origins()
     dtypes: dict[NodeSlot, str] = {}
     for call, ends in events:
         for slot in call.outputs if ends else call.inputs:
-            place, known = NodeSlot(call.node.path, slot), saved(call.node, slot)
-            dtypes[place] = known.dtype if known is not None else ""
-            if known is not None:
-                seen.add(place, known)
-    return Calls(tuple(events), dtypes, seen.origins)
+            place, tensor = NodeSlot(call.node.path, slot), saved(call.node, slot)
+            dtypes[place] = tensor.dtype if tensor is not None else ""
+            if tensor is not None:
+                origins.add(place, tensor)
+    return Calls(tuple(events), dtypes, origins.origins)
 
 
 class _Origins:
@@ -117,19 +117,21 @@ class _Origins:
             if first != place:
                 self.origins[place] = Origin(first)
                 return
-        part = _Stretch.of(tensor)
-        if part is None or tensor.storage is None or tensor.version is None:
+        stretch = _Stretch.of(tensor)
+        if stretch is None or tensor.storage is None or tensor.version is None:
             return
         stored = self._by_storage.setdefault((tensor.storage, tensor.version, tensor.dtype), [])
-        for first, whole in stored:
-            if whole.holds(part):
-                self.origins[place] = Origin(first, (part.offset - whole.offset, part.shape, part.stride))
+        for first, container in stored:
+            if container.holds(stretch):
+                self.origins[place] = Origin(
+                    first, (stretch.offset - container.offset, stretch.shape, stretch.stride)
+                )
                 return
-        stored.append((place, part))
+        stored.append((place, stretch))
 
 
 class _Stretch(NamedTuple):
-    """Where a tensor lies in its storage, in elements."""
+    """The place of a tensor in its storage, in elements."""
 
     offset: int
     shape: tuple[int, ...]
@@ -144,11 +146,11 @@ class _Stretch(NamedTuple):
         span = 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride))
         return cls(offset, shape, stride, offset + span)
 
-    def holds(self, part: _Stretch) -> bool:
-        """Whether every element of `part` is one of this tensor's, seen in another way.
+    def holds(self, stretch: _Stretch) -> bool:
+        """Whether every element of `stretch` is one of this tensor's, seen in another way.
 
         Seen in the same way it would have the same bytes, unless somebody wrote to it.
         """
-        whole = self.end - self.offset == math.prod(self.shape)
-        inside = self.offset <= part.offset and part.end <= self.end
-        return whole and inside and self[:3] != part[:3]
+        is_dense = self.end - self.offset == math.prod(self.shape)
+        inside = self.offset <= stretch.offset and stretch.end <= self.end
+        return is_dense and inside and self[:3] != stretch[:3]

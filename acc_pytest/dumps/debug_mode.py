@@ -29,7 +29,7 @@ from .recorded import ROOT
 from .torch_manifest import SavedTensor
 
 SUFFIXES = frozenset({".txt", ".log", ""})
-"""Of files that are looked into for a log."""
+"""Suffixes of files that are searched for a log."""
 _HEAD = 4096
 
 
@@ -42,25 +42,25 @@ class DebugModeLayout:
 
 @dataclass(slots=True, eq=False)
 class _OpenStep:
-    """One step while it is read: nodes by path, lines of operators, and how often names were given."""
+    """One step while it is read: nodes by path, lines of operators, and how often names were used."""
 
     root: Node
     nodes: dict[str, Node] = field(default_factory=dict)
     lines: dict[Node, int] = field(default_factory=dict)
-    given: Counter[str] = field(default_factory=Counter)
+    uses: Counter[str] = field(default_factory=Counter)
 
     def free_path(self, path: str) -> str:
         """The path of a module's next call: `path`, then `path.call1`, `path.call2`."""
-        self.given[path] += 1
-        return path if self.given[path] == 1 else f"{path}.call{self.given[path] - 1}"
+        self.uses[path] += 1
+        return path if self.uses[path] == 1 else f"{path}.call{self.uses[path] - 1}"
 
 
 class DebugModeDump(ModuleDump):
-    """A log. `other` is golden: see above."""
+    """A log. `golden` is golden: see above."""
 
     kind = "debug_mode"
 
-    def __init__(self, layout: DebugModeLayout, other: Dump | None) -> None:
+    def __init__(self, layout: DebugModeLayout, golden: Dump | None) -> None:
         super().__init__()
         self.root = layout.root
         self.name = stable_name(layout.root.stem, "debug_mode")
@@ -75,12 +75,12 @@ class DebugModeDump(ModuleDump):
             )
         steps = []
         for label, run in enumerate(runs):
-            golden = (
-                other.steps[label].tree
-                if isinstance(other, DebugModeDump) and label < len(other.steps)
+            golden_tree = (
+                golden.steps[label].tree
+                if isinstance(golden, DebugModeDump) and label < len(golden.steps)
                 else None
             )
-            names = _aligned(golden.root, run.root) if golden is not None else {}
+            names = _aligned(golden_tree.root, run.root) if golden_tree is not None else {}
             _name(run.root, names)
             tree = Tree(run.root, run.root.op_type)
             steps.append(Step(label, tree, str(label)))
@@ -106,14 +106,14 @@ class DebugModeDump(ModuleDump):
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """A tensor is the one that was there before if number and norm are equal; some are written to."""
-        known = {
+        tensors = {
             self._ref(line, slot).member: tensor
             for line in self._lines.values()
             for slot, tensor in _slots(self._logged[line]).items()
         }
 
         def saved(node: Node, ref: TensorRef) -> SavedTensor | None:
-            tensor = known.get(ref.member)
+            tensor = tensors.get(ref.member)
             if tensor is None or tensor.number is None:
                 return None
             text = f"{tensor.number} {tensor.l1norm!r}"
@@ -140,16 +140,16 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_OpenStep]:
     """The steps of a log, as trees whose operators have no name yet."""
     model = next((call.name for call in calls if call.is_module), "")
     run = _OpenStep(Node(ROOT, model or UNKNOWN_TYPE, ROOT))
-    above: list[tuple[int, Node]] = []
+    ancestors: list[tuple[int, Node]] = []
     for line, call in enumerate(calls):
-        while above and above[-1][0] >= call.indent:
-            above.pop()
-        if len(above) > MAX_DEPTH:
-            raise DumpError(f"a log of DebugMode nests calls {len(above)} deep; no model does")
+        while ancestors and ancestors[-1][0] >= call.indent:
+            ancestors.pop()
+        if len(ancestors) > MAX_DEPTH:
+            raise DumpError(f"a log of DebugMode nests calls {len(ancestors)} deep; no model does")
         if not call.name:
             continue
-        parent = above[-1][1] if above else run.root
-        if call.is_module and call.name == model and not above:
+        parent = ancestors[-1][1] if ancestors else run.root
+        if call.is_module and call.name == model and not ancestors:
             if ROOT in run.nodes:
                 yield run
                 run = _OpenStep(Node(ROOT, model, ROOT))
@@ -160,7 +160,7 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_OpenStep]:
         else:
             node = parent.add(Node("", call.name.replace("::", "."), "", {"results": _shapes(call)}))
         run.lines[node] = line
-        above.append((call.indent, node))
+        ancestors.append((call.indent, node))
     yield run
 
 
@@ -169,7 +169,7 @@ def _shapes(call: LoggedCall) -> str:
 
 
 def _key(node: Node) -> tuple[str, str]:
-    """What operators are aligned by; modules have their path."""
+    """The key by which operators are aligned; modules have their path."""
     return (node.op_type, str(node.param["results"])) if "results" in node.param else ("", node.path)
 
 
@@ -180,29 +180,29 @@ def _aligned(golden: Node, mine: Node) -> dict[Node, str]:
     matcher = SequenceMatcher(None, golden_keys, mine_keys, autojunk=False)
     for block in matcher.get_matching_blocks():
         for i in range(block.size):
-            one, other = golden.children[block.a + i], mine.children[block.b + i]
-            if "results" in other.param:
-                names[other] = one.path.rpartition(".")[2]
-            names |= _aligned(one, other)
+            golden_child, mine_child = golden.children[block.a + i], mine.children[block.b + i]
+            if "results" in mine_child.param:
+                names[mine_child] = golden_child.path.rpartition(".")[2]
+            names |= _aligned(golden_child, mine_child)
     return names
 
 
 def _name(node: Node, names: Mapping[Node, str]) -> None:
     """Name the operators below a node: as `names` has them, the others by what they are and a free number."""
-    taken = {names[child] for child in node.children if child in names}
+    used = {names[child] for child in node.children if child in names}
     for child in node.children:
         if "results" in child.param:
-            name = names.get(child) or _free(child.op_type, taken)
-            taken.add(name)
+            name = names.get(child) or _free(child.op_type, used)
+            used.add(name)
             child.path = child.name = f"{node.path}.{name}"
         _name(child, names)
 
 
-def _free(op_type: str, taken: set[str]) -> str:
-    parts = op_type.split(".")
-    plain = parts[1] if len(parts) > 1 and parts[0] != "torch" else parts[-1]
+def _free(op_type: str, used: set[str]) -> str:
+    segments = op_type.split(".")
+    plain = segments[1] if len(segments) > 1 and segments[0] != "torch" else segments[-1]
     name, count = plain, 0
-    while name in taken:
+    while name in used:
         count += 1
         name = f"{plain}_{count}"
     return name

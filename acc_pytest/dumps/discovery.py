@@ -30,7 +30,7 @@ from .torch import TREE_FILE, TorchLayout, is_process_folder
 from .torchair_files import TorchairLayout, torchair_at
 
 _DOWN = 3
-"""How many levels below the given directory dumps are looked for (1 where it holds tensor files itself)."""
+"""Levels below the given directory at which dumps are looked for (1 where it holds tensor files itself)."""
 _MOST_DIRECTORIES = 2000
 """Directories looked at on the way down; a home directory is no dump."""
 _TORCH = "torch_tensors"
@@ -44,7 +44,7 @@ ATB_PARTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ManualLayout:
-    """Where a manual dump lies."""
+    """The place of a manual dump."""
 
     root: Path
     metadata: Path
@@ -64,51 +64,51 @@ Layout = DumpLayout | FilesLayout | TorchairLayout | DebugModeLayout
 
 def locate(path: str, listing: Listing) -> Layout:
     """Find the dump that `path` means. Raises `DumpError` with one clear sentence and the way out."""
-    given = _dump_kept_at(Path(os.path.abspath(path_on_disk(path))))
-    if not path or not (is_there(given) or kept_version(str(given))):
+    place = _dump_kept_at(Path(os.path.abspath(path_on_disk(path))))
+    if not path or not (is_there(place) or kept_version(str(place))):
         raise DumpError(f"{path or '(empty path)'}: no such file or directory; correct the path")
-    if not is_directory(given):
-        return _file(given, listing)
-    inside = _around(given, listing)
+    if not is_directory(place):
+        return _file(place, listing)
+    inside = _around(place, listing)
     if inside is not None:
         return inside
-    torchair = torchair_at(given)
+    torchair = torchair_at(place)
     if torchair is not None:
         return torchair
-    files = tuple(given / name for name in listing.files(given) if Path(name).suffix in SUFFIXES)
-    below = _below(given, listing, levels=1 if files else _DOWN)
-    if below is not None:
-        return below
+    files = tuple(place / name for name in listing.files(place) if Path(name).suffix in SUFFIXES)
+    layout = _only_below(place, listing, levels=1 if files else _DOWN)
+    if layout is not None:
+        return layout
     if files:
-        return FilesLayout(given, files)
-    log = _only_log(given, listing)
+        return FilesLayout(place, files)
+    log = _only_log(place, listing)
     if log is not None:
         return DebugModeLayout(log)
-    raise _no_dump(given, listing)
+    raise _no_dump(place, listing)
 
 
-def _no_dump(given: Path, listing: Listing) -> DumpError:
-    if not listing.directories(given) and not listing.files(given):
-        return DumpError(f"{given}: is an empty directory; was the dump written somewhere else?")
+def _no_dump(place: Path, listing: Listing) -> DumpError:
+    if not listing.directories(place) and not listing.files(place):
+        return DumpError(f"{place}: is an empty directory; was the dump written somewhere else?")
     return DumpError(
-        f"{given}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
+        f"{place}: no dump here: no {TREE_FILE} (torch), no model and tensors directories (ATB), "
         f"no {METADATA} (manual), no dump.json (msprobe), no files step=*.pt or Pass*.pt (SGLang), "
         "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no log of DebugMode, "
         "no tensor files"
     )
 
 
-def _only_log(given: Path, listing: Listing) -> Path | None:
-    logs = [given / name for name in listing.files(given) if is_debug_log(given / name)]
+def _only_log(place: Path, listing: Listing) -> Path | None:
+    logs = [place / name for name in listing.files(place) if is_debug_log(place / name)]
     if len(logs) > 1:
-        raise _one_of(given, [f"{log} (DebugMode)" for log in logs])
+        raise _several(place, [f"{log} (DebugMode)" for log in logs])
     return logs[0] if logs else None
 
 
-def _dump_kept_at(given: Path) -> Path:
-    """The root of the dump that a kept dump was made of, for the path of the latter; else `given`."""
-    home = given.parent if given.name == INDEX else given
-    return home / FILES / read_index(str(home)).root if is_file(home / INDEX) else given
+def _dump_kept_at(place: Path) -> Path:
+    """The root of the dump that a kept dump was made of, for the path of the latter; else `place`."""
+    home = place.parent if place.name == INDEX else place
+    return home / FILES / read_index(str(home)).root if is_file(home / INDEX) else place
 
 
 def dump_around(file: Path, listing: Listing) -> AtbLayout | None:
@@ -121,77 +121,77 @@ def dump_around(file: Path, listing: Listing) -> AtbLayout | None:
     return layout if isinstance(layout, AtbLayout) and inside else None
 
 
-def _file(given: Path, listing: Listing) -> Layout:
-    if given.suffix in SUFFIXES:
-        return FilesLayout(given, (given,))
-    if given.name == METADATA and is_manual(given):
-        return ManualLayout(given.parent, given)
-    if is_tree(given.name, ()):
-        return ToolLayout("hf-debugger", given.parent, given.name)
-    record = torchair_at(given)
+def _file(place: Path, listing: Listing) -> Layout:
+    if place.suffix in SUFFIXES:
+        return FilesLayout(place, (place,))
+    if place.name == METADATA and is_manual(place):
+        return ManualLayout(place.parent, place)
+    if is_tree(place.name, ()):
+        return ToolLayout("hf-debugger", place.parent, place.name)
+    record = torchair_at(place)
     if record is not None:
         return record
-    if is_debug_log(given):
-        return DebugModeLayout(given)
-    inside = _around(given.parent, listing) if given.suffix in {".json", ".csv"} else None
+    if is_debug_log(place):
+        return DebugModeLayout(place)
+    inside = _around(place.parent, listing) if place.suffix in {".json", ".csv"} else None
     if inside is None:
         raise DumpError(
-            f"{given}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)}); "
+            f"{place}: is neither a dump nor a tensor file ({' '.join(SUFFIXES)}); "
             "give the directory of a dump"
         )
     return inside
 
 
-def _around(given: Path, listing: Listing) -> DumpLayout | None:
-    """The dump that starts at `given` or has it inside.
+def _around(place: Path, listing: Listing) -> DumpLayout | None:
+    """The dump that starts at `place` or has it inside.
 
-    Directories above `given` are judged by what `given` lies in; what else they hold is not looked at.
+    Directories above `place` are judged by what `place` lies in; what else they hold is not looked at.
     """
-    starting = _starting_at(given, listing)
-    for above in (given, *given.parents):
-        if starting or not may_be_entered(above):
+    starting = _starting_at(place, listing)
+    for ancestor in (place, *place.parents):
+        if starting or not may_be_entered(ancestor):
             break
         starting = [
-            mine for layout in _holding(above, listing) if (mine := _narrowed(layout, given)) is not None
+            mine for layout in _holding(ancestor, listing) if (mine := _narrowed(layout, place)) is not None
         ]
     if len(starting) > 1:
-        raise _one_of(given, map(_handle, starting))
+        raise _several(place, map(_handle, starting))
     return starting[0] if starting else None
 
 
-def _holding(above: Path, listing: Listing) -> Iterator[DumpLayout]:
-    """Dumps whose root is `above` or, for torch and manual dumps, whose process folder it is."""
-    yield from _atb_at(above, listing)
-    if is_process_folder(above, listing):
-        yield _torch_of(above.parent)
-    if records_file(above, listing) is not None:
-        yield from _msprobe_at(above, listing)
-    for folder in (above, above / FOLDER):
+def _holding(directory: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """Dumps whose root is `directory` or, for torch and manual dumps, whose process folder it is."""
+    yield from _atb_at(directory, listing)
+    if is_process_folder(directory, listing):
+        yield _torch_of(directory.parent)
+    if records_file(directory, listing) is not None:
+        yield from _msprobe_at(directory, listing)
+    for folder in (directory, directory / FOLDER):
         if METADATA in listing.files(folder) and is_manual(folder / METADATA):
             yield ManualLayout(folder.parent, folder / METADATA)
 
 
-def _below(given: Path, listing: Listing, levels: int) -> DumpLayout | None:
-    """The only dump on the first level below `given` that has any."""
-    level, seen = [given], 0
+def _only_below(place: Path, listing: Listing, levels: int) -> DumpLayout | None:
+    """The only dump on the first level below `place` that has any."""
+    level, count = [place], 0
     for _ in range(levels):
         level = [path for parent in level for path in _readable(parent, listing)]
-        seen += len(level)
+        count += len(level)
         layouts = [layout for path in level[:_MOST_DIRECTORIES] for layout in _starting_at(path, listing)]
         if len(layouts) == 1:
             return layouts[0]
         if layouts:
-            raise _one_of(given, map(_handle, layouts))
-        if seen > _MOST_DIRECTORIES:
+            raise _several(place, map(_handle, layouts))
+        if count > _MOST_DIRECTORIES:
             raise DumpError(
-                f"{given}: has too many directories to search; give the directory of the dump itself"
+                f"{place}: has too many directories to search; give the directory of the dump itself"
             )
     return None
 
 
-def _one_of(given: Path, handles: Iterable[str]) -> SeveralDumps:
+def _several(place: Path, handles: Iterable[str]) -> SeveralDumps:
     choices = tuple(handles)
-    return SeveralDumps(f"{given}: holds {len(choices)} dumps; give the path of one of them:", choices)
+    return SeveralDumps(f"{place}: holds {len(choices)} dumps; give the path of one of them:", choices)
 
 
 def _handle(layout: DumpLayout) -> str:
@@ -216,8 +216,8 @@ def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
 
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
-    parts = ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
-    if any(_has_processes(root / part, listing) for part in parts):
+    names = ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
+    if any(_has_processes(root / name, listing) for name in names):
         yield AtbLayout(root, root / "tensors", root)
     elif _has_processes(root / _INFO / "model", listing) or _has_executions(root / "data", listing):
         yield AtbLayout(root, root / "data", root / _INFO)
@@ -268,28 +268,28 @@ def _captured_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
         yield layout
 
 
-def _narrowed(layout: DumpLayout, given: Path) -> DumpLayout | None:
-    """What `given`, a place below a dump, picks of it; `None` where it is not part of the dump after all."""
+def _narrowed(layout: DumpLayout, place: Path) -> DumpLayout | None:
+    """The layout narrowed to `place`, which lies below the dump; `None` where that is no part of it."""
     if isinstance(layout, MsprobeLayout):
         return layout
     if isinstance(layout, ManualLayout):
         folder = layout.metadata.parent
-        return layout if folder.is_relative_to(given) or given.is_relative_to(folder) else None
+        return layout if folder.is_relative_to(place) or place.is_relative_to(folder) else None
     if isinstance(layout, ToolLayout):
         return layout
     if isinstance(layout, CaptureLayout):
-        return layout if given.is_relative_to(layout.root) else None
+        return layout if place.is_relative_to(layout.root) else None
     if isinstance(layout, TorchLayout):
-        worker, token, *_ = [*given.relative_to(layout.home).parts, "", ""]
+        worker, token, *_ = [*place.relative_to(layout.home).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")
-    return _narrowed_atb(layout, given)
+    return _narrowed_atb(layout, place)
 
 
-def _narrowed_atb(layout: AtbLayout, given: Path) -> AtbLayout | None:
-    if given.is_relative_to(layout.data):
-        worker, token, *_ = [*given.relative_to(layout.data).parts, "", ""]
+def _narrowed_atb(layout: AtbLayout, place: Path) -> AtbLayout | None:
+    if place.is_relative_to(layout.data):
+        worker, token, *_ = [*place.relative_to(layout.data).parts, "", ""]
         return replace(layout, worker=worker, token=token if token.isdecimal() else "")
-    if not given.is_relative_to(layout.info):
+    if not place.is_relative_to(layout.info):
         return None
-    part, pid, *_ = [*given.relative_to(layout.info).parts, "", ""]
-    return replace(layout, pid=pid) if part in ATB_PARTS or given == layout.info else None
+    kind, pid, *_ = [*place.relative_to(layout.info).parts, "", ""]
+    return replace(layout, pid=pid) if kind in ATB_PARTS or place == layout.info else None

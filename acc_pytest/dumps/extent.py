@@ -1,4 +1,4 @@
-"""What belongs to a dump: the directory that it is named after, and the places below it that are its own.
+"""The extent of a dump: the directory that it is named after, and the places below it that are its own.
 
 Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB dump may
 share a directory. A dump that is copied takes along what is its own and nothing else.
@@ -22,37 +22,37 @@ from .torchair_names import MAPPING_FILE
 @dataclass(frozen=True, slots=True)
 class Extent:
     """`root` is the path that means the dump, `top` the directory that it is named after (`root` or above
-    it), `parts` the files and directories at or below `top` that are the dump's, without those that are
+    it), `paths` the files and directories at or below `top` that are the dump's, without those that are
     missing."""
 
     top: Path
     root: Path
-    parts: tuple[Path, ...]
+    paths: tuple[Path, ...]
 
 
 def extent_of(layout: Layout) -> Extent:
     """The extent of a dump that `locate` found; of one whose path meant a part of it, that of the whole."""
     root = layout.root
     top = root.parent if is_file(root) else root
-    parts = [root]
+    paths = [root]
     if isinstance(layout, AtbLayout):
-        parts = [layout.data, layout.info]
+        paths = [layout.data, layout.info]
         if layout.info == root:
-            parts = [root / name for name in sorted(ATB_PARTS)]
+            paths = [root / name for name in sorted(ATB_PARTS)]
     elif isinstance(layout, TorchLayout):
-        parts = [layout.home]
+        paths = [layout.home]
     elif isinstance(layout, ManualLayout):
-        parts = [layout.metadata.parent]
+        paths = [layout.metadata.parent]
     elif isinstance(layout, FilesLayout):
-        parts = list(layout.files)
+        paths = list(layout.files)
     elif isinstance(layout, TorchairLayout):
         top = _first_level(root)
         # The texts of the graphs lie beside the first level.
-        parts += [Path(text) for text, _ in layout.files.graphs]
+        paths += [Path(text) for text, _ in layout.files.graphs]
         if is_file(root):
-            parts.append(root.parent / MAPPING_FILE)
-    parts.append(top / NOISE_PROFILE)
-    return Extent(top, root, tuple(part for part in dict.fromkeys(parts) if is_there(part)))
+            paths.append(root.parent / MAPPING_FILE)
+    paths.append(top / NOISE_PROFILE)
+    return Extent(top, root, tuple(path for path in dict.fromkeys(paths) if is_there(path)))
 
 
 def _first_level(root: Path) -> Path:

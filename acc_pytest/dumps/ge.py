@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..topology.ge_graph import GeGraph
 
 _FORMS = ("statistics", "info", "record")
-"""What a file may hold of an operator; where there are several, the last of these counts."""
+"""Forms of the file of an operator; where there are several, the last of these counts."""
 _COPIED = "Data"
 """The type of a graph's input, which is dumped once for each of its consumers."""
 
@@ -152,10 +152,10 @@ class GeDump(TorchairDump[GeEntry]):
         texts = self._texts_of("original") or self._texts_of("optimized")
         named = self._naming(texts, step)
         if named:
-            own = [text for text in named if text[1].rank == rank.index]
-            if not own:
+            of_rank = [text for text in named if text[1].rank == rank.index]
+            if not of_rank:
                 self._say(f"{step.graph}: no graph text of rank {rank.index}; another rank's is taken")
-            return self._latest(own or named, step)
+            return self._latest(of_rank or named, step)
         unnamed = sorted((text for text in texts if text[1].graph is None), key=lambda text: text[1].time)
         if len(unnamed) == len(self.graphs):
             order = [graph.name for graph in self.graphs].index(step.graph)
@@ -182,12 +182,12 @@ class GeDump(TorchairDump[GeEntry]):
     def _by_operators(self, texts: list[tuple[str, GraphFileName]], step: Step, rank: Rank) -> str | None:
         """The text that holds most of the operators that ran; the later one of equals."""
         ran = {node.name for node in self.nodes(step, rank)}
-        best, most = None, 0
+        best, best_count = None, 0
         for path, _ in texts:
             graph = self._parsed(path)
-            known = len(ran & {sanitized(node.name) for node in graph.nodes}) if graph is not None else 0
-            if known and known >= most:
-                best, most = path, known
+            count = len(ran & {sanitized(node.name) for node in graph.nodes}) if graph is not None else 0
+            if count and count >= best_count:
+                best, best_count = path, count
         if best is not None:
             self._say(f"{step.graph}: {len(texts)} graph texts, none says of which graph; {best} fits best")
         return best
@@ -209,7 +209,7 @@ def _members(entry: GeEntry) -> Iterable[str]:
 
 
 def _weight(entry: GeEntry) -> tuple[int, int, int]:
-    """Which of several files of one operator counts, the larger the better."""
+    """The rank of one of several files of an operator: the largest counts."""
     try:
         size = file_size(entry.path)
     except (AccError, OSError):
@@ -217,9 +217,9 @@ def _weight(entry: GeEntry) -> tuple[int, int, int]:
     return _FORMS.index(entry.name.form), size, entry.name.time
 
 
-def _path(name: GeFileName, taken: Mapping[str, object]) -> str:
+def _path(name: GeFileName, paths: Mapping[str, object]) -> str:
     path = f"{name.op_name}/thread{name.thread}" if name.thread >= 0 else name.op_name
-    return path if path not in taken else f"{name.op_type}.{path}"
+    return path if path not in paths else f"{name.op_type}.{path}"
 
 
 def _of_header(path: str) -> GeFileName:

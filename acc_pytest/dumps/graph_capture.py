@@ -28,7 +28,7 @@ _FILE = re.compile(
     r"(?P<name>.+?)_device_(?P<device>\d{1,4})(?:_(?P<call>\d{1,9}))?\.(?:pt|pth|bin)", re.ASCII
 )
 _UNNAMED = re.compile(r"tensor_(\d{13,17})", re.ASCII)
-"""What a tensor is called that was saved without a path: after the time."""
+"""The name of a tensor that was saved without a path: the time."""
 _SUFFIXES = frozenset({".pt", ".pth", ".bin"})
 _ROOT = "captured"
 
@@ -67,9 +67,9 @@ class GraphCaptureDump(Dump):
                 self._calls.setdefault((rank, file.name), []).append(TensorRef(file.path))
                 order.setdefault(file.name, modified(file.path))
         names = sorted(order, key=lambda name: (order[name], natural(name)))
-        most = max(len(calls) for calls in self._calls.values())
+        call_count = max(len(calls) for calls in self._calls.values())
         steps = []
-        for call in range(most):
+        for call in range(call_count):
             ran = [name for name in names if any(len(self.calls(rank, name)) > call for rank in self.ranks)]
             root = Node(_ROOT, "CapturedGraph", "")
             for name in ran:
@@ -80,7 +80,7 @@ class GraphCaptureDump(Dump):
         self.notes = ("operators stand in the order in which their files were written",)
 
     def calls(self, rank: Rank, name: str) -> Sequence[TensorRef]:
-        """What was saved of a node on a rank, call by call."""
+        """The tensors of a node on a rank, call by call."""
         return self._calls.get((rank.name, name), ())
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -95,8 +95,8 @@ def captured_at(root: Path, listing: Listing) -> CaptureLayout | None:
     if _only_captured(root, listing):
         return CaptureLayout(root, (root,))
     homes = [root / name for name in listing.directories(root) if rank_of(name) is not None]
-    found = tuple(home for home in homes if _only_captured(home, listing))
-    return CaptureLayout(root, found) if found else None
+    rank_homes = tuple(home for home in homes if _only_captured(home, listing))
+    return CaptureLayout(root, rank_homes) if rank_homes else None
 
 
 def _only_captured(home: Path, listing: Listing) -> bool:
@@ -117,8 +117,8 @@ def _by_rank(layout: CaptureLayout, listing: Listing) -> dict[tuple[int, str], l
 
 def _saved(home: Path, listing: Listing) -> Iterable[_Saved]:
     for name in listing.files(home):
-        if found := _FILE.fullmatch(name):
-            yield _Saved(found["name"], int(found["device"]), int(found["call"] or 0), f"{home}/{name}")
+        if match := _FILE.fullmatch(name):
+            yield _Saved(match["name"], int(match["device"]), int(match["call"] or 0), f"{home}/{name}")
 
 
 def _numbered(files: Iterable[_Saved]) -> Iterable[_Saved]:

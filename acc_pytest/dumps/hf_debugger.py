@@ -42,14 +42,16 @@ class HfDebuggerDump(RecordedDump):
         self._printed: dict[str, tuple[str, ...]] = {}
         content = read_tree(self._tree)
         model = content["module_path"]
-        there = frozenset(listing.files(root))
-        modules, pruned = with_pruned(list(modules_of(self._tree, content, there)), model, there)
+        files = frozenset(listing.files(root))
+        modules, pruned = with_pruned(list(modules_of(self._tree, content, files)), model, files)
         modules, replaced = last_calls(modules)
-        whole = replace(modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, there)])
-        records = list(self._records([whole, *modules[1:]], model))
+        root_module = replace(
+            modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, files)]
+        )
+        records = list(self._records([root_module, *modules[1:]], model))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
-        notes = list(_said(pruned, replaced, records, self._tree))
+        notes = list(_notes(pruned, replaced, records, self._tree))
         super().__init__(root, {0: {"rank0": records}}, model=model, notes=notes)
 
     def _records(self, modules: Sequence[DebugModule], model: str) -> Iterator[Record]:
@@ -75,11 +77,11 @@ class HfDebuggerDump(RecordedDump):
         return TensorRef(path, _KEY)
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
-        """What tells a tensor from others without reading all of it."""
-        return lambda node, ref: _told(ref, self._printed.get(ref.path, ()))
+        """The check sum that tells a tensor from others without reading all of it."""
+        return lambda node, ref: _saved_tensor(ref, self._printed.get(ref.path, ()))
 
 
-def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
+def _saved_tensor(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     """The check sum of a tensor; of a large one that of both ends and of its statistics."""
     header = readable(ref)
     if header is None:
@@ -87,15 +89,15 @@ def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     if header.payload != "data" or not header.nbytes:
         return SavedTensor(dtype=str(header.dtype))
     size, seed = header.nbytes, 0
-    parts = [(header.offset, size)]
+    ranges = [(header.offset, size)]
     if size > 2 * _SAMPLE:
         if not printed:
             return None
         seed = zlib.crc32("\n".join(printed).encode("utf-8", "surrogatepass"))
-        parts = [(header.offset, _SAMPLE), (header.offset + size - _SAMPLE, _SAMPLE)]
+        ranges = [(header.offset, _SAMPLE), (header.offset + size - _SAMPLE, _SAMPLE)]
     try:
         with opened(ref.path) as (file, _):
-            for offset, length in parts:
+            for offset, length in ranges:
                 file.seek(offset)
                 seed = zlib.crc32(file.read(length), seed)
     except (FormatError, OSError):
@@ -103,7 +105,7 @@ def _told(ref: TensorRef, printed: tuple[str, ...]) -> SavedTensor | None:
     return SavedTensor(crc32=seed, dtype=str(header.dtype), shape=(size,))
 
 
-def _said(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> Iterator[str]:
+def _notes(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> Iterator[str]:
     if pruned:
         yield f"{pruned} layers are not in the tree (do_prune_layers); their files are read"
     if replaced:

@@ -45,8 +45,8 @@ class DebugModule:
     tensors: Sequence[DebugTensor] = field(default_factory=list)
 
 
-def modules_of(path: str, tree: Mapping[str, Any], there: Collection[str]) -> Iterator[DebugModule]:
-    """Every module that ran, in the order in which they began; `there` are the files beside the tree.
+def modules_of(path: str, tree: Mapping[str, Any], files: Collection[str]) -> Iterator[DebugModule]:
+    """Every module that ran, in the order in which they began; `files` are the files beside the tree.
 
     Raises `FormatError` for what is no tree.
     """
@@ -59,31 +59,33 @@ def modules_of(path: str, tree: Mapping[str, Any], there: Collection[str]) -> It
         if not isinstance(name, str) or not isinstance(children, list) or depth > MAX_DEPTH:
             raise FormatError(f"{path}: {member or 'its root'} is no module; was the file edited?")
         yield DebugModule(
-            name.removeprefix(model).removeprefix("."), depth, list(_tensors(node, member, there))
+            name.removeprefix(model).removeprefix("."), depth, list(_tensors(node, member, files))
         )
         for number in range(len(children) - 1, -1, -1):
             waiting.append((children[number], f"{member}children/{number}/", depth + 1))
 
 
-def _tensors(node: Mapping[str, Any], member: str, there: Collection[str]) -> Iterator[DebugTensor]:
+def _tensors(node: Mapping[str, Any], member: str, files: Collection[str]) -> Iterator[DebugTensor]:
     inputs = node.get("inputs")
     halves = [inputs.get("args"), inputs.get("kwargs")] if isinstance(inputs, dict) else []
     places = [f"{member}inputs/args", f"{member}inputs/kwargs"]
-    found = [
+    entries = [
         (Slot("input", index), place, tensor)
         for half, start in zip(halves, places)
         for index, place, tensor in _values(half, start)
     ]
     for index, place, tensor in _values(node.get("outputs"), f"{member}outputs"):
-        found.append((Slot("output", index or (0,)), place, tensor))
-    for slot, place, tensor in found:
+        entries.append((Slot("output", index or (0,)), place, tensor))
+    for slot, place, tensor in entries:
         value = tensor.get("value")
         file = value.removeprefix("./") if isinstance(value, str) else ""
-        known = tuple(str(tensor.get(key)) for key in _STATISTICS if key in tensor)
-        if file.endswith(SUFFIX) and file in there:
-            yield DebugTensor(slot, file=file, printed=known)
+        statistics = tuple(str(tensor.get(key)) for key in _STATISTICS if key in tensor)
+        if file.endswith(SUFFIX) and file in files:
+            yield DebugTensor(slot, file=file, printed=statistics)
         else:
-            yield DebugTensor(slot, member=place, printed=known, lost=file if file.endswith(SUFFIX) else "")
+            yield DebugTensor(
+                slot, member=place, printed=statistics, lost=file if file.endswith(SUFFIX) else ""
+            )
 
 
 def _values(
@@ -106,32 +108,32 @@ def _values(
 
 
 def with_pruned(
-    modules: Sequence[DebugModule], model: str, there: Collection[str]
+    modules: Sequence[DebugModule], model: str, files: Collection[str]
 ) -> tuple[list[DebugModule], int]:
     """The modules with the layers that the tree leaves out, and how many these are.
 
     Their files are called as those of the layers on either side, from which one learns what to look for.
     """
-    found: list[DebugModule] = []
+    completed: list[DebugModule] = []
     added = 0
     latest: dict[tuple[str, int], int] = {}
     for place, module in enumerate(modules):
         layer = _LAYER.fullmatch(module.path)
         if layer is not None:
-            like, own = latest.get((layer["list"], module.depth)), int(layer["number"])
-            first = int(found[like].path.rpartition(".")[2]) if like is not None else own
-            if like is not None and first + 1 < own <= first + _MOST_LAYERS:
-                sides = (_whole(found, like), _whole(modules, place))
-                for number in range(first + 1, own):
-                    there_too = _renamed(sides, f"{layer['list']}{number}", model, there)
-                    added += bool(there_too)
-                    found += there_too
-            latest[layer["list"], module.depth] = len(found)
-        found.append(module)
-    return found, added
+            like, layer_number = latest.get((layer["list"], module.depth)), int(layer["number"])
+            first = int(completed[like].path.rpartition(".")[2]) if like is not None else layer_number
+            if like is not None and first + 1 < layer_number <= first + _MOST_LAYERS:
+                sides = (_with_descendants(completed, like), _with_descendants(modules, place))
+                for number in range(first + 1, layer_number):
+                    pruned = _renamed(sides, f"{layer['list']}{number}", model, files)
+                    added += bool(pruned)
+                    completed += pruned
+            latest[layer["list"], module.depth] = len(completed)
+        completed.append(module)
+    return completed, added
 
 
-def _whole(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
+def _with_descendants(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
     """A module and all that ran in it."""
     end = place + 1
     while end < len(modules) and modules[end].depth > modules[place].depth:
@@ -140,10 +142,10 @@ def _whole(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
 
 
 def _renamed(
-    sides: Sequence[Sequence[DebugModule]], path: str, model: str, there: Collection[str]
+    sides: Sequence[Sequence[DebugModule]], path: str, model: str, files: Collection[str]
 ) -> list[DebugModule]:
     """The modules of a layer, as far as it has the files that one of two other layers has."""
-    made: dict[str, DebugModule] = {}
+    by_path: dict[str, DebugModule] = {}
     for side in sides:
         old = side[0].path
         for module in side:
@@ -151,30 +153,30 @@ def _renamed(
             tensors = [
                 DebugTensor(tensor.slot, file=file)
                 for tensor in module.tensors
-                if (file := f"{model}.{path}{tensor.file[len(model) + 1 + len(old) :]}") in there
+                if (file := f"{model}.{path}{tensor.file[len(model) + 1 + len(old) :]}") in files
             ]
             if tensors:
-                made.setdefault(new, DebugModule(new, module.depth, tensors))
-    return list(made.values())
+                by_path.setdefault(new, DebugModule(new, module.depth, tensors))
+    return list(by_path.values())
 
 
 def last_calls(modules: Sequence[DebugModule]) -> tuple[list[DebugModule], int]:
     """The modules without the calls whose files a later call replaced, and how many those were."""
     owner = {tensor.file: place for place, module in enumerate(modules) for tensor in module.tensors}
-    kept: list[DebugModule] = []
+    latest: list[DebugModule] = []
     for place, module in enumerate(modules):
-        own = [tensor for tensor in module.tensors if not tensor.file or owner[tensor.file] == place]
-        if own or not module.tensors:
-            kept.append(replace(module, tensors=own))
-    return kept, len(modules) - len(kept)
+        tensors = [tensor for tensor in module.tensors if not tensor.file or owner[tensor.file] == place]
+        if tensors or not module.tensors:
+            latest.append(replace(module, tensors=tensors))
+    return latest, len(modules) - len(latest)
 
 
-def outputs_of_model(modules: Sequence[DebugModule], model: str, there: Collection[str]) -> list[DebugTensor]:
+def outputs_of_model(modules: Sequence[DebugModule], model: str, files: Collection[str]) -> list[DebugTensor]:
     """The outputs of the whole model, which have files though the tree does not name them."""
     named = {tensor.file for module in modules for tensor in module.tensors}
     start = f"{model}_outputs"
-    found = []
-    for file in sorted(there):
+    outputs = []
+    for file in sorted(files):
         rest = file[len(start) : -len(SUFFIX)]
         if (
             file in named
@@ -185,5 +187,5 @@ def outputs_of_model(modules: Sequence[DebugModule], model: str, there: Collecti
             continue
         key = rest[1:]
         index = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else key
-        found.append(DebugTensor(Slot("output", (index or 0,)), file=file))
-    return found
+        outputs.append(DebugTensor(Slot("output", (index or 0,)), file=file))
+    return outputs

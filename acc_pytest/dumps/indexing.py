@@ -32,7 +32,7 @@ from .roots import Cache
 
 @dataclass(frozen=True, slots=True)
 class DumpIndex:
-    """What was written: where, how many bytes, of how many files and headers."""
+    """An index as written: its path, its bytes, and the numbers of files and headers in it."""
 
     place: str
     nbytes: int
@@ -52,12 +52,12 @@ def index(place: str, cache: Cache) -> DumpIndex:
     if is_kept(str(extent.top)):
         raise SettingsError(f"{place}: is a kept dump, which needs no index: it is a few files")
     try:
-        table = table_of_disk(str(extent.top), map(str, extent.parts))
+        table = table_of_disk(str(extent.top), map(str, extent.paths))
     except OSError as error:
         raise AccError(f"{place}: cannot be listed: {error.strerror}") from error
     table.more |= columns_of(_headers(table, str(extent.top), open_dump(str(extent.root))), table.digest)
-    written = write_index(str(extent.top), table)
-    return DumpIndex(written, os.path.getsize(written), len(table), len(table.more["h_skip"]))
+    index_path = write_index(str(extent.top), table)
+    return DumpIndex(index_path, os.path.getsize(index_path), len(table), len(table.more["h_skip"]))
 
 
 def survey(path: str) -> Survey:
@@ -65,26 +65,26 @@ def survey(path: str) -> Survey:
 
     Raises `DumpError` for what is no dump, `AccError` where it cannot be listed.
     """
-    given = os.path.abspath(path)
-    extent = extent_of(locate(given, Listing()))
+    absolute = os.path.abspath(path)
+    extent = extent_of(locate(absolute, Listing()))
     home = kept_home(str(extent.top))
-    top, parts = (home, [home]) if home else (str(extent.top), [*map(str, extent.parts)])
+    top, paths = (home, [home]) if home else (str(extent.top), [*map(str, extent.paths)])
     try:
-        table = table_of_disk(top, parts)
+        table = table_of_disk(top, paths)
     except OSError as error:
         raise AccError(f"{path}: cannot be listed: {error.strerror}") from error
     with noting_files() as read:
-        table.more |= columns_of(_headers(table, top, open_dump(given)), table.digest)
+        table.more |= columns_of(_headers(table, top, open_dump(absolute)), table.digest)
     table.more |= texts_of_disk(table, top, read)
-    inside = os.path.relpath(given, top) if given.startswith(f"{top}/") else ""
+    inside = os.path.relpath(absolute, top) if absolute.startswith(f"{top}/") else ""
     return Survey(top, inside, table.packed())
 
 
 def _headers(table: FileTable, top: str, dump: Dump) -> Iterator[HeaderRow]:
     """The headers of a dump on the disk, of files that the table has; `top` is its root."""
-    above = f"{top}/"
+    prefix = f"{top}/"
     for ref in refs_of(dump):
-        row = table.row(ref.path[len(above) :]) if ref.path.startswith(above) else None
+        row = table.row(ref.path[len(prefix) :]) if ref.path.startswith(prefix) else None
         header = readable(ref) if row is not None else None
         if row is not None and header is not None:
             yield HeaderRow(row.number, ref.member, header)
@@ -94,19 +94,19 @@ def _index_of_store(place: str, cache: Cache) -> DumpIndex:
     store = store_of(address_of(place))
     path = listed_anew(store, cache.path)
     refs = [*refs_of(open_dump(path))]
-    found = {ref.path: there for ref in refs if (there := placed(ref.path)) is not None}
-    fetch_heads(found.values())
+    mirrored = {ref.path: file for ref in refs if (file := placed(ref.path)) is not None}
+    fetch_heads(mirrored.values())
     headers = [
-        HeaderRow(there.row.number, ref.member, header)
+        HeaderRow(file.row.number, ref.member, header)
         for ref in refs
-        if (there := found.get(ref.path)) is not None and (header := readable(ref)) is not None
+        if (file := mirrored.get(ref.path)) is not None and (header := readable(ref)) is not None
     ]
-    if not found:
+    if not mirrored:
         raise SettingsError(f"{place}: holds no tensor that could be indexed")
-    mirror = next(iter(found.values())).mirror
+    mirror = next(iter(mirrored.values())).mirror
     table = mirror.table
-    more = columns_of(headers, table.digest) | texts_of_mirror(mirror)
-    content = _put(store, index_of(table, store, more))
+    columns = columns_of(headers, table.digest) | texts_of_mirror(mirror)
+    content = _upload(store, index_of(table, store, columns))
     return DumpIndex(str(store.address.joined(INDEX)), len(content), len(table), len(headers))
 
 
@@ -122,8 +122,8 @@ def index_upload(address: Address, headers: Mapping[str, TensorHeader]) -> None:
         mirror = mirror_at(path := listed_anew(store, cache))
         assert mirror is not None
         rows = ((mirror.table.row(name), header) for name, header in headers.items())
-        found = (HeaderRow(row.number, "", one) for row, one in rows if row is not None)
-        mirror.table.more = columns_of(found, mirror.table.digest)
+        header_rows = (HeaderRow(row.number, "", header) for row, header in rows if row is not None)
+        mirror.table.more = columns_of(header_rows, mirror.table.digest)
         try:
             for _ in refs_of(open_dump(path)):  # which reads the texts
                 pass
@@ -131,10 +131,10 @@ def index_upload(address: Address, headers: Mapping[str, TensorHeader]) -> None:
             return
         finally:
             forget(mirror)
-        _put(store, index_of(mirror.table, store, mirror.table.more | texts_of_mirror(mirror)))
+        _upload(store, index_of(mirror.table, store, mirror.table.more | texts_of_mirror(mirror)))
 
 
-def _put(store: FileStore, table: FileTable) -> bytes:
+def _upload(store: FileStore, table: FileTable) -> bytes:
     content = table.packed()
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
@@ -145,11 +145,11 @@ def _put(store: FileStore, table: FileTable) -> bytes:
 
 def refs_of(dump: Dump) -> Iterator[TensorRef]:
     """The tensors of all steps, ranks and nodes, each once."""
-    seen = set()
+    refs = set()
     for step in dump.steps:
         for rank in dump.ranks:
             for node in step.tree.walk():
                 for ref in dump.tensors(step, rank, node).values():
-                    if ref not in seen:
-                        seen.add(ref)
+                    if ref not in refs:
+                        refs.add(ref)
                         yield ref

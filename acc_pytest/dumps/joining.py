@@ -1,6 +1,6 @@
 """Several places that are one dump: each host wrote the ranks that ran on it.
 
-    places -> JoinedPart (layout, processes) -> a number for each process -> one table of files -> a mirror
+    places -> JoinedPlace (layout, processes) -> a number for each process -> one table of files -> a mirror
 
 The directory of a process is called after its rank in the joined dump, whatever it is called where it lies:
 two hosts count their devices alike, and may give out one process id.
@@ -31,7 +31,7 @@ from .single import SUFFIXES
 
 
 @dataclass(slots=True)
-class JoinedPart:
+class JoinedPlace:
     """One place: what lies there."""
 
     root: DumpRoot
@@ -40,7 +40,7 @@ class JoinedPart:
     processes: list[RankProcess]
 
     @property
-    def shown(self) -> str:
+    def address(self) -> str:
         return without_secrets(self.root.place)
 
     @property
@@ -57,139 +57,141 @@ class JoinedPart:
     def renamed(self) -> tuple[tuple[str, str], ...]:
         """Directories of the joined dump, and what they are called here."""
         return tuple(
-            (pattern.format(process.number, process.pid), there)
+            (pattern.format(process.number, process.pid), directory)
             for process in self.processes
-            for there, pattern in process.directories
+            for directory, pattern in process.directories
         )
 
 
 def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     """The path that stands for all places together. Raises `DumpError` where they are not one dump."""
-    parts = [_part(root, cache) for root in roots]
-    for part in parts[1:]:
-        if part.kind != parts[0].kind:
+    places = [_place(root, cache) for root in roots]
+    for place in places[1:]:
+        if place.kind != places[0].kind:
             raise DumpError(
-                f"{parts[0].shown} holds a dump of {parts[0].kind}, {part.shown} one of {part.kind}; "
+                f"{places[0].address} holds a dump of {places[0].kind}, {place.address} one of {place.kind}; "
                 "places of one dump hold one kind"
             )
-    _number(parts)
+    _number(places)
     maker, sources = TableMaker(), []
-    for number, part in enumerate(parts):
-        source, files = _files_of(part)
+    for number, place in enumerate(places):
+        source, files = _files_of(place)
         sources.append(source)
         for file in files:
-            maker.add(file, number, _name_here(file.name, part.renamed))
-    table = _without_doubles(maker.table(sources), parts)
-    headers = (header for part in parts for header in _known_headers(part, table))
+            maker.add(file, number, _joined_name(file.name, place.renamed))
+    table = _without_doubles(maker.table(sources), places)
+    headers = (header for place in places for header in _indexed_headers(place, table))
     table.more |= columns_of(headers, table.digest)
     text = "\n".join(f"{root.place} {root.ranks}" for root in roots)
-    believed = any(part.believed for part in parts)
-    return install(home_of(cache.path, text), f"_/{_name(parts)}", table, believed=believed).path
+    believed = any(place.believed for place in places)
+    return install(home_of(cache.path, text), f"_/{_name(places)}", table, believed=believed).path
 
 
-def _name(parts: Sequence[JoinedPart]) -> str:
-    """What the directories of all places are called; of `host0` and `host1`, what both begin with."""
-    names = [part.extent.top.name for part in parts]
+def _name(places: Sequence[JoinedPlace]) -> str:
+    """The name of the directories of all places; of `host0` and `host1`, the beginning of both."""
+    names = [place.extent.top.name for place in places]
     if len({stable_name(name, "") for name in names}) == 1:
         return names[0]
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names))
     return "".join(letters[0] for letters in alike).rstrip("0123456789_.- ") or "dump"
 
 
-def _part(root: DumpRoot, cache: Cache) -> JoinedPart:
+def _place(root: DumpRoot, cache: Cache) -> JoinedPlace:
     listing = Listing()
     layout = locate(root.path(cache), listing)
     extent = extent_of(layout)
     processes = processes_of(layout, Path(extent.top), listing)
-    return JoinedPart(root, _kind(layout), extent, processes)
+    return JoinedPlace(root, _kind(layout), extent, processes)
 
 
 def _kind(layout: Layout) -> str:
     return str(getattr(layout, "kind", "")) or type(layout).__name__.removesuffix("Layout").lower()
 
 
-def _number(parts: Sequence[JoinedPart]) -> None:
+def _number(places: Sequence[JoinedPlace]) -> None:
     """Give each process its rank: as listed, else as its files say, else as its device is numbered."""
-    said = all(process.rank is not None for part in parts for process in part.processes)
-    taken: dict[int, JoinedPart] = {}
-    for part in parts:
-        _check_count(part)
-        for place, process in enumerate(part.processes):
-            number = process.rank if said and process.rank is not None else process.device
-            if part.root.ranks is not None:
-                number = part.root.ranks[place]
+    is_ranked = all(process.rank is not None for place in places for process in place.processes)
+    owners: dict[int, JoinedPlace] = {}
+    for place in places:
+        _check_count(place)
+        for index, process in enumerate(place.processes):
+            number = process.rank if is_ranked and process.rank is not None else process.device
+            if place.root.ranks is not None:
+                number = place.root.ranks[index]
                 if process.rank not in (None, number):
                     raise DumpError(
-                        f"{part.shown}: its files say that it is rank {process.rank}, and the list says "
+                        f"{place.address}: its files say that it is rank {process.rank}, and the list says "
                         f"{number}; correct the list"
                     )
-            if number in taken or number < 0:
-                where = f"{taken[number].shown} and {part.shown}" if number in taken else part.shown
-                what = f"rank {number} lies in both" if number in taken else "nothing says which rank lies in"
+            if number in owners or number < 0:
+                where = f"{owners[number].address} and {place.address}" if number in owners else place.address
+                what = (
+                    f"rank {number} lies in both" if number in owners else "nothing says which rank lies in"
+                )
                 raise DumpError(
                     f"{what} {where}; leave one out, or list the places with the ranks of each in a TOML file"
                 )
-            taken[number], process.number = part, number
-    _part_process_ids([process for part in parts for process in part.processes])
+            owners[number], process.number = place, number
+    _separate_process_ids([process for place in places for process in place.processes])
 
 
-def _check_count(part: JoinedPart) -> None:
-    if part.root.ranks is None:
+def _check_count(place: JoinedPlace) -> None:
+    if place.root.ranks is None:
         return
-    if not part.processes:
+    if not place.processes:
         raise SettingsError(
-            f"{part.shown}: ranks cannot be given for a dump of {part.kind}, whose files say their ranks "
+            f"{place.address}: ranks cannot be given for a dump of {place.kind}, whose files say their ranks "
             "themselves; leave them out"
         )
-    if len(part.processes) != len(part.root.ranks):
+    if len(place.processes) != len(place.root.ranks):
         raise SettingsError(
-            f"{part.shown}: holds {len(part.processes)} processes, but {len(part.root.ranks)} "
+            f"{place.address}: holds {len(place.processes)} processes, but {len(place.root.ranks)} "
             "ranks are listed"
         )
 
 
-def _part_process_ids(processes: Sequence[RankProcess]) -> None:
+def _separate_process_ids(processes: Sequence[RankProcess]) -> None:
     """Two hosts may give out one process id: the second of them gets another."""
-    taken: set[int] = set()
+    used: set[int] = set()
     free = max((process.pid for process in processes), default=0) + 1
     for process in processes:
-        if process.pid in taken:
+        if process.pid in used:
             process.pid, free = free, free + 1
-        taken.add(process.pid)
+        used.add(process.pid)
 
 
-def _files_of(part: JoinedPart) -> tuple[FileSource, Iterator[StoredFile]]:
-    """Where the files of a place lie, and these, by their names below its top."""
-    mirror = mirror_at(part.top)
+def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
+    """The source of the files of a place, and these by their names below its top."""
+    mirror = mirror_at(place.top)
     if mirror is None:
-        return FileSource(part.top, part.renamed), _on_disk(part.extent)
+        return FileSource(place.top, place.renamed), _on_disk(place.extent)
     source = mirror.table.sources[0]
-    above = mirror.name_of(part.top) or ""
-    root = f"{source.root}/{above}" if above else source.root
-    return FileSource(root, part.renamed), mirror.table.files(above)
+    prefix = mirror.name_of(place.top) or ""
+    root = f"{source.root}/{prefix}" if prefix else source.root
+    return FileSource(root, place.renamed), mirror.table.files(prefix)
 
 
-def _known_headers(part: JoinedPart, table: FileTable) -> Iterator[HeaderRow]:
-    """What the index of a place says of its tensors, by the rows of the table of all places."""
-    mirror = mirror_at(part.top)
+def _indexed_headers(place: JoinedPlace, table: FileTable) -> Iterator[HeaderRow]:
+    """The headers in the index of a place, by the rows of the table of all places."""
+    mirror = mirror_at(place.top)
     if mirror is None:
         return
-    above = mirror.name_of(part.top) or ""
-    for one in headers_of(mirror.table):
-        if one.row >= len(mirror.table):  # a damaged index; the files say it all
+    prefix = mirror.name_of(place.top) or ""
+    for header in headers_of(mirror.table):
+        if header.row >= len(mirror.table):  # a damaged index; the files say it all
             return
-        name = mirror.table.name(one.row)
-        if not above or name.startswith(f"{above}/"):
-            found = table.row(_name_here(name[len(above) :].lstrip("/"), part.renamed))
-            if found is not None:
-                yield one._replace(row=found.number)
+        name = mirror.table.name(header.row)
+        if not prefix or name.startswith(f"{prefix}/"):
+            row = table.row(_joined_name(name[len(prefix) :].lstrip("/"), place.renamed))
+            if row is not None:
+                yield header._replace(row=row.number)
 
 
 def _on_disk(extent: Extent) -> Iterator[StoredFile]:
-    for part in extent.parts:
-        if is_file(part):
-            yield _stored(str(part), extent)
-        for home, _, names in os.walk(part, followlinks=True):
+    for path in extent.paths:
+        if is_file(path):
+            yield _stored(str(path), extent)
+        for home, _, names in os.walk(path, followlinks=True):
             for name in names:
                 yield _stored(f"{home}/{name}", extent)
 
@@ -205,14 +207,14 @@ def _stored(path: str, extent: Extent) -> StoredFile:
     )
 
 
-def _name_here(name: str, renamed: Sequence[tuple[str, str]]) -> str:
-    for here, there in renamed:
-        if not there or name.startswith(f"{there}/"):
-            return f"{here}/{name[len(there) :].lstrip('/')}"
+def _joined_name(name: str, renamed: Sequence[tuple[str, str]]) -> str:
+    for joined_directory, directory in renamed:
+        if not directory or name.startswith(f"{directory}/"):
+            return f"{joined_directory}/{name[len(directory) :].lstrip('/')}"
     return name
 
 
-def _without_doubles(table: FileTable, parts: Sequence[JoinedPart]) -> FileTable:
+def _without_doubles(table: FileTable, places: Sequence[JoinedPlace]) -> FileTable:
     """The table with each name once. Raises `DumpError` where two places hold different files of one name.
 
     What lies at the top (a configuration, a profile) may have been copied to each host.
@@ -220,9 +222,9 @@ def _without_doubles(table: FileTable, parts: Sequence[JoinedPart]) -> FileTable
     rows = doubles(table)
     for row in rows:
         name = table.name(row)
-        first, second = (parts[int(table.columns["source"][one])].shown for one in (row - 1, row))
-        own = "/" in name or name.endswith(SUFFIXES)
-        if own or table.columns["size"][row - 1] != table.columns["size"][row]:
+        first, second = (places[int(table.columns["source"][number])].address for number in (row - 1, row))
+        is_of_process = "/" in name or name.endswith(SUFFIXES)
+        if is_of_process or table.columns["size"][row - 1] != table.columns["size"][row]:
             raise DumpError(
                 f"{first} and {second} both hold {name!r:.200}; leave one out, or list the places with the "
                 "ranks of each in a TOML file"

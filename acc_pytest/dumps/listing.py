@@ -18,18 +18,18 @@ _NUMBER = re.compile(r"(\d+)")
 
 def natural(name: str) -> list[tuple[int, str]]:
     """Sort key that puts `10_x` after `9_x`: of numbers without leading zeros the longer is the larger."""
-    parts = _NUMBER.split(name)
+    segments = _NUMBER.split(name)
     return [
-        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (-1, part)
-        for index, part in enumerate(parts)
+        (len(segment.lstrip("0")), segment.lstrip("0")) if index % 2 else (-1, segment)
+        for index, segment in enumerate(segments)
     ]
 
 
 class Listing:
-    """What each directory holds, sorted by natural order; a missing directory holds nothing."""
+    """The entries of each directory, sorted by natural order; a missing directory holds nothing."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._entries: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def directories(self, path: str | Path) -> tuple[str, ...]:
         """Names of the sub-directories of `path`. Raises `DumpError` where it may not be read."""
@@ -41,17 +41,17 @@ class Listing:
 
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
-        if key not in self._known:
-            found = entries_at(key.rstrip("/")) or entries_indexed(key)
+        if key not in self._entries:
+            indexed = entries_at(key.rstrip("/")) or entries_indexed(key)
             if is_mirrored(key):
-                directories_there, files_there = found or ([], [])
-                found = (
-                    [*{*directories_there, *directories_in(key)}],
-                    [*files_there, *names_in(key)],
+                indexed_directories, indexed_files = indexed or ([], [])
+                indexed = (
+                    [*{*indexed_directories, *directories_in(key)}],
+                    [*indexed_files, *names_in(key)],
                 )
-            if found is not None:
-                self._known[key] = _in_order(found[0]), _in_order(found[1])
-                return self._known[key]
+            if indexed is not None:
+                self._entries[key] = _in_order(indexed[0]), _in_order(indexed[1])
+                return self._entries[key]
             directories: list[str] = []
             files: list[str] = []
             try:
@@ -67,8 +67,8 @@ class Listing:
                 raise DumpError(
                     f"{key}: cannot be listed: {error.strerror}; check its permissions"
                 ) from error
-            self._known[key] = _in_order(directories), _in_order(files)
-        return self._known[key]
+            self._entries[key] = _in_order(directories), _in_order(files)
+        return self._entries[key]
 
 
 def _in_order(names: list[str]) -> tuple[str, ...]:

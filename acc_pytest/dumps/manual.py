@@ -26,7 +26,7 @@ METADATA = "metadata.json"
 FOLDER = "golden_tensor"
 
 _NAMED = 5
-"""How many pairs a note names."""
+"""Largest number of pairs that a note names."""
 _STEP = re.compile(r"\d{1,9}")
 
 
@@ -51,17 +51,17 @@ class ManualDump(Dump):
         self.root = root
         self.name = "manual"
         self.ranks = (Rank(0, ""),)
-        entries, lacking, moved = [], [], 0
+        entries, lacking, relocated = [], [], 0
         for data_id, step, golden, mine in _declared(metadata):
             if not (golden and mine):
                 lacking.append(f"{data_id}/{step}")
                 continue
-            found = _golden(golden, step, metadata)
-            moved += found != golden
-            entries.append(ManualEntry(data_id, step, TensorRef(found), TensorRef(_relative(mine, metadata))))
+            path = _golden(golden, step, metadata)
+            relocated += path != golden
+            entries.append(ManualEntry(data_id, step, TensorRef(path), TensorRef(_relative(mine, metadata))))
         self.entries = tuple(entries)
-        if moved:
-            self.notes += (f"{moved} golden files taken from beside {METADATA}, not from where it says",)
+        if relocated:
+            self.notes += (f"{relocated} golden files taken from beside {METADATA}, not from where it says",)
         if lacking:
             self.notes += (f"{METADATA} names less than two files for {_some(lacking)}; left out",)
         tree = Node(name=self.name, op_type="Manual", path="")
@@ -89,7 +89,7 @@ def is_manual(metadata: Path) -> bool:
 
 
 def read_metadata(metadata: Path) -> dict[str, dict[str, list[str]]]:
-    """What a `metadata.json` declares, as it is written: data id, token id, paths.
+    """The content of a `metadata.json`: data id, token id, paths.
 
     An object whose keys are repeated adds up. Raises `FormatError` naming file and entry.
     """
@@ -128,22 +128,22 @@ def _merged(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _golden(given: str, step: int, metadata: Path) -> str:
+def _golden(path: str, step: int, metadata: Path) -> str:
     """The golden file beside the metadata, where the writer put it; else where the metadata says."""
-    name = given.replace("\\", "/").rpartition("/")[2]
-    beside = "" if metadata.parent == Path() else metadata.parent
-    for below in (f"{step}/{name}", name):
-        if name and _is_file(candidate := os.path.join(beside, below)):
+    name = path.replace("\\", "/").rpartition("/")[2]
+    home = "" if metadata.parent == Path() else metadata.parent
+    for relative in (f"{step}/{name}", name):
+        if name and _is_file(candidate := os.path.join(home, relative)):
             return candidate
-    return _relative(given, metadata)
+    return _relative(path, metadata)
 
 
-def _relative(given: str, metadata: Path) -> str:
+def _relative(path: str, metadata: Path) -> str:
     """A relative path counts from the metadata where that exists, else from the working directory."""
-    if os.path.isabs(given):
-        return given
-    beside = str(metadata.parent / given)
-    return beside if _is_file(beside) else given
+    if os.path.isabs(path):
+        return path
+    sibling = str(metadata.parent / path)
+    return sibling if _is_file(sibling) else path
 
 
 def _is_file(path: str) -> bool:
@@ -152,5 +152,5 @@ def _is_file(path: str) -> bool:
 
 
 def _some(names: list[str]) -> str:
-    more = f", ... ({len(names)} altogether)" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    ellipsis = f", ... ({len(names)} altogether)" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + ellipsis

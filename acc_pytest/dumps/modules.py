@@ -30,13 +30,13 @@ class ModuleDump(Dump):
         return any(step.label == label for step in self.steps)
 
     def of_rank(self, rank: Rank) -> ModuleDump:
-        """The same dump with one rank."""
+        """This dump with one rank."""
         alone = copy.copy(self)
         alone.ranks, alone._calls = (rank,), {}
         return alone
 
     def calls(self, step: Step) -> Calls:
-        """What ran in a step, as the first rank dumped it."""
+        """The calls of a step, as the first rank dumped them."""
         if step.directory not in self._calls:
             self._calls[step.directory] = self._traced(step)
         return self._calls[step.directory]
@@ -46,15 +46,15 @@ class ModuleDump(Dump):
         return frozenset()
 
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
-        """What is known of the parameters and buffers of a rank, by full name."""
+        """The digests of the parameters and buffers of a rank, by full name."""
         return {}
 
     def outline(self, rank: Rank) -> Outline | None:
-        """What the dump keeps of its model to compute modules again; `None` where it keeps nothing."""
+        """The outline of the model, from which modules are computed again; `None` where there is none."""
         return None
 
     def weights_file(self, rank: Rank) -> str:
-        """Where that stands."""
+        """The file of the digests."""
         return ""
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
@@ -94,7 +94,7 @@ class ModuleDump(Dump):
         return lambda node: node.order
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
-        """What is known of each tensor of the first rank before it is read."""
+        """The facts on each tensor of the first rank that need no reading of it."""
         return lambda node, ref: stored_tensor(ref)
 
 
@@ -104,7 +104,7 @@ def is_of_a_model(dump: Dump) -> bool:
 
 
 def stored_tensor(ref: TensorRef) -> SavedTensor | None:
-    """What a file of one tensor says of it at its end, and its dtype; `None` for files that do not."""
+    """The facts at the end of a file of one tensor, and its dtype; `None` for files without."""
     crc_and_size = stored_crc(ref.path, ref.member)
     if crc_and_size is None:
         return None

@@ -35,19 +35,21 @@ class MsprobeDump(RecordedDump):
     kind = "msprobe"
     _recorded: dict[tuple[str, str], Recorded]
 
-    def __init__(self, layout: MsprobeLayout, listing: Listing, other: Dump | None = None) -> None:
-        """`other` is the golden: functions that both sides called have one name."""
+    def __init__(self, layout: MsprobeLayout, listing: Listing, golden: Dump | None = None) -> None:
+        """`golden` is the golden: functions that both sides called have one name."""
         notes: list[str] = []
-        golden = other._recorded if isinstance(other, MsprobeDump) else {}
-        steps = steps_of(layout, listing, notes, GoldenFunctions(golden))
+        golden_records = golden._recorded if isinstance(golden, MsprobeDump) else {}
+        steps = steps_of(layout, listing, notes, GoldenFunctions(golden_records))
         self._recorded = {
-            (str(number), rank): found for number, ranks in steps.items() for rank, found in ranks.items()
+            (str(number), rank): recorded
+            for number, ranks in steps.items()
+            for rank, recorded in ranks.items()
         }
         notes += _notes(self._recorded.values())
         super().__init__(
             layout.root,
             {
-                number: {rank: found.calls.records for rank, found in ranks.items()}
+                number: {rank: recorded.calls.records for rank, recorded in ranks.items()}
                 for number, ranks in steps.items()
             },
             notes=notes,
@@ -56,32 +58,32 @@ class MsprobeDump(RecordedDump):
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters that the records of the first step of a rank hold, by full name."""
-        found = (self._recorded.get((step.directory, rank.name)) for step in self.steps)
-        return next((one.calls.parameters for one in found if one is not None), {})
+        by_step = (self._recorded.get((step.directory, rank.name)) for step in self.steps)
+        return next((recorded.calls.parameters for recorded in by_step if recorded is not None), {})
 
     def placements(self, step: Step, rank: Rank, node: Node, slot: Slot) -> tuple[str, ...]:
-        """How a tensor is spread over each dimension of its mesh of devices: `Shard(0)`, `Replicate`,
+        """The placements of a tensor on each dimension of its mesh of devices: `Shard(0)`, `Replicate`,
         `Partial(sum)`. Empty for what is no DTensor."""
         ref = self.tensors(step, rank, node).get(slot)
         tensor = self._tensor(step, rank, ref) if ref is not None else None
         return tensor.placements if tensor is not None else ()
 
     def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """As the placements of a DTensor say."""
+        """Whether the placements of a DTensor say so."""
         return any(place.startswith("Partial") for place in self.placements(step, rank, node, slot))
 
     def source_line(self, step: Step, rank: Rank, node: Node) -> str:
-        """Where the program made a call, by `stack.json`: `model.py:7 in forward: x = f(x)`; empty where
-        nothing says so."""
-        found = self._recorded.get((step.directory, rank.name))
-        name = found.calls.names.get(node.path) if found is not None else None
-        return source_lines(str(found.home)).get(name, "") if found is not None and name else ""
+        """The line of the program that made a call, by `stack.json`: `model.py:7 in forward: x = f(x)`; empty
+        where nothing says so."""
+        recorded = self._recorded.get((step.directory, rank.name))
+        name = recorded.calls.names.get(node.path) if recorded is not None else None
+        return source_lines(str(recorded.home)).get(name, "") if recorded is not None and name else ""
 
     def _tensor(self, step: Step, rank: Rank, ref: TensorRef) -> RecordedTensor | None:
-        found = self._recorded.get((step.directory, rank.name))
-        if found is None:
+        recorded = self._recorded.get((step.directory, rank.name))
+        if recorded is None:
             return None
-        return found.records.tensors.get(ref.member or Path(ref.path).stem)
+        return recorded.records.tensors.get(ref.member or Path(ref.path).stem)
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """By the check sum that msprobe made of the bytes, or that of the file."""
@@ -93,8 +95,8 @@ class MsprobeDump(RecordedDump):
             dtype = tensor.dtype.removeprefix("torch.")
             return SavedTensor(dtype=dtype, shape=tensor.shape, crc32=crc(ref, tensor))
 
-        found = self._recorded.get((step.directory, self.ranks[0].name))
-        crc = _crc if found is not None and found.records.task == "tensor" else _crc_of_record
+        recorded = self._recorded.get((step.directory, self.ranks[0].name))
+        crc = _crc if recorded is not None and recorded.records.task == "tensor" else _crc_of_record
         return saved
 
 
@@ -113,39 +115,39 @@ def _crc_of_record(ref: TensorRef, tensor: RecordedTensor) -> int | None:
 
 
 def _notes(recorded: Iterable[Recorded]) -> list[str]:
-    """What a user should know of the dump, each kind once."""
+    """The notes on a dump, each kind once."""
     notes: dict[str, list[str]] = {}
     by_home: dict[Path, list[Recorded]] = {}
-    for found in recorded:
-        by_home.setdefault(found.home, []).append(found)
+    for entry in recorded:
+        by_home.setdefault(entry.home, []).append(entry)
     for home, passes in by_home.items():
-        found, records = passes[0], passes[0].records
+        entry, records = passes[0], passes[0].records
         where = f"{home.parent.name}/{home.name}"
         if not records.calls:
             structure = "task structure: calls are listed and no tensor was recorded, so nothing is compared"
-            said = structure if records.task == "structure" else "no call was recorded"
-            notes.setdefault(said, []).append(where)
-        if found.unknown:
-            said = "records with unknown names were left out"
-            notes.setdefault(said, []).append(f"{where}: {found.unknown}")
-        lost = [member for each in passes for member in each.calls.overwritten]
+            note = structure if records.task == "structure" else "no call was recorded"
+            notes.setdefault(note, []).append(where)
+        if entry.unknown:
+            note = "records with unknown names were left out"
+            notes.setdefault(note, []).append(f"{where}: {entry.unknown}")
+        lost = [member for run in passes for member in run.calls.overwritten]
         if lost:
-            said = "inputs are left out that were taken when their modules had overwritten them (26.1)"
-            notes.setdefault(said, []).append(f"{where}: {len(lost)}, the first is {lost[0]}")
-        missing, extra = _files(found)
+            note = "inputs are left out that were taken when their modules had overwritten them (26.1)"
+            notes.setdefault(note, []).append(f"{where}: {len(lost)}, the first is {lost[0]}")
+        missing, extra = _files(entry)
         if missing:
-            said = f"tensor files that {found.file.name} names are not there; their statistics are compared"
-            notes.setdefault(said, []).append(f"{where}: {missing}")
+            note = f"tensor files that {entry.file.name} names are not there; their statistics are compared"
+            notes.setdefault(note, []).append(f"{where}: {missing}")
         if extra:
-            said = f"tensor files that {found.file.name} does not name: was the program killed before stop()?"
-            notes.setdefault(said, []).append(f"{where}: {extra}")
-    return [f"{said} ({_listed(places)})" for said, places in notes.items()]
+            note = f"tensor files that {entry.file.name} does not name: was the program killed before stop()?"
+            notes.setdefault(note, []).append(f"{where}: {extra}")
+    return [f"{note} ({_listed(places)})" for note, places in notes.items()]
 
 
-def _files(found: Recorded) -> tuple[int, int]:
-    """How many files are named and not there, and how many are there and not named."""
-    named = {tensor.file for tensor in found.records.tensors.values() if tensor.file}
-    return len(named - found.files), len(found.files - named)
+def _files(recorded: Recorded) -> tuple[int, int]:
+    """The numbers of files that are named and absent, and of those that are present and not named."""
+    named = {tensor.file for tensor in recorded.records.tensors.values() if tensor.file}
+    return len(named - recorded.files), len(recorded.files - named)
 
 
 def _listed(places: list[str]) -> str:

@@ -23,8 +23,9 @@ from .recorded import ROOT, Record
 
 @dataclass(slots=True)
 class MsprobeCalls:
-    """What a file of records holds: a `Record` for each call, the parameters by full name, the names of calls
-    by the paths of their nodes, the functions that each module called, and inputs that were overwritten."""
+    """The content of a file of records: a `Record` for each call, the parameters by full name, the names of
+    calls by the paths of their nodes, the functions that each module called, and inputs that were
+    overwritten."""
 
     records: list[Record] = field(default_factory=list)
     parameters: dict[str, TensorRef] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class _Builder:
         self._parents = parents
         self._ref_of = ref_of
         self._paths = FunctionPaths(calls, parents, entries, golden)
-        self._found = MsprobeCalls(functions=self._paths.functions)
+        self._result = MsprobeCalls(functions=self._paths.functions)
 
     def built(self) -> MsprobeCalls:
         times = began(self._calls, self._parents)
@@ -72,25 +73,25 @@ class _Builder:
             if call.direction == "forward"
         ]
         lost = frozenset().union(*overwritten_inputs(timed, self._mark_of))
-        own = self._own_parameters()
+        parameters = self._parameters_of_modules()
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
-            kept: Sequence[CallTensor] = entries
+            tensors: Sequence[CallTensor] = entries
             if lost:
-                kept = [entry for entry in entries if entry.member not in lost]
-                self._found.overwritten += [entry.member for entry in entries if entry.member in lost]
+                tensors = [entry for entry in entries if entry.member not in lost]
+                self._result.overwritten += [entry.member for entry in entries if entry.member in lost]
             if not call.is_module and call.direction == "forward":
-                mine = own.get(self._parents.get(name) or "", frozenset())
-                kept = [entry for entry in kept if entry.part == "output" or _print(entry) not in mine]
-            self._add(name, call, kept, time, ended)
-            self._keep_parameters(call.path, kept)
-        return self._found
+                mine = parameters.get(self._parents.get(name) or "", frozenset())
+                tensors = [entry for entry in tensors if entry.part == "output" or _print(entry) not in mine]
+            self._add(name, call, tensors, time, ended)
+            self._keep_parameters(call.path, tensors)
+        return self._result
 
     def _mark_of(self, entry: CallTensor) -> Print | None:
         ref = self._ref_of(entry)
         return print_of(entry.tensor, "" if ref.member else ref.path)
 
-    def _own_parameters(self) -> dict[str, frozenset[object]]:
+    def _parameters_of_modules(self) -> dict[str, frozenset[object]]:
         """The parameters of each module: functions that it calls get them as inputs, but they are compared as
         weights."""
         return {
@@ -110,8 +111,8 @@ class _Builder:
             apart = name not in self._parents  # nobody knows where it ran
         slots = _Slots(call.direction, entries, self._arriving(name, call), self._ref_of)
         files = [entry.tensor.file for entry in entries if entry.tensor.file and self._ref_of(entry).member]
-        self._found.records.append(Record(path, kind, slots, time, ended, again, apart, lost=files))
-        self._found.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
+        self._result.records.append(Record(path, kind, slots, time, ended, again, apart, lost=files))
+        self._result.names.setdefault(f"{ROOT}.{path}.call{again}" if again else f"{ROOT}.{path}", name)
 
     def _arriving(self, name: str, call: CallName) -> Sequence[CallTensor]:
         """Gradients of parameters are computed of those that arrive at their module."""
@@ -125,7 +126,7 @@ class _Builder:
         for entry in entries:
             if entry.part == "parameters":
                 full = ".".join([ROOT, path, *map(str, entry.key)])
-                self._found.parameters.setdefault(full, self._ref_of(entry))
+                self._result.parameters.setdefault(full, self._ref_of(entry))
 
 
 def _print(entry: CallTensor) -> object:
@@ -135,7 +136,7 @@ def _print(entry: CallTensor) -> object:
 class _Slots(Mapping[Slot, TensorRef]):
     """The tensors of a call as our own dumps have them, made when they are asked for."""
 
-    __slots__ = ("_arriving", "_direction", "_entries", "_made", "_ref_of")
+    __slots__ = ("_arriving", "_by_slot", "_direction", "_entries", "_ref_of")
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class _Slots(Mapping[Slot, TensorRef]):
         self._entries = entries
         self._arriving = arriving
         self._ref_of = ref_of
-        self._made: dict[Slot, TensorRef] | None = None
+        self._by_slot: dict[Slot, TensorRef] | None = None
 
     def __getitem__(self, slot: Slot) -> TensorRef:
         return self._slots()[slot]
@@ -160,15 +161,15 @@ class _Slots(Mapping[Slot, TensorRef]):
         return len(self._slots())
 
     def _slots(self) -> dict[Slot, TensorRef]:
-        if self._made is None:
+        if self._by_slot is None:
             slot_of = _SLOT_OF.get(self._direction, _of_call)
             wrapped = _is_wrapped(self._entries)
-            found = [
+            pairs = [
                 (slot_of(entry, wrapped), entry) for entry in self._entries if entry.part != "parameters"
             ]
-            found += [(_of_call(entry, False), entry) for entry in self._arriving]
-            self._made = {slot: self._ref_of(entry) for slot, entry in found}
-        return self._made
+            pairs += [(_of_call(entry, False), entry) for entry in self._arriving]
+            self._by_slot = {slot: self._ref_of(entry) for slot, entry in pairs}
+        return self._by_slot
 
 
 def _is_wrapped(entries: Sequence[CallTensor]) -> bool:

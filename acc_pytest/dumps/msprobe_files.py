@@ -1,4 +1,4 @@
-"""Where the files of an msprobe dump lie: `{root}/step{N}/{rank{R} | proc{PID}}/{dump.json, debug.json}`.
+"""The files of an msprobe dump: `{root}/step{N}/{rank{R} | proc{PID}}/{dump.json, debug.json}`.
 
 A directory is one of a rank where its JSON file starts as msprobe writes it. The names of directories only
 say which step and rank it is: one that was copied elsewhere stands for step 0 and the only rank. Process
@@ -62,14 +62,14 @@ def records_file(path: Path, listing: Listing) -> Path | None:
 
 def _ranks(step: Path, listing: Listing) -> tuple[Path, ...]:
     """The directories of the ranks of a step in rank order; the step itself where it has no others."""
-    found = sorted(
+    ranks = sorted(
         (match[1] == "proc", int(match[2]), name)
         for name in listing.directories(step)
         if (match := _RANK.fullmatch(name)) and records_file(step / name, listing) is not None
     )
-    if not found and _number(step) is not None and records_file(step, listing) is not None:
+    if not ranks and _number(step) is not None and records_file(step, listing) is not None:
         return (step,)
-    return tuple(step / name for _, _, name in found)
+    return tuple(step / name for _, _, name in ranks)
 
 
 def _number(path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""Which node a function of an msprobe dump is.
+"""The nodes of functions of an msprobe dump.
 
     {module}.{function}, the k-th one there {module}.{function}.{k}     where construct.json names the caller
     {Prefix}.{function}.{n}                                             where nothing does
@@ -49,35 +49,39 @@ class FunctionPaths:
         golden: Functions,
     ) -> None:
         self._modules = {call.path for _, call in calls if call.is_module}
-        self._given: dict[tuple[str, str, int], str] = {}
+        self._path_of_call: dict[tuple[str, str, int], str] = {}
         self.functions: dict[str | None, list[Function]] = {}
         called: dict[str | None, list[_Call]] = {}
         for name, call in calls:
             if not call.is_module and call.direction == "forward":
                 owner = _owner(parents[name]) if name in parents else None
                 called.setdefault(owner, []).append((name, call))
-        for owner, own in called.items():
-            found = [_function(call, entries.get(name, ())) for name, call in own]
-            paths = self._paths(owner, own, found, golden.get(owner, ()))
-            self.functions[owner] = [one._replace(path=path) for one, path in zip(found, paths)]
-            self._given |= {_one(call): path for (_, call), path in zip(own, paths)}
+        for owner, owner_calls in called.items():
+            functions = [_function(call, entries.get(name, ())) for name, call in owner_calls]
+            paths = self._paths(owner, owner_calls, functions, golden.get(owner, ()))
+            self.functions[owner] = [function._replace(path=path) for function, path in zip(functions, paths)]
+            self._path_of_call |= {_call_key(call): path for (_, call), path in zip(owner_calls, paths)}
 
     def path(self, call: CallName) -> str:
         """The path of the function that a name stands for; a gradient has that of its forward call."""
-        return self._given.get(_one(call), f"{call.prefix}.{call.kind}.{call.number}")
+        return self._path_of_call.get(_call_key(call), f"{call.prefix}.{call.kind}.{call.number}")
 
     def _paths(
-        self, owner: str | None, calls: Sequence[_Call], found: Sequence[Function], golden: Sequence[Function]
+        self,
+        owner: str | None,
+        calls: Sequence[_Call],
+        functions: Sequence[Function],
+        golden: Sequence[Function],
     ) -> list[str]:
-        same = _side_by_side(golden, found)
-        taken = {one.path for one in golden} if same is not None else set()
+        matches = _side_by_side(golden, functions)
+        golden_paths = {function.path for function in golden} if matches is not None else set()
         counts: Counter[str] = Counter()
         paths = []
-        for place, ((_, call), one) in enumerate(zip(calls, found)):
-            path = golden[same[place]].path if same is not None and place in same else ""
+        for place, ((_, call), function) in enumerate(zip(calls, functions)):
+            path = golden[matches[place]].path if matches is not None and place in matches else ""
             while not path:
-                path = self._next(owner, call, one.kind, counts)
-                path = "" if path in taken else path
+                path = self._next(owner, call, function.kind, counts)
+                path = "" if path in golden_paths else path
             paths.append(path)
         return paths
 
@@ -101,13 +105,13 @@ def _side_by_side(golden: Sequence[Function], mine: Sequence[Function]) -> dict[
     or cannot be laid side by side."""
     if not golden or max(len(golden), len(mine)) > _MOST or _kinds(golden) == _kinds(mine):
         return None
-    marks = [[(one.kind, one.shapes) for one in side] for side in (golden, mine)]
+    marks = [[(function.kind, function.shapes) for function in side] for side in (golden, mine)]
     blocks = SequenceMatcher(a=marks[0], b=marks[1], autojunk=False).get_matching_blocks()
     return {block.b + at: block.a + at for block in blocks for at in range(block.size)}
 
 
 def _kinds(functions: Iterable[Function]) -> Counter[str]:
-    return Counter(one.kind for one in functions)
+    return Counter(function.kind for function in functions)
 
 
 def _function(call: CallName, entries: Iterable[CallTensor]) -> Function:
@@ -115,7 +119,7 @@ def _function(call: CallName, entries: Iterable[CallTensor]) -> Function:
     return Function("", function_name(call.kind), shapes)
 
 
-def _one(call: CallName) -> tuple[str, str, int]:
+def _call_key(call: CallName) -> tuple[str, str, int]:
     return call.prefix, call.kind, call.number
 
 

@@ -34,7 +34,8 @@ Print = tuple[object, ...]
 
 
 def fingerprint(tensor: RecordedTensor) -> Print | None:
-    """What is equal for equal tensors and hardly ever for others; `None` where too little was recorded."""
+    """A fingerprint: equal for equal tensors and hardly ever for others; `None` where too little was
+    recorded."""
     if tensor.digest:
         return tensor.dtype, tensor.shape, tensor.digest
     numbers = [value for value in tensor.stated if isinstance(value, float) and math.isfinite(value)]
@@ -56,8 +57,8 @@ def print_of(tensor: RecordedTensor, file: str) -> Print | None:
 
 
 @dataclass(slots=True)
-class _Seen:
-    """When the first call that handed out a tensor began, and what came in without that."""
+class _History:
+    """The begin of the first call that handed out a tensor, and tensors that came in without one."""
 
     out: dict[Print, int] = field(default_factory=dict)
     came_in: set[Print] = field(default_factory=set)
@@ -82,18 +83,18 @@ def overwritten_inputs(
     calls: Sequence[TimedCall], mark_of: Callable[[CallTensor], Print | None]
 ) -> list[frozenset[str]]:
     """The members of each call that are inputs it had overwritten. `mark_of` tells tensors apart."""
-    seen = _Seen()
-    found: list[frozenset[str]] = []
+    history = _History()
+    overwritten: list[frozenset[str]] = []
     for call in calls:
         inputs = {entry.member: mark_of(entry) for entry in call.entries if entry.part in _INPUTS}
         outputs = [mark_of(entry) for entry in call.entries if entry.part == "output"]
         lost: frozenset[str] = frozenset()
         if not call.name.is_module or any(word in call.name.kind for word in _HANDED_ON):
-            seen.come_in(inputs.values())
-            seen.hand_out(outputs, call.began)
+            history.come_in(inputs.values())
+            history.hand_out(outputs, call.began)
         else:
-            seen.hand_out(outputs, call.began)
-            lost = frozenset(name for name, mark in inputs.items() if seen.overwritten(mark, call.began))
-            seen.come_in(mark for name, mark in inputs.items() if name not in lost)
-        found.append(lost)
-    return found
+            history.hand_out(outputs, call.began)
+            lost = frozenset(name for name, mark in inputs.items() if history.overwritten(mark, call.began))
+            history.come_in(mark for name, mark in inputs.items() if name not in lost)
+        overwritten.append(lost)
+    return overwritten

@@ -15,8 +15,8 @@ _OF_FUNCTIONS = frozenset({"forward", "backward"})
 
 
 class CallName(NamedTuple):
-    """What the name of a call says. `kind` is the class of a module, or the function; `direction` is forward,
-    backward, parameters_grad or debug; `path` is empty for functions."""
+    """The fields of the name of a call. `kind` is the class of a module, or the function; `direction` is
+    forward, backward, parameters_grad or debug; `path` is empty for functions."""
 
     path: str
     kind: str
@@ -31,13 +31,13 @@ class CallName(NamedTuple):
 
 def call_name(name: str) -> CallName | None:
     """The parts of a name; `None` for a name of another form."""
-    first, *parts = name.split(".")
-    if first == _MODULE and len(parts) > 3 and parts[-2] in _OF_MODULES and _is_number(parts[-1]):
-        return CallName(".".join(parts[:-3]), parts[-3], parts[-2], int(parts[-1]), first)
-    if len(parts) > 2 and parts[-1] in _OF_FUNCTIONS and _is_number(parts[-2]):
-        return CallName("", ".".join(parts[:-2]), parts[-1], int(parts[-2]), first)
-    if len(parts) > 1 and parts[-1] == "debug" and _is_number(parts[-2]):
-        return CallName(".".join([first, *parts[:-2]]), "debug", "debug", int(parts[-2]), "")
+    first, *segments = name.split(".")
+    if first == _MODULE and len(segments) > 3 and segments[-2] in _OF_MODULES and _is_number(segments[-1]):
+        return CallName(".".join(segments[:-3]), segments[-3], segments[-2], int(segments[-1]), first)
+    if len(segments) > 2 and segments[-1] in _OF_FUNCTIONS and _is_number(segments[-2]):
+        return CallName("", ".".join(segments[:-2]), segments[-1], int(segments[-2]), first)
+    if len(segments) > 1 and segments[-1] == "debug" and _is_number(segments[-2]):
+        return CallName(".".join([first, *segments[:-2]]), "debug", "debug", int(segments[-2]), "")
     return None
 
 

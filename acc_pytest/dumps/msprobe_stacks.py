@@ -36,8 +36,8 @@ def source_line_of(path: str, member: str) -> str:
     where no stack tells."""
     home, name = os.path.split(path)
     if not member:
-        above, folder = os.path.split(home)
-        home = above if folder == TENSORS else ""
+        parent, folder = os.path.split(home)
+        home = parent if folder == TENSORS else ""
     lines = source_lines(home) if home else {}
     call = member or name
     while call and call not in lines:
@@ -53,7 +53,7 @@ def _lines_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, str]:
         content = None
     lines: dict[str, str] = {}
     for stack in content.values() if isinstance(content, dict) else ():
-        if not (isinstance(stack, list) and [type(part) for part in stack] == [list, list]):
+        if not (isinstance(stack, list) and [type(element) for element in stack] == [list, list]):
             continue
         line = _line(stack[1])
         lines.update((fit(name), line) for name in stack[0] if isinstance(name, str))

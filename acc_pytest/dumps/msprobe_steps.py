@@ -35,13 +35,13 @@ class Recorded:
 
     @property
     def unknown(self) -> int:
-        """How many names in the file are none of msprobe's."""
+        """Number of names in the file that are none of msprobe's."""
         return self.records.broken + sum(call_name(name) is None for name in self.records.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What lies in the directory of a rank; `split` has the calls of each pass."""
+    """The files in the directory of a rank; `split` has the calls of each pass."""
 
     home: Path
     file: Path
@@ -58,9 +58,9 @@ class _Read:
         return TensorRef(str(self.file), entry.member)
 
     def recorded(self, calls: Sequence[Call], golden: Functions) -> Recorded:
-        """Some of the calls as nodes."""
-        found = calls_of(self.records.calls, calls, self.parents, self.ref_of, golden)
-        return Recorded(self.home, self.file, self.records, found, self.files)
+        """The nodes of some of the calls."""
+        call_nodes = calls_of(self.records.calls, calls, self.parents, self.ref_of, golden)
+        return Recorded(self.home, self.file, self.records, call_nodes, self.files)
 
 
 class GoldenFunctions:
@@ -69,11 +69,11 @@ class GoldenFunctions:
 
     def __init__(self, recorded: Mapping[tuple[str, str], Recorded]) -> None:
         self._steps: dict[str, list[Functions]] = {}
-        for (step, _), found in recorded.items():
-            self._steps.setdefault(step, []).append(found.calls.functions)
+        for (step, _), entry in recorded.items():
+            self._steps.setdefault(step, []).append(entry.calls.functions)
 
     def functions(self, step: int, rank: int) -> Functions:
-        """Those of a step and rank."""
+        """The functions of a step and rank."""
         ranks = self._steps.get(str(step)) or next(iter(self._steps.values()), [])
         return ranks[rank] if rank < len(ranks) else ranks[0] if ranks else {}
 
@@ -81,22 +81,24 @@ class GoldenFunctions:
 def steps_of(
     layout: MsprobeLayout, listing: Listing, notes: list[str], golden: GoldenFunctions
 ) -> dict[int, dict[str, Recorded]]:
-    """What was recorded of each step, by the names of ranks; files that are broken are left out."""
+    """The records of each step, by the names of ranks; files that are broken are left out."""
     broken: list[str] = []
     steps: dict[int, dict[str, Recorded]] = {}
     names: list[str] = []
     for number, homes in layout.steps:
-        own = [home.name for home in homes]
+        home_names = [home.name for home in homes]
         # Processes of later steps may have other numbers.
-        same = not names or set(own) <= set(names) or len(own) > len(names)
-        ranks = own if same else names
-        names = names if len(names) >= len(own) else own
+        is_aligned = not names or set(home_names) <= set(names) or len(home_names) > len(names)
+        ranks = home_names if is_aligned else names
+        names = names if len(names) >= len(home_names) else home_names
         read = _sound_ranks(zip(ranks, homes), listing, notes, broken)
-        labels = pass_labels(number, steps, (len(each.split) for _, each in read.values()), notes.append)
-        for rank, (place, each) in read.items():
-            for label, calls in zip(labels, each.split if len(labels) > 1 else [each.calls]):
+        labels = pass_labels(
+            number, steps, (len(records.split) for _, records in read.values()), notes.append
+        )
+        for rank, (place, records) in read.items():
+            for label, calls in zip(labels, records.split if len(labels) > 1 else [records.calls]):
                 functions = golden.functions(label, place)
-                steps.setdefault(label, {})[rank] = each.recorded(calls, functions)
+                steps.setdefault(label, {})[rank] = records.recorded(calls, functions)
     if not steps:
         raise FormatError(broken[0] if broken else f"{layout.root}: holds no records of msprobe")
     notes += [f"left out: {error}" for error in broken]
@@ -106,7 +108,7 @@ def steps_of(
 def _sound_ranks(
     homes: Iterable[tuple[str, Path]], listing: Listing, notes: list[str], broken: list[str]
 ) -> dict[str, tuple[int, _Read]]:
-    """Of each rank its place among the directories and what lies there; `broken` is told of the others."""
+    """The place and the files of each rank that can be read; `broken` is told of the others."""
     read: dict[str, tuple[int, _Read]] = {}
     for place, (rank, home) in enumerate(homes):
         try:
@@ -144,9 +146,9 @@ def _parents(home: Path, listing: Listing) -> dict[str, str | None]:
         raise FormatError(f"{home / _CONSTRUCT}: is no construct.json of msprobe: it holds no object")
     parents: dict[str, str | None] = {}
     for name, parent in content.items():
-        one = parent[0] if isinstance(parent, list) and parent else parent
-        if one is None or isinstance(one, str):
-            parents[fit(name)] = None if one is None else fit(one)
+        caller = parent[0] if isinstance(parent, list) and parent else parent
+        if caller is None or isinstance(caller, str):
+            parents[fit(name)] = None if caller is None else fit(caller)
     return parents
 
 
@@ -168,7 +170,7 @@ def passes(calls: Sequence[Call], parents: Mapping[str, str | None]) -> list[lis
     split: list[list[Call]] = [[] for _ in began]
     for call, number in zip(calls, _places(calls, parents, pass_of)):
         split[number].append(call)
-    return [_renumbered(one) for one in split]
+    return [_renumbered(group) for group in split]
 
 
 def _outermost(
@@ -203,19 +205,19 @@ def _places(
     ends = sorted(pass_of)
     last = pass_of[ends[-1]]
     forward: dict[tuple[str, str, str, int], int] = {}
-    found: list[int] = []
+    numbers: list[int] = []
     ended = 0
     for place, (name, call) in enumerate(calls):
-        one = (*_key(call), call.number)
+        key = (*_key(call), call.number)
         if call.direction != "forward":
-            found.append(last if _is_sum(call) else forward.get(one, last))
+            numbers.append(last if _is_sum(call) else forward.get(key, last))
             continue
         alone = not call.is_module and name in parents and parents[name] is None
         around = max(ended - 1, 0) if alone else min(ended, len(ends) - 1)
-        forward[one] = pass_of[ends[around]]
-        found.append(forward[one])
+        forward[key] = pass_of[ends[around]]
+        numbers.append(forward[key])
         ended += place in pass_of
-    return found
+    return numbers
 
 
 def _is_sum(call: CallName) -> bool:

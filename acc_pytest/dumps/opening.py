@@ -26,20 +26,20 @@ from .torch import TorchDump, TorchLayout
 from .torchair_files import TorchairLayout
 
 
-def opened(path: str, token_policy: str, other: Dump | None) -> Dump:
-    """See `open_dump`. A note of the dump says if it has an index that could not be used."""
+def opened(path: str, token_policy: str, golden: Dump | None) -> Dump:
+    """Open a dump as `open_dump` does. A note of the dump says if it has an index that could not be used."""
     listing = Listing()
     layout = locate(path, listing)
     note = index_note(str(layout.root))
-    dump = _of_layout(layout, listing, token_policy, other)
+    dump = _of_layout(layout, listing, token_policy, golden)
     if note:
         dump.notes += (note,)
     return dump
 
 
-def _of_layout(layout: Layout, listing: Listing, token_policy: str, other: Dump | None) -> Dump:
+def _of_layout(layout: Layout, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
     if isinstance(layout, AtbLayout):
-        return open_atb(layout, listing, token_policy=token_policy, other=other)
+        return open_atb(layout, listing, token_policy=token_policy, golden=golden)
     if isinstance(layout, TorchLayout):
         return TorchDump(layout, listing)
     if isinstance(layout, ToolLayout):
@@ -47,18 +47,18 @@ def _of_layout(layout: Layout, listing: Listing, token_policy: str, other: Dump 
     if isinstance(layout, TorchairLayout):
         return GeDump(layout) if layout.kind == "ge" else FxDump(layout)
     if isinstance(layout, MsprobeLayout):
-        return MsprobeDump(layout, listing, other)
+        return MsprobeDump(layout, listing, golden)
     if isinstance(layout, ManualLayout):
         return ManualDump(layout.root, layout.metadata)
     if isinstance(layout, CaptureLayout):
         return GraphCaptureDump(layout, listing)
     if isinstance(layout, DebugModeLayout):
-        return DebugModeDump(layout, other)
+        return DebugModeDump(layout, golden)
     assert isinstance(layout, FilesLayout)
-    if is_file(layout.root) and other is not None and is_of_a_model(other):
+    if is_file(layout.root) and golden is not None and is_of_a_model(golden):
         around = dump_around(layout.root, listing)
         if around is not None:
-            dump = open_atb(around, listing, token_policy=token_policy, other=other)
+            dump = open_atb(around, listing, token_policy=token_policy, golden=golden)
             dump.only = str(layout.root)
             return dump
     return SingleDump(layout.root, layout.files)

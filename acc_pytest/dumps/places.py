@@ -1,5 +1,5 @@
-"""Where a dump lies, as the user says it: one path, one address, a pattern, several of these, or a list of
-them in a file. What comes out is one path that all readers take.
+"""The places of a dump, as the user gives them: one path, one address, a pattern, several of these, or a list
+of them in a file. What comes out is one path that all readers take.
 
     [[roots]]
     path = "/dumps/run"                 # on this machine
@@ -54,8 +54,8 @@ def index_note(path: str) -> str:
     mirror = mirror_at(path)
     if mirror is not None:
         return str(mirror.table.notes.get(NOTE, "")) or headers_refused(mirror.table, shown_at(mirror.path))
-    table, said = use_index(path)
-    return said if table is None else headers_refused(table, said)
+    table, reason = use_index(path)
+    return reason if table is None else headers_refused(table, reason)
 
 
 def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
@@ -73,12 +73,12 @@ def _matching(pattern: str) -> list[str]:
     if is_address(pattern):
         from ..tensors.stores.making import matching
 
-        found = matching(address_of(pattern))
+        matches = matching(address_of(pattern))
     else:
-        found = glob.glob(local_path(pattern))
-    if not found:
+        matches = glob.glob(local_path(pattern))
+    if not matches:
         raise DumpError(f"{pattern}: nothing matches the pattern; correct it")
-    return sorted(found, key=natural)
+    return sorted(matches, key=natural)
 
 
 def _listed(place: str) -> list[DumpRoot] | None:
@@ -96,7 +96,7 @@ def _listed(place: str) -> list[DumpRoot] | None:
 
 
 def _json(place: str) -> Any:
-    """What a small file of JSON holds; a larger one is a dump."""
+    """The content of a small JSON file; a larger one is a dump."""
     if os.path.getsize(place) > _LARGEST:
         return None
     try:
@@ -136,7 +136,7 @@ def _is_here(host: str) -> bool:
 def _ranks(value: Any, where: str) -> tuple[int, ...] | None:
     if value is None:
         return None
-    numbers = isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
+    numbers = isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
     if not numbers or not value or len(set(value)) < len(value):
         raise SettingsError(
             f"{where}: ranks must be a list of different whole numbers >= 0, as in [8, 9], "

@@ -34,46 +34,50 @@ class RankProcess:
 def processes_of(layout: Layout, top: Path, listing: Listing) -> list[RankProcess]:
     """The processes in the order in which ranks are numbered; none where files say their ranks themselves."""
     if isinstance(layout, TorchLayout):
-        found = _of_torch(layout, top, listing)
+        processes = _of_torch(layout, top, listing)
     elif isinstance(layout, AtbLayout):
-        found = _of_atb(layout, top, listing)
+        processes = _of_atb(layout, top, listing)
     elif isinstance(layout, MsprobeLayout):
-        found = _of_msprobe(layout, top)
+        processes = _of_msprobe(layout, top)
     else:
         return []
-    if all(process.rank is not None for process in found):
-        return sorted(found, key=lambda process: process.rank or 0)
-    return sorted(found, key=lambda process: (process.device, process.pid))
+    if all(process.rank is not None for process in processes):
+        return sorted(processes, key=lambda process: process.rank or 0)
+    return sorted(processes, key=lambda process: (process.device, process.pid))
 
 
 def _of_torch(layout: TorchLayout, top: Path, listing: Listing) -> list[RankProcess]:
-    found: list[RankProcess] = []
+    processes: list[RankProcess] = []
     for name in [layout.worker] if layout.worker else listing.directories(layout.home):
         if not is_process_folder(layout.home / name, listing):
             continue
-        worker, there = torch_worker(name), _below(layout.home / name, top)
+        worker, directory = torch_worker(name), _relative(layout.home / name, top)
         device = _DEVICE.match(name)
-        here = there[: len(there) - len(name)] + (device[0] if device else "npu") + "{0}_{1}"
+        pattern = directory[: len(directory) - len(name)] + (device[0] if device else "npu") + "{0}_{1}"
         rank = process_manifest(layout.home / name).rank
-        pid = worker.pid if worker is not None else len(found)
-        found.append(RankProcess(((there, here),), rank, worker.device if worker else -1, pid))
-    return found
+        pid = worker.pid if worker is not None else len(processes)
+        processes.append(RankProcess(((directory, pattern),), rank, worker.device if worker else -1, pid))
+    return processes
 
 
 def _of_atb(layout: AtbLayout, top: Path, listing: Listing) -> list[RankProcess]:
-    found = []
-    homes = [layout.info / part for part in sorted(ATB_PARTS)]
+    processes = []
+    homes = [layout.info / kind for kind in sorted(ATB_PARTS)]
     for name in [layout.worker] if layout.worker else listing.directories(layout.data):
         worker = atb_worker(name)
         if worker is None:
             continue
-        directories = [(f"{_below(layout.data, top)}/{name}", f"{_below(layout.data, top)}/{{0}}_{{1}}")]
+        directories = [
+            (f"{_relative(layout.data, top)}/{name}", f"{_relative(layout.data, top)}/{{0}}_{{1}}")
+        ]
         for home in homes:
             for called, pattern in ((name, "{0}_{1}"), (str(worker.pid), "{1}")):
                 if home != layout.data and called in listing.directories(home):
-                    directories.append((f"{_below(home, top)}/{called}", f"{_below(home, top)}/{pattern}"))
-        found.append(RankProcess(tuple(directories), None, worker.device, worker.pid))
-    return found
+                    directories.append(
+                        (f"{_relative(home, top)}/{called}", f"{_relative(home, top)}/{pattern}")
+                    )
+        processes.append(RankProcess(tuple(directories), None, worker.device, worker.pid))
+    return processes
 
 
 def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
@@ -81,16 +85,16 @@ def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
     for step, ranks in layout.steps:
         for path in ranks:
             alone = _RANK.fullmatch(path.name) is None
-            there = _below(path, top)
+            directory = _relative(path, top)
             name = "" if alone else path.name
-            by_name.setdefault(name, []).append((there, f"step{step}/rank{{0}}"))
-    found: list[RankProcess] = []
+            by_name.setdefault(name, []).append((directory, f"step{step}/rank{{0}}"))
+    processes: list[RankProcess] = []
     for number, (name, directories) in enumerate(by_name.items()):
         rank = _RANK.fullmatch(name)
-        found.append(RankProcess(tuple(directories), None, int(rank[1]) if rank else -1, number))
-    return found
+        processes.append(RankProcess(tuple(directories), None, int(rank[1]) if rank else -1, number))
+    return processes
 
 
-def _below(path: Path, top: Path) -> str:
+def _relative(path: Path, top: Path) -> str:
     name = os.path.relpath(path, top)
     return "" if name == "." else name

@@ -1,4 +1,4 @@
-"""Which process directories of a dump are ranks of one run, and in which order."""
+"""The process directories of a dump that are ranks of one run, in their order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .base import Dump
 
 TIMESTAMP = re.compile(r"_?\d{8}_\d{6}$")
-"""What the writers append to the root of one run: `_20261120_213122`."""
+"""The ending of the root of one run: `_20261120_213122`."""
 
 _NUMBERED = frozenset({"ge", "fx"})
 _ATB = re.compile(r"^(-?\d+)_(\d+)$")
@@ -73,9 +73,9 @@ def select(
         )
         for device in devices
     } | {chosen.device: chosen}
-    kept = sorted(nearest.values())
-    dropped = ", ".join(worker.name for worker in ordered if worker not in kept)
-    return kept, [f"left out as other runs beside {named}: {dropped}"]
+    selected = sorted(nearest.values())
+    dropped = ", ".join(worker.name for worker in ordered if worker not in selected)
+    return selected, [f"left out as other runs beside {named}: {dropped}"]
 
 
 def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
@@ -86,9 +86,9 @@ def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
     """
     for name, dump in (("golden", golden), ("mine", mine)):
         if number not in {rank.index for rank in dump.ranks}:
-            known = ", ".join(str(rank.index) for rank in dump.ranks) or "none"
+            available = ", ".join(str(rank.index) for rank in dump.ranks) or "none"
             raise DumpError(
-                f"--acc-rank {number}: {name} {dump.root} has no such rank; choose one of {known}"
+                f"--acc-rank {number}: {name} {dump.root} has no such rank; choose one of {available}"
             )
     if len(golden.ranks) != len(mine.ranks) and golden.kind not in _NUMBERED:
         raise DumpError(

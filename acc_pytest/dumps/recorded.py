@@ -83,7 +83,7 @@ class RecordedDump(ModuleDump):
         return self._steps[step.directory].slots(rank.name, node.path)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the records name files."""
+        """The files that the records name and that are absent."""
         return self._steps[step.directory].lost[rank.name]
 
     def _began(self, step: Step) -> Callable[[Node], int]:
@@ -102,16 +102,16 @@ class _RecordedStep:
         self._slots: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
         self._sorted: set[tuple[str, str]] = set()
         self.lost: dict[str, dict[str, Sequence[str]]] = defaultdict(dict)
-        known: dict[str, Record] = {}
+        by_path: dict[str, Record] = {}
         for rank, records in ranks.items():
             for path, record in _numbered(records):
                 self._slots[rank, path] = record.slots
-                known.setdefault(path, record)
+                by_path.setdefault(path, record)
                 if record.lost:
                     self.lost[rank][path] = record.lost
-        self.tree = _tree(known, model)
-        self.began = _places(known, lambda record: record.began)
-        self.ended = _places(known, lambda record: record.ended)
+        self.tree = _tree(by_path, model)
+        self.began = _places(by_path, lambda record: record.began)
+        self.ended = _places(by_path, lambda record: record.ended)
 
     def slots(self, rank: str, path: str) -> Mapping[Slot, TensorRef]:
         """The tensors of a node on a rank, sorted when they are asked for."""
@@ -122,68 +122,68 @@ class _RecordedStep:
         return self._slots.get(key, {})
 
 
-def _places(known: Mapping[str, Record], time: Callable[[Record], int]) -> dict[str, int]:
+def _places(by_path: Mapping[str, Record], time: Callable[[Record], int]) -> dict[str, int]:
     """The place of each path in the order of a time."""
-    in_order = sorted(known, key=lambda path: time(known[path]))
+    in_order = sorted(by_path, key=lambda path: time(by_path[path]))
     return {path: number for number, path in enumerate(in_order)}
 
 
 def _numbered(records: Iterable[Record]) -> Iterable[tuple[str, Record]]:
     """Each record with the path of its node."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for record in records:
         path = f"{ROOT}.{record.path}" if record.path else ROOT
-        call = seen[path] if record.called is None else record.called
-        seen[path] += 1
+        call = counts[path] if record.called is None else record.called
+        counts[path] += 1
         yield f"{path}.call{call}" if call else path, record
 
 
-def _tree(known: Mapping[str, Record], model: str) -> Tree:
+def _tree(by_path: Mapping[str, Record], model: str) -> Tree:
     """Nodes below the nearest module that their path starts with.
 
     What no record names stands in the tree where something below it ran, but for lists of modules, which
     never run.
     """
-    deepest = max((path.count(".") for path in known), default=0)
+    deepest = max((path.count(".") for path in by_path), default=0)
     if deepest > MAX_DEPTH:
         raise DumpError(f"the name of a module has {deepest} dots; no model is nested so deeply")
-    ended = {path: record.ended for path, record in known.items()}
+    ended = {path: record.ended for path, record in by_path.items()}
     nodes: dict[str, Node] = {}
 
     def node_of(path: str) -> Node:
         if path not in nodes:
-            record = known.get(path)
+            record = by_path.get(path)
             kind = record.op_type if record is not None else UNKNOWN_TYPE if path != ROOT else model
             nodes[path] = Node(name=path, op_type=kind, path=path)
             if path != ROOT:
                 apart = record is not None and record.apart
-                node_of(ROOT if apart else _around(path, known)).add(nodes[path])
+                node_of(ROOT if apart else _around(path, by_path)).add(nodes[path])
         return nodes[path]
 
-    for path in known:
+    for path in by_path:
         node_of(path)
     root = node_of(ROOT)
     _in_order_of_ends(root, ended)
     return Tree(root, root.op_type)
 
 
-def _around(path: str, known: Mapping[str, Record]) -> str:
+def _around(path: str, by_path: Mapping[str, Record]) -> str:
     """The path of the node that one ran in."""
-    inside = known[path].inside if path in known else None
-    if inside is not None and inside in known and not f"{inside}.".startswith(f"{path}."):
+    inside = by_path[path].inside if path in by_path else None
+    if inside is not None and inside in by_path and not f"{inside}.".startswith(f"{path}."):
         return inside
-    return _above(path, known)
+    return _parent(path, by_path)
 
 
-def _above(path: str, known: Mapping[str, Record]) -> str:
+def _parent(path: str, by_path: Mapping[str, Record]) -> str:
     """The path of the node that a path hangs below: a list of modules (`layers` of `layers.0`) is none."""
-    above, _, last = path.rpartition(".")
-    if last.startswith("call") and last[4:].isdecimal() and above in known:
-        return _above(above, known)
-    if last.isdecimal() and above in known and _is_function(above, known[above]):
-        return _above(above, known)  # another call of it
-    in_list = last.isdecimal() and above not in known
-    return (above.rpartition(".")[0] if in_list else above) or ROOT
+    parent, _, last = path.rpartition(".")
+    if last.startswith("call") and last[4:].isdecimal() and parent in by_path:
+        return _parent(parent, by_path)
+    if last.isdecimal() and parent in by_path and _is_function(parent, by_path[parent]):
+        return _parent(parent, by_path)  # another call of it
+    in_list = last.isdecimal() and parent not in by_path
+    return (parent.rpartition(".")[0] if in_list else parent) or ROOT
 
 
 def _is_function(path: str, record: Record) -> bool:

@@ -12,7 +12,7 @@ from ..tensors.stores.making import mirrored
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where bytes of stores are kept, and how many."""
+    """The directory of the bytes of stores, and their limit."""
 
     directory: str = ""
     limit: int = DEFAULT_LIMIT

@@ -43,26 +43,26 @@ class SglangDump(RecordedDump):
     def __init__(self, root: Path, listing: Listing) -> None:
         homes = rank_folders(root, listing) or {_number_of(root): root}
         notes: list[str] = []
-        found = [
+        files = [
             file for rank, home in homes.items() for file in _files(home, listing.files(home), rank, notes)
         ]
-        self._member = _members(found)
-        kept = [file for file in found if self._member[_chosen(file)] is not None]
-        if not kept:
+        self._member = _members(files)
+        tensor_files = [file for file in files if self._member[_chosen(file)] is not None]
+        if not tensor_files:
             raise DumpError(f"{root}: no file of this SGLang dump holds a tensor")
-        others = Counter(file.name for file in found if self._member[_chosen(file)] is None)
-        if others:
-            listed = ", ".join(list(others)[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
-            notes.append(f"{others.total()} files hold something else than a tensor: {listed}")
+        non_tensors = Counter(file.name for file in files if self._member[_chosen(file)] is None)
+        if non_tensors:
+            listed = ", ".join(list(non_tensors)[:_LISTED]) + (", ..." if len(non_tensors) > _LISTED else "")
+            notes.append(f"{non_tensors.total()} files hold something else than a tensor: {listed}")
         self._weights: dict[str, dict[str, TensorRef]] = {}
-        super().__init__(root, self._records(kept, notes), notes=notes, name=_name(root))
+        super().__init__(root, self._records(tensor_files, notes), notes=notes, name=_name(root))
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters (`dump_model`), as they were in the first step that has them."""
         return self._weights.get(rank.name, {})
 
     def dims(self, step: Step, rank: Rank, node: Node, slot: Slot) -> Dims | None:
-        """What the program said of a tensor's dimensions and of how ranks share it; `None` where it did not.
+        """The program's annotation of a tensor's dimensions and of how ranks share it, or `None`.
 
         For a mapper: an axis that is `sharded` is put together along `dim` in the order of `rank`, `size`
         parts of it; one that is `partial` is summed; one that is `replicated` is the same on all ranks.
@@ -81,14 +81,16 @@ class SglangDump(RecordedDump):
         return parsed_dims(text, sizes)
 
     def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """As the program said of a tensor that it saved by name."""
+        """Whether the program said so of a tensor that it saved by name."""
         dims = self.dims(step, rank, node, slot) if node.op_type == SAVED else None
         return dims is not None and any(axis.how == "partial" for axis in dims.axes)
 
-    def _records(self, kept: Iterable[SglangFile], notes: list[str]) -> dict[int, dict[str, list[Record]]]:
+    def _records(
+        self, tensor_files: Iterable[SglangFile], notes: list[str]
+    ) -> dict[int, dict[str, list[Record]]]:
         """The records of each rank, in rank order, by step."""
         recorded: dict[int, Ranks] = {}
-        for file in sorted(kept, key=lambda file: (file.rank, file.index)):
+        for file in sorted(tensor_files, key=lambda file: (file.rank, file.index)):
             recorded.setdefault(file.step, {}).setdefault(file.rank, []).append(file)
         steps: dict[int, dict[str, list[Record]]] = {}
         for step, ranks in by_pass(recorded, notes.append).items():
@@ -105,14 +107,14 @@ class SglangDump(RecordedDump):
         return TensorRef(file.path, self._member[_chosen(file)] or "")
 
 
-def _members(found: Iterable[SglangFile]) -> dict[str, str | None]:
-    """Where a tensor is in its file, by the name that the program chose; `None` for what is no tensor.
+def _members(files: Iterable[SglangFile]) -> dict[str, str | None]:
+    """The member of a tensor in its file, by the name that the program chose; `None` for what is no tensor.
 
     One file of each name is looked into that can be read. What cannot fails in its own test.
     """
     members: dict[str, str | None] = {}
     tried: Counter[str] = Counter()
-    for file in found:
+    for file in files:
         chosen = _chosen(file)
         if chosen in members or tried[chosen] >= _TRIED:
             continue
@@ -122,8 +124,8 @@ def _members(found: Iterable[SglangFile]) -> dict[str, str | None]:
         except AccError:
             continue
         members[chosen] = next((name for name in (VALUE, "") if name in tensors), None)
-    known = next((member for member in members.values() if member is not None), VALUE)
-    return dict.fromkeys(tried, known) | members
+    default = next((member for member in members.values() if member is not None), VALUE)
+    return dict.fromkeys(tried, default) | members
 
 
 def _files(home: Path, names: Sequence[str], rank: int, notes: list[str]) -> Iterator[SglangFile]:
@@ -139,7 +141,7 @@ def _files(home: Path, names: Sequence[str], rank: int, notes: list[str]) -> Ite
 
 
 def _meta(path: str) -> Mapping[Any, Any]:
-    """What a file says of itself; empty where it says nothing."""
+    """The tags in a file; empty where it has none."""
     try:
         value = content_of(path).value
     except AccError:
@@ -158,13 +160,13 @@ def rank_folders(root: Path, listing: Listing) -> dict[int, Path]:
 
     Empty for a directory that holds none, or those of several runs.
     """
-    found: dict[str, dict[int, Path]] = {}
+    by_run: dict[str, dict[int, Path]] = {}
     for name in listing.directories(root):
         match = _OWN_RANK.fullmatch(name)
         files = listing.files(root / name) if match else ()
         if match and any(is_sglang_file(file) for file in files) and not any("___rank=" in f for f in files):
-            found.setdefault(match[1], {})[int(match[2])] = root / name
-    return next(iter(found.values())) if len(found) == 1 else {}
+            by_run.setdefault(match[1], {})[int(match[2])] = root / name
+    return next(iter(by_run.values())) if len(by_run) == 1 else {}
 
 
 def _name(root: Path) -> str:
@@ -182,16 +184,16 @@ Ranks = dict[int, list[SglangFile]]
 """The files of a step by rank."""
 
 
-def by_pass(steps: dict[int, Ranks], said: Callable[[str], None]) -> dict[int, Ranks]:
-    """Steps of one forward pass each, numbered on; `said` hears of those that were several."""
-    found: dict[int, Ranks] = {}
+def by_pass(steps: dict[int, Ranks], notify: Callable[[str], None]) -> dict[int, Ranks]:
+    """Steps of one forward pass each, numbered on; `notify` hears of those that were several."""
+    numbered: dict[int, Ranks] = {}
     for number in sorted(steps):
         split = {rank: passes(files) for rank, files in steps[number].items()}
-        labels = pass_labels(number, found, map(len, split.values()), said)
+        labels = pass_labels(number, numbered, map(len, split.values()), notify)
         for place, label in enumerate(labels):
-            several = {rank: each[place] for rank, each in split.items()}
-            found[label] = several if len(labels) > 1 else steps[number]
-    return found
+            several = {rank: rank_passes[place] for rank, rank_passes in split.items()}
+            numbered[label] = several if len(labels) > 1 else steps[number]
+    return numbered
 
 
 def passes(files: Sequence[SglangFile]) -> list[list[SglangFile]]:
@@ -201,10 +203,10 @@ def passes(files: Sequence[SglangFile]) -> list[list[SglangFile]]:
     if any(file.recomputed or file.name.startswith(GRADIENT) for file in files):
         return [list(files)]
     placed = [module_slot(f.name[len(MODULE) :]) if f.name.startswith(MODULE) else None for f in files]
-    modules = {found[0] for found in placed if found is not None}
+    modules = {target[0] for target in placed if target is not None}
     calls = _outermost(placed, modules)
     starts = [calls[start][0] for start in pass_starts([path for _, path in calls], modules - {""})]
-    cuts = [_with_fed(files, start) for start in starts[1:]]
+    cuts = [_batch_start(files, start) for start in starts[1:]]
     return [list(files[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(files)])]
 
 
@@ -212,21 +214,23 @@ def _outermost(placed: Iterable[tuple[str, Slot] | None], modules: Collection[st
     """The place of the first file of each call of a module that no recorded module holds, and its path."""
     calls: list[tuple[int, str]] = []
     running: dict[str, set[Slot]] = {}
-    for place, found in enumerate(placed):
-        if found is None or (found[0] and "" in modules) or is_inside(found[0], modules):
+    for place, target in enumerate(placed):
+        if target is None or (target[0] and "" in modules) or is_inside(target[0], modules):
             continue
-        path, slot = found
-        held = running.get(path)
-        over = held is not None and slot.kind == "input" and any(one.kind == "output" for one in held)
-        if held is None or slot in held or over:
+        path, slot = target
+        slots = running.get(path)
+        over = (
+            slots is not None and slot.kind == "input" and any(earlier.kind == "output" for earlier in slots)
+        )
+        if slots is None or slot in slots or over:
             running[path] = set()
             calls.append((place, path))
         running[path].add(slot)
     return calls
 
 
-def _with_fed(files: Sequence[SglangFile], start: int) -> int:
-    """Where a pass begins whose first module has its first file at `start`: ids and positions come before."""
+def _batch_start(files: Sequence[SglangFile], start: int) -> int:
+    """The begin of a pass whose first module has its first file at `start`: ids and positions come before."""
     while start and files[start - 1].name in CORE and files[start - 1].layer is None:
         start -= 1
     return start

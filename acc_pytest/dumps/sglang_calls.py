@@ -28,7 +28,7 @@ CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rid
 """Fields of a batch, which the tool writes without the module that got them."""
 _BACKWARD = f"{UNKNOWN_TYPE}.backward"
 _LAYERS = "model.layers"
-"""Where layers stand in the models of these tools; taken where no module of a dump says."""
+"""The path of layers in the models of these tools, where no module of a dump says it."""
 _IN_LAYER = re.compile(r"(?:^|(?<=\.))layers\.(\d+)(?=\.|$)", re.ASCII)
 
 
@@ -52,7 +52,7 @@ class _Calls:
                 self._add(file, name)
 
     def records(self) -> list[Record]:
-        """One for each call, in the order in which they began."""
+        """A record of each call, in the order in which they began."""
         for path, calls in self._calls.items():
             forward = self._calls.get(path.removesuffix(".backward"), [])
             if forward is not calls and len(calls) == len(forward):
@@ -60,8 +60,8 @@ class _Calls:
                     call.number = len(calls) - 1 - call.number
             if path.rpartition(".")[2] == "parameters_grad":
                 self._add_arriving(path, calls[-1])
-        found = [call for calls in self._calls.values() for call in calls]
-        return [call.record() for call in in_order(found)]
+        all_calls = [call for calls in self._calls.values() for call in calls]
+        return [call.record() for call in in_order(all_calls)]
 
     def _add_arriving(self, path: str, call: SglangCall) -> None:
         """Gradients of parameters are computed of those that arrive at their module."""
@@ -73,15 +73,15 @@ class _Calls:
         if placed is not None:
             module, slot = placed
             if file.recomputed:
-                self._put(file, f"{module}.recompute" if module else "recompute", slot)
+                self._add_tensor(file, f"{module}.recompute" if module else "recompute", slot)
                 return
             if slot.kind == "input":
-                self._end_others(module)
-            self._follow(self._put(file, module, slot), slot)
+                self._end_outer(module)
+            self._follow(self._add_tensor(file, module, slot), slot)
         elif name in CORE and file.layer is None and not self._has_root_input(name):
-            self._put(file, "", Slot("input", (name,)), again=False)
+            self._add_tensor(file, "", Slot("input", (name,)), again=False)
         else:
-            self._put(file, self._named(file, name), Slot("output"), op_type=SAVED)
+            self._add_tensor(file, self._named(file, name), Slot("output"), op_type=SAVED)
 
     def _has_root_input(self, name: str) -> bool:
         calls = self._calls.get("", [])
@@ -91,17 +91,19 @@ class _Calls:
         if name.startswith(PARAMETER):
             module, _, parameter = name.removeprefix(PARAMETER).rpartition(".")
             path = f"{module}.parameters_grad" if module else "parameters_grad"
-            self._put(file, path, Slot("output", (parameter,)), op_type=f"{UNKNOWN_TYPE}.parameters_grad")
+            self._add_tensor(
+                file, path, Slot("output", (parameter,)), op_type=f"{UNKNOWN_TYPE}.parameters_grad"
+            )
             return
         placed = module_slot(name.removeprefix(MODULE)) if name.startswith(MODULE) else None
         if placed is None:
-            self._put(file, f"{self._named(file, name)}.backward", Slot("input"), op_type=_BACKWARD)
+            self._add_tensor(file, f"{self._named(file, name)}.backward", Slot("input"), op_type=_BACKWARD)
             return
         module, slot = placed
         arrived = Slot("input" if slot.kind == "output" else "output", slot.index)
-        self._put(file, f"{module}.backward" if module else "backward", arrived, op_type=_BACKWARD)
+        self._add_tensor(file, f"{module}.backward" if module else "backward", arrived, op_type=_BACKWARD)
 
-    def _put(
+    def _add_tensor(
         self,
         file: SglangFile,
         path: str,
@@ -127,8 +129,8 @@ class _Calls:
         around = self._running[-1] if self._running else None
         if around is None or op_type == SAVED:
             return around
-        own = not around.path or path.startswith(f"{around.path}.")
-        return around if op_type == UNKNOWN_TYPE and not own else None
+        has_prefix = not around.path or path.startswith(f"{around.path}.")
+        return around if op_type == UNKNOWN_TYPE and not has_prefix else None
 
     def _follow(self, call: SglangCall, slot: Slot) -> None:
         """Keep the modules that run: one ends with its outputs, or with a module around it."""
@@ -138,42 +140,42 @@ class _Calls:
         elif slot.kind == "input":
             self._running.append(call)
 
-    def _end_others(self, path: str) -> None:
+    def _end_outer(self, path: str) -> None:
         """Modules whose outputs were not dumped have ended where one begins that is in none of them."""
         while self._running and self._running[-1].path not in self._with_outputs:
-            above = self._running[-1].path
-            if not above or f"{path}.".startswith(f"{above}."):
+            module = self._running[-1].path
+            if not module or f"{path}.".startswith(f"{module}."):
                 return
             self._running.pop()
 
     def _named(self, file: SglangFile, name: str) -> str:
         """The path of a tensor that was saved by name: below its layer, with what else the program said."""
-        said = "".join(f"[{key}={value}]" for key, value in file.kwargs).replace(".", "_")
-        name = name + said + (".recompute" if file.recomputed else "")
+        suffix = "".join(f"[{key}={value}]" for key, value in file.kwargs).replace(".", "_")
+        name = name + suffix + (".recompute" if file.recomputed else "")
         if file.layer is None:
             return name
         for call in reversed(self._running):
-            found = _IN_LAYER.search(call.path)
-            if found is not None and int(found[1]) == file.layer:
-                return f"{call.path[: found.end()]}.{name}"
+            match = _IN_LAYER.search(call.path)
+            if match is not None and int(match[1]) == file.layer:
+                return f"{call.path[: match.end()]}.{name}"
         return f"{self._layers.get(file.layer, f'{_LAYERS}.{file.layer}')}.{name}"
 
 
 def _layers(files: Iterable[SglangFile]) -> dict[int, str]:
     """The module of each layer, as the first module inside of it shows."""
-    known: dict[int, str] = {}
+    layers: dict[int, str] = {}
     for file in files:
         module = file.name.removeprefix(MODULE)
-        found = _IN_LAYER.search(module) if module != file.name else None
-        if found is not None:
-            known.setdefault(int(found[1]), module[: found.end()])
-    return known
+        match = _IN_LAYER.search(module) if module != file.name else None
+        if match is not None:
+            layers.setdefault(int(match[1]), module[: match.end()])
+    return layers
 
 
 def _with_outputs(files: Iterable[SglangFile]) -> frozenset[str]:
     """The modules whose outputs were dumped."""
     placed = (module_slot(f.name[len(MODULE) :]) for f in files if f.name.startswith(MODULE))
-    return frozenset(found[0] for found in placed if found is not None and found[1].kind == "output")
+    return frozenset(target[0] for target in placed if target is not None and target[1].kind == "output")
 
 
 _APART = frozenset({"backward", "recompute", "parameters_grad"})
@@ -203,7 +205,7 @@ class SglangCall:
         return f"{path}.call{self.number}" if self.number else path
 
     def record(self) -> Record:
-        """The same for a dump."""
+        """The call as a record of a dump."""
         inside = self.inside.node if self.inside is not None else None
         return Record(
             self.path, self.op_type, self.slots, self.began, self.ended, self.number, self.apart, inside
@@ -216,18 +218,18 @@ class SglangCall:
 
 def in_order(calls: Iterable[SglangCall]) -> list[SglangCall]:
     """The calls in the order in which they began, each with its places in time."""
-    found = sorted(calls, key=lambda call: call.began)
-    for call, around in _open(found, "output"):
+    ordered = sorted(calls, key=lambda call: call.began)
+    for call, around in _open(ordered, "output"):
         around.ended = max(around.ended, call.ended)
-    for call, around in _open(found[::-1], "input"):
+    for call, around in _open(ordered[::-1], "input"):
         around.began = min(around.began, call.began)
     # Of two that end or begin with one file the longer one is around the other.
-    for place, call in enumerate(sorted(found, key=lambda call: (call.ended, -call.began))):
+    for place, call in enumerate(sorted(ordered, key=lambda call: (call.ended, -call.began))):
         call.ended = place
-    found.sort(key=lambda call: (call.began, -call.ended))
-    for place, call in enumerate(found):
+    ordered.sort(key=lambda call: (call.began, -call.ended))
+    for place, call in enumerate(ordered):
         call.began = place
-    return found
+    return ordered
 
 
 def _open(

@@ -21,7 +21,7 @@ _QUALIFIERS = frozenset({"sharded", "zigzag", "natural", "partial"})
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How the ranks along one axis of a parallel run (`tp`) share a tensor.
+    """The way in which the ranks along one axis of a parallel run (`tp`) share a tensor.
 
     `how` is `sharded` (each has a part of a dimension), `partial` (each has summands) or `replicated`.
     `dim` is the dimension of the tensor that carries it, `None` for `replicated`. `rank` and `size` are the
@@ -54,10 +54,10 @@ def parsed_dims(text: str, sizes: Mapping[str, Any]) -> Dims | None:
     if len(text) > _LONGEST:
         return None
     dimensions, _, declared = text.partition("#")
-    shaped, said = _dimensions(dimensions), _declarations(declared)
-    if shaped is None or said is None:
+    shaped, declarations = _dimensions(dimensions), _declarations(declared)
+    if shaped is None or declarations is None:
         return None
-    (names, carried), (replicated, groups) = shaped, said
+    (names, carried), (replicated, groups) = shaped, declarations
     axes = carried + replicated
     if not names or len({axis.name for axis in axes}) < len(axes):
         return None
@@ -69,11 +69,11 @@ def _dimensions(text: str) -> tuple[list[str], list[Axis]] | None:
     names: list[str] = []
     axes: list[Axis] = []
     for dim, token in enumerate(text.split()):
-        found = _DIMENSION.fullmatch(token)
-        if found is None:
+        match = _DIMENSION.fullmatch(token)
+        if match is None:
             return None
-        names.append(found["names"].strip("()"))
-        for axis in _axes(found["mods"] or "", dim):
+        names.append(match["names"].strip("()"))
+        for axis in _axes(match["mods"] or "", dim):
             if axis is None:
                 return None
             axes.append(axis)
@@ -98,13 +98,13 @@ def _declarations(text: str) -> tuple[list[Axis], dict[str, str]] | None:
 def _axes(mods: str, dim: int) -> Iterator[Axis | None]:
     """The axes of a dimension; `None` for one that is not understood."""
     for mod in mods.replace(" ", "").split(",") if mods else ():
-        found = _MOD.fullmatch(mod)
-        qualifiers = set((found[2] or "sharded").split("+")) if found is not None else set()
-        if found is None or not qualifiers <= _QUALIFIERS:
+        match = _MOD.fullmatch(mod)
+        qualifiers = set((match[2] or "sharded").split("+")) if match is not None else set()
+        if match is None or not qualifiers <= _QUALIFIERS:
             yield None
             continue
         how = "partial" if "partial" in qualifiers else "sharded"
-        yield Axis(found[1], how, dim, order="zigzag" if "zigzag" in qualifiers else "natural")
+        yield Axis(match[1], how, dim, order="zigzag" if "zigzag" in qualifiers else "natural")
 
 
 def _placed(axis: Axis, sizes: Mapping[str, Any]) -> Axis:

@@ -19,7 +19,7 @@ SUFFIX = ".pt"
 MODULE = "non_intrusive__"
 GRADIENT = "grad__"
 PARAMETER = "param__"
-"""What names of tensors begin with that the tool took by itself; gradients are those of either."""
+"""Beginnings of the names of tensors that the tool took by itself; gradients are those of either."""
 _BETWEEN = "___"
 _BEHIND_NAME = frozenset({"recompute_status", "dump_index"})
 """Tags of the tool that stand behind a name: what is between the two belongs to the name."""
@@ -31,7 +31,8 @@ _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SglangFile:
-    """What the name of the file at `path` says: step from 0 and rank, its place in time, and what it holds.
+    """The fields of the name of the file at `path`: step from 0 and rank, its place in time, and what it
+    holds.
 
     `layer` is the number of the layer that ran, `recomputed` is set for what ran again in the backward pass,
     `kwargs` are the tags that the user gave.
@@ -56,7 +57,7 @@ def is_sglang_file(file: str) -> bool:
 def sglang_file(
     path: str, place: int, meta_of: Callable[[str], Mapping[Any, Any]], rank: int = 0
 ) -> SglangFile | None:
-    """What the name of a file says; `None` where it is no name of the dumper.
+    """The fields of the name of a file; `None` where it is no name of the dumper.
 
     `place` and `rank` are those of a file whose name does not say. A name may be read in several ways: then
     `meta_of` is asked, which gives the tags as the file itself has them.
@@ -64,14 +65,16 @@ def sglang_file(
     tags = _tags(os.path.basename(path).removesuffix(SUFFIX))
     if tags is None:
         return None
-    known, kwargs, sure = tags
+    tool_tags, kwargs, sure = tags
     if not sure:
         meta = meta_of(path)
-        known |= {key: str(value) for key, value in meta.items() if isinstance(key, str) and key in _OF_TOOL}
+        tool_tags |= {
+            key: str(value) for key, value in meta.items() if isinstance(key, str) and key in _OF_TOOL
+        }
         kwargs = [(key, value) for key, value in kwargs if key in meta or not meta]
-    passes = _number(known.get("forward_pass_id"), 0)
-    step = _number(known.get("step"), None if passes is None else max(passes - 1, 0))
-    index, of_rank = _number(known.get("dump_index"), place), _number(known.get("rank"), rank)
+    passes = _number(tool_tags.get("forward_pass_id"), 0)
+    step = _number(tool_tags.get("step"), None if passes is None else max(passes - 1, 0))
+    index, of_rank = _number(tool_tags.get("dump_index"), place), _number(tool_tags.get("rank"), rank)
     if step is None or index is None or of_rank is None:
         return None
     return SglangFile(
@@ -79,9 +82,9 @@ def sglang_file(
         step,
         of_rank,
         index,
-        known["name"],
-        _number(known.get("layer_id"), None),
-        known.get("recompute_status") == "recompute",
+        tool_tags["name"],
+        _number(tool_tags.get("layer_id"), None),
+        tool_tags.get("recompute_status") == "recompute",
         tuple(kwargs),
     )
 
@@ -90,37 +93,37 @@ def _tags(stem: str) -> tuple[dict[str, str], list[tuple[str, str]], bool] | Non
     """Tags of the tool, those of the user, and whether there is only one way to read them."""
     tags: list[tuple[str, str]] = []
     sure = True
-    for part in _with_whole_name(stem.split(_BETWEEN)):
-        key, is_tag, value = part.partition("=")
+    for segment in _with_whole_name(stem.split(_BETWEEN)):
+        key, is_tag, value = segment.partition("=")
         if is_tag and _KEY.fullmatch(key):
             tags.append((key, value))
         elif tags:
-            tags[-1] = tags[-1][0], f"{tags[-1][1]}{_BETWEEN}{part}"
+            tags[-1] = tags[-1][0], f"{tags[-1][1]}{_BETWEEN}{segment}"
             sure = False
         else:
             return None
-    known: dict[str, str] = {}
+    tool_tags: dict[str, str] = {}
     kwargs: list[tuple[str, str]] = []
     for key, value in tags:
         if key in _OF_TOOL:
-            known.setdefault(key, value)
+            tool_tags.setdefault(key, value)
         elif not _PARALLEL.fullmatch(key):
             kwargs.append((key, value))
-    if not known.get("name"):
+    if not tool_tags.get("name"):
         return None
-    return known, kwargs, sure and not (kwargs and "recompute_status" not in known)
+    return tool_tags, kwargs, sure and not (kwargs and "recompute_status" not in tool_tags)
 
 
-def _with_whole_name(parts: list[str]) -> list[str]:
+def _with_whole_name(segments: list[str]) -> list[str]:
     """The parts of a file name, those of the name put together."""
-    named = next((place for place, part in enumerate(parts) if part.startswith("name=")), None)
+    named = next((place for place, segment in enumerate(segments) if segment.startswith("name=")), None)
     if named is None:
-        return parts
-    later = range(len(parts) - 1, named, -1)
-    behind = next((place for place in later if parts[place].partition("=")[0] in _BEHIND_NAME), None)
+        return segments
+    later = range(len(segments) - 1, named, -1)
+    behind = next((place for place in later if segments[place].partition("=")[0] in _BEHIND_NAME), None)
     if behind is None:
-        return parts
-    return [*parts[:named], _BETWEEN.join(parts[named:behind]), *parts[behind:]]
+        return segments
+    return [*segments[:named], _BETWEEN.join(segments[named:behind]), *segments[behind:]]
 
 
 def _number(text: str | None, otherwise: int | None) -> int | None:
@@ -136,17 +139,17 @@ def module_slot(text: str) -> tuple[str, Slot] | None:
     Modules may be called `output` themselves: the last such word counts, and an argument stands behind
     `inputs` whatever it is called.
     """
-    words = text.split(".")
-    for place in range(len(words) - 1, -1, -1):
-        if words[place] not in ("inputs", "output"):
+    segments = text.split(".")
+    for place in range(len(segments) - 1, -1, -1):
+        if segments[place] not in ("inputs", "output"):
             continue
-        if place and words[place - 1] == "inputs":
+        if place and segments[place - 1] == "inputs":
             place -= 1
-        index = tuple(int(word) if _is_number(word) else word for word in words[place + 1 :])
-        if words[place] == "inputs" and not index:
+        index = tuple(int(word) if _is_number(word) else word for word in segments[place + 1 :])
+        if segments[place] == "inputs" and not index:
             return None
-        kind = "input" if words[place] == "inputs" else "output"
-        return ".".join(words[:place]), Slot("input" if kind == "input" else "output", index or (0,))
+        kind = "input" if segments[place] == "inputs" else "output"
+        return ".".join(segments[:place]), Slot("input" if kind == "input" else "output", index or (0,))
     return None
 
 

@@ -67,16 +67,16 @@ def pass_folders(root: Path, listing: Listing) -> dict[str, int]:
 
 def _ranks(root: Path, listing: Listing, only: str) -> list[tuple[int, str]]:
     """Ranks with their directories, in order. Raises `DumpError` where several runs wrote to one place."""
-    found = pass_folders(root, listing)
-    ranks = sorted((rank, name) for name, rank in found.items() if only in ("", name))
+    folders = pass_folders(root, listing)
+    ranks = sorted((rank, name) for name, rank in folders.items() if only in ("", name))
     if len({rank for rank, _ in ranks}) < len(ranks):
-        said = f"{root}: holds the passes of several runs; give the directory of one rank:"
-        raise SeveralDumps(said, (str(root / name) for _, name in ranks))
+        message = f"{root}: holds the passes of several runs; give the directory of one rank:"
+        raise SeveralDumps(message, (str(root / name) for _, name in ranks))
     return ranks
 
 
 def _passes(home: Path, files: Sequence[str], notes: list[str]) -> dict[int, list[_Entry]]:
-    """What each pass of a rank has in the order in which it was written; broken files are left out."""
+    """The entries of each pass of a rank in the order of writing; broken files are left out."""
     passes: dict[int, list[_Entry]] = {}
     for name in files:
         match = _PASS.fullmatch(name)
@@ -93,11 +93,11 @@ def _entries(path: str) -> Iterator[_Entry]:
     value = content_of(path).value
     if not isinstance(value, dict):
         return
-    for key, found in value.items():
-        if isinstance(key, str) and isinstance(found, DeclaredTensor):
+    for key, content in value.items():
+        if isinstance(key, str) and isinstance(content, DeclaredTensor):
             yield _Entry(key, (TensorRef(path, key),))
-        elif isinstance(key, str) and isinstance(found, (list, tuple)):
-            places = [place for place, inside in enumerate(found) if isinstance(inside, DeclaredTensor)]
+        elif isinstance(key, str) and isinstance(content, (list, tuple)):
+            places = [place for place, inside in enumerate(content) if isinstance(inside, DeclaredTensor)]
             if places:
                 yield _Entry(key, tuple(TensorRef(path, f"{key}/{place}") for place in places))
 
@@ -110,15 +110,15 @@ def _with_own_outputs(passes: Mapping[int, list[_Entry]]) -> dict[int, list[_Ent
     """
     first = next(iter(passes), 0)
     inside = {entry.key for entry in passes[first]} if first == 0 and passes else None
-    own: dict[int, list[_Entry]] = {}
+    by_pass: dict[int, list[_Entry]] = {}
     for number, entries in passes.items():
         head = 0
         while number and head < len(entries) and _is_late(entries[head].key, inside):
             head += 1
         if head:
-            own.setdefault(number - 1, []).extend(entries[:head])
-        own.setdefault(number, []).extend(entries[head:])
-    return dict(sorted(own.items()))
+            by_pass.setdefault(number - 1, []).extend(entries[:head])
+        by_pass.setdefault(number, []).extend(entries[head:])
+    return dict(sorted(by_pass.items()))
 
 
 def _is_late(key: str, inside: set[str] | None) -> bool:
@@ -127,16 +127,18 @@ def _is_late(key: str, inside: set[str] | None) -> bool:
 
 def _records(entries: Sequence[_Entry]) -> Iterator[Record]:
     """A record of each module: its outputs, and of the whole model what it was fed."""
-    fed: dict[str, dict[Slot, TensorRef]] = {}
+    batch_inputs: dict[str, dict[Slot, TensorRef]] = {}
     outputs: dict[str, tuple[int, _Entry]] = {}
     for place, entry in enumerate(entries):
         module, is_batch, field = entry.key.partition(_BATCH)
         if is_batch and field:
-            fed.setdefault(module, {})[Slot("input", (field,))] = entry.refs[0]
+            batch_inputs.setdefault(module, {})[Slot("input", (field,))] = entry.refs[0]
         else:
             outputs[entry.key] = place, entry
-    for module in {**fed, **outputs}:
-        place, found = outputs.get(module, (len(entries), _Entry(module, ())))
-        slots = fed.get(module, {}) | {Slot("output", (i,)): ref for i, ref in enumerate(found.refs)}
-        around = module in fed or any(other.startswith(f"{module}.") for other in outputs)
+    for module in {**batch_inputs, **outputs}:
+        place, output = outputs.get(module, (len(entries), _Entry(module, ())))
+        slots = batch_inputs.get(module, {}) | {
+            Slot("output", (i,)): ref for i, ref in enumerate(output.refs)
+        }
+        around = module in batch_inputs or any(name.startswith(f"{module}.") for name in outputs)
         yield Record(module, UNKNOWN_TYPE, slots, -1 if around else place, place)

@@ -51,10 +51,10 @@ def _tensors(file: Path) -> list[tuple[str, TensorRef]]:
     return [(key, TensorRef(str(file), key)) for key in keys(str(file))]
 
 
-def _unique(name: str, taken: Mapping[str, TensorRef]) -> str:
+def _unique(name: str, used: Mapping[str, TensorRef]) -> str:
     """`x.npy` beside `x.pth` keep apart as `x` and `x.1`."""
     candidate, count = name, 0
-    while candidate in taken:
+    while candidate in used:
         count += 1
         candidate = f"{name}.{count}"
     return candidate

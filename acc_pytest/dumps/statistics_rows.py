@@ -40,7 +40,7 @@ def atb_rows(path: Path) -> AtbRows:
     """
     slots_by_ids: dict[str, dict[Slot, TensorRef]] = {}
     tops: set[tuple[int, str]] = set()
-    seen: dict[str, int] = {}
+    repeats: dict[str, int] = {}
     for row in _rows(path, ("Op Name", "Op Id", "Input/Output", "Index")):
         ids, kind, index = row["Op Id"], row["Input/Output"], row["Index"]
         slot, first = _slot(kind.lower(), index), _NUMBER.match(ids)
@@ -48,7 +48,7 @@ def atb_rows(path: Path) -> AtbRows:
             continue
         tops.add((int(first.group(1)), row["Op Name"].partition("/")[0]))
         member = f"{ids}/{kind}/{index}"
-        again = seen[member] = seen.get(member, -1) + 1
+        again = repeats[member] = repeats.get(member, -1) + 1
         ref = TensorRef(str(path), f"{member}#{again}" if again else member, str(path.parent))
         slots_by_ids.setdefault(ids, {})[slot] = ref
     return AtbRows({ids: dict(sorted(slots.items())) for ids, slots in slots_by_ids.items()}, frozenset(tops))

@@ -1,4 +1,4 @@
-"""Which token directory of an ATB dump is which inference step.
+"""The inference steps of the token directories of an ATB dump.
 
 A directory's number counts executions of one operation instance. Prefill and decode are usually two
 models with counters of their own, so the first decode lies beside a prefill, and a warm-up run shifts
@@ -25,7 +25,7 @@ WARMUP = "warmup"
 
 PREFILL, DECODE = 0, 1
 """Indices of the two models of a dump; a dump with one model has only index 0."""
-WHOLE = None
+ALL_MODELS = None
 """In place of a model: everything in the directory."""
 
 Model = Union[int, None]
@@ -52,7 +52,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known before deciding.
+    """The facts before the decision.
 
     `present` are the models that ran in each token directory, `mine` what each of them says of its
     tokens, `golden` what the other dump says of each of its steps.
@@ -76,7 +76,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class _Reading:
     policy: str
-    words: str
+    description: str
     steps: tuple[Assignment, ...]
 
 
@@ -91,7 +91,7 @@ def decide(policy: str, facts: Facts) -> Decision:
         chosen, why = _auto(facts)
     else:
         chosen, why = _named(policy, facts), "as asked for"
-    notes = [f"token policy {chosen.policy}: {chosen.words} ({why})"]
+    notes = [f"token policy {chosen.policy}: {chosen.description} ({why})"]
     notes += _left_out(facts, chosen.steps)
     # Warm-up first, then by step; one directory per label.
     steps = sorted(chosen.steps, key=lambda step: -1 if isinstance(step.label, str) else step.label)
@@ -111,23 +111,23 @@ def _single(facts: Facts, skip: int) -> _Reading:
         return _Reading("no-warmup", "one model, directory d is step d", tuple(steps))
     if 0 in facts.present:
         steps.append(Assignment(WARMUP, 0, PREFILL))
-    words = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
-    return _Reading("warmup", words, tuple(steps))
+    description = f"one model with {skip} warm-up execution{'s' * (skip > 1)}, directory d is step d-{skip}"
+    return _Reading("warmup", description, tuple(steps))
 
 
 def _of_two(policy: str, facts: Facts) -> _Reading:
     """The numbering of this name, as far as its directories are there."""
-    words, prefill, ahead, start = _OF_TWO[policy]
+    description, prefill, ahead, start = _OF_TWO[policy]
     nothing: frozenset[int] = frozenset()
     steps = [Assignment(0, prefill, PREFILL)] if PREFILL in facts.present.get(prefill, nothing) else []
     for number, models in sorted(facts.present.items()):
         if number >= start and DECODE in models:
             steps.append(Assignment(number + ahead, number, DECODE))
     if policy == "warmup" and 0 in facts.present:
-        steps.append(Assignment(WARMUP, 0, WHOLE))
+        steps.append(Assignment(WARMUP, 0, ALL_MODELS))
     elif policy == "prefill-warmup" and PREFILL in facts.present.get(0, nothing):
         steps.append(Assignment(WARMUP, 0, PREFILL))
-    return _Reading(policy, words, tuple(steps))
+    return _Reading(policy, description, tuple(steps))
 
 
 def _mixed(facts: Facts) -> bool:
@@ -138,7 +138,7 @@ def _mixed(facts: Facts) -> bool:
 def _named(policy: str, facts: Facts) -> _Reading:
     dumped = ", ".join(str(number) for number in sorted(facts.present))
     if policy == "raw":
-        steps = tuple(Assignment(number, number, WHOLE) for number in sorted(facts.present))
+        steps = tuple(Assignment(number, number, ALL_MODELS) for number in sorted(facts.present))
         return _Reading("raw", "directory numbers are steps", steps)
     if facts.models == 1:
         if policy != "warmup":
@@ -166,7 +166,7 @@ def _named(policy: str, facts: Facts) -> _Reading:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Agreement:
-    """How well a reading fits the golden, most telling first.
+    """The agreement of a reading with the golden, most telling first.
 
     `prefill` is 1 where the prompt's ids are the golden's, -1 where they are not. Decode ids of mine may
     honestly leave the golden's after a first wrong token, so differing ones count only while the prompt
@@ -174,9 +174,9 @@ class _Agreement:
     """
 
     prefill: int = 0
-    same: int = 0
+    agreeing: int = 0
     differing: int = 0
-    other_lengths: int = 0
+    differing_lengths: int = 0
     prompt_length: int = 0
 
     @property
@@ -185,11 +185,11 @@ class _Agreement:
 
         One token of a decode step may be equal by chance, so it counts only while no prompt contradicts.
         """
-        return self.prefill > 0 or (self.prefill == 0 and (self.same > 0 or self.prompt_length > 0))
+        return self.prefill > 0 or (self.prefill == 0 and (self.agreeing > 0 or self.prompt_length > 0))
 
 
 def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
-    prefill = same = differing = lengths = prompt = 0
+    prefill = agreeing = differing = lengths = prompt = 0
     for step in candidate.steps:
         if step.label == WARMUP or step.model is None:
             continue
@@ -201,12 +201,12 @@ def _agreement(candidate: _Reading, facts: Facts) -> _Agreement:
             if step.label == 0:
                 prefill = 1 if equal else -1
             else:
-                same += equal
+                agreeing += equal
                 differing -= not equal
         elif golden.length is not None and mine.length is not None:
             lengths -= golden.length != mine.length
             prompt += step.label == 0 and golden.length == mine.length
-    return _Agreement(prefill, same, 0 if prefill > 0 else differing, lengths, prompt)
+    return _Agreement(prefill, agreeing, 0 if prefill > 0 else differing, lengths, prompt)
 
 
 def _auto(facts: Facts) -> tuple[_Reading, str]:
@@ -228,9 +228,9 @@ def _reason(score: _Agreement) -> str:
     """Why a reading with this agreement won over others that have less."""
     if score.prefill > 0:
         return "the token ids of its prompt are the golden's"
-    if score.same:
-        return f"token ids of {score.same} decode step{'s' * (score.same > 1)} are the golden's"
-    if score.prefill or score.differing or score.other_lengths:
+    if score.agreeing:
+        return f"token ids of {score.agreeing} decode step{'s' * (score.agreeing > 1)} are the golden's"
+    if score.prefill or score.differing or score.differing_lengths:
         return "it contradicts the golden's tokens least"
     return "every other reading contradicts the golden's tokens"
 
@@ -268,12 +268,12 @@ def _structure_of_one(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Re
 
 
 def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
-    taken = {(step.directory, step.model) for step in steps}
+    assigned = {(step.directory, step.model) for step in steps}
     names = ("prefill", "decode") if facts.models > 1 else ("model",)
     lost = [
         f"{names[model]} in directory {number}"
         for number, models in sorted(facts.present.items())
         for model in sorted(models)
-        if (number, model) not in taken and (number, WHOLE) not in taken
+        if (number, model) not in assigned and (number, ALL_MODELS) not in assigned
     ]
     return [f"not part of any step: {', '.join(lost)}"] if lost else []

@@ -1,4 +1,4 @@
-"""Where dumps of other tools lie, told by the names of files and folders that only those tools give."""
+"""The places of dumps of other tools, told by names of files and folders that only those tools give."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sglang_passes import pass_folders
 
 @dataclass(frozen=True, slots=True)
 class ToolLayout:
-    """Where a dump of `kind` lies: `root` is its directory; `only` is the one file or folder of it that the
+    """The place of a dump of `kind`: `root` is its directory; `only` is the one file or folder of it that the
     user's path named, empty where it named none."""
 
     kind: str

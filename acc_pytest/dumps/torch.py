@@ -27,8 +27,7 @@ from .statistics_rows import TORCH_FILE, torch_rows
 from .torch_fields import Key
 from .torch_manifest import SavedTensor, key_of_name, process_manifest, step_manifest
 from .torch_outline import Outline, outline_of
-from .torch_weights import FILE as WEIGHTS_FILE
-from .torch_weights import SavedWeight, weights_of
+from .torch_weights import WEIGHTS_FILE, SavedWeight, weights_of
 
 TREE_FILE = "model_tree.json"
 WEIGHTS = "weights"
@@ -41,7 +40,7 @@ _NUMBERS = re.compile(r"(?:_\d+)*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class TorchLayout:
-    """Where a torch dump lies: `home` holds the process folders; `worker` and `token` are what the user's
+    """The place of a torch dump: `home` holds the process folders; `worker` and `token` are what the user's
     path named of it, empty where it stopped above."""
 
     root: Path
@@ -59,7 +58,7 @@ class TorchDump(ModuleDump):
         super().__init__()
         self._listing = listing
         self._home = layout.home
-        self._found: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
+        self._by_folder: dict[tuple[str, str], Mapping[Slot, TensorRef]] = {}
         self.root = layout.root
         self.name = (
             "torch_dump" if layout.root == layout.home else stable_name(layout.root.name, "torch_dump")
@@ -89,8 +88,10 @@ class TorchDump(ModuleDump):
                 f"{self._home / name}: is a torch dump without token directories; the model did not run "
                 "while it was hooked, or the capture was interrupted in its first step (its process killed)"
             )
-        if other := [one for one in within[name] if not one.isdecimal() and one != WEIGHTS]:
-            notes.append(f"directories that are not steps were left out: {', '.join(other)}")
+        if strays := [
+            directory for directory in within[name] if not directory.isdecimal() and directory != WEIGHTS
+        ]:
+            notes.append(f"directories that are not steps were left out: {', '.join(strays)}")
         return self._home / name, list(dict.fromkeys(chain(*ran.values())))
 
     def _in_rank_order(self, names: Sequence[str], layout: TorchLayout) -> Sequence[str]:
@@ -111,16 +112,16 @@ class TorchDump(ModuleDump):
         for name in self._listing.directories(layout.home):
             if is_process_folder(layout.home / name, self._listing):
                 workers.append(torch_worker(name) or Worker(-1, 0, name))
-        kept, dropped = select(
+        selected, dropped = select(
             workers, parent=layout.home, root=layout.root, named=layout.worker, parallel=False
         )
         notes += dropped
-        return kept
+        return selected
 
     def _tree(self, first: Path, tokens: Sequence[str], notes: list[str]) -> Tree:
         """Folders of the first steps and the last are enough to see every function that was called."""
-        looked_at = [*tokens[:2], *tokens[2:][-1:]]
-        folders = {name for token in looked_at for name in self._listing.directories(first / token)}
+        sample = [*tokens[:2], *tokens[2:][-1:]]
+        folders = {name for token in sample for name in self._listing.directories(first / token)}
         if TREE_FILE in self._listing.files(first):
             return read_tree(first / TREE_FILE, folders, self._manifests[first.name].order)
         notes.append(f"no {TREE_FILE}: modules are known by their folders only, without types")
@@ -133,9 +134,9 @@ class TorchDump(ModuleDump):
             return {}
         place = f"{self._home}/{rank.name}/{step.directory}"
         key = place, node.path
-        if key not in self._found:
-            self._found[key] = self._tensors_in(place, node)
-        return self._found[key]
+        if key not in self._by_folder:
+            self._by_folder[key] = self._tensors_in(place, node)
+        return self._by_folder[key]
 
     def _tensors_in(self, place: str, node: Node) -> Mapping[Slot, TensorRef]:
         folder = f"{place}/{node.path}"
@@ -156,7 +157,7 @@ class TorchDump(ModuleDump):
         return tensors
 
     def asks_for(self, label: StepLabel) -> bool:
-        """As the manifests say, unless one step is looked at."""
+        """Whether the manifests say so, unless one step is looked at."""
         if self.forced or not isinstance(label, int):
             return super().asks_for(label)
         return any(label in manifest.steps for manifest in self._manifests.values()) or super().asks_for(
@@ -164,7 +165,8 @@ class TorchDump(ModuleDump):
         )
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
-        """As the manifest of the step names files. A note says where the step itself ended early."""
+        """The files that the manifest of the step names and that are absent. A note says where the step
+        itself ended early."""
         place = f"{self._home}/{rank.name}/{step.directory}"
         manifest = step_manifest(place)
         process = self._manifests.get(rank.name)
@@ -181,15 +183,15 @@ class TorchDump(ModuleDump):
         return self._manifests[rank.name].choices if rank.name in self._manifests else frozenset()
 
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
-        """What is known of the parameters and buffers of a rank, by full name."""
+        """The digests of the parameters and buffers of a rank, by full name."""
         return weights_of(self._home / rank.name)
 
     def outline(self, rank: Rank) -> Outline | None:
-        """What the process of a rank kept of its model."""
+        """The outline of the model of a rank."""
         return outline_of(self._home / rank.name)
 
     def weights_file(self, rank: Rank) -> str:
-        """Where that stands."""
+        """The file of the digests."""
         return str(self._home / rank.name / WEIGHTS_FILE)
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
@@ -199,24 +201,24 @@ class TorchDump(ModuleDump):
         return {name: TensorRef(f"{folder}/{file}") for name, suffix, file in named if suffix in _SUFFIXES}
 
     def is_bare(self, ref: TensorRef) -> bool:
-        """As the name of its file has no number."""
+        """Whether the name of its file has no number."""
         return os.path.basename(ref.path).partition(".")[0].partition("_exec")[0] == "output"
 
     def _began(self, step: Step) -> Callable[[Node], int]:
-        """As the manifest of the step has it."""
+        """The begin of a node in the manifest of the step."""
         manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")
         started = {name: number for number, name in enumerate(manifest.started)}
         return lambda node: started.get(node.path, len(started))
 
     def _ended(self, step: Step) -> Callable[[Node], int]:
-        """As the manifest of the step has it. The tree of a process has modules beside those that they are
-        listed with, wherever they are called."""
+        """The end of a node in the manifest of the step. The tree of a process has modules beside those that
+        they are listed with, wherever they are called."""
         manifest = step_manifest(f"{self._home}/{self.ranks[0].name}/{step.directory}")
         ended = {name: number for number, name in enumerate(manifest.ended)}
         return lambda node: ended.get(node.path, len(ended) + node.order)
 
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
-        """As the manifest of the step has it; else as the files themselves."""
+        """The facts in the manifest of the step; else as the files themselves."""
         place = f"{self._home}/{self.ranks[0].name}/{step.directory}"
         entries = step_manifest(place).entries
 
@@ -240,9 +242,9 @@ def _rows_without_file(folder: str, files: Collection[str]) -> dict[Slot, Tensor
 
 def _key(text: str, place: str, file: str) -> Key:
     """`_1_0` as (1, 0); a name as the manifest of the step has it, else as it can be read."""
-    known = None if _NUMBERS.fullmatch(text) else step_manifest(place).keys.get(file)
-    if known is not None:
-        return known
+    key = None if _NUMBERS.fullmatch(text) else step_manifest(place).keys.get(file)
+    if key is not None:
+        return key
     return key_of_name(text[1:]) if text else ()
 
 

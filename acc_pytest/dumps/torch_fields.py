@@ -37,8 +37,8 @@ def number(value: object) -> float | None:
     """A finite number."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
-    return float(value) if whole and isinstance(value, int) else None
+    is_integer = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
+    return float(value) if is_integer and isinstance(value, int) else None
 
 
 def text(value: object) -> str:
@@ -49,7 +49,7 @@ def text(value: object) -> str:
 def key_of(value: object) -> Key | None:
     """The path of keys to a tensor in arguments or a result."""
     if isinstance(value, list) and all(
-        isinstance(part, (int, str)) and not isinstance(part, bool) for part in value
+        isinstance(element, (int, str)) and not isinstance(element, bool) for element in value
     ):
         return tuple(value)
     return None

@@ -1,4 +1,4 @@
-"""What `register_hook` of this package writes beside the tensors of a torch dump: `manifest.json`.
+"""The manifests (`manifest.json`) that `register_hook` writes beside the tensors of a torch dump.
 
 Old dumps have none, and a dump that was cut short may lack some of them: what is said here is never needed,
 it only makes exact what file names leave open. A manifest that is not sound counts as none, a field of a
@@ -42,10 +42,10 @@ _MOST_RANKS = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class ProcessManifest:
-    """Of a process folder: its rank, what ran in which order (folder, type), and what was left out and
-    why. `choices` are the calls of functions among them, where nobody asked for functions. `weights_crc32` is
-    that of the file `weights.json`; older manifests do not have it. `ranks` and `steps` are those that were
-    to be dumped.
+    """The manifest of a process folder: its rank, what ran in which order (folder, type), and what was left
+    out and why. `choices` are the calls of functions among them, where nobody asked for functions.
+    `weights_crc32` is that of the file `weights.json`; older manifests do not have it. `ranks` and `steps`
+    are those that were to be dumped.
     """
 
     rank: int | None = None
@@ -59,7 +59,7 @@ class ProcessManifest:
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """What the manifest of a step says of one file. `None`, and no dtype, where it does not say.
+    """The entry of one file in the manifest of a step. `None`, and no dtype, where it does not say.
 
     `crc32` is that of the values in row-major order, whatever the strides were. Two tensors of one process
     with the same `storage`, `offset`, `shape` and `stride` (in elements) are the same tensor; with the same
@@ -115,8 +115,8 @@ def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:
         return ()
     if "ranks" not in config or config.get("device_id") is not None:
         return ()
-    asked = _numbers(config.get("ranks"))
-    return [rank for rank in range(world) if not asked or rank in asked]
+    chosen = _numbers(config.get("ranks"))
+    return [rank for rank in range(world) if not chosen or rank in chosen]
 
 
 def _numbers(listed: object) -> Collection[int]:
@@ -136,12 +136,12 @@ def _choices(kinds: Mapping[str, str], config: Mapping[str, Any]) -> frozenset[s
 
 
 def _is_pair(entry: object) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
+    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(element, str) for element in entry)
 
 
 @dataclass(frozen=True, slots=True)
 class StepManifest:
-    """Of a step's folder; all are empty where there is no manifest.
+    """The manifest of a step's folder; all fields are empty where there is no manifest.
 
     `keys` says which argument or field each file holds (`root.mlp/input_x.pth`), `entries` what is known of
     each file with a tensor. `started` are the nodes (folders, also of modules that the filters left out) in
@@ -203,17 +203,17 @@ def _saved(entry: dict[str, Any]) -> SavedTensor:
     )
 
 
-def key_of_name(written: str) -> Key:
-    """What a file name alone says: `1_0` is (1, 0), `past_key_values_0_key` (past_key_values, 0, key)."""
-    parts: list[int | str] = []
-    for part in written.split("_"):
-        if _PLACE.fullmatch(part):
-            parts.append(int(part))
-        elif parts and isinstance(parts[-1], str):
-            parts[-1] += f"_{part}"
+def key_of_name(stem: str) -> Key:
+    """The key in a file name: `1_0` is (1, 0), `past_key_values_0_key` (past_key_values, 0, key)."""
+    elements: list[int | str] = []
+    for segment in stem.split("_"):
+        if _PLACE.fullmatch(segment):
+            elements.append(int(segment))
+        elif elements and isinstance(elements[-1], str):
+            elements[-1] += f"_{segment}"
         else:
-            parts.append(part)
-    return tuple(parts)
+            elements.append(segment)
+    return tuple(elements)
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a torch dump keeps of its model beside the digests: enough to compute its modules again.
+"""The outline of the model of a torch dump: enough to compute its modules again.
 
     outline_of(home)    of a process folder; `None` where there is none (older dumps, `outline=False`)
 
@@ -22,13 +22,14 @@ from ..tensors.ref import TensorRef
 from .torch_fields import natural, number, text
 from .torch_manifest import read_json
 
-FILE = "model_outline.json"
-TENSORS = "model_outline.pt"
-FORMAT = "acc_pytest model outline"
+OUTLINE_FILE = "model_outline.json"
+OUTLINE_TENSORS = "model_outline.pt"
+OUTLINE_FORMAT = "acc_pytest model outline"
 SIGNS = "signs of splitmix64, 8"
-"""What the projections are made with (`tensors.projection.signs`); others cannot be held against tensors."""
+"""The method of the projections (`tensors.projection.signs`); others cannot be held against tensors."""
 WEIGHT, PROJECTION = "weight ", "projection "
-"""What names of tensors in the second file begin with; that of a weight, or of a linear layer, follows."""
+"""Beginnings of the names of tensors in the second file; the name of a weight, or of a linear layer,
+follows."""
 
 
 @dataclass(frozen=True)
@@ -53,36 +54,38 @@ class Outline:
 
 def outline_of(home: Path) -> Outline | None:
     """The outline in a process folder. One that is not sound counts as none."""
-    path = str(home / FILE)
+    path = str(home / OUTLINE_FILE)
     return _outline_as_of(path, version_of(path))
 
 
 @functools.lru_cache(maxsize=4)
 def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
-    content = read_json(Path(path), FORMAT)
+    content = read_json(Path(path), OUTLINE_FORMAT)
     names, config = content.get("tensors"), content.get("config")
     if content.get("projection") != SIGNS or not isinstance(names, list):
         return None
     home = os.path.dirname(path)
-    file = os.path.join(home, TENSORS)
-    known = [name for name in names if isinstance(name, str)]
+    file = os.path.join(home, OUTLINE_TENSORS)
+    tensor_names = [name for name in names if isinstance(name, str)]
 
     def starting(word: str) -> dict[str, TensorRef]:
-        return {name.removeprefix(word): TensorRef(file, name) for name in known if name.startswith(word)}
+        return {
+            name.removeprefix(word): TensorRef(file, name) for name in tensor_names if name.startswith(word)
+        }
 
     model = text(content.get("model")) or ""
     sound = config if isinstance(config, dict) else {}
     outputs = content.get("outputs")
     counted = {name: natural(count) for name, count in outputs.items()} if isinstance(outputs, dict) else {}
-    known_outputs = {name: count for name, count in counted.items() if count is not None}
-    told = _numbers(content.get("numbers"))
+    output_counts = {name: count for name, count in counted.items() if count is not None}
+    numbers = _numbers(content.get("numbers"))
     return Outline(
         model,
         sound,
         starting(WEIGHT),
         starting(PROJECTION),
-        known_outputs,
-        told,
+        output_counts,
+        numbers,
         home,
         content.get("traced") is True,
     )
@@ -91,8 +94,10 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
 def _numbers(content: object) -> dict[str, dict[str, float]]:
     """The numbers of each module, as far as they are sound."""
     modules = content if isinstance(content, dict) else {}
-    found: dict[str, dict[str, float]] = {}
-    for name, told in modules.items():
-        values = {one: number(value) for one, value in told.items()} if isinstance(told, dict) else {}
-        found[name] = {one: value for one, value in values.items() if value is not None}
-    return found
+    by_module: dict[str, dict[str, float]] = {}
+    for name, attributes in modules.items():
+        values = (
+            {key: number(value) for key, value in attributes.items()} if isinstance(attributes, dict) else {}
+        )
+        by_module[name] = {key: value for key, value in values.items() if value is not None}
+    return by_module

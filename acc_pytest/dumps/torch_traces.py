@@ -1,4 +1,4 @@
-"""What the code of modules computed, in a torch dump whose model is none of transformers: its traces.
+"""The traces of a torch dump whose model is none of transformers: what the code of modules computed.
 
     traces_of(home, step)    of a process folder and a step; `None` where there are none
 
@@ -34,12 +34,12 @@ from ..tensors.ref import TensorRef
 from .torch_fields import text
 from .torch_manifest import read_json
 
-FILE = "module_traces.json"
-TENSORS = "module_traces.pt"
-FORMAT = "acc_pytest module traces"
-SCHEMA = 1
+TRACES_FILE = "module_traces.json"
+TRACES_TENSORS = "module_traces.pt"
+TRACES_FORMAT = "acc_pytest module traces"
+TRACES_SCHEMA = 1
 MODULE = "module "
-"""What the name of a call begins with that is one of a module inside; its name there follows."""
+"""The beginning of the name of a call of a module inside; its name there follows."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class StepTraces:
     dtype: str
     modules: Mapping[str, list[int]]
     traces: list[Mapping[str, Any]]
-    kept: Mapping[str, TensorRef]
+    tensors: Mapping[str, TensorRef]
 
     @functools.cached_property
     def forms(self) -> list[str]:
-        """Of each trace what it has beside shapes."""
+        """The content of each trace but for shapes."""
         return [json.dumps(_without_shapes(trace)) for trace in self.traces]
 
     def is_general(self, number: int) -> bool:
@@ -71,17 +71,17 @@ class StepTraces:
 
 def traces_of(home: str, step: str) -> StepTraces | None:
     """The traces of a step in a process folder. A file that is not sound counts as none."""
-    path = os.path.join(home, step, FILE)
+    path = os.path.join(home, step, TRACES_FILE)
     return _traces_as_of(path, version_of(path))
 
 
 @functools.lru_cache(maxsize=4)
 def _traces_as_of(path: str, _version: tuple[int, ...]) -> StepTraces | None:
-    content = read_json(Path(path), FORMAT)
+    content = read_json(Path(path), TRACES_FORMAT)
     modules, traces, names = content.get("modules"), content.get("traces"), content.get("kept")
     if not (isinstance(modules, dict) and isinstance(traces, list) and isinstance(names, list)):
         return None
-    file = os.path.join(os.path.dirname(path), TENSORS)
+    file = os.path.join(os.path.dirname(path), TRACES_TENSORS)
     return StepTraces(
         text(content.get("dtype")),
         {name: numbers for name, numbers in modules.items() if _are_places(numbers, len(traces))},
@@ -93,7 +93,7 @@ def _traces_as_of(path: str, _version: tuple[int, ...]) -> StepTraces | None:
 def traced_modules(home: str, steps: Iterable[str]) -> frozenset[str]:
     """The names of the modules that are traced in any of these steps, and of those that they call."""
     names: set[str] = set()
-    for traces in (found for step in steps if (found := traces_of(home, step)) is not None):
+    for traces in (step_traces for step in steps if (step_traces := traces_of(home, step)) is not None):
         for name, numbers in traces.modules.items():
             called = {call for number in numbers for call in _called(traces.traces[number])}
             names |= {name} | {f"{name}.{call.removeprefix(MODULE)}" for call in called}
@@ -112,4 +112,6 @@ def _called(trace: Mapping[str, Any]) -> set[str]:
 
 
 def _are_places(numbers: object, count: int) -> bool:
-    return isinstance(numbers, list) and all(isinstance(one, int) and 0 <= one < count for one in numbers)
+    return isinstance(numbers, list) and all(
+        isinstance(place, int) and 0 <= place < count for place in numbers
+    )

@@ -1,4 +1,4 @@
-"""What a torch dump says of its model's weights without holding them: `weights.json` of a process folder.
+"""The digests of a model's weights in a torch dump: `weights.json` of a process folder.
 
     weights_of(home)     of each parameter and buffer, by full name (`root.norm.weight`): all that is said
     digests(home)        the digests among that
@@ -25,8 +25,8 @@ from .torch_fields import LARGEST_CRC32, natural, number, shape_of, text
 from .torch_manifest import FILE as MANIFEST
 from .torch_manifest import process_manifest, read_json
 
-FILE = "weights.json"
-FORMAT = "acc_pytest weight digests"
+WEIGHTS_FILE = "weights.json"
+WEIGHTS_FORMAT = "acc_pytest weight digests"
 FOREIGN = (
     "weights.json was edited or is of another capture (manifest.json states another); copy the dump again"
 )
@@ -46,7 +46,7 @@ class SavedWeight:
 
 def weights_of(home: Path) -> Mapping[str, SavedWeight]:
     """All weights of the model of a process folder. What is registered at several places is listed once."""
-    return _weights_as_of(home, version_of(str(home / FILE)), version_of(str(home / MANIFEST)))
+    return _weights_as_of(home, version_of(str(home / WEIGHTS_FILE)), version_of(str(home / MANIFEST)))
 
 
 def digests(home: Path) -> Mapping[str, WeightDigest]:
@@ -56,13 +56,13 @@ def digests(home: Path) -> Mapping[str, WeightDigest]:
 
 @functools.lru_cache(maxsize=8)
 def _weights_as_of(home: Path, *_versions: tuple[int, ...]) -> Mapping[str, SavedWeight]:
-    content = read_json(home / FILE, FORMAT)
+    content = read_json(home / WEIGHTS_FILE, WEIGHTS_FORMAT)
     listed = content.get("weights")
     if content.get("sketch") != NAME or not isinstance(listed, dict):
         return {}
     weights = {name: _saved(entry) for name, entry in listed.items() if isinstance(entry, dict)}
     stated = process_manifest(home).weights_crc32
-    if stated is not None and zlib.crc32(bytes_of(home / FILE)) != stated:
+    if stated is not None and zlib.crc32(bytes_of(home / WEIGHTS_FILE)) != stated:
         weights = {name: replace(saved, digest=None, reason=FOREIGN) for name, saved in weights.items()}
     return MappingProxyType(weights)
 
@@ -87,11 +87,20 @@ def _digest(entry: dict[str, Any]) -> WeightDigest | None:
         return None
     if sums is None or not isinstance(rounded, dict):
         return None
-    total, squares, least, most, *buckets = sums
+    total, squares, minimum, maximum, *buckets = sums
     crcs = {name: natural(value, LARGEST_CRC32) for name, value in rounded.items()}
-    kept = {name: value for name, value in crcs.items() if value is not None}
+    rounded_crcs = {name: value for name, value in crcs.items() if value is not None}
     return WeightDigest(
-        entry["dtype"], shape, crc32, total, squares, least, most, nonfinite, tuple(buckets), kept
+        entry["dtype"],
+        shape,
+        crc32,
+        total,
+        squares,
+        minimum,
+        maximum,
+        nonfinite,
+        tuple(buckets),
+        rounded_crcs,
     )
 
 

@@ -1,4 +1,4 @@
-"""What dumps of GE and FX share: ranks, compiled graphs and steps, from the directories of one walk.
+"""The common base of dumps of GE and FX: ranks, compiled graphs and steps, from the directories of one walk.
 
 A run compiles one graph or several (prefill and decode, say), and each counts its executions from 0. So a
 step here is a graph and a number, and `Dump.steps` has one entry for each.
@@ -84,7 +84,7 @@ class TorchairDump(Dump, Generic[Entry]):
         return self._slots(*node_and_entry) if node_and_entry is not None else {}
 
     def entry(self, step: Step, rank: Rank, node: Node) -> Entry | None:
-        """What was found on disk for a node on a rank, `None` where it did not run there."""
+        """The entry of a node on a rank, `None` where it did not run there."""
         node_and_entry = self._contents.get(_key(step, rank), {}).get(node.path)
         return node_and_entry[1] if node_and_entry is not None else None
 

@@ -1,4 +1,4 @@
-"""What a directory of a TorchAir dump stands for, read off its absolute path from the right.
+"""The fields of a directory of a TorchAir dump, read off its absolute path from the right.
 
     GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}        the rank since PTA 7.2
     FX  worldsize{W}_global_rank{R}/graph_{n}/{step}                                     since PTA 7.2
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 _RANK = re.compile(r"^worldsize(\d+)_global_rank(\d+)$")
 _GM = re.compile(r"^gm_(\d{14,20})_dump$")
-_GRAPH = re.compile(r"^graph_(\d+)(?:_\d+)*$")
+_GRAPH_DIRECTORY = re.compile(r"^graph_(\d+)(?:_\d+)*$")
 _TIME = re.compile(r"^\d{14}$")
 _OLD_ROOT = re.compile(r"^dump_\d{8}_\d{6}$")
 _LONGEST_STEP = 12
@@ -23,7 +23,7 @@ _LONGEST_DEVICE = 4
 
 @dataclass(frozen=True, slots=True)
 class TorchairDirectory:
-    """What the path of a directory says; `None` and empty for levels that are not there.
+    """The fields of the path of a directory; `None` and empty for levels that are not there.
 
     `graph` is the model's directory (`graph_1`, `gm_20261120..._dump`), `number` the graph's number, `step`
     the inference iteration, already without the off-by-one of old FX dumps.
@@ -41,48 +41,48 @@ class TorchairDirectory:
 
 def is_level(name: str) -> bool:
     """Whether a directory of this name may lie inside a dump, so that the rest of the dump is above it."""
-    patterns = (_RANK, _GM, _GRAPH, _TIME, _OLD_ROOT)
+    patterns = (_RANK, _GM, _GRAPH_DIRECTORY, _TIME, _OLD_ROOT)
     return name.isdecimal() or name == "data_dump" or any(pattern.match(name) for pattern in patterns)
 
 
 def ge_directory(path: str) -> TorchairDirectory:
     """Read the levels of a directory that holds GE records."""
-    parts = path.split("/")
-    world, rank = _rank(parts)
-    step = _number(parts, _LONGEST_STEP)
-    model_id = _number(parts, _LONGEST_STEP)
-    time = _time(parts)
+    levels = path.split("/")
+    world, rank = _rank(levels)
+    step = _number(levels, _LONGEST_STEP)
+    model_id = _number(levels, _LONGEST_STEP)
+    time = _time(levels)
     if step is None:
         return TorchairDirectory(time=time, rank=rank, world=world)
-    if model_id is None and _is_model(parts):
+    if model_id is None and _is_model(levels):
         # A model without a step counter: the only number below its name is its id.
         step, model_id = None, step
     elif model_id is None and time:
         # Operators that run outside of any model lie directly below the device.
         return TorchairDirectory(None, device=step, time=time, rank=rank, world=world)
-    model = parts.pop() if parts and _may_be_model(parts[-1]) else ""
-    if model_id is None and not _GRAPH.match(model):
+    model = levels.pop() if levels and _may_be_model(levels[-1]) else ""
+    if model_id is None and not _GRAPH_DIRECTORY.match(model):
         # A step directory on its own: what is above it is no model.
         return TorchairDirectory(step, rank=rank, world=world)
-    device = _number(parts, _LONGEST_DEVICE)
-    number = _GRAPH.match(model)
+    device = _number(levels, _LONGEST_DEVICE)
+    number = _GRAPH_DIRECTORY.match(model)
     return TorchairDirectory(
-        step, model, int(number.group(1)) if number else None, model_id, device, _time(parts), rank, world
+        step, model, int(number.group(1)) if number else None, model_id, device, _time(levels), rank, world
     )
 
 
 def fx_directory(path: str) -> TorchairDirectory:
     """Read the levels of a directory that holds FX tensors."""
-    parts = path.split("/")
-    world, rank = _rank(parts)
-    last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
+    levels = path.split("/")
+    world, rank = _rank(levels)
+    last, before = levels[-1], levels[-2] if len(levels) > 1 else ""
     if _GM.match(last):
         name, step = last, int(before) - 1 if before.isdecimal() else 0
     elif not last.isdecimal() or len(last) >= _LONGEST_STEP:
         name, step = last, 0
     else:
         name, step = before, int(last) - bool(_GM.match(before))
-    graph = _GRAPH.match(name)
+    graph = _GRAPH_DIRECTORY.match(name)
     number = int(graph.group(1)) if graph else None
     name = name if graph or _GM.match(name) else ""
     return TorchairDirectory(max(step, 0), name, number, rank=rank, world=world)
@@ -93,34 +93,34 @@ def rank_of(name: str) -> int | None:
     return _rank([name])[1]
 
 
-def _rank(parts: list[str]) -> tuple[int | None, int | None]:
-    for part in reversed(parts):
-        if match := _RANK.match(part):
+def _rank(levels: list[str]) -> tuple[int | None, int | None]:
+    for level in reversed(levels):
+        if match := _RANK.match(level):
             return int(match.group(1)), int(match.group(2))
     return None, None
 
 
-def _number(parts: list[str], longest: int) -> int | None:
-    """Take the last level off `parts` where it is a number shorter than `longest` digits."""
-    if parts and parts[-1].isdecimal() and len(parts[-1]) < longest:
-        return int(parts.pop())
+def _number(levels: list[str], longest: int) -> int | None:
+    """Take the last level off `levels` where it is a number shorter than `longest` digits."""
+    if levels and levels[-1].isdecimal() and len(levels[-1]) < longest:
+        return int(levels.pop())
     return None
 
 
-def _time(parts: list[str]) -> str:
+def _time(levels: list[str]) -> str:
     """The last level where it is a time."""
-    return parts[-1] if parts and _TIME.match(parts[-1]) else ""
+    return levels[-1] if levels and _TIME.match(levels[-1]) else ""
 
 
 def _may_be_model(name: str) -> bool:
-    return bool(_GRAPH.match(name)) or not is_level(name)
+    return bool(_GRAPH_DIRECTORY.match(name)) or not is_level(name)
 
 
-def _is_model(parts: list[str]) -> bool:
+def _is_model(levels: list[str]) -> bool:
     """Whether the last level is the name of a model: one of TorchAir's, or one right below a device."""
-    if not parts:
+    if not levels:
         return False
-    if _GRAPH.match(parts[-1]):
+    if _GRAPH_DIRECTORY.match(levels[-1]):
         return True
-    above = parts[-2] if len(parts) > 1 else ""
-    return above.isdecimal() and len(above) < _LONGEST_DEVICE and not _TIME.match(parts[-1])
+    parent = levels[-2] if len(levels) > 1 else ""
+    return parent.isdecimal() and len(parent) < _LONGEST_DEVICE and not _TIME.match(levels[-1])

@@ -31,7 +31,7 @@ from .torchair_names import (
 
 _PROBED = 300
 """Directories looked into before it is certain that a path is no TorchAir dump; a real one needs ten."""
-_LOOKED_AT = 2000
+_PROBED_NAMES = 2000
 """Names looked at per directory on the way."""
 _HASHED = 10
 """Least number of digits of a file name that may be the hash of a longer one."""
@@ -39,7 +39,7 @@ _HASHED = 10
 
 @dataclass(frozen=True, slots=True)
 class TorchairLayout:
-    """Where a TorchAir dump lies and what wrote it. `root` may be one record."""
+    """The place of a TorchAir dump, and its writer. `root` may be one record."""
 
     root: Path
     kind: Literal["ge", "fx"]
@@ -61,32 +61,32 @@ class TorchairFiles:
     notes: list[str] = field(default_factory=list)
 
 
-def torchair_at(given: Path) -> TorchairLayout | None:
-    """The TorchAir dump at, below or around `given`; `None` where there is none.
+def torchair_at(place: Path) -> TorchairLayout | None:
+    """The TorchAir dump at, below or around `place`; `None` where there is none.
 
     Raises `DumpError` for a tree with files of both kinds, or with graph texts and no tensor.
     """
-    if is_file(given):
-        return _single(given)
-    if not any(_probe(given)):
+    if is_file(place):
+        return _single(place)
+    if not any(_probe(place)):
         return None
-    files = walk(given)
+    files = walk(place)
     if not files.graphs:
-        files.graphs = _graphs_above(given)
+        files.graphs = _graphs_around(place)
     if files.ge and files.fx:
         ge_home, fx_home = next(iter(files.ge)), next(iter(files.fx))
         raise DumpError(
-            f"{given}: holds GE records in {ge_home} and FX tensors in {fx_home}; "
+            f"{place}: holds GE records in {ge_home} and FX tensors in {fx_home}; "
             "give one of these directories (msit_ge_dump, msit_fx_dump)"
         )
     if not files.ge and not files.fx and not files.hashed:
         if not files.graphs:
             return None
         raise DumpError(
-            f"{given}: holds GE graph texts, but no GE record and no FX tensor below it; "
+            f"{place}: holds GE graph texts, but no GE record and no FX tensor below it; "
             "was enable_dump set, and did the steps to dump run?"
         )
-    return TorchairLayout(given, "fx" if files.fx else "ge", files)
+    return TorchairLayout(place, "fx" if files.fx else "ge", files)
 
 
 def walk(root: Path) -> TorchairFiles:
@@ -96,34 +96,34 @@ def walk(root: Path) -> TorchairFiles:
     linked = [os.path.realpath(root)]
     while waiting:
         home = waiting.pop()
-        names, below = _listed(home, linked)
-        waiting += [f"{home}/{name}" for name in sorted(below, reverse=True)]
+        names, directories = _listed(home, linked)
+        waiting += [f"{home}/{name}" for name in sorted(directories, reverse=True)]
         _classify(home, names, files)
     return files
 
 
 def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
     """Files and directories; a link to a directory is one, unless it leads to what is walked anyway."""
-    found = entries_at(home)
-    if found is not None:
-        return found[1], found[0]
+    stored = entries_at(home)
+    if stored is not None:
+        return stored[1], stored[0]
     files: list[str] = []
-    below: list[str] = []
+    directories: list[str] = []
     try:
         with os.scandir(home) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    below.append(entry.name)
+                    directories.append(entry.name)
                 elif entry.is_symlink() and entry.is_dir():
                     target = os.path.realpath(entry.path)
-                    if not any(f"{target}/".startswith(f"{known}/") for known in linked):
+                    if not any(f"{target}/".startswith(f"{root}/") for root in linked):
                         linked.append(target)
-                        below.append(entry.name)
+                        directories.append(entry.name)
                 else:
                     files.append(entry.name)
     except OSError as error:
         raise DumpError(f"{home}: cannot be listed: {error.strerror}; check its permissions") from error
-    return [*files, *names_in(home)], below
+    return [*files, *names_in(home)], directories
 
 
 def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
@@ -132,13 +132,13 @@ def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
     fx: list[tuple[str, FxFileName]] = []
     hashed: list[str] = []
     for name in names:
-        said = _said_by(name, long_names)
-        if isinstance(said, FxFileName):
-            fx.append((name, said))
-        elif isinstance(said, GeFileName):
-            ge.append((name, said))
-        elif isinstance(said, GraphFileName):
-            files.graphs.append((f"{home}/{name}", said))
+        fields = _parsed_name(name, long_names)
+        if isinstance(fields, FxFileName):
+            fx.append((name, fields))
+        elif isinstance(fields, GeFileName):
+            ge.append((name, fields))
+        elif isinstance(fields, GraphFileName):
+            files.graphs.append((f"{home}/{name}", fields))
         elif name.isdecimal() and len(name) >= _HASHED:
             hashed.append(name)
         elif name not in (MAPPING_FILE, NOISE_PROFILE) and not name.endswith(".swp"):
@@ -153,7 +153,7 @@ def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
 
 
 def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]:
-    """What `mapping.csv` says of hashed names; a broken one says nothing, which `notes` are told."""
+    """The hashed names in `mapping.csv`; a broken one says nothing, which `notes` are told."""
     if MAPPING_FILE not in names:
         return {}
     try:
@@ -163,8 +163,8 @@ def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]
         return {}
 
 
-def _said_by(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName | GraphFileName | None:
-    """What the name of a file says where TorchAir gave it."""
+def _parsed_name(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName | GraphFileName | None:
+    """The fields of the name of a file that TorchAir gave."""
     tensor = parse_fx_name(name) if name.endswith(".npy") else None
     if tensor is not None:
         return tensor
@@ -174,52 +174,54 @@ def _said_by(name: str, long_names: dict[str, str]) -> FxFileName | GeFileName |
     return parse_graph_name(name) if name.startswith("dynamo_") else None
 
 
-def _probe(given: Path) -> Iterator[bool]:
-    """True as soon as any file below `given` has a name that only TorchAir gives; nothing otherwise."""
-    waiting, seen = [os.fspath(given)], 0
-    while waiting and seen < _PROBED:
+def _probe(place: Path) -> Iterator[bool]:
+    """True as soon as any file below `place` has a name that only TorchAir gives; nothing otherwise."""
+    waiting, visited = [os.fspath(place)], 0
+    while waiting and visited < _PROBED:
         home = waiting.pop()
-        seen += 1
-        below: list[str] = []
-        found = entries_at(home)
-        stored = names_in(home) if found is None else found[1]
-        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_LOOKED_AT]):
+        visited += 1
+        directories: list[str] = []
+        listed = entries_at(home)
+        stored = names_in(home) if listed is None else listed[1]
+        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_PROBED_NAMES]):
             yield True
             return
-        if found is not None:
-            waiting += sorted((f"{home}/{name}" for name in found[0]), reverse=True)
+        if listed is not None:
+            waiting += sorted((f"{home}/{name}" for name in listed[0]), reverse=True)
             continue
         try:
             with os.scandir(home) as entries:
                 for count, entry in enumerate(entries):
                     if entry.is_dir():
-                        below.append(entry.path)
+                        directories.append(entry.path)
                     elif is_torchair(entry.name) or entry.name == MAPPING_FILE:
                         yield True
                         return
-                    if count > _LOOKED_AT:
+                    if count > _PROBED_NAMES:
                         break
         except OSError:
             continue
-        waiting += sorted(below, reverse=True)
+        waiting += sorted(directories, reverse=True)
 
 
 def _single(file: Path) -> TorchairLayout | None:
     """One GE record as a dump; a single `.npy` file is a plain tensor wherever it comes from."""
     long_names: dict[str, str] = {}
-    beside = file.parent / MAPPING_FILE
-    if file.name.isdecimal() and is_file(beside):
-        long_names = read_mapping(os.fspath(beside))
+    mapping = file.parent / MAPPING_FILE
+    if file.name.isdecimal() and is_file(mapping):
+        long_names = read_mapping(os.fspath(mapping))
     name = parse_ge_name(file.name, long_names)
     if name is None:
         return None
-    files = TorchairFiles(ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_above(file.parent))
+    files = TorchairFiles(
+        ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_around(file.parent)
+    )
     return TorchairLayout(file, "ge", files)
 
 
-def _graphs_above(given: Path) -> list[tuple[str, GraphFileName]]:
-    """Graph texts lie beside the first level of a dump; `given` may be any level below."""
-    place = given
+def _graphs_around(start: Path) -> list[tuple[str, GraphFileName]]:
+    """Graph texts lie beside the first level of a dump; `start` may be any level below."""
+    place = start
     while is_level(place.name) and place.parent != place:
         place = place.parent
         try:

@@ -16,7 +16,7 @@ from ..errors import FormatError
 from ..tensors.texts import opened_text
 
 MAPPING_FILE = "mapping.csv"
-"""Where GE keeps names that were too long for a file name: two columns without a header."""
+"""The file of names that were too long for a file name: two columns without a header."""
 _INFO = "_min_max"
 _FFTS_PLUS = "4"
 _MICROSECONDS = 10**14
@@ -46,7 +46,7 @@ _FORBIDDEN = str.maketrans(" ./\\", "____")
 
 @dataclass(frozen=True, slots=True)
 class GeFileName:
-    """What the name of a GE file says. `thread` is the slice of an FFTS+ operator, -1 for a whole one.
+    """The fields of the name of a GE file. `thread` is the slice of an FFTS+ operator, -1 for a whole one.
 
     `form` is what the file holds: `record` (tensors), `info` (a list of numbers per tensor, `.npz`) or
     `statistics` (a CSV). `op_name` is sanitized; the record itself has the real one.
@@ -61,7 +61,7 @@ class GeFileName:
 
 @dataclass(frozen=True, slots=True)
 class FxFileName:
-    """What the name of an FX file says. `index` has a second number for a tensor in a list of arguments.
+    """The fields of the name of an FX file. `index` has a second number for a tensor in a list of arguments.
 
     `info` says that the file holds the numbers of a converted dump instead of the tensor.
     """
@@ -76,7 +76,7 @@ class FxFileName:
 
 @dataclass(frozen=True, slots=True)
 class GraphFileName:
-    """What the name of a graph text says; `graph` and `rank` are `None` in names before PTA 7.1.0."""
+    """The fields of the name of a graph text; `graph` and `rank` are `None` in names before PTA 7.1.0."""
 
     form: str
     graph: int | None
@@ -97,8 +97,8 @@ def parse_ge_name(name: str, long_names: Mapping[str, str]) -> GeFileName | None
     stem, dot, suffix = name.partition(".")
     if not dot or suffix == "csv" or suffix == "npz":
         hashed = stem.removesuffix(_INFO)
-        known = long_names.get(hashed)
-        return parse_ge_name(known + name[len(hashed) :], {}) if known is not None else None
+        long_name = long_names.get(hashed)
+        return parse_ge_name(long_name + name[len(hashed) :], {}) if long_name is not None else None
     match = _GE.match(name)
     if match is None:
         return None

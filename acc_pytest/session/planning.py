@@ -68,7 +68,7 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
             )
         mine = golden
     else:
-        mine = open_dump(settings.mine, token_policy=settings.token_policy, other=golden, cache=cache)
+        mine = open_dump(settings.mine, token_policy=settings.token_policy, golden=golden, cache=cache)
     if settings.rank is not None:
         keep_rank(golden, mine, settings.rank)
     return golden, mine

@@ -81,7 +81,7 @@ def examine(case: Case, goldens: Goldens, directory: Path) -> Outcome:
     with dumped(site.module, directory):
         logits = run(site.module, site.fed)
     opened = _opened(golden.path)
-    mapped = plan(opened, open_dump(str(directory), other=opened))
+    mapped = plan(opened, open_dump(str(directory), golden=opened))
     rules = tuple(read_config(find_config("default")).rules)
     rows, found = diagnosis.run(mapped, lambda _: Judge(rules))
     shutil.rmtree(directory)

@@ -225,7 +225,7 @@ def examine(case: Case, device: Device, directory: Path) -> Outcome:
     values = device.execute(case)
     device.write(root, values)
     golden = open_dump(str(device.program.golden))
-    mapped = plan(golden, open_dump(str(root), other=golden))
+    mapped = plan(golden, open_dump(str(root), golden=golden))
     rows, diagnosis = compared(mapped)
     shutil.rmtree(root)
     wanted = _wanted(case, device)

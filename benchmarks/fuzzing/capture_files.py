@@ -8,7 +8,7 @@ from pathlib import Path
 
 from acc_pytest.capture.dump_info import InfoConversion
 from acc_pytest.capture.torchair import write_fusion_switch
-from acc_pytest.capture.torchair.arguments import fusion_switch
+from acc_pytest.capture.torchair.arguments import switch_path
 from acc_pytest.errors import FormatError
 from acc_pytest.tensors.info_file import SUFFIX
 
@@ -63,4 +63,4 @@ def _converted(home: Path, _file: str) -> None:
 
 
 def _switched(home: Path, file: str) -> None:
-    fusion_switch(str(home / file))
+    switch_path(str(home / file))

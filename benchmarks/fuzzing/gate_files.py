@@ -162,7 +162,7 @@ def _profiles(directory: Path) -> list[Seed]:
     shutil.copytree(tiny.torch_pair(directory.parent), directory)
     golden = open_dump(str(directory / "golden"))
     maker = ProfileMaker(golden)
-    maker.add(open_dump(str(directory / "mine"), other=golden), "itself")
+    maker.add(open_dump(str(directory / "mine"), golden=golden), "itself")
     profile = maker.profile()
     write_profile(profile)
     return [Seed(directory, os.path.relpath(profile.path, directory))]

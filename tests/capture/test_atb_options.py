@@ -152,7 +152,7 @@ def test_every_command_line_that_made_the_real_dumps_is_taken(tmp_path: Path) ->
         given = options(*words[:command], *words[command + 2 :], command=words[command + 1])
         assert given.command[0] == "...driver"
         assert given.output.is_relative_to("/data/run")
-        assert len(given.given) == len([word for word in words if word.startswith("-")]) - 1
+        assert len(given.explicit) == len([word for word in words if word.startswith("-")]) - 1
 
 
 def test_every_option_has_a_keyword_and_no_two_share_one() -> None:

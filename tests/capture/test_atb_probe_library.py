@@ -20,14 +20,14 @@ needs_compiler = pytest.mark.skipif(fake_cann.COMPILER is None, reason="no C com
 @pytest.mark.parametrize(("symbols", "abi"), [(fake_cann.NEW_ABI, 1), (fake_cann.OLD_ABI, 0), ((), 0)])
 def test_the_probe_is_that_of_atbs_abi(tmp_path: Path, symbols: tuple[str, ...], abi: int) -> None:
     environ = fake_cann.install(tmp_path, symbols)
-    probe = find_probe(environ, era="", given=None)
+    probe = find_probe(environ, era="", library=None)
     assert probe.library == tmp_path / f"cann/tools/ait_backend/dump/libatb_probe_abi{abi}.so"
     assert (probe.era, probe.notes) == ("msit", ())
 
 
 def test_a_probe_and_a_new_string_in_different_names_are_not_the_new_abi(tmp_path: Path) -> None:
     environ = fake_cann.install(tmp_path, ("_ZN3atb5ProbeEv", "_ZNSt7__cxx1112basic_stringE"))
-    assert find_probe(environ, era="msit", given=None).library.name == "libatb_probe_abi0.so"
+    assert find_probe(environ, era="msit", library=None).library.name == "libatb_probe_abi0.so"
 
 
 @needs_compiler
@@ -35,7 +35,7 @@ def test_a_probe_and_a_new_string_in_different_names_are_not_the_new_abi(tmp_pat
 def test_the_abi_of_a_compiled_library(tmp_path: Path, symbols: tuple[str, ...], abi: int) -> None:
     environ = fake_cann.install(tmp_path)
     fake_cann.compiled_library(tmp_path / "atb/cxx_abi_1/lib/libatb.so", symbols)
-    assert find_probe(environ, era="msit", given=None).library.name == f"libatb_probe_abi{abi}.so"
+    assert find_probe(environ, era="msit", library=None).library.name == f"libatb_probe_abi{abi}.so"
 
 
 @needs_compiler
@@ -54,7 +54,7 @@ def test_a_library_that_cannot_be_read_counts_as_the_old_abi_and_says_so(tmp_pat
     environ = fake_cann.install(tmp_path)
     atb = tmp_path / "atb/cxx_abi_1/lib/libatb.so"
     atb.write_bytes(atb.read_bytes()[:-10])
-    probe = find_probe(environ, era="msit", given=None)
+    probe = find_probe(environ, era="msit", library=None)
     assert probe.library.name == "libatb_probe_abi0.so"
     (note,) = probe.notes
     assert (
@@ -114,7 +114,7 @@ def test_what_is_missing_is_named_with_both_ways_out(
 ) -> None:
     environ = fake_cann.install(tmp_path) | broken
     with pytest.raises(LaunchError, match=said) as raised:
-        find_probe(environ, era="msit", given=None)
+        find_probe(environ, era="msit", library=None)
     assert "install CANN and ATB and source their set_env.sh" in str(raised.value)
     assert "--backend cpu" in str(raised.value)
 
@@ -124,7 +124,7 @@ def test_a_missing_probe_is_named(tmp_path: Path) -> None:
     library = tmp_path / "cann/tools/ait_backend/dump/libatb_probe_abi1.so"
     library.unlink()
     with pytest.raises(LaunchError, match=f"{library}: No such file"):
-        find_probe(environ, era="msit", given=None)
+        find_probe(environ, era="msit", library=None)
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757])
@@ -132,15 +132,15 @@ def test_a_probe_that_others_may_change_is_refused(tmp_path: Path, mode: int) ->
     environ = fake_cann.install(tmp_path)
     (tmp_path / "cann/tools/ait_backend/dump/libatb_probe_abi1.so").chmod(mode)
     with pytest.raises(LaunchError, match=r"can be changed by other users; run: chmod go-w"):
-        find_probe(environ, era="msit", given=None)
+        find_probe(environ, era="msit", library=None)
 
 
 def test_the_given_probe_needs_no_cann(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = fake_cann.write_library(tmp_path / "own.so")
     monkeypatch.chdir(tmp_path)
-    assert find_probe({}, era="", given=Path("own.so")).library == library
-    assert find_probe({}, era="", given=library).era == "msit"
-    assert find_probe({}, era="msprobe", given=library).era == "msprobe"
+    assert find_probe({}, era="", library=Path("own.so")).library == library
+    assert find_probe({}, era="", library=library).era == "msit"
+    assert find_probe({}, era="msprobe", library=library).era == "msprobe"
 
 
 @pytest.mark.parametrize("name", ["with space.so", "with:colon.so"])
@@ -150,15 +150,15 @@ def test_a_path_that_ld_preload_cannot_take_is_refused(tmp_path: Path, name: str
         LaunchError,
         match=r"LD_PRELOAD cannot hold a path with a space or a colon; move the library",
     ):
-        find_probe({}, era="", given=library)
+        find_probe({}, era="", library=library)
 
 
 def test_a_given_probe_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "probe.so").write_text("no library")
     with pytest.raises(LaunchError, match=r"probe\.so is not a shared library"):
-        find_probe({}, era="", given=tmp_path / "probe.so")
+        find_probe({}, era="", library=tmp_path / "probe.so")
     with pytest.raises(LaunchError, match="is not a file"):
-        find_probe({}, era="", given=tmp_path)
+        find_probe({}, era="", library=tmp_path)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_msprobes_probe_is_found_without_importing_it(
         environ = msprobe | {"ATB_HOME_PATH": home}
         if not era and abi == 0:
             continue  # CANN's rule looks for libatb.so first, which is there for the other ABI only
-        probe = find_probe(environ, era=era, given=None)
+        probe = find_probe(environ, era=era, library=None)
         assert probe.library == tmp_path / f"site/msprobe/lib/libatb_probe_abi{abi}.so"
         assert probe.era == "msprobe"
     assert "msprobe" not in sys.modules
@@ -196,14 +196,14 @@ def test_msprobes_probe_is_found_without_importing_it(
 )
 def test_what_msprobe_lacks_is_named(msprobe: dict[str, str], broken: dict[str, str], said: str) -> None:
     with pytest.raises(LaunchError, match=said):
-        find_probe(msprobe | broken, era="msprobe", given=None)
+        find_probe(msprobe | broken, era="msprobe", library=None)
 
 
 def test_without_the_package_msprobe(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="the package msprobe is not installed in this Python"):
-        find_probe(fake_cann.install(tmp_path), era="msprobe", given=None)
+        find_probe(fake_cann.install(tmp_path), era="msprobe", library=None)
 
 
 def test_without_any_probe_both_searches_are_told() -> None:
     with pytest.raises(LaunchError, match=r"msit: .* msprobe: ASCEND_HOME_PATH is not set"):
-        find_probe({"ASCEND_TOOLKIT_HOME": "/nowhere"}, era="", given=None)
+        find_probe({"ASCEND_TOOLKIT_HOME": "/nowhere"}, era="", library=None)

@@ -94,7 +94,7 @@ def test_a_weight_that_another_module_reads_is_whole(tmp_path: Path, monkeypatch
     found = outlined(model, tmp_path / "whole")
     assert [name for name in found.weights if name.endswith("weight")] == ["root.reads.read.weight"]
     assert torch.equal(found.weights["root.reads.read.weight"].open(), model.reads.read.weight.detach())
-    monkeypatch.setattr(module, "_MOST_WHOLE", 48 * 32 - 1)
+    monkeypatch.setattr(module, "_MOST_ELEMENTS", 48 * 32 - 1)
     found = outlined(model, tmp_path / "left out")
     assert not [name for name in found.weights if name.endswith("weight")]
 
@@ -118,8 +118,8 @@ class Experts(nn.Module):
     ("limits", "kept"),
     [
         ({}, ["root.up", "root.down", "root.picture.weight"]),
-        ({"_MOST_WHOLE": 6143}, []),
-        ({"_MOST_IN_ALL": 2 * 6144}, ["root.up", "root.down"]),
+        ({"_MOST_ELEMENTS": 6143}, []),
+        ({"_MOST_ELEMENTS_OF_ALL": 2 * 6144}, ["root.up", "root.down"]),
     ],
 )
 def test_weights_of_other_modules_are_whole_up_to_a_limit(

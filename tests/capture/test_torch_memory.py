@@ -76,20 +76,20 @@ def test_views_of_one_tensor_share_a_storage_and_have_their_own_offsets(tmp_path
 def test_memory_that_is_used_again_has_another_number() -> None:
     storages, seen = Storages(), set()
     for _ in range(50):
-        seen.add(storages.seen(torch.empty(1000))["storage"])
+        seen.add(storages.memory_of(torch.empty(1000))["storage"])
         storages.forget_dead()
     assert seen == set(range(50))
     kept = torch.empty(3)
-    numbers = {storages.seen(view)["storage"] for view in (kept, kept[1:], kept.detach())}
+    numbers = {storages.memory_of(view)["storage"] for view in (kept, kept[1:], kept.detach())}
     storages.forget_dead()
-    assert numbers == {50} == {storages.seen(kept)["storage"]}
+    assert numbers == {50} == {storages.memory_of(kept)["storage"]}
 
 
 def test_nothing_is_kept_alive() -> None:
     storages = Storages()
     tensor = torch.empty(1000)
-    storages.seen(tensor)
-    (reference, _number), *_ = storages._known.values()
+    storages.memory_of(tensor)
+    (reference, _number), *_ = storages._numbers.values()
     assert not reference.expired()
     del tensor
     gc.collect()
@@ -100,11 +100,11 @@ def test_tensors_without_memory_of_their_own_have_no_number() -> None:
     storages = Storages()
     sparse = torch.eye(3).to_sparse()
     meta = torch.empty(3, device="meta")
-    twice = torch.func.vmap(lambda x: (storages.seen(x), x)[1])
+    twice = torch.func.vmap(lambda x: (storages.memory_of(x), x)[1])
     with torch._subclasses.FakeTensorMode() as mode:
         fake = mode.from_tensor(torch.ones(2))
     for tensor in (sparse, meta, fake):
-        assert set(storages.seen(tensor)) == {"version"}
+        assert set(storages.memory_of(tensor)) == {"version"}
     twice(torch.ones(2, 2))
 
 

@@ -94,7 +94,7 @@ def test_the_root_has_its_table_and_the_form_of_its_result(tmp_path: Path) -> No
     root = found.traces[2]
     assert root["calls"][0]["kwargs"] == {"where": None}, "what is no value is left to the module inside"
     assert root["calls"][2]["args"] == [{"of": [1, []]}, {"kept": "0"}]
-    assert torch.equal(found.kept["0"].open(), torch.arange(4.0))
+    assert torch.equal(found.tensors["0"].open(), torch.arange(4.0))
     more = [["more", {"list": [{"of": [3, []]}, None]}]]
     form = {"dict": [["shape", [2, 4]], ["dtype", {"dtype": "float32"}], *more]}
     assert root["result"] == [{"of": [2, []]}, form]

@@ -56,7 +56,7 @@ def limits(file: Path, side: str, number: int) -> list[object]:
 
 def planned(paths: TorchairPaths) -> Plan:
     golden = open_dump(str(paths.golden))
-    return plan(golden, open_dump(str(paths.mine), other=golden))
+    return plan(golden, open_dump(str(paths.mine), golden=golden))
 
 
 def rows(made: Plan) -> list[Row]:

@@ -88,7 +88,7 @@ def compared(
     right = mask_of_batch()
     dump = open_dump(dumped(golden, path / "golden", right))
     other = dumped(mine, path / "mine", right if mask is None else mask)
-    found = plan(dump, open_dump(other, other=dump))
+    found = plan(dump, open_dump(other, golden=dump))
     return *run(found), found
 
 
@@ -193,7 +193,7 @@ def test_only_a_mask_of_tokens_hides_them(tmp_path: Path, mask: torch.Tensor, hi
         with register_hook(network, DumpConfig(tmp_path / side, range(1))):
             network(input_ids=torch.arange(8).reshape(2, 4), attention_mask=mask)
     dump = open_dump(str(tmp_path / "golden"))
-    found = plan(dump, open_dump(str(tmp_path / "mine"), other=dump))
+    found = plan(dump, open_dump(str(tmp_path / "mine"), golden=dump))
     assert [pair.fed for pair in found.pairs if pair.fed == "mask"] == ["mask"]
     tokens = Padding(found.pairs).of("", 0, Sequences(2, 4))
     assert tokens.nonzero().flatten().tolist() == hidden

@@ -155,7 +155,7 @@ def compare(tmp_path: Path) -> Compare:
             with register_hook(network, DumpConfig(path)), torch.no_grad():
                 network(ids)
         dump = open_dump(str(paths[0]))
-        rows, diagnosis = run(plan(dump, open_dump(str(paths[1]), other=dump)))
+        rows, diagnosis = run(plan(dump, open_dump(str(paths[1]), golden=dump)))
         named = {f"{row.mine.node} {row.mine.slot}": row for row in rows}
         return Compared(named, diagnosis)
 

@@ -113,10 +113,10 @@ def test_any_level_of_the_oldest_release_has_the_graph_texts_above_it(tmp_path: 
     """The first guide gives `msit_ge_dump/dump_{time}`; the texts lie one level up."""
     paths = make_torchair_demo(tmp_path, TorchairSpec(release="oldest", steps=2))
     golden = open_dump(str(paths.golden))
-    whole = plan(golden, open_dump(str(paths.mine), other=golden))
+    whole = plan(golden, open_dump(str(paths.mine), golden=golden))
     (named,) = paths.mine.parent.rglob("msit_ge_dump/dump_*_*")
     for place in (named, named / "0"):
-        again = plan(golden, open_dump(str(place), other=golden))
+        again = plan(golden, open_dump(str(place), golden=golden))
         assert [pair.id for pair in again.pairs] == [pair.id for pair in whole.pairs]
         assert len(again.unmapped) == len(whole.unmapped)
 

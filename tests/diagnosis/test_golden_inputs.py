@@ -50,7 +50,7 @@ class Bench:
     ) -> tuple[Plan, tuple[str, ...]]:
         golden_path, path, faulty = self.dumps(name, ranks, family, fault)
         golden = open_dump(str(golden_path))
-        return plan(golden, open_dump(str(path), other=golden)), faulty
+        return plan(golden, open_dump(str(path), golden=golden)), faulty
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_golden_values_of_earlier_steps_are_looked_for_in_its_own_layer_once(tmp
     pair of all layers and steps, for each pair, made a run quadratic."""
     paths = make_demo(tmp_path, DemoSpec("llama-int8", layers=2, decode_steps=3, prompt_length=3))
     golden = open_dump(str(paths.golden))
-    planned = plan(golden, open_dump(str(paths.mine), other=golden))
+    planned = plan(golden, open_dump(str(paths.mine), golden=golden))
     attention = [n for n, pair in enumerate(planned.pairs) if pair.mine.op_type == "PagedAttentionOperation"]
     computing = recomputer(planned)
     with mock.patch.object(golden_inputs, "golden_values", side_effect=golden_values) as looked:

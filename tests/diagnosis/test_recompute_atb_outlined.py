@@ -53,7 +53,7 @@ class Bench:
         network = self.networks.golden(name, "float16", steps=1)
         path, _ = self.networks.run(network, "float16", ranks, fault)
         golden = open_dump(str(network.path))
-        mapped = plan(golden, open_dump(str(path), other=golden))
+        mapped = plan(golden, open_dump(str(path), golden=golden))
         outline = golden.outline(golden.ranks[0])  # type: ignore[attr-defined]
         assert isinstance(outline, Outline)
         recomputer = OutlinedAtbRecomputer(mapped, outline, BUDGET, sampled=1 << 24, small=None)

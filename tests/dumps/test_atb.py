@@ -48,7 +48,7 @@ def slots(dump: Dump, label: object, path: str, rank: int = 0) -> dict[str, str]
 
 def test_steps_are_decided_by_the_goldens_token_ids(tmp_path: Path) -> None:
     golden = open_dump(str(torch_dump(tmp_path / "golden", {0: PROMPT, 1: (30,), 2: (31,)})))
-    mine = open_dump(str(atb(tmp_path / "ait_dump", WARMED)), other=golden)
+    mine = open_dump(str(atb(tmp_path / "ait_dump", WARMED)), golden=golden)
     assert labels(mine) == [
         ("warmup", "0", "Toy_Prefill+Toy_Decoder"),
         (0, "1", "Toy_Prefill"),
@@ -60,7 +60,7 @@ def test_steps_are_decided_by_the_goldens_token_ids(tmp_path: Path) -> None:
 
 def test_the_golden_may_be_an_atb_dump_too(tmp_path: Path) -> None:
     golden = open_dump(str(atb(tmp_path / "a", {0: {"prefill": PROMPT, "decode": (30,)}})))
-    mine = open_dump(str(atb(tmp_path / "b", WARMED)), other=golden)
+    mine = open_dump(str(atb(tmp_path / "b", WARMED)), golden=golden)
     assert mine.steps[1].label == 0
     assert mine.steps[1].directory == "1"
 
@@ -70,7 +70,7 @@ def test_lengths_decide_where_values_were_not_dumped(tmp_path: Path) -> None:
         tmp_path / "d", {0: {"prefill": (1,) * 9, "decode": (1,)}, 1: {"prefill": PROMPT}}, embed=False
     )
     golden = open_dump(str(torch_dump(tmp_path / "golden", {0: (4,) * 9, 1: (30,)})))
-    assert "no-warmup" in open_dump(str(root), other=golden).notes[0]
+    assert "no-warmup" in open_dump(str(root), golden=golden).notes[0]
 
 
 def test_description_only_ids_still_tell_their_number(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_description_only_ids_still_tell_their_number(tmp_path: Path) -> None:
         embedding = root / "tensors" / "0_100" / str(number) / "0_WordEmbedding" / "before" / "intensor1.bin"
         atb_bin.write_description(embedding, torch.int64, (count,))
     golden = open_dump(str(torch_dump(tmp_path / "golden", {0: (4,) * 9, 1: (30,)})))
-    assert "no-warmup" in open_dump(str(root), other=golden).notes[0]
+    assert "no-warmup" in open_dump(str(root), golden=golden).notes[0]
 
 
 def test_a_named_token_directory_is_forced_and_stands_alone(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_dump_of_the_warmup_alone_cannot_be_compared_with_a_torch_dump(tmp_pat
     golden = open_dump(str(torch_dump(tmp_path / "golden", {0: PROMPT})))
     root = atb(tmp_path / "ait_dump", {0: WARMED[0]})
     with pytest.raises(DumpError, match="--acc-token-policy no-warmup"):
-        open_dump(str(root), token_policy="warmup", other=golden)
+        open_dump(str(root), token_policy="warmup", golden=golden)
 
 
 def test_outputs_come_from_after_and_inputs_from_before_or_else_after(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_rank_that_lacks_directories_is_not_taken_for_a_shifted_one(tmp_path: 
 def test_a_hand_picked_golden_says_nothing_of_the_steps(tmp_path: Path) -> None:
     torch.save(torch.zeros(9, 4), tmp_path / "logits.pth")
     golden = open_dump(str(tmp_path / "logits.pth"))
-    mine = open_dump(str(atb(tmp_path / "d", WARMED)), other=golden)
+    mine = open_dump(str(atb(tmp_path / "d", WARMED)), golden=golden)
     assert "the prefill model ran again in directory 1" in mine.notes[0]
 
 

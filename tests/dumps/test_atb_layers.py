@@ -43,7 +43,7 @@ def test_a_second_model_begins_as_the_first_one_did(kinds: str, sizes: list[int]
 
 def planned(golden: Path, mine: Path) -> Plan:
     opened = open_dump(str(golden))
-    return plan(opened, open_dump(str(mine), other=opened))
+    return plan(opened, open_dump(str(mine), golden=opened))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def opened(path: str) -> Dump:
 
 @functools.cache
 def mine(path: str) -> AtbDump:
-    dump = open_dump(str(PROBE / path), other=opened(GOLDEN[path]))
+    dump = open_dump(str(PROBE / path), golden=opened(GOLDEN[path]))
     assert isinstance(dump, AtbDump)
     return dump
 

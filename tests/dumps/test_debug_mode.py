@@ -28,7 +28,7 @@ LOG = (
 def opened(path: Path, *lines: str, other: Dump | None = None) -> Dump:
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(lines))
-    return open_dump(str(path), other=other)
+    return open_dump(str(path), golden=other)
 
 
 def paths(dump: Dump, step: int = 0) -> list[str]:

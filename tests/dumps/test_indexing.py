@@ -77,9 +77,9 @@ def test_a_dump_opened_from_its_index_is_the_dump(copied: Path, monkeypatch: pyt
 
 def test_the_plan_is_the_same(pair: DemoPaths, copied: Path) -> None:
     golden = open_dump(str(pair.golden))
-    before = plan(golden, open_dump(str(copied), other=golden)).pairs
+    before = plan(golden, open_dump(str(copied), golden=golden)).pairs
     index(str(copied), Cache())
-    assert plan(golden, open_dump(str(copied), other=golden)).pairs == before
+    assert plan(golden, open_dump(str(copied), golden=golden)).pairs == before
 
 
 def test_an_index_is_found_from_inside_of_the_dump(copied: Path) -> None:

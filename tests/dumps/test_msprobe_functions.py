@@ -42,7 +42,7 @@ def paths(dump: Dump) -> list[str]:
 def opened(tmp_path: Path, mine: Sequence[tuple[str, tuple[int, ...]]], *, caller: bool = True) -> list[str]:
     """The functions of mine in the order in which they ended, without the names of what called them."""
     golden = open_dump(str(dumped(tmp_path / "golden", GOLDEN, caller=caller)))
-    found = paths(open_dump(str(dumped(tmp_path / "mine", mine, caller=caller)), other=golden))
+    found = paths(open_dump(str(dumped(tmp_path / "mine", mine, caller=caller)), golden=golden))
     return [path.removeprefix("root.").removeprefix("layer.") for path in found]
 
 

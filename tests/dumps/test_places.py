@@ -63,7 +63,7 @@ def tensors_of(golden: Dump, mine: Dump) -> dict[str, list[torch.Tensor]]:
 
 def check_equal(two_ranks: DemoPaths, mine: Dump) -> None:
     golden = open_dump(str(two_ranks.golden))
-    whole = tensors_of(golden, open_dump(str(two_ranks.mine), other=golden))
+    whole = tensors_of(golden, open_dump(str(two_ranks.mine), golden=golden))
     found = tensors_of(golden, mine)
     assert found.keys() == whole.keys()
     assert len(whole) > 20
@@ -75,7 +75,7 @@ def check_equal(two_ranks: DemoPaths, mine: Dump) -> None:
 def test_ranks_on_two_hosts_are_one_dump(two_ranks: DemoPaths, cache: Cache, tmp_path: Path) -> None:
     places = split(two_ranks.mine, tmp_path)
     golden = open_dump(str(two_ranks.golden))
-    mine = open_dump(places, cache=cache, other=golden)
+    mine = open_dump(places, cache=cache, golden=golden)
     assert [rank.name for rank in mine.ranks] == ["0_5001", "1_5002"]
     assert mine.name == "msit_dump"
     one, other = (shutil.copytree(place, tmp_path / f"node_{n}") for n, place in enumerate(places))
@@ -94,7 +94,7 @@ def test_a_place_in_a_store_and_one_on_the_disk(two_ranks: DemoPaths, cache: Cac
     places = split(two_ranks.mine, tmp_path)
     fsspec.filesystem("memory").put(places[1], "/places/host1", recursive=True)
     golden = open_dump(str(two_ranks.golden))
-    mine = open_dump((places[0], "memory://places/host1"), cache=cache, other=golden)
+    mine = open_dump((places[0], "memory://places/host1"), cache=cache, golden=golden)
     check_equal(two_ranks, mine)
     refs = [ref for pair in plan(golden, mine).pairs for ref in pair.mine.refs]
     shown = {shown_at(ref.path).partition("tensors/")[0] for ref in refs}
@@ -121,7 +121,7 @@ def test_hosts_that_count_alike_are_told_apart_by_a_list(
         entries = [{"path": str(relative), "ranks": [0]}, {"path": places[1], "ranks": [1]}]
         listed.write_text(json.dumps({"roots": entries}))
     golden = open_dump(str(two_ranks.golden))
-    mine = open_dump(str(listed), cache=cache, other=golden)
+    mine = open_dump(str(listed), cache=cache, golden=golden)
     assert [rank.name for rank in mine.ranks] == ["0_5001", "1_5002"]
     check_equal(two_ranks, mine)
 

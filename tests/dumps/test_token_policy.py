@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.dumps.base import StepLabel
 from acc_pytest.dumps.evidence import TokenEvidence
-from acc_pytest.dumps.token_policy import DECODE, PREFILL, WHOLE, Decision, Facts, decide
+from acc_pytest.dumps.token_policy import ALL_MODELS, DECODE, PREFILL, Decision, Facts, decide
 from acc_pytest.errors import AccError, DumpError, SettingsError
 from acc_pytest.vocabulary import TOKEN_POLICIES
 
@@ -48,7 +48,7 @@ def reason(decision: Decision) -> str:
         (
             "warmup",
             WARMED,
-            [("warmup", 0, WHOLE), (0, 1, PREFILL), (1, 1, DECODE), (2, 2, DECODE)],
+            [("warmup", 0, ALL_MODELS), (0, 1, PREFILL), (1, 1, DECODE), (2, 2, DECODE)],
             "directory 0 is a warm-up run, 1 holds prefill and decode 1, k decode k",
         ),
         (
@@ -63,7 +63,12 @@ def reason(decision: Decision) -> str:
             [(0, 0, PREFILL), (1, 1, DECODE)],
             "numbered by the probe like torch, directory 0 is prefill, k decode k",
         ),
-        ("raw", WARMED, [(0, 0, WHOLE), (1, 1, WHOLE), (2, 2, WHOLE)], "directory numbers are steps"),
+        (
+            "raw",
+            WARMED,
+            [(0, 0, ALL_MODELS), (1, 1, ALL_MODELS), (2, 2, ALL_MODELS)],
+            "directory numbers are steps",
+        ),
     ],
 )
 def test_each_policy_reads_the_directories_as_its_column_says(
@@ -75,7 +80,7 @@ def test_each_policy_reads_the_directories_as_its_column_says(
 
 
 @pytest.mark.parametrize(
-    ("policy", "model"), [("raw", WHOLE), ("no-warmup", PREFILL), ("torch-like", PREFILL)]
+    ("policy", "model"), [("raw", ALL_MODELS), ("no-warmup", PREFILL), ("torch-like", PREFILL)]
 )
 def test_with_one_model_a_directory_is_its_step(policy: str, model: int | None) -> None:
     decision = decide(policy, Facts(1, {0: ONLY_PREFILL, 3: ONLY_PREFILL}))
@@ -84,7 +89,7 @@ def test_with_one_model_a_directory_is_its_step(policy: str, model: int | None) 
 
 def test_a_warmup_that_was_not_dumped_is_no_step() -> None:
     assert steps(decide("warmup", Facts(2, {1: BOTH}))) == [(0, 1, PREFILL), (1, 1, DECODE)]
-    assert steps(decide("warmup", Facts(2, {0: BOTH}))) == [("warmup", 0, WHOLE)]
+    assert steps(decide("warmup", Facts(2, {0: BOTH}))) == [("warmup", 0, ALL_MODELS)]
     assert steps(decide("warmup", Facts(1, {1: ONLY_PREFILL}))) == [(0, 1, PREFILL)]
 
 

@@ -34,7 +34,7 @@ def test_sound_traces_are_read(tmp_path: Path) -> None:
     assert found is not None
     assert found.modules == SOUND["modules"]
     assert found.traces == SOUND["traces"]
-    assert found.kept["0"].path == str(tmp_path / "0" / "module_traces.pt")
+    assert found.tensors["0"].path == str(tmp_path / "0" / "module_traces.pt")
     assert [found.is_general(number) for number in range(3)] == [True, True, False]
     assert traced_modules(str(tmp_path), ["0", "1"]) == {"root", "root.mlp", "root.mlp.act"}
 

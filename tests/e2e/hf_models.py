@@ -136,7 +136,7 @@ class HuggingFace:
         path, faulty = self.run(golden, dtype, ranks, fault, family)
         config = read_config(find_config("w8a8" if family == "llama-int8" else "default"))
         opened = open_dump(str(golden.path))
-        mine = open_dump(str(path), other=opened)
+        mine = open_dump(str(path), golden=opened)
         mapped = plan(opened, mine)
         judge = functools.partial(Judge, tuple(config.rules))
         rows = [compare_pair(pair, judge, pair.id, number) for number, pair in enumerate(mapped.pairs)]

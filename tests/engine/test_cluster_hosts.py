@@ -95,7 +95,7 @@ def cluster(pair: DemoPaths, tmp_path: Path) -> Iterator[FakeCluster]:
 def planned(cluster: FakeCluster, tmp_path: Path, golden: str = "golden", mine: str = "mine") -> Plan:
     cache = Cache(str(tmp_path / "cache"))
     one = open_dump(f"node://node1{cluster.root}/{golden}", cache=cache)
-    other = open_dump(f"node://node2{cluster.root}/{mine}", cache=cache, other=one)
+    other = open_dump(f"node://node2{cluster.root}/{mine}", cache=cache, golden=one)
     return plan(one, other)
 
 
@@ -103,7 +103,7 @@ def test_a_plan_is_made_of_one_survey_of_each_dump(
     cluster: FakeCluster, pair: DemoPaths, tmp_path: Path
 ) -> None:
     golden = open_dump(str(pair.golden))
-    right = plan(golden, open_dump(str(pair.mine), other=golden))
+    right = plan(golden, open_dump(str(pair.mine), golden=golden))
     found = planned(cluster, tmp_path)
     assert [one.id for one in found.pairs] == [one.id for one in right.pairs]
     headers = [ref.header() for one in found.pairs for ref in (*one.golden.refs, *one.mine.refs)]

@@ -24,7 +24,7 @@ DECODE = torch.tensor([[7]])
 
 def planned(golden: Path, mine: Path, **options: Any) -> Plan:
     opened = open_dump(str(golden))
-    return plan(opened, open_dump(str(mine), other=opened), **options)
+    return plan(opened, open_dump(str(mine), golden=opened), **options)
 
 
 def incomplete(made: Plan) -> list[Unmapped]:

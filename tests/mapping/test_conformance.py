@@ -33,7 +33,7 @@ NOISE = {"A": 16 * 2**-11, "A_bf16": 16 * 2**-8, "B_e2": 16 * 2**-11, "C": 16 * 
 def mapped(request: pytest.FixtureRequest) -> tuple[str, Plan]:
     golden_path, mine_path = SETS[request.param]
     golden = open_dump(str(PROBE / golden_path))
-    return request.param, plan(golden, open_dump(str(PROBE / mine_path), other=golden))
+    return request.param, plan(golden, open_dump(str(PROBE / mine_path), golden=golden))
 
 
 def below(path: str, marker: str) -> str:
@@ -72,7 +72,7 @@ def test_no_pair_of_a_clean_dump_holds_other_numbers(mapped: tuple[str, Plan]) -
 def test_the_first_pair_that_differs_is_the_faulty_operator(fault: str) -> None:
     ops = json.loads((PROBE / "E" / "faults.json").read_text())["faults"][fault]["ops"]
     golden = open_dump(str(PROBE / "A/golden"))
-    mapped_plan = plan(golden, open_dump(str(PROBE / "E" / fault), other=golden))
+    mapped_plan = plan(golden, open_dump(str(PROBE / "E" / fault), golden=golden))
     for pair in mapped_plan.pairs:
         if relative_error(open_pair(pair).comparisons[0]) > 0.02:
             assert pair.mine.name in ops

@@ -38,7 +38,7 @@ NOISE = 16 * 2**-11 * math.sqrt(12)
 def mapped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Plan]:
     paths = make_demo(tmp_path_factory.mktemp(request.param), SPECS[request.param])
     golden = open_dump(str(paths.golden))
-    return request.param, plan(golden, open_dump(str(paths.mine), other=golden))
+    return request.param, plan(golden, open_dump(str(paths.mine), golden=golden))
 
 
 def test_golden_and_mine_are_covered(mapped: tuple[str, Plan]) -> None:
@@ -58,24 +58,24 @@ def test_every_pair_holds_the_same_numbers(mapped: tuple[str, Plan]) -> None:
 def test_a_file_that_cannot_be_read_keeps_its_pair(tmp_path: Path) -> None:
     paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=0, warmup=False))
     golden = open_dump(str(paths.golden))
-    before = {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs}
+    before = {pair.id for pair in plan(golden, open_dump(str(paths.mine), golden=golden)).pairs}
     for name in ("3_SelfAttentionOperation/after/outtensor0.bin", "1_ElewiseOperation/before/intensor1.bin"):
         for file in paths.mine.glob(f"*/tensors/**/{name}"):
             file.write_bytes(file.read_bytes()[:40])
     for file in paths.golden.glob("*/torch_tensors/*/0/*.q_proj/output.pth"):
         file.write_bytes(file.read_bytes()[:100])
     golden = open_dump(str(paths.golden))
-    assert {pair.id for pair in plan(golden, open_dump(str(paths.mine), other=golden)).pairs} == before
+    assert {pair.id for pair in plan(golden, open_dump(str(paths.mine), golden=golden)).pairs} == before
 
 
 def test_a_tensor_missing_in_a_later_step_is_reported_there(tmp_path: Path) -> None:
     paths = make_demo(tmp_path, DemoSpec(layers=1, decode_steps=3))
     golden = open_dump(str(paths.golden))
-    whole = plan(golden, open_dump(str(paths.mine), other=golden))
+    whole = plan(golden, open_dump(str(paths.mine), golden=golden))
     layer = sorted(paths.mine.glob("*/tensors/*/2/*_Decoder_layer"))[0]
     (layer / "3_ElewiseOperation" / "after" / "outtensor0.bin").unlink()
     golden = open_dump(str(paths.golden))
-    less = plan(golden, open_dump(str(paths.mine), other=golden))
+    less = plan(golden, open_dump(str(paths.mine), golden=golden))
     lost = {(p.step, p.layer, p.id) for p in whole.pairs} - {(p.step, p.layer, p.id) for p in less.pairs}
     assert {step for step, _, _ in lost} == {2}
     assert less.mine_total == whole.mine_total == less.mine_mapped + 1
@@ -87,7 +87,7 @@ def test_a_tensor_missing_on_one_rank_is_reported(tmp_path: Path) -> None:
     [file] = rank.glob("*/2_Prefill_layer/1_ElewiseOperation/after/outtensor0.bin")
     file.unlink()
     golden = open_dump(str(paths.golden))
-    mapped_plan = plan(golden, open_dump(str(paths.mine), other=golden))
+    mapped_plan = plan(golden, open_dump(str(paths.mine), golden=golden))
     [left] = [left for left in mapped_plan.unmapped if "was not dumped" in left.reason]
     assert left.node == "2_Prefill_layer/1_ElewiseOperation"
     assert left.reason == f"output[0] was not dumped on rank {rank.name}, so it is not compared there"
@@ -98,7 +98,7 @@ def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path: Path) -> 
     [golden_token] = paths.golden.glob("*/torch_tensors/*/0")
     [warmup] = paths.mine.glob("*/tensors/*/0")
     golden = open_dump(str(golden_token))
-    forced = plan(golden, open_dump(str(warmup), other=golden))
+    forced = plan(golden, open_dump(str(warmup), golden=golden))
     assert {pair.step for pair in forced.pairs} == {0}
     assert not [pair for pair in forced.pairs if "Decoder_layer" in pair.mine.node]
     raw = plan(open_dump(str(paths.golden)), open_dump(str(paths.mine), token_policy="raw"))

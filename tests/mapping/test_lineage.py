@@ -273,7 +273,7 @@ def test_the_order_fallback_is_bounded_in_a_layer_of_thousands() -> None:
 def ge_plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     paths = make_torchair_demo(tmp_path_factory.mktemp("ge"), TorchairSpec(tokens=(5,), steps=1))
     golden = open_dump(str(paths.golden))
-    return plan(golden, open_dump(str(paths.mine), other=golden))
+    return plan(golden, open_dump(str(paths.mine), golden=golden))
 
 
 def test_a_ge_graph_gives_edges_through_fused_operators_and_inputs(ge_plan: Plan) -> None:

@@ -26,7 +26,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 
 def planned(golden: Path, mine: Path) -> Plan:
     opened = open_dump(str(golden))
-    return plan(opened, open_dump(str(mine), other=opened))
+    return plan(opened, open_dump(str(mine), golden=opened))
 
 
 def file_of(demo: DemoPaths, below: str) -> Path:

@@ -28,7 +28,7 @@ def norms(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     spec = DemoSpec(family="llama-int8", layers=1, decode_steps=0, warmup=False)
     paths = make_demo(tmp_path_factory.mktemp("int8"), spec)
     golden = open_dump(str(paths.golden))
-    pairs = plan(golden, open_dump(str(paths.mine), other=golden)).pairs
+    pairs = plan(golden, open_dump(str(paths.mine), golden=golden)).pairs
     return [pair for pair in pairs if "RmsNorm" in pair.mine.op_type and pair.layer == "layers.0"]
 
 

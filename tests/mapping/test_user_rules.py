@@ -59,7 +59,7 @@ def write(tmp_path: Path, entries: Any) -> str:
 def pairs(golden_path: Path, mine_path: Path, file: str = "") -> set[tuple[Any, ...]]:
     """What is compared with what, and how it is read."""
     golden = open_dump(str(golden_path))
-    made = plan(golden, open_dump(str(mine_path), other=golden), op_mapping_file=file)
+    made = plan(golden, open_dump(str(mine_path), golden=golden), op_mapping_file=file)
     return {(pair.step, pair.rank, pair.id, pair.golden, pair.mine) for pair in made.pairs}
 
 

@@ -40,7 +40,7 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 def made(noisy: DemoPaths) -> Profile:
     golden = open_dump(str(noisy.golden))
     maker = ProfileMaker(golden)
-    maker.add(open_dump(str(noisy.noise), other=golden), "another way")
+    maker.add(open_dump(str(noisy.noise), golden=golden), "another way")
     assert maker.left_out == []
     return maker.profile()
 
@@ -88,7 +88,7 @@ def test_a_run_that_is_given_twice_is_one(noisy: DemoPaths) -> None:
     golden = open_dump(str(noisy.golden))
     maker = ProfileMaker(golden)
     for _ in range(2):
-        maker.add(open_dump(str(noisy.noise), other=golden))
+        maker.add(open_dump(str(noisy.noise), golden=golden))
     assert {tensor.errors.runs for tensor in maker.profile().tensors.values()} == {1}
 
 
@@ -101,7 +101,7 @@ def test_errors_beyond_any_number_are_the_largest_one(tmp_path: Path) -> None:
 
 def test_a_profile_of_another_golden_is_refused(noisy: DemoPaths, made: Profile, tmp_path: Path) -> None:
     golden = open_dump(str(noisy.golden))
-    pairs = plan(golden, open_dump(str(noisy.mine), other=golden)).pairs
+    pairs = plan(golden, open_dump(str(noisy.mine), golden=golden)).pairs
     assert profile_plan(made, pairs).count > len(pairs) * 0.9
     stale = {key: ProfiledTensor("00000000", tensor.errors) for key, tensor in made.tensors.items()}
     with pytest.raises(SettingsError, match=r"was made of another golden: all 8 .* `acc noise-profile"):

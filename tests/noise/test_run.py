@@ -33,8 +33,8 @@ def parallel(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
 
 def planned(paths: DemoPaths, noise: Path) -> tuple[Plan, NoisePlan]:
     golden = open_dump(str(paths.golden))
-    found = plan(golden, open_dump(str(paths.mine), other=golden))
-    return found, noise_plan(golden, open_dump(str(noise), other=golden), found.pairs)
+    found = plan(golden, open_dump(str(paths.mine), golden=golden))
+    return found, noise_plan(golden, open_dump(str(noise), golden=golden), found.pairs)
 
 
 def rows(found: Plan, noise: NoisePlan) -> list[Row]:

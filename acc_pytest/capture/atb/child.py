@@ -27,7 +27,7 @@ _GRACE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
-    """How a command ended: its exit code (128 + n for signal n), and the signal that was handed on, or 0."""
+    """The end of a command: its exit code (128 + n for signal n), and the signal that was handed on, or 0."""
 
     code: int
     signal: int = 0
@@ -65,8 +65,8 @@ def run(
         except BaseException:
             _end(child)
             raise
-    if signals.seen:
-        return ChildExit(128 + signals.seen, signals.seen, stopped)
+    if signals.first:
+        return ChildExit(128 + signals.first, signals.first, stopped)
     return ChildExit(128 - code if code < 0 else code, stopped=stopped)
 
 
@@ -105,10 +105,10 @@ def _send(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 class _Signals:
-    """While open, the user's signals go to the child's group, and `seen` is the first of them."""
+    """While open, the user's signals go to the child's group, and `first` is the first of them."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.first = 0
         self._count = 0
         self._child: subprocess.Popen[bytes] | None = None
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -127,11 +127,11 @@ class _Signals:
     def hand_on_to(self, child: subprocess.Popen[bytes]) -> None:
         """The receiver of signals; one that came before it was there goes to it now."""
         self._child = child
-        if self.seen:
-            _send(child, self.seen)
+        if self.first:
+            _send(child, self.first)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        self.seen = self.seen or number
+        self.first = self.first or number
         self._count += 1
         if self._child is not None:
             _send(self._child, number if self._count < _PATIENCE else signal.SIGKILL)

@@ -45,14 +45,14 @@ PROTOCOL = frozenset(
         BACKEND,
     }
 )
-"""Everything the launcher decides on."""
+"""The variables that the launcher sets."""
 SEED = {
     "LCCL_DETERMINISTIC": "1",
     "HCCL_DETERMINISTIC": "true",
     "ATB_MATMUL_SHUFFLE_K_ENABLE": "0",
     "ATB_LLM_LCOC_ENABLE": "0",
 }
-"""What makes the libraries deterministic; `PYTHONHASHSEED` gets the seed itself."""
+"""Variables that make the libraries deterministic; `PYTHONHASHSEED` gets the seed itself."""
 _ONLY_MSIT = ("only_description", "tiling", "symlink")
 _MSIT_TYPES = frozenset({"op", "kernel", "cpu_profiling"})
 
@@ -74,23 +74,25 @@ def environment(
     file that the probe reads while the program runs, always there for msprobe.
     """
     passed_on = {name: value for name, value in inherited.items() if name not in PROTOCOL}
-    told = _of_msit(options, output, timestamp, pid) if era == "msit" else {"ATB_OUTPUT_DIR": f"{output}/"}
-    told["ATB_AIT_LOG_LEVEL"] = str(LOG_LEVELS.index(options.log_level))
+    variables = (
+        _of_msit(options, output, timestamp, pid) if era == "msit" else {"ATB_OUTPUT_DIR": f"{output}/"}
+    )
+    variables["ATB_AIT_LOG_LEVEL"] = str(LOG_LEVELS.index(options.log_level))
     if config is not None:
-        told["ATB_DUMP_CONFIG"] = str(config)
+        variables["ATB_DUMP_CONFIG"] = str(config)
     if options.seed is not None:
-        told |= SEED | {"PYTHONHASHSEED": str(options.seed)}
+        variables |= SEED | {"PYTHONHASHSEED": str(options.seed)}
     if probe is None:
-        told[BACKEND] = "cpu"
+        variables[BACKEND] = "cpu"
     else:
         earlier = passed_on.get(PRELOAD, "")
-        told[PRELOAD] = f"{probe}:{earlier}" if earlier else str(probe)
-    return passed_on | told
+        variables[PRELOAD] = f"{probe}:{earlier}" if earlier else str(probe)
+    return passed_on | variables
 
 
 def _of_msit(options: LaunchOptions, output: Path, timestamp: str, pid: int) -> dict[str, str]:
     before_and_after = options.time == 3
-    told = {
+    variables = {
         "ATB_DUMP_TYPE": "|".join(options.types),
         "ATB_SAVE_CPU_PROFILING": _bit("cpu_profiling" in options.types),
         "ATB_SAVE_TENSOR": "2" if options.only_description else "1",
@@ -112,7 +114,7 @@ def _of_msit(options: LaunchOptions, output: Path, timestamp: str, pid: int) -> 
         "ATB_DEVICE_ID": options.devices,
         "ATB_DUMP_SUB_PROC_INFO_SAVE_PATH": str(scratch(output, pid)) if "onnx" in options.types else "",
     }
-    return told | {name: value for name, value in optional.items() if value}
+    return variables | {name: value for name, value in optional.items() if value}
 
 
 def scratch(output: Path, pid: int) -> Path:
@@ -138,10 +140,10 @@ def msprobe_config(options: LaunchOptions) -> str:
         raise SettingsError("-stp: msprobe's probe saves inputs and outputs; leave -stp out")
     if "tensor" not in options.types:
         raise SettingsError("--type: msprobe's probe always saves tensors; add tensor to --type")
-    asked = options.types if "types" in options.given else ()
+    types = options.types if "types" in options.explicit else ()
     # model and op come with onnx; msprobe writes the topology by itself, and no operation CSV
-    known = _MSIT_TYPES - {"op"} if "onnx" in asked else _MSIT_TYPES
-    if wrong := [name for name in asked if name in known]:
+    unsupported = _MSIT_TYPES - {"op"} if "onnx" in types else _MSIT_TYPES
+    if wrong := [name for name in types if name in unsupported]:
         raise SettingsError(f"--type {wrong[0]}: msprobe's probe does not write this; use --era msit")
     content = {
         "task": "statistics" if "stats" in options.types else "tensor",

@@ -40,36 +40,36 @@ class Launch:
     notes: tuple[str, ...] = ()
 
     def written(self) -> WrittenFiles:
-        """What the program has written so far."""
+        """The files that the program has written so far."""
         return written_files(self.output, self.timestamp, self.began)
 
     def run(
         self, *, output: IO[bytes] | None = None, stop: Callable[[], bool] | None = None, every: float = 0.5
     ) -> Finished:
         """Run the program, then convert what was asked for. Arguments as for `child.run`."""
-        told = scratch(self.output, os.getpid()) / GRAPH_LIST
+        graph_list = scratch(self.output, os.getpid()) / GRAPH_LIST
         try:
             if "onnx" in self.options.types and self.era == "msit":
-                _make_scratch(told)
+                _make_scratch(graph_list)
             ended = child.run(self.options.command, self.environment, output=output, stop=stop, every=every)
-            problems = self._convert(told)
+            problems = self._convert(graph_list)
         finally:
-            _remove(told)
+            _remove(graph_list)
             _remove_empty(self.output / f"msit_dump_{self.timestamp}")
         return Finished(self, ended, self.written(), tuple(problems))
 
-    def _convert(self, told: Path) -> list[str]:
+    def _convert(self, graph_list: Path) -> list[str]:
         problems = []
         if "cpu_profiling" in self.options.types:
             problems += convert_profiles(self.written())
         if "onnx" in self.options.types:
-            problems += convert_graphs(self.written(), told, self.output)
+            problems += convert_graphs(self.written(), graph_list, self.output)
         return problems
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How the program ended, what it left, and what could not be converted."""
+    """The end of the program, the files that it wrote, and those that could not be converted."""
 
     launch: Launch
     ended: child.ChildExit
@@ -81,13 +81,13 @@ class Finished:
         """Kinds of files that were asked for and not written."""
         options = self.launch.options
         needless = {"stats", "op"} if self.launch.era == "msprobe" else {"stats"}  # op came with onnx
-        asked = [_KIND_OF_TYPE.get(name, name) for name in options.types if name not in needless]
+        requested = [_KIND_OF_TYPE.get(name, name) for name in options.types if name not in needless]
         if options.tiling:
-            asked.append("tiling")
-        there = {kind.name for kind in self.written.kinds}
-        if "statistic.csv" in there:
-            there.add("tensors")  # rows of statistics stand for tensors
-        return tuple(name for name in asked if name not in there)
+            requested.append("tiling")
+        present = {kind.name for kind in self.written.kinds}
+        if "statistic.csv" in present:
+            present.add("tensors")  # rows of statistics stand for tensors
+        return tuple(name for name in requested if name not in present)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
     backend = _backend(options, inherited)
     probe = None
     if backend == "npu":
-        probe = find_probe(inherited, era=options.era, given=options.probe_lib)
+        probe = find_probe(inherited, era=options.era, library=options.probe_lib)
     era = probe.era if probe else options.era or "msit"
     content = msprobe_config(options) if era == "msprobe" else ""
     output = output_directory(options.output)
@@ -128,7 +128,7 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
         config = output / f"atb_dump_config_{timestamp}.json"
         with whole_file(config) as file:
             file.write(content.encode())
-    told = environment(
+    variables = environment(
         options,
         inherited,
         era=era,
@@ -145,18 +145,18 @@ def prepare(options: LaunchOptions, inherited: Mapping[str, str] | None = None) 
         )
     if config is not options.config:
         notes += (f"what to dump is said in {config}, which may be edited while the program runs",)
-    return Launch(options, backend, era, output, timestamp, told, clock(output), notes)
+    return Launch(options, backend, era, output, timestamp, variables, clock(output), notes)
 
 
 def _backend(options: LaunchOptions, inherited: Mapping[str, str]) -> str:
     if options.backend != "auto":
         return options.backend
-    wanted = inherited.get(BACKEND) or "npu"
+    name = inherited.get(BACKEND) or "npu"
     if options.probe_lib is not None:
         return "npu"
-    if wanted not in ("npu", "cpu"):
-        raise LaunchError(f"{BACKEND}={wanted}: must be npu or cpu; {WAYS_OUT}")
-    return wanted
+    if name not in ("npu", "cpu"):
+        raise LaunchError(f"{BACKEND}={name}: must be npu or cpu; {WAYS_OUT}")
+    return name
 
 
 def _require_command(name: str, inherited: Mapping[str, str]) -> None:
@@ -165,23 +165,23 @@ def _require_command(name: str, inherited: Mapping[str, str]) -> None:
     if "=" in name:
         raise LaunchError(f"{name}: no such command; to set a variable, write env {name} COMMAND")
     reason = "may not be executed" if Path(name).is_file() else "no such command"
-    way = f"; did you mean bash {name}?" if name.endswith(".sh") else ""
-    way = f"; did you mean python {name}?" if name.endswith(".py") else way
-    raise LaunchError(f"{name}: {reason}{way}")
+    hint = f"; did you mean bash {name}?" if name.endswith(".sh") else ""
+    hint = f"; did you mean python {name}?" if name.endswith(".py") else hint
+    raise LaunchError(f"{name}: {reason}{hint}")
 
 
-def _make_scratch(told: Path) -> None:
+def _make_scratch(graph_list: Path) -> None:
     try:
-        told.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        told.unlink(missing_ok=True)  # of a killed run whose process id has come back
+        graph_list.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        graph_list.unlink(missing_ok=True)  # of a killed run whose process id has come back
     except OSError as error:
-        raise LaunchError(f"{told}: {error.strerror}; the probe lists graphs there") from error
+        raise LaunchError(f"{graph_list}: {error.strerror}; the probe lists graphs there") from error
 
 
-def _remove(told: Path) -> None:
+def _remove(graph_list: Path) -> None:
     with contextlib.suppress(OSError):  # never made
-        told.unlink()
-    _remove_empty(told.parent)
+        graph_list.unlink()
+    _remove_empty(graph_list.parent)
 
 
 def _remove_empty(directory: Path) -> None:
@@ -190,7 +190,7 @@ def _remove_empty(directory: Path) -> None:
 
 
 def _reasons(finished: Finished) -> list[str]:
-    """What may have kept the probe from writing, the likeliest first."""
+    """Reasons why the probe may not have written, the likeliest first."""
     launch = finished.launch
     options, command = launch.options, launch.options.command[0]
     reasons = []
@@ -220,9 +220,9 @@ _PROBE_PATH = re.compile(r"[a-zA-Z0-9_./-]{1,4096}")
 """Directories that the probe of msit (2024-08 and later) and `atb_cpu` take; elsewhere they write nothing."""
 
 
-def output_directory(given: Path) -> Path:
+def output_directory(directory: Path) -> Path:
     """The output directory as a real path, made where it is missing, with room in it."""
-    path = given.expanduser().resolve()
+    path = directory.expanduser().resolve()
     if not _PROBE_PATH.fullmatch(str(path)):
         raise LaunchError(
             f"-o {path}: the probe writes only below directories named by letters, digits and _./-; "

@@ -23,9 +23,9 @@ DEFAULT_SEED = 2024
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What to run and what to dump; made by `read_options`.
+    """The command to run and the dump to make, from `read_options`.
 
-    `types` holds `model` and `op` where `onnx` needs them. `given` are the fields that the user set.
+    `types` holds `model` and `op` where `onnx` needs them. `explicit` are the fields that the user set.
     """
 
     command: tuple[str, ...]
@@ -47,7 +47,7 @@ class LaunchOptions:
     probe_lib: Path | None = None
     backend: str = "auto"
     era: str = AUTO_ERA
-    given: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ OPTIONS = (
     DumpOption(
         "log_level",
         ("-l", "--log-level"),
-        values.one_of(*values.LOG_LEVELS),
+        values.choice_of(*values.LOG_LEVELS),
         f"what the probe prints: {' '.join(values.LOG_LEVELS)} (default: info)",
         "LEVEL",
     ),
@@ -173,7 +173,7 @@ OPTIONS = (
     DumpOption(
         "backend",
         ("--backend",),
-        values.one_of(*BACKENDS),
+        values.choice_of(*BACKENDS),
         "npu: preload the probe into an ATB program; cpu: the program uses acc_pytest.atb_cpu "
         "(default: auto, which is $ACC_ATB_BACKEND, else npu)",
         "BACKEND",
@@ -181,13 +181,13 @@ OPTIONS = (
     DumpOption(
         "era",
         ("--era",),
-        values.one_of(*ERAS),
+        values.choice_of(*ERAS),
         "which probe: msit (in CANN) or msprobe (default: the one that is installed)",
         "ERA",
     ),
 )
 IN_CONFIG = frozenset({"ids", "ranges", "child", "devices"})
-"""What the file of `-config` says instead of options; msprobe's says more."""
+"""Options that the file of `-config` replaces; msprobe's replaces more."""
 BY_FIELD = {option.field: option for option in OPTIONS}
 BY_KEYWORD = {keyword: option for option in OPTIONS for keyword in option.keywords}
 
@@ -197,15 +197,15 @@ def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOpti
 
     Raises `SettingsError` naming the option for a wrong value or combination.
     """
-    known = {field.name for field in fields(LaunchOptions)} - {"command", "given"}
-    assert known == BY_FIELD.keys() >= raw.keys()
+    field_names = {field.name for field in fields(LaunchOptions)} - {"command", "explicit"}
+    assert field_names == BY_FIELD.keys() >= raw.keys()
     read: dict[str, Any] = {}
     for name, value in raw.items():
         try:
             read[name] = BY_FIELD[name].read(value)
         except ValueError as error:
             raise SettingsError(f"{BY_FIELD[name].flags[0]}: {error}") from error
-    options = LaunchOptions(command, **_completed(read), given=frozenset(read))
+    options = LaunchOptions(command, **_completed(read), explicit=frozenset(read))
     if options.backend == "cpu" and options.probe_lib is not None:
         raise SettingsError("--probe-lib: the backend cpu preloads no probe; leave out one of the two")
     return options
@@ -222,7 +222,7 @@ def _completed(read: dict[str, Any]) -> dict[str, Any]:
 
 
 def remarks(options: LaunchOptions, era: str) -> list[str]:
-    """What is allowed but will surprise, one sentence each."""
+    """Sentences about options that are allowed but will surprise."""
     sentences = [_about_operations(options, era), _about_tensors(options)]
     if "stats" in options.types and options.only_description:
         sentences.append("-sd: statistics are written all the same, since --type has stats")
@@ -232,8 +232,8 @@ def remarks(options: LaunchOptions, era: str) -> list[str]:
 
 
 def _about_operations(options: LaunchOptions, era: str) -> str:
-    """Where the choice of operations is not the one that was asked for."""
-    replaced = options.given & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
+    """A sentence where the choice of operations is not the one that was asked for."""
+    replaced = options.explicit & (IN_CONFIG | {"names", "types"} if era == "msprobe" else IN_CONFIG)
     if options.config is not None and replaced:
         return f"{_flags(replaced)}: the probe takes these from the file of -config instead"
     if not options.child and not options.ids and era == "msit":
@@ -245,10 +245,10 @@ def _about_operations(options: LaunchOptions, era: str) -> str:
 
 
 def _about_tensors(options: LaunchOptions) -> str:
-    """Where tensors are chosen and none are written."""
-    given = options.given & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
-    if given and "tensor" not in options.types and options.config is None and not options.tiling:
-        return f"{_flags(given)}: chooses among tensors, and --type has no tensor"
+    """A sentence where tensors are chosen and none are written."""
+    selectors = options.explicit & {"only_description", "ids", "ranges", "time", "names", "part", "symlink"}
+    if selectors and "tensor" not in options.types and options.config is None and not options.tiling:
+        return f"{_flags(selectors)}: chooses among tensors, and --type has no tensor"
     return ""
 
 

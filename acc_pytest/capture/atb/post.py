@@ -1,4 +1,4 @@
-"""What remains to be done when the program has ended: graphs as ONNX, profiling texts as CSV.
+"""Conversions when the program has ended: graphs as ONNX, profiling texts as CSV.
 
 A file that cannot be converted costs itself only; the sentence about it goes to the user.
 """
@@ -16,10 +16,10 @@ from ...tensors.whole_file import whole_file
 from .written_files import WrittenFiles
 
 
-def convert_profiles(written: WrittenFiles) -> list[str]:
+def convert_profiles(run_files: WrittenFiles) -> list[str]:
     """Turn every profiling text of this run into a CSV file; returns what went wrong."""
     problems = []
-    for path in written.files("cpu_profiling"):
+    for path in run_files.files("cpu_profiling"):
         if TEXT_NAME.fullmatch(path.name):
             try:
                 profile_to_csv(path)
@@ -28,13 +28,15 @@ def convert_profiles(written: WrittenFiles) -> list[str]:
     return problems
 
 
-def convert_graphs(written: WrittenFiles, told: Path, output: Path) -> list[str]:
+def convert_graphs(run_files: WrittenFiles, graph_list: Path, output: Path) -> list[str]:
     """Write an ONNX file beside every topology file of this run; returns what went wrong.
 
-    `told` is the list that the program's processes wrote; without one (msprobe's probe writes none) every
-    topology file of the run counts. Paths in it are followed only below `output`.
+    `graph_list` is the list that the program's processes wrote; without one (msprobe's probe writes none)
+    every topology file of the run counts. Paths in it are followed only below `output`.
     """
-    paths, problems = _listed(told, output) if told.is_file() else (written.files("layer", "model"), [])
+    paths, problems = (
+        _listed(graph_list, output) if graph_list.is_file() else (run_files.files("layer", "model"), [])
+    )
     if not paths:
         return problems
     from ...topology.onnx_export import atb_json_to_onnx
@@ -48,18 +50,18 @@ def convert_graphs(written: WrittenFiles, told: Path, output: Path) -> list[str]
     return problems
 
 
-def _listed(told: Path, output: Path) -> tuple[Sequence[Path], list[str]]:
-    """The existing files named in `told`, each once; and sentences about names that lead elsewhere."""
+def _listed(graph_list: Path, output: Path) -> tuple[Sequence[Path], list[str]]:
+    """The existing files named in `graph_list`, each once; and sentences about names that lead elsewhere."""
     inside: list[Path] = []
     outside: list[str] = []
-    text = told.read_text(encoding="utf-8", errors="surrogateescape")
+    text = graph_list.read_text(encoding="utf-8", errors="surrogateescape")
     for path in dict.fromkeys(Path(line.strip()) for line in text.splitlines() if line.strip()):
         if not path.is_file():
             continue
         if path.resolve().is_relative_to(output):
             inside.append(path)
         else:
-            outside.append(f"{told}: {path} is not below {output} and was not converted")
+            outside.append(f"{graph_list}: {path} is not below {output} and was not converted")
     return inside, outside
 
 
@@ -67,7 +69,7 @@ TEXT_NAME = re.compile(r"operation_statistic_\d+\.txt", re.ASCII)
 _LINE = re.compile(r"\[([a-zA-Z0-9_]*)\]:(.*)")
 _PAIR = re.compile(r"(\w+):(-?\d+)", re.ASCII)
 _MARKS = (("execute", re.compile(r"kernelExecuteTime:\d")), ("setup", re.compile(r"runnerSetupTime:\d")))
-"""What a line of this kind holds; a line that holds both is about the execution."""
+"""Marks of a kind of line; a line that holds both is about the execution."""
 
 
 def profile_to_csv(text: Path) -> Path:

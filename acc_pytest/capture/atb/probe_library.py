@@ -32,14 +32,14 @@ class ProbeLibrary:
     notes: tuple[str, ...] = ()
 
 
-def find_probe(environ: Mapping[str, str], *, era: str, given: Path | None) -> ProbeLibrary:
-    """The probe of `era` (empty: CANN's, else msprobe's), or the `given` one.
+def find_probe(environ: Mapping[str, str], *, era: str, library: Path | None) -> ProbeLibrary:
+    """The probe of `era` (empty: CANN's, else msprobe's), or the `library` one.
 
     Raises `LaunchError` with what was looked for, where, and the ways out.
     """
-    if given is not None:
-        _check(given)
-        return ProbeLibrary(given.resolve(), era or "msit")
+    if library is not None:
+        _check(library)
+        return ProbeLibrary(library.resolve(), era or "msit")
     finders = {"msit": _in_cann, "msprobe": _in_msprobe}
     missing = []
     for name in (era,) if era else tuple(finders):
@@ -139,7 +139,7 @@ def dynamic_symbols(path: Path) -> Iterator[bytes]:
         for kind, link, place, length in sections:
             if kind == _DYNSYM:
                 _, _, strings, strings_length = sections[link]
-                yield from _names(_held(content, place, length), _held(content, strings, strings_length))
+                yield from _names(_slice(content, place, length), _slice(content, strings, strings_length))
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise FormatError(f"{path}: its symbol table is broken; was the file truncated?") from error
 
@@ -155,7 +155,7 @@ def _sections(content: bytes) -> list[tuple[int, int, int, int]]:
     return sections
 
 
-def _held(content: bytes, place: int, length: int) -> bytes:
+def _slice(content: bytes, place: int, length: int) -> bytes:
     if place + length > len(content):
         raise ValueError("a section beyond the end")
     return content[place : place + length]

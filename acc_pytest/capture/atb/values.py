@@ -120,7 +120,7 @@ def seed(value: Any) -> int | None:
     return number
 
 
-def one_of(*choices: str) -> Callable[[Any], str]:
+def choice_of(*choices: str) -> Callable[[Any], str]:
     """A reader of one word out of `choices`."""
 
     def read(value: Any) -> str:
@@ -144,28 +144,28 @@ def config(value: Any) -> Path:
     The probe wants a regular file of the user's own that nobody else may write, and otherwise dumps
     nothing without a word.
     """
-    given = Path(value)
+    file = Path(value)
     try:
-        status = given.lstat()
+        status = file.lstat()
     except OSError as error:
-        raise ValueError(f"{given}: {error.strerror}") from error
+        raise ValueError(f"{file}: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"{given}: must be a regular file (the probe does not follow links)")
+        raise ValueError(f"{file}: must be a regular file (the probe does not follow links)")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ValueError(
-            f"{given}: other users may write this file, so the probe refuses it; run: chmod go-w {given}"
+            f"{file}: other users may write this file, so the probe refuses it; run: chmod go-w {file}"
         )
     if status.st_uid != os.getuid():
-        raise ValueError(f"{given}: belongs to another user, so the probe refuses it; make your own copy")
+        raise ValueError(f"{file}: belongs to another user, so the probe refuses it; make your own copy")
     if not 1 <= status.st_size <= _LARGEST_CONFIG:
-        raise ValueError(f"{given}: must have 1 byte to 1 GiB for the probe, got {status.st_size} bytes")
+        raise ValueError(f"{file}: must have 1 byte to 1 GiB for the probe, got {status.st_size} bytes")
     try:
-        content = parsed(given.read_bytes())
+        content = parsed(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{given}: cannot be read as JSON: {error}") from error
+        raise ValueError(f"{file}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f'{given}: must hold a JSON object such as {{"dump_enable": "true", "er": "0,0"}}')
-    return given.absolute()
+        raise ValueError(f'{file}: must hold a JSON object such as {{"dump_enable": "true", "er": "0,0"}}')
+    return file.absolute()
 
 
 def _list(value: Any) -> str:

@@ -15,19 +15,19 @@ def split_command(text: str) -> tuple[str, ...]:
     Raises `SettingsError` for an unclosed quote, nothing at all, and whatever only a shell understands.
     """
     try:
-        words = tuple(shlex.split(text))
+        arguments = tuple(shlex.split(text))
     except ValueError as error:
         raise SettingsError(
             f"--exec: {text!r}: {str(error).lower()}; close the quote, or escape it with \\"
         ) from error
-    if not words:
+    if not arguments:
         raise SettingsError('--exec: no command; write --exec "python run.py"')
     if sign := _shell_sign(text):
         raise SettingsError(
             f"--exec: no shell reads this command, so {sign!r} has no meaning in it; put the line into a "
             f'script and run that (--exec "bash run.sh"), or quote the sign where it is meant literally'
         )
-    return words
+    return arguments
 
 
 def _shell_sign(text: str) -> str:

@@ -60,10 +60,10 @@ def written_files(output: Path, timestamp: str, since: int) -> WrittenFiles:
 
     Probes of one program write one root; were there several, the first one that holds tensors is it.
     """
-    own = [(f"{name}_{timestamp}", 0) for name in ("msit_dump", "ait_dump")]
-    roots = [*own, *((name, since) for name in _SHARED)]
+    stamped = [(f"{name}_{timestamp}", 0) for name in ("msit_dump", "ait_dump")]
+    roots = [*stamped, *((name, since) for name in _SHARED)]
     dumps = [_read(output / name, after) for name, after in roots]
-    dumps = [written for written in dumps if written.kinds]
+    dumps = [dump for dump in dumps if dump.kinds]
     dumps.sort(key=lambda written: not written.files("tensors", "statistic.csv"))
     return dumps[0] if dumps else WrittenFiles(None)
 
@@ -104,10 +104,10 @@ def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _kind(path: Path) -> str:
-    parts = path.parts[1:] if path.parts[0] == "info" else path.parts
+    levels = path.parts[1:] if path.parts[0] == "info" else path.parts
     if path.suffix == ".onnx":
         return "onnx"
-    kind = _DIRECTORIES.get(parts[0], "other") if len(parts) > 1 else "other"
+    kind = _DIRECTORIES.get(levels[0], "other") if len(levels) > 1 else "other"
     if kind != "tensors" or path.suffix == ".bin":
         return kind
     return {"op_param.json": "parameters", "statistic.csv": "statistic.csv"}.get(path.name, "other")

@@ -27,7 +27,7 @@ class _FileState:
 
 
 class InfoConversion:
-    """What is known of the files at or below `path`, and what became of them.
+    """The files at or below `path`, and what became of them.
 
     With `delete` a file goes when its info file is on the disk and says all that can be said of it.
     """
@@ -52,7 +52,7 @@ class InfoConversion:
         self.waiting = 0
         """Files that the last scan found changing, or new."""
         self.changed = clock()
-        """When a scan last found something new or changed, by the clock."""
+        """The time of the last scan that found something new or changed, by the clock."""
         self._delete = delete
         self._clock = clock
         self._states: dict[str, _FileState] = {}
@@ -91,7 +91,7 @@ class InfoConversion:
         self.failed.pop(file.path, None)
         self.partly.pop(file.path, None)
         try:
-            whole = self._convert(file)
+            complete = self._convert(file)
         except ChangedWhileRead:
             self._leave(file)
             return
@@ -103,9 +103,9 @@ class InfoConversion:
                 self.arguments += 1
             else:
                 self.failed[file.path] = str(error)
-            whole = False
+            complete = False
         self._states[file.path].done = True
-        if self._delete and whole and file.unchanged():
+        if self._delete and complete and file.unchanged():
             self._remove(file)
 
     def _convert(self, file: TensorFile) -> bool:

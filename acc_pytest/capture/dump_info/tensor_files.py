@@ -1,4 +1,4 @@
-"""Which files of a TorchAir dump hold tensors, and where the info file of each lies.
+"""The files of a TorchAir dump that hold tensors, and the info file of each.
 
 An FX file is `.npy`; a file of the Graph Engine ends in numbers, or is one (a hash, for names that were
 too long). Whether it is really a record, its content says when it is read. Files of other kinds (graph

@@ -160,10 +160,10 @@ class DumpedGraph:
         return directory
 
 
-def _directory(given: Any) -> Path:
-    if not isinstance(given, (str, os.PathLike)) or "\0" in str(given):
-        raise CaptureError(f"dump_path must be the path of a directory, got {given!r}")
-    return Path(os.path.abspath(given))
+def _directory(dump_path: Any) -> Path:
+    if not isinstance(dump_path, (str, os.PathLike)) or "\0" in str(dump_path):
+        raise CaptureError(f"dump_path must be the path of a directory, got {dump_path!r}")
+    return Path(os.path.abspath(dump_path))
 
 
 def _steps(steps: Iterable[int] | None) -> frozenset[int] | None:
@@ -178,32 +178,32 @@ def _steps(steps: Iterable[int] | None) -> frozenset[int] | None:
     return chosen
 
 
-def _filter(given: Filter | str | Iterable[str] | None) -> Filter | None:
-    if given is None or callable(given):
-        return given
-    texts = [given] if isinstance(given, str) else list(given)
+def _filter(node_filter: Filter | str | Iterable[str] | None) -> Filter | None:
+    if node_filter is None or callable(node_filter):
+        return node_filter
+    texts = [node_filter] if isinstance(node_filter, str) else list(node_filter)
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise CaptureError(f"filter must be a function or a list of parts of node names, got {given!r}")
-    wanted = [text.lower() for text in texts]
-    return lambda node: node if any(text in node.name.lower() for text in wanted) else None
+        raise CaptureError(f"filter must be a function or a list of parts of node names, got {node_filter!r}")
+    fragments = [text.lower() for text in texts]
+    return lambda node: node if any(text in node.name.lower() for text in fragments) else None
 
 
-def _inner(given: Any) -> Any:
-    if isinstance(given, torch.dtype) and not given.is_floating_point:
+def _inner(inner: Any) -> Any:
+    if isinstance(inner, torch.dtype) and not inner.is_floating_point:
         raise CaptureError(
-            f"inner must be a floating dtype (torch.float32) or a backend ('inductor'), got {given}"
+            f"inner must be a floating dtype (torch.float32) or a backend ('inductor'), got {inner}"
         )
-    if isinstance(given, str) and given != "eager":
+    if isinstance(inner, str) and inner != "eager":
         from torch._dynamo.backends.registry import lookup_backend
         from torch._dynamo.exc import InvalidBackend
 
         try:
-            return lookup_backend(given)
+            return lookup_backend(inner)
         except InvalidBackend:
             pass
-    elif isinstance(given, (str, torch.dtype)) or callable(given):
-        return given
-    raise CaptureError(f"inner must be a backend ('eager', 'inductor') or a dtype, got {given!r}")
+    elif isinstance(inner, (str, torch.dtype)) or callable(inner):
+        return inner
+    raise CaptureError(f"inner must be a backend ('eager', 'inductor') or a dtype, got {inner!r}")
 
 
 def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int] | None:

@@ -32,15 +32,15 @@ class CompiledGraph:
         self._nodes = [node for node in nodes if is_dumped(node)]
         self._placeholders = [node for node in nodes if node.op == "placeholder"]
         self._constants = {node: getattr(module, str(node.target)) for node in nodes if node.op == "get_attr"}
-        self._written = {written for node in nodes for written in written_arguments(node)}
-        self._wanted = _wanted(self._nodes)
+        self._changed = {argument for node in nodes for argument in written_arguments(node)}
+        self._needed = _needed(self._nodes)
 
     def run(self, args: Sequence[Any], opened: Opened, *, dumps: bool) -> Any:
         """Run the graph and, if it `dumps`, write the files of its nodes: inputs as they came in."""
         values: dict[Node, Any] = dict(self._constants)
         if dumps:
             for node, value in zip(self._placeholders, args):
-                values[node] = value.clone() if node in self._written else value
+                values[node] = value.clone() if node in self._changed else value
         if self._compiled is None:
             # Not earlier: what is made while the graph around is compiled, torch takes for its own and skips.
             self._compiled = torch.compile(self._instrumented(), backend=self._counted, fullgraph=True)
@@ -48,7 +48,7 @@ class CompiledGraph:
         if not self._graphs:
             raise CaptureError(f"FX dump: torch did not hand the graph to {self._inner!r}, it ran uncompiled")
         if dumps:
-            values.update(zip(self._wanted, captured))
+            values.update(zip(self._needed, captured))
             for node in self._nodes:
                 files = opened(node)
                 if files is not None:
@@ -72,24 +72,24 @@ class CompiledGraph:
                 result = map_arg(node.args[0], copies.__getitem__)
                 continue
             copies[node] = graph.node_copy(node, copies.__getitem__)
-            if node in self._wanted:
+            if node in self._needed:
                 # A view of what is written to later would show what it is then.
-                handed_out[node] = _cloned(graph, node, copies[node]) if self._written else copies[node]
-        graph.output((result, tuple(handed_out[node] for node in self._wanted)))
+                handed_out[node] = _cloned(graph, node, copies[node]) if self._changed else copies[node]
+        graph.output((result, tuple(handed_out[node] for node in self._needed)))
         for node in graph.nodes:
             node.meta = {}  # the sizes of this trace, which are not those of every run
         return GraphModule(self._module, graph)
 
 
-def _wanted(nodes: Sequence[Node]) -> dict[Node, None]:
+def _needed(nodes: Sequence[Node]) -> dict[Node, None]:
     """Calls whose values dumped nodes take or give, in their order."""
-    wanted: dict[Node, None] = {}
+    calls: dict[Node, None] = {}
     for node in nodes:
         for source in node.all_input_nodes:
             if source.op == "call_function":
-                wanted.setdefault(source)
-        wanted.setdefault(node)
-    return wanted
+                calls.setdefault(source)
+        calls.setdefault(node)
+    return calls
 
 
 def _cloned(graph: Graph, traced: Node, node: Node) -> Any:

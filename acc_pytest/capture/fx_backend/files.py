@@ -49,9 +49,9 @@ def written_arguments(node: Node) -> Iterator[Node]:
         return
     for index, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
-            if isinstance(given, Node):
-                yield given
+            value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            if isinstance(value, Node):
+                yield value
 
 
 class NodeFiles:
@@ -118,7 +118,7 @@ def as_array(value: Any, *, bfloat16: bool = False) -> Array:
 
 
 def as_plain_array(value: Any, *, bfloat16: bool = False) -> Array:
-    """As `as_array`, but nothing is pickled: what is neither tensor nor number becomes its text."""
+    """The array of `as_array` without pickles: what is neither tensor nor number becomes its text."""
     array = as_array(value, bfloat16=bfloat16)
     return np.array(str(value)) if array.dtype.hasobject else array
 

@@ -61,10 +61,10 @@ class InDtype(Interpreted):
             if cast is not result and n.op == "placeholder":
                 self._originals[n] = (result, cast)
             return cast
-        for written in written_arguments(n):
-            # What the graph writes into an input must reach the tensor of the program.
-            if written in self._originals:
-                original, cast = self._originals[written]
+        for argument in written_arguments(n):
+            # A write of the graph to an input must reach the tensor of the program.
+            if argument in self._originals:
+                original, cast = self._originals[argument]
                 original.copy_(cast)
         return result
 

@@ -1,4 +1,4 @@
-"""Where the files of a graph go: the directory trees of the TorchAir releases.
+"""The paths of the files of a graph: the directory trees of the TorchAir releases.
 
 Up to 7.1.0 the number in the path is that of the step plus one, all ranks share the tree, and a graph is
 known by the time it was compiled; since 7.2.0 the number is the step, ranks have directories, and graphs

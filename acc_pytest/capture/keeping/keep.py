@@ -23,7 +23,7 @@ from ...tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 from .regions import BYTES, Region, regions_of
 from .selection import WHOLE, DumpPart, left_out, notes_on
 from .stores import Pieces, Tensors
-from .walk import Found, Walk
+from .walk import Walk, WalkEntry
 
 _PIECE = 1 << 16
 """Bytes up to which what lies around tensors is a piece; more is stored as a tensor of bytes."""
@@ -34,7 +34,7 @@ _BLOCK = 1 << 20
 
 @dataclass(slots=True)
 class Kept:
-    """What became of a dump: its kind, files and their bytes, the bytes that they take now, what was left
+    """A kept dump: its kind, files and their bytes, the bytes that they take now, what was left
     out."""
 
     path: str
@@ -48,10 +48,10 @@ class Kept:
 def keep(
     path: str,
     out: str = "",
-    said: Callable[[Kept], None] = lambda kept: None,
+    notify: Callable[[Kept], None] = lambda report: None,
     selection: DumpPart = WHOLE,
 ) -> Kept:
-    """Write the dump that `path` means as a kept dump to the directory `out`; `said` hears of each file.
+    """Write the dump that `path` means as a kept dump to the directory `out`; `notify` hears of each file.
 
     Without `out` it is `{name of the dump}_kept` in the working directory. With a `selection` no more is kept
     than it needs. Raises `DumpError` for what is no dump, `SettingsError` where something lies at `out` or
@@ -63,14 +63,14 @@ def keep(
     dump = open_dump(str(extent.root) if selection else path)
     top = str(extent.top)
     name = os.path.basename(top) or "dump"
-    walk = Walk(top, [str(part) for part in extent.parts], left_out(dump, selection))
+    walk = Walk(top, [str(extent_path) for extent_path in extent.paths], left_out(dump, selection))
     with new_directory(out or f"{name}_kept") as home:
-        kept = Kept(home.path, dump.kind)
-        _Keeping(home.staged, name, kept).run(walk, os.path.relpath(extent.root, top), said)
+        report = Kept(home.path, dump.kind)
+        _Keeping(home.staged, name, report).run(walk, os.path.relpath(extent.root, top), notify)
         if selection:
-            kept.notes = notes_on(open_dump(home.staged), selection, selection.names(dump.ranks))
-    kept.notes += tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
-    return kept
+            report.notes = notes_on(open_dump(home.staged), selection, selection.names(dump.ranks))
+    report.notes += tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ def new_directory(path: str) -> Iterator[NewDirectory]:
     target = os.path.abspath(path)
     if os.path.lexists(target):
         raise SettingsError(f"{path}: is there already; give another directory, or remove it first")
-    above, base = os.path.split(target)
-    staged = os.path.join(above, f".{base[:40]}.{secrets.token_hex(4)}")
+    parent, base = os.path.split(target)
+    staged = os.path.join(parent, f".{base[:40]}.{secrets.token_hex(4)}")
     try:
-        make_directory(above)
+        make_directory(parent)
         os.mkdir(staged, DIRECTORY_MODE)
         yield NewDirectory(staged, target)
         os.rename(staged, target)
@@ -108,34 +108,34 @@ def new_directory(path: str) -> Iterator[NewDirectory]:
 class _Keeping:
     """The stores of a kept dump, while files go into them."""
 
-    def __init__(self, home: str, top: str, kept: Kept) -> None:
+    def __init__(self, home: str, top: str, report: Kept) -> None:
         self._home = home
         self._top = top
-        self._kept = kept
+        self._report = report
         self._pieces = Pieces(home)
         self._tensors = Tensors(home)
         self._index: dict[str, list[int | list[int]]] = {}
 
-    def run(self, walk: Walk, root: str, said: Callable[[Kept], None]) -> None:
+    def run(self, walk: Walk, root: str, notify: Callable[[Kept], None]) -> None:
         """Take all files along, and write the index."""
         make_directory(f"{self._home}/{FILES}/{self._top}")
-        for found in walk:
-            if found.source:
-                self._take(found)
-                self._kept.files += 1
-                self._kept.after = self._pieces.size + self._tensors.size
-                said(self._kept)
+        for entry in walk:
+            if entry.source:
+                self._take(entry)
+                self._report.files += 1
+                self._report.after = self._pieces.size + self._tensors.size
+                notify(self._report)
             else:
-                make_directory(self._place(found.name))
-        if not self._kept.files:
+                make_directory(self._place(entry.name))
+        if not self._report.files:
             raise DumpError(f"{walk}: holds no file")
         self._tensors.close()
         self._pieces.close()
         root = self._top if root == "." else f"{self._top}/{root}"
-        head = {"format": FORMAT, "version": VERSION, "kind": self._kept.kind, "root": root}
+        head = {"format": FORMAT, "version": VERSION, "kind": self._report.kind, "root": root}
         head["check"] = check_of(self._index)
         write_json(f"{self._home}/{INDEX}", head, "files", self._index.items())
-        self._kept.after = sum(
+        self._report.after = sum(
             os.path.getsize(os.path.join(where, name))
             for where, _, names in os.walk(self._home)
             for name in names
@@ -144,16 +144,16 @@ class _Keeping:
     def _place(self, name: str) -> str:
         return os.path.normpath(f"{self._home}/{FILES}/{self._top}/{name}")
 
-    def _take(self, found: Found) -> None:
-        with opened(found.source) as (file, size):
-            self._kept.before += size
-            regions = regions_of(found.source, size)
+    def _take(self, entry: WalkEntry) -> None:
+        with opened(entry.source) as (file, size):
+            self._report.before += size
+            regions = regions_of(entry.source, size)
             if regions is None:
-                copy_of(found.source, self._place(found.name))
+                copy_of(entry.source, self._place(entry.name))
                 return
-            name = os.path.normpath(f"{self._top}/{found.name}")
-            stored = [self._stored(file, found.source, name, region) for region in _whole(regions, size)]
-            self._index[name] = [modified(found.source), *stored]
+            name = os.path.normpath(f"{self._top}/{entry.name}")
+            stored = [self._stored(file, entry.source, name, region) for region in _with_gaps(regions, size)]
+            self._index[name] = [modified(entry.source), *stored]
 
     def _stored(self, file: BinaryIO, source: str, name: str, region: Region) -> list[int]:
         short = region.nbytes < _LEAST or (region.dtype == BYTES and region.nbytes <= _PIECE)
@@ -167,7 +167,7 @@ class _Keeping:
         return self._pieces.add(data)
 
 
-def _whole(regions: Sequence[Region], size: int) -> Iterator[Region]:
+def _with_gaps(regions: Sequence[Region], size: int) -> Iterator[Region]:
     """The regions, with what lies before, between and behind them."""
     end = 0
     for region in (*regions, None):
@@ -186,6 +186,6 @@ def copy_of(source: str, path: str) -> int:
     with opened(source) as (file, size), os.fdopen(os.open(path, flags, FILE_MODE), "wb") as copy:
         while block := file.read(_BLOCK):
             copy.write(block)
-    written = modified(source)
-    os.utime(path, ns=(written, written))
+    time = modified(source)
+    os.utime(path, ns=(time, time))
     return size

@@ -1,4 +1,4 @@
-"""Where in a file its tensors lie, and whether a kept dump may hold the file in pieces at all."""
+"""The places of tensors in a file, and whether a kept dump may hold the file in pieces at all."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def regions_of(path: str, size: int) -> tuple[Region, ...] | None:
         return None
     try:
         with guarded(f"reading {path}", (OSError,)):
-            found = list(_tensors(path, name))
+            regions = list(_tensors(path, name))
     except (AccError, OSError):
-        found = []
-    if name == "torch" and not found:
+        regions = []
+    if name == "torch" and not regions:
         return None
-    return tuple(_apart(found, size))
+    return tuple(_apart(regions, size))
 
 
 def _tensors(path: str, name: str) -> Iterator[Region]:
@@ -94,9 +94,9 @@ def _described(header: TensorHeader) -> tuple[str, tuple[int, ...]]:
     return dtype, header.shape
 
 
-def _apart(found: Sequence[Region], size: int) -> Iterator[Region]:
+def _apart(regions: Sequence[Region], size: int) -> Iterator[Region]:
     end = 0
-    for region in sorted(found, key=lambda region: region.offset):
+    for region in sorted(regions, key=lambda region: region.offset):
         if region.nbytes and end <= region.offset and region.offset + region.nbytes <= size:
             end = region.offset + region.nbytes
             yield region

@@ -24,15 +24,15 @@ def restore(path: str, out: str = "") -> Kept:
     name = index.root.partition("/")[0]
     top = f"{home}/{FILES}/{name}"
     with new_directory(out or name) as new:
-        kept = Kept(new.path, index.kind)
-        for found in Walk(top, [top]):
-            place = os.path.normpath(f"{new.staged}/{found.name}")
-            if not found.source:
+        report = Kept(new.path, index.kind)
+        for entry in Walk(top, [top]):
+            place = os.path.normpath(f"{new.staged}/{entry.name}")
+            if not entry.source:
                 os.makedirs(place, exist_ok=True)
                 continue
-            kept.files += 1
-            kept.after += copy_of(found.source, place)
-        kept.before = sum(
+            report.files += 1
+            report.after += copy_of(entry.source, place)
+        report.before = sum(
             os.path.getsize(f"{where}/{file}") for where, _, files in os.walk(home) for file in files
         )
-    return kept
+    return report

@@ -1,4 +1,4 @@
-"""Which part of a dump is kept: some of its steps, ranks and nodes.
+"""The part of a dump that is kept: some of its steps, ranks and nodes.
 
 A file belongs to the tensors in it. One that only tensors outside of the selection need is left out, and so
 is a directory that held such files and keeps none: a step, a rank. Everything else stays, for it says what
@@ -21,7 +21,7 @@ from ...errors import SettingsError
 from ...tensors.ref import TensorRef, readable
 from ...topology.tree import Node
 
-_FED = frozenset({"int32", "int64", "bool"})
+_INPUT_DTYPES = frozenset({"int32", "int64", "bool"})
 """Types of ids, positions, lengths and masks."""
 _LARGEST_MASK = 1_000_000
 """Elements of a mask of floats up to which it stays."""
@@ -33,7 +33,8 @@ _MOST = 100_000
 
 @dataclass(frozen=True, slots=True)
 class DumpPart:
-    """What is kept: labels of steps, numbers of ranks, globs of `fnmatch` for paths or names of nodes.
+    """The part that is kept: labels of steps, numbers of ranks, globs of `fnmatch` for paths or names of
+    nodes.
 
     What is empty means all of them.
     """
@@ -44,14 +45,14 @@ class DumpPart:
 
     @classmethod
     def of(cls, steps: Iterable[str], ranks: Iterable[str], nodes: Iterable[str]) -> DumpPart:
-        """What the options say: `0,3-5` or `warmup,0` for steps.
+        """The part that the options select: `0,3-5` or `warmup,0` for steps.
 
         Raises `SettingsError` for what is no number.
         """
         labels: list[StepLabel] = []
-        for word in _words(steps):
+        for word in _texts(steps):
             labels += [word] if word == WARMUP else _numbers("--step", word)
-        numbers = [number for word in _words(ranks) for number in _numbers("--rank", word)]
+        numbers = [number for word in _texts(ranks) for number in _numbers("--rank", word)]
         return cls(tuple(labels), tuple(numbers), tuple(nodes))
 
     def __bool__(self) -> bool:
@@ -83,24 +84,29 @@ def left_out(dump: Dump, selection: DumpPart) -> frozenset[str]:
     if not selection:
         return frozenset()
     _check(dump, selection)
-    kept: set[str] = set()
-    others: set[str] = set()
-    for ref, wanted in _files(dump, selection, selection.names(dump.ranks)):
-        (kept if wanted else others).add(os.path.abspath(ref.path))
-    if not kept:
-        raise SettingsError(f"{dump.root}: holds no tensor of {_said(selection)}; see what acc map lists")
-    others -= kept
-    around = set(_above(others)) - set(_above(kept))
-    return frozenset(others | around)
+    selected: set[str] = set()
+    unselected: set[str] = set()
+    for ref, is_selected in _files(dump, selection, selection.names(dump.ranks)):
+        (selected if is_selected else unselected).add(os.path.abspath(ref.path))
+    if not selected:
+        raise SettingsError(
+            f"{dump.root}: holds no tensor of {_description(selection)}; see what acc map lists"
+        )
+    unselected -= selected
+    around = set(_directories_around(unselected)) - set(_directories_around(selected))
+    return frozenset(unselected | around)
 
 
-def notes_on(kept: Dump, selection: DumpPart, ranks: frozenset[str]) -> tuple[str, ...]:
-    """What is otherwise in the part that was kept than the selection says; `ranks` are the names of ranks."""
-    labels = [step.label for step in kept.steps]
+def notes_on(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> tuple[str, ...]:
+    """Notes on the part that was kept, where it is not as the selection says; `ranks` are the names of
+    ranks."""
+    labels = [step.label for step in dump.steps]
     if not set(selection.steps) <= set(labels):
         return (f"steps have other numbers without those before them: {', '.join(map(str, labels))}",)
-    more = sum(not wanted for _, wanted in _files(kept, selection, ranks))
-    return (f"not selected, and kept in the same files, whole or as statistics: {more} tensors",) * bool(more)
+    surplus = sum(not is_selected for _, is_selected in _files(dump, selection, ranks))
+    return (f"not selected, and kept in the same files, whole or as statistics: {surplus} tensors",) * bool(
+        surplus
+    )
 
 
 def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[tuple[TensorRef, bool]]:
@@ -112,45 +118,45 @@ def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[t
         for step in dump.steps:
             may = has_rank and selection.has_step(step.label)
             for node in step.tree.walk():
-                whole = may and selection.has_node(node)
+                selected = may and selection.has_node(node)
                 for slot, ref in dump.tensors(step, rank, node).items():
-                    yield ref, whole or (may and _was_fed(slot, ref))
+                    yield ref, selected or (may and _may_be_input(slot, ref))
 
 
-def _was_fed(slot: Slot, ref: TensorRef) -> bool:
+def _may_be_input(slot: Slot, ref: TensorRef) -> bool:
     """Whether it may be what a run was fed, which every comparison looks at first."""
     header = readable(ref) if slot.kind == "input" else None
     if header is None:
         return False
-    mask = any("mask" in part for part in slot.index if isinstance(part, str))
-    return header.dtype.name in _FED or (mask and math.prod(header.shape) <= _LARGEST_MASK)
+    mask = any("mask" in key for key in slot.index if isinstance(key, str))
+    return header.dtype.name in _INPUT_DTYPES or (mask and math.prod(header.shape) <= _LARGEST_MASK)
 
 
 def _check(dump: Dump, selection: DumpPart) -> None:
     labels = list(dict.fromkeys(step.label for step in dump.steps))
-    _known("--step", selection.steps, labels, dump)
-    _known("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
+    _require("--step", selection.steps, labels, dump)
+    _require("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
     trees = {id(step.tree): step.tree for step in dump.steps if selection.has_step(step.label)}
     for glob in selection.nodes:
-        one = DumpPart(nodes=(glob,))
-        if not any(one.has_node(node) for tree in trees.values() for node in tree.walk()):
+        pattern = DumpPart(nodes=(glob,))
+        if not any(pattern.has_node(node) for tree in trees.values() for node in tree.walk()):
             raise SettingsError(f"--node {glob}: {dump.root} has no such node; acc map lists what it has")
 
 
-def _known(option: str, given: Iterable[object], known: Sequence[object], dump: Dump) -> None:
-    for one in given:
-        if one not in known:
-            more = ", ..." if len(known) > _LISTED else ""
-            listed = ", ".join(map(str, known[:_LISTED])) + more
-            raise SettingsError(f"{option} {one}: {dump.root} has none of that name; choose of {listed}")
+def _require(option: str, choices: Iterable[object], available: Sequence[object], dump: Dump) -> None:
+    for choice in choices:
+        if choice not in available:
+            ellipsis = ", ..." if len(available) > _LISTED else ""
+            listed = ", ".join(map(str, available[:_LISTED])) + ellipsis
+            raise SettingsError(f"{option} {choice}: {dump.root} has none of that name; choose of {listed}")
 
 
-def _words(options: Iterable[str]) -> list[str]:
+def _texts(options: Iterable[str]) -> list[str]:
     return [word.strip() for option in options for word in option.split(",")]
 
 
 def _numbers(option: str, word: str) -> range:
-    """Those of `3`, or of `3-5`."""
+    """The numbers of `3`, or of `3-5`."""
     match = _NUMBERS.fullmatch(word)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if not first <= last < first + _MOST:
@@ -158,21 +164,21 @@ def _numbers(option: str, word: str) -> range:
     return range(first, last + 1)
 
 
-def _said(selection: DumpPart) -> str:
-    parts = (
+def _description(selection: DumpPart) -> str:
+    options = (
         ("step", selection.steps),
         ("rank", selection.ranks),
         ("node", selection.nodes),
     )
-    return ", ".join(f"{word} {' or '.join(map(str, values))}" for word, values in parts if values)
+    return ", ".join(f"{word} {' or '.join(map(str, values))}" for word, values in options if values)
 
 
-def _above(files: Iterable[str]) -> Iterator[str]:
+def _directories_around(files: Iterable[str]) -> Iterator[str]:
     """The directories that files lie in, and those around them."""
-    seen: set[str] = set()
+    directories: set[str] = set()
     for file in files:
-        above = os.path.dirname(file)
-        while above not in seen and os.path.dirname(above) != above:
-            seen.add(above)
-            yield above
-            above = os.path.dirname(above)
+        directory = os.path.dirname(file)
+        while directory not in directories and os.path.dirname(directory) != directory:
+            directories.add(directory)
+            yield directory
+            directory = os.path.dirname(directory)

@@ -36,17 +36,17 @@ class Pieces:
 
     def __init__(self, home: str) -> None:
         self._file = new_store(home, PIECES)
-        self._known: dict[bytes, int] = {}
+        self._stretches: dict[bytes, int] = {}
         self.size = 0
 
     def add(self, data: bytes) -> list[int]:
         """The stretch where these bytes lie."""
         key = hashlib.blake2b(data, digest_size=32).digest()
-        if key not in self._known:
-            self._known[key] = self.size
+        if key not in self._stretches:
+            self._stretches[key] = self.size
             self._file.write(data)
             self.size += len(data)
-        return [PIECES, self._known[key], len(data)]
+        return [PIECES, self._stretches[key], len(data)]
 
     def close(self) -> None:
         """All of it is on the disk, or `OSError` is raised."""
@@ -58,7 +58,7 @@ class Tensors:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._known: dict[bytes, list[int]] = {}
+        self._stretches: dict[bytes, list[int]] = {}
         self._file: BinaryIO | None = None
         self._number = 0
         self._header = 0
@@ -78,20 +78,20 @@ class Tensors:
         file = self._room(described)
         start = self._end
         digest = self._copied(source, path, region, file)
-        known = self._known.get(digest)
-        if known is not None:
+        stretch = self._stretches.get(digest)
+        if stretch is not None:
             file.seek(start)
             file.truncate()
             self._end = start
-            return known
+            return stretch
         while name in self._entries:
             name += "#"
         entry["data_offsets"] = [start - self._header, self._end - self._header]
         self._entries[name] = entry
         self._described += described
         self.size += region.nbytes
-        self._known[digest] = [self._number, start, region.nbytes]
-        return self._known[digest]
+        self._stretches[digest] = [self._number, start, region.nbytes]
+        return self._stretches[digest]
 
     def _room(self, described: int) -> BinaryIO:
         """The file for the next tensor, whose description takes so many characters."""

@@ -76,7 +76,7 @@ class ApiMode(TorchFunctionMode):
         return result
 
     def _trace(self) -> Trace | None:
-        """That of the module which runs."""
+        """The trace of the module which runs."""
         step = self._recorder.step
         return step.stack[-1].trace if step is not None and step.stack else None
 
@@ -96,7 +96,9 @@ class ApiMode(TorchFunctionMode):
             return func(*args, **kwargs)
         before = versions(arguments)
         with torch._C.DisableTorchFunction():
-            memory = {key: self._recorder.store.storages.seen(tensor) for key, tensor in arguments.tensors}
+            memory = {
+                key: self._recorder.store.storages.memory_of(tensor) for key, tensor in arguments.tensors
+            }
             copies = _copies(arguments)
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
@@ -131,11 +133,11 @@ class ApiMode(TorchFunctionMode):
     ) -> None:
         """Save a call made by the module of `frame`; `memory` says what the inputs were copied from."""
         recorder = self._recorder
-        part = recorder.store.config.tensor_part
+        tensor_part = recorder.store.config.tensor_part
         node = recorder.node(step, f"{frame.name}.{name}", frame.hooked.kind, function=True)
-        if part != 1:
+        if tensor_part != 1:
             recorder.save(step, node, "input", inputs, copied_from=memory)
-        if part != 0:
+        if tensor_part != 0:
             recorder.save(step, node, "output", results)
         recorder.store.statistics(step.directory, node)
         step.started.setdefault(node.folder)
@@ -156,10 +158,10 @@ def _copies(contents: Contents) -> Contents:
     """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
     saved.
     """
-    copied = Contents(caches=contents.caches, others=[*contents.others])
+    copied = Contents(caches=contents.caches, opaque=[*contents.opaque])
     for key, tensor in contents.tensors:
         if isinstance(tensor, torch.nn.Parameter):  # the same in every step: `dump_weight` saves it once
-            copied.others.append((key, "Parameter"))
+            copied.opaque.append((key, "Parameter"))
             continue
         try:
             copied.tensors.append((key, tensor.detach().clone()))

@@ -1,4 +1,4 @@
-"""What functions are called in the names of folders."""
+"""The names of functions in the names of folders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...topology.function_names import function_name
 
 
 def api_name(function: Any) -> str:
-    """What a function is called in the names of folders: `torch.matmul`, `Tensor.__matmul__` and `@` are
+    """The name of a function in the names of folders: `torch.matmul`, `Tensor.__matmul__` and `@` are
     `matmul`.
     """
     return function_name(str(getattr(function, "__name__", "") or ""))

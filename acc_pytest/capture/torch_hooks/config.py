@@ -23,7 +23,7 @@ _RUN_NAME = re.compile(r"[\w.+-]{1,200}", re.ASCII)
 
 @dataclass(frozen=True)
 class DumpConfig:
-    """What `register_hook` dumps. The first four may be given by position, the rest by name only.
+    """The settings of `register_hook`. The first four may be given by position, the rest by name only.
 
     Whatever they say, the ids, positions and masks that the model is called with are dumped too.
 
@@ -93,7 +93,7 @@ class DumpConfig:
         keep("mode", _modes(self.mode))
         keep("ranks", None if self.ranks is None else _ranks(self.ranks))
         for name in ("tensor_part", "dump_statistics_mode"):
-            _one_of(name, getattr(self, name), (0, 1, 2))
+            _check_choice(name, getattr(self, name), (0, 1, 2))
         for name in ("dump_last_logits", "dump_weight", "weight_digest", "outline", "choices", "analyze"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
@@ -120,8 +120,8 @@ def _setter(config: DumpConfig) -> Callable[[str, object], None]:
     return lambda name, value: object.__setattr__(config, name, value)
 
 
-def _wrong(name: str, value: object, wanted: str) -> DumpConfigError:
-    return DumpConfigError(f"DumpConfig: {name} must be {wanted}, got {value!r}")
+def _wrong(name: str, value: object, expected: str) -> DumpConfigError:
+    return DumpConfigError(f"DumpConfig: {name} must be {expected}, got {value!r}")
 
 
 def _natural(name: str, value: object, *, or_none: bool = False) -> None:
@@ -131,7 +131,7 @@ def _natural(name: str, value: object, *, or_none: bool = False) -> None:
         raise _wrong(name, value, "a whole number >= 0" + (" or None" if or_none else ""))
 
 
-def _one_of(name: str, value: object, allowed: tuple[int, ...]) -> None:
+def _check_choice(name: str, value: object, allowed: tuple[int, ...]) -> None:
     if isinstance(value, bool) or value not in allowed:
         raise _wrong(name, value, f"one of {', '.join(map(str, allowed))}")
 
@@ -145,58 +145,58 @@ def _path(value: object) -> str:
     return text
 
 
-def _listed(name: str, value: object, wanted: str) -> list[Any]:
+def _listed(name: str, value: object, expected: str) -> list[Any]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise _wrong(name, value, wanted)
+        raise _wrong(name, value, expected)
     return list(value)
 
 
 def _tokens(value: object) -> Collection[int]:
-    wanted = "a list of token ids (whole numbers from 0 up), such as [0, 1] or range(4)"
+    expected = "a list of token ids (whole numbers from 0 up), such as [0, 1] or range(4)"
     if value is None:
         return frozenset({0})
     if isinstance(value, range):
         if value and min(value[0], value[-1]) < 0:
-            raise _wrong("token_range", value, wanted)
+            raise _wrong("token_range", value, expected)
         return value or frozenset({0})
-    tokens = _listed("token_range", value, wanted)
+    tokens = _listed("token_range", value, expected)
     for token in tokens:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise _wrong("token_range", value, wanted)
+            raise _wrong("token_range", value, expected)
     return frozenset(tokens) or frozenset({0})
 
 
 def _ranks(value: object) -> frozenset[int]:
-    wanted = "a list of ranks (whole numbers from 0 up), such as [0] or range(2)"
-    ranks = _listed("ranks", value, wanted)
+    expected = "a list of ranks (whole numbers from 0 up), such as [0] or range(2)"
+    ranks = _listed("ranks", value, expected)
     if not ranks or any(isinstance(rank, bool) or not isinstance(rank, int) or rank < 0 for rank in ranks):
-        raise _wrong("ranks", value, wanted)
+        raise _wrong("ranks", value, expected)
     return frozenset(ranks)
 
 
 def _modules(value: object) -> tuple[Union[type[nn.Module], str], ...]:
-    wanted = "a list of module classes or their names, such as [torch.nn.Linear, 'LlamaMLP']"
-    modules = [] if value is None else _listed("module_list", value, wanted)
+    expected = "a list of module classes or their names, such as [torch.nn.Linear, 'LlamaMLP']"
+    modules = [] if value is None else _listed("module_list", value, expected)
     for module in modules:
         if not (isinstance(module, str) and module) and not (
             isinstance(module, type) and issubclass(module, nn.Module)
         ):
-            raise _wrong("module_list", value, wanted)
+            raise _wrong("module_list", value, expected)
     return tuple(modules)
 
 
 def _apis(value: object) -> tuple[str, ...]:
-    wanted = "a list of functions or their names, such as [torch.matmul, 'softmax']"
-    apis = [] if value is None else _listed("api_list", value, wanted)
+    expected = "a list of functions or their names, such as [torch.matmul, 'softmax']"
+    apis = [] if value is None else _listed("api_list", value, expected)
     names = [api if isinstance(api, str) else api_name(api) if callable(api) else "" for api in apis]
     if not all(names):
-        raise _wrong("api_list", value, wanted)
+        raise _wrong("api_list", value, expected)
     return tuple(names)
 
 
 def _modes(value: object) -> tuple[str, ...]:
-    wanted = "'module', 'api' or a list of both"
-    modes = [value] if isinstance(value, str) else _listed("mode", value, wanted)
+    expected = "'module', 'api' or a list of both"
+    modes = [value] if isinstance(value, str) else _listed("mode", value, expected)
     if not modes or any(mode not in MODES for mode in modes):
-        raise _wrong("mode", value, wanted)
+        raise _wrong("mode", value, expected)
     return tuple(mode for mode in MODES if mode in modes)

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from ... import __version__
+from ...dumps.torch_weights import WEIGHTS_FILE
 from ...tensors.whole_file import whole_file
-from . import weights
 from .config import DumpConfig
 from .names import NamedModule
 from .outline import ModelOutline
@@ -47,7 +47,7 @@ class Manifest:
         self._left_out: dict[str, int] = {}
 
     def write(self, dumped: list[dict[str, Any]]) -> None:
-        """What is known before the first step: the tree, and the weights that were dumped."""
+        """Write the facts before the first step: the tree, and the weights that were dumped."""
         self._weights = dumped
         self._write_tree()
         self._write_process()
@@ -74,7 +74,7 @@ class Manifest:
 
     def write_weights(self, content: dict[str, Any]) -> None:
         """`weights.json`: what `weight_digests` says of the weights. The manifest states which file it is."""
-        self._weights_crc32 = _write(self._home / weights.FILE, content)
+        self._weights_crc32 = _write(self._home / WEIGHTS_FILE, content)
         self._write_process()
 
     def write_outline(self, outline: ModelOutline) -> None:
@@ -128,7 +128,7 @@ def _write(path: Path, content: object) -> int:
 
 
 def _process() -> dict[str, Any]:
-    """Which process of which run this is."""
+    """This process and its run."""
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
     return process | places_in_run()
 

@@ -1,4 +1,4 @@
-"""Which memory a tensor showed when it was seen: evidence that an output and a later input are one tensor.
+"""The memory of a tensor when it was seen: evidence that an output and a later input are one tensor.
 
 A storage gets a number when it is first seen, and keeps it for as long as it lives. The references held here
 are weak: nothing is kept alive, and memory that is used again counts as another storage.
@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 Memory = dict[str, int]
-"""What an entry of the manifest says of a tensor's memory: `storage`, `offset`, `version`."""
+"""A tensor's memory in an entry of the manifest: `storage`, `offset`, `version`."""
 
 
 class Storages:
@@ -20,11 +20,11 @@ class Storages:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._numbers: dict[int, tuple[StorageWeakRef, int]] = {}
         self._next = 0
 
-    def seen(self, tensor: torch.Tensor) -> Memory:
-        """Which memory a tensor shows now.
+    def memory_of(self, tensor: torch.Tensor) -> Memory:
+        """The memory of a tensor now.
 
         `storage` is the number, `offset` the first element within it; both are absent for tensors that
         show no memory of their own (meta, sparse, wrappers of other tensors). `version` is how often the
@@ -38,11 +38,11 @@ class Storages:
         return memory
 
     def forget_dead(self) -> None:
-        """Let go of storages that are gone. Their numbers are not given again."""
+        """Forget storages that are gone. Their numbers are not given again."""
         with self._lock:
-            dead = [key for key, (storage, _) in self._known.items() if storage.expired()]
+            dead = [key for key, (storage, _) in self._numbers.items() if storage.expired()]
             for key in dead:
-                del self._known[key]
+                del self._numbers[key]
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         if tensor.layout != torch.strided or tensor.is_meta or is_wrapper(tensor):
@@ -52,13 +52,13 @@ class Storages:
             # While a weak reference to it is held, no other storage can have this address.
             key = storage._cdata
             with self._lock:
-                known = self._known.get(key)
-                if known is None:
-                    known = self._known[key] = StorageWeakRef(storage), self._next
+                entry = self._numbers.get(key)
+                if entry is None:
+                    entry = self._numbers[key] = StorageWeakRef(storage), self._next
                     self._next += 1
         except Exception:  # noqa: BLE001 - tensors of transforms, and of devices that hide their memory
             return None
-        return known[1]
+        return entry[1]
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:

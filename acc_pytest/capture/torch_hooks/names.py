@@ -44,14 +44,14 @@ def module_tree(model: nn.Module) -> NamedModule:
     return _named_module(_unwrapped(model), ROOT, set())
 
 
-def _named_module(module: nn.Module, name: str, above: set[int]) -> NamedModule:
+def _named_module(module: nn.Module, name: str, ancestors: set[int]) -> NamedModule:
     named = NamedModule(name, module)
     if isinstance(module, torch.jit.ScriptModule):
         return named
-    above = above | {id(module)}
+    ancestors = ancestors | {id(module)}
     for key, child in _children(module):
-        if id(child) not in above:
-            named.children.append(_named_module(child, f"{name}.{fit(key)}", above))
+        if id(child) not in ancestors:
+            named.children.append(_named_module(child, f"{name}.{fit(key)}", ancestors))
     return named
 
 
@@ -86,13 +86,13 @@ def aliases(root: NamedModule) -> dict[int, tuple[str, ...]]:
 
 
 def nearest(names: tuple[str, ...], active: str, count: int) -> str:
-    """Which of a module's names its call from inside `active` goes by, `count` calls having come from there
-    before.
+    """The one of a module's names by which its call from inside `active` goes, `count` calls having come from
+    there before.
 
     A module registered once has one name. Of several, those below the running module are meant; of several
     there (`Sequential(act, act)`), the first call is by the first name and so on.
     """
     if len(names) == 1:
         return names[0]
-    below = [name for name in names if name.startswith(active + ".")]
-    return below[min(count, len(below) - 1)] if below else names[0]
+    inner = [name for name in names if name.startswith(active + ".")]
+    return inner[min(count, len(inner) - 1)] if inner else names[0]

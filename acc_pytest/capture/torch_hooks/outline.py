@@ -1,4 +1,4 @@
-"""What a dump keeps of its model so that a comparison can compute each module again on the inputs of mine.
+"""The outline of a model in a dump, so that a comparison can compute each module again on the inputs of mine.
 
 Of a model of transformers that is its class and configuration (others are traced: `tracing.py`); of any
 model the small parameters and buffers, whole, the numbers that modules are told (an epsilon, a scale), and
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...dumps.torch_outline import FILE, FORMAT, PROJECTION, SIGNS, TENSORS, WEIGHT
+from ...dumps.torch_outline import OUTLINE_FILE, OUTLINE_FORMAT, OUTLINE_TENSORS, PROJECTION, SIGNS, WEIGHT
 from ...tensors.projection import projection
 from ...tensors.whole_file import whole_file
 from .memory import is_wrapper
@@ -30,26 +30,26 @@ SCHEMA = 1
 _SLENDER = 16
 """A tensor is small that has at most so many vectors of its longest dimension: norms, biases, routers, the
 states of recurrences."""
-_MOST_WHOLE = 1 << 24
+_MOST_ELEMENTS = 1 << 24
 """Elements of a weight that is kept whole though it is not small; a larger one is left out."""
-_MOST_IN_ALL = 1 << 26
+_MOST_ELEMENTS_OF_ALL = 1 << 26
 _TRANSPOSED = "Conv1D"
 """The linear layer of transformers' GPT-2, whose weight has a row for each input feature."""
 
 
 @dataclass(frozen=True)
 class ModelOutline:
-    """What is written: words, and tensors by name."""
+    """The content of the JSON file, and tensors by name."""
 
-    words: dict[str, Any]
+    content: dict[str, Any]
     tensors: dict[str, torch.Tensor]
 
     def write(self, home: Path) -> None:
         """Write both files to a process folder. Raises `AccError` where the system refuses."""
-        with whole_file(home / TENSORS) as file:
+        with whole_file(home / OUTLINE_TENSORS) as file:
             torch.save(self.tensors, file)
-        with whole_file(home / FILE) as file:
-            file.write(json.dumps(self.words, separators=(",", ":")).encode())
+        with whole_file(home / OUTLINE_FILE) as file:
+            file.write(json.dumps(self.content, separators=(",", ":")).encode())
 
     @torch.no_grad()
     def with_read(self, root: NamedModule, ran: Collection[str]) -> ModelOutline:
@@ -58,26 +58,26 @@ class ModelOutline:
         tensors = dict(self.tensors)
         for name, weight in _linear(root):
             around = name.rpartition(".")[0]
-            if name not in ran and around in ran and weight.numel() <= _MOST_WHOLE:
-                tensors[f"{WEIGHT}{name}.weight"] = _kept(weight)
-        return ModelOutline({**self.words, "tensors": list(tensors)}, tensors)
+            if name not in ran and around in ran and weight.numel() <= _MOST_ELEMENTS:
+                tensors[f"{WEIGHT}{name}.weight"] = _copied(weight)
+        return ModelOutline({**self.content, "tensors": list(tensors)}, tensors)
 
 
 @torch.no_grad()
 def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     """The outline of a model as it is now; `traced` if its steps have traces."""
-    tensors = {f"{WEIGHT}{name}": _kept(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
+    tensors = {f"{WEIGHT}{name}": _copied(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
-    words = {"format": FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
-    words["outputs"] = {name: len(weight) for name, weight in linear.items()}
-    words["numbers"] = dict(_numbers(root))
-    return ModelOutline(words | _code(root.module) | {"traced": traced}, tensors)
+    content = {"format": OUTLINE_FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
+    content["outputs"] = {name: len(weight) for name, weight in linear.items()}
+    content["numbers"] = dict(_numbers(root))
+    return ModelOutline(content | _code(root.module) | {"traced": traced}, tensors)
 
 
 def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
     for place in root.walk():
-        for name, tensor in _held(place.module):
+        for name, tensor in _tensors(place.module):
             if _is_small(tensor):
                 yield f"{place.name}.{fit(name)}", tensor
 
@@ -85,22 +85,22 @@ def _small(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 def _of_other_kinds(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
     """The larger weights of modules that are neither linear nor tables, as far as they are kept."""
     linear = {name for name, _ in _linear(root)}
-    left = _MOST_IN_ALL
+    left = _MOST_ELEMENTS_OF_ALL
     for place in root.walk():
         if place.name in linear or "Embedding" in place.kind:
             continue
-        for name, tensor in _held(place.module):
-            if not _is_small(tensor) and tensor.numel() <= min(left, _MOST_WHOLE):
+        for name, tensor in _tensors(place.module):
+            if not _is_small(tensor) and tensor.numel() <= min(left, _MOST_ELEMENTS):
                 left -= tensor.numel()
                 yield f"{place.name}.{fit(name)}", tensor
 
 
-def _held(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The parameters and buffers of a module's own whose values can be kept."""
     if isinstance(module, torch.jit.ScriptModule):
         return
-    for each in (module.named_parameters, module.named_buffers):
-        for name, tensor in each(recurse=False, remove_duplicate=False):
+    for members in (module.named_parameters, module.named_buffers):
+        for name, tensor in members(recurse=False, remove_duplicate=False):
             if _is_plain(tensor):
                 yield name, tensor
 
@@ -109,7 +109,7 @@ def _is_small(tensor: torch.Tensor) -> bool:
     return tensor.numel() <= _SLENDER * max(tensor.shape, default=1)
 
 
-def _kept(tensor: torch.Tensor) -> torch.Tensor:
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().to("cpu", copy=True).contiguous()
 
 
@@ -128,15 +128,15 @@ def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 def _numbers(root: NamedModule) -> Iterator[tuple[str, dict[str, float]]]:
     """The floats among the attributes of each module that has any, but for those of dropout."""
     for place in root.walk():
-        told = {
+        floats = {
             name: value
             for name, value in vars(place.module).items()
             if type(value) is float
             and math.isfinite(value)
             and "dropout" not in f"{place.kind}.{name}".lower()
         }
-        if told:
-            yield place.name, told
+        if floats:
+            yield place.name, floats
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -150,8 +150,8 @@ def _code(module: nn.Module) -> dict[str, Any]:
     if not is_of_transformers(module):
         return {}
     config: Any = module.config
-    said = json.loads(json.dumps(config.to_dict(), default=str))
-    return {"model": type(module).__name__, "config": said}
+    plain_config = json.loads(json.dumps(config.to_dict(), default=str))
+    return {"model": type(module).__name__, "config": plain_config}
 
 
 def is_of_transformers(module: nn.Module) -> bool:

@@ -1,5 +1,5 @@
-"""Where a dump goes: `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`, claimed so that no two
-share it.
+"""The folder of a process in a dump: `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`, claimed so
+that no two share it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def places_in_run() -> dict[str, int]:
     """`rank`, `world_size` and `local_rank` of this process, as far as its environment and torch.distributed
     know already; empty for a process alone.
     """
-    given = {name.lower(): os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    places = {name: int(value) for name, value in given.items() if value.isdecimal()}
+    variables = {name.lower(): os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    places = {name: int(value) for name, value in variables.items() if value.isdecimal()}
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         places["rank"] = torch.distributed.get_rank()
         places["world_size"] = torch.distributed.get_world_size()
@@ -54,19 +54,19 @@ def claim(config: DumpConfig, device: torch.device) -> Path:
     process = config.process_name or f"{str(device).replace(':', '')}_{os.getpid()}"
     if config.run_name:
         folder = Path(os.path.abspath(config.dump_path or "."), config.run_name, TENSORS, process)
-        if not _made(folder):
+        if not _make(folder):
             raise CaptureError(f"{folder}: exists already; remove it or give another run_name")
         return folder
     start = _start()
     for second in range(_MOST):
         name = f"msit_dump_{(start + timedelta(seconds=second)).strftime(_FORMAT)}"
         folder = Path(os.path.abspath(config.dump_path or "."), name, TENSORS, process)
-        if _made(folder):
+        if _make(folder):
             return folder
     raise CaptureError(f"{config.dump_path}: already holds a dump for every second of the day; remove some")
 
 
-def _made(folder: Path) -> bool:
+def _make(folder: Path) -> bool:
     try:
         make_directory(folder.parent)
         folder.mkdir(mode=0o750)
@@ -80,10 +80,10 @@ def _made(folder: Path) -> bool:
 
 
 def _start() -> datetime:
-    given = os.environ.get("ATB_TIMESTAMP", "")
-    if _STAMP.fullmatch(given):
+    timestamp = os.environ.get("ATB_TIMESTAMP", "")
+    if _STAMP.fullmatch(timestamp):
         try:
-            return datetime.strptime(given, _FORMAT).replace(tzinfo=timezone.utc)
+            return datetime.strptime(timestamp, _FORMAT).replace(tzinfo=timezone.utc)
         except ValueError:  # digits, but no time
             pass
     launcher = _launcher_start() if _processes() > 1 else None
@@ -96,7 +96,7 @@ def _processes() -> int:
 
 
 def _launcher_start() -> float | None:
-    """When the parent process started, in seconds since 1970; `None` where the system does not say."""
+    """The start of the parent process, in seconds since 1970; `None` where the system does not say."""
     try:
         fields = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         booted = next(

@@ -1,4 +1,4 @@
-"""What the hooks of one `register_hook` do: follow the modules of a step, and hand tensors to the store."""
+"""The hooks of one `register_hook`: they follow the modules of a step, and hand tensors to the store."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ModuleRecorder(Steps):
             active = step.stack[-1].name if step.stack else ""
             name = hooked.names[0]
             if len(hooked.names) > 1:
-                name = nearest(hooked.names, active, step.from_here[id(hooked), active])
-                step.from_here[id(hooked), active] += 1
+                name = nearest(hooked.names, active, step.calls_inside[id(hooked), active])
+                step.calls_inside[id(hooked), active] += 1
             frame = Frame(hooked, name, None, [], sys.exc_info()[1])
             folder = self._inputs(step, frame, module, args, kwargs)
             enter_traced(step, frame, module, args, kwargs)
@@ -56,7 +56,7 @@ class ModuleRecorder(Steps):
         if not (selected or feeds):
             return frame.name
         inputs = in_arguments(args, kwargs)
-        always = fed(step, module, inputs) if feeds else frozenset()
+        always = fed_inputs(step, module, inputs) if feeds else frozenset()
         if not (selected or always):
             return frame.name
         node = self.node(step, frame.name, frame.hooked.kind)
@@ -83,14 +83,14 @@ class ModuleRecorder(Steps):
         frame = step.stack.pop()
         failed = error is not None and error is not frame.error
         with torch._C.DisableTorchFunction():
-            parts = self._returned(step, frame, module, None if failed else result)
-            leave_traced(step, frame, result, parts, failed=failed)
+            states = self._returned(step, frame, module, None if failed else result)
+            leave_traced(step, frame, result, states, failed=failed)
 
     def _returned(
         self, step: StepRecord, frame: Frame, module: nn.Module, result: Any
     ) -> list[tuple[Key, torch.Tensor]]:
         """Save what a module returned, and what it left in caches, which is the result."""
-        parts: list[tuple[Key, torch.Tensor]] = []
+        states: list[tuple[Key, torch.Tensor]] = []
         config = self.store.config
         node = frame.node
         folder = node.folder if node else frame.name
@@ -99,16 +99,16 @@ class ModuleRecorder(Steps):
             outputs = in_result(result)
             if outputs.tensors and not frame.hooked.is_root:
                 step.last = frame.name, frame.hooked.kind, outputs, versions(outputs)
-            return parts
+            return states
         if node is None:
-            return parts
+            return states
         if result is not None and config.tensor_part != 0:
             outputs = in_result(result)
             self.save(step, node, "output", outputs)
-            parts = own_parts(step, frame, module, outputs)
-            step.entries += self.store.save(step.directory, node, "output", parts)
+            states = cache_states(step, frame, module, outputs)
+            step.entries += self.store.save(step.directory, node, "output", states)
         self.store.statistics(step.directory, node)
-        return parts
+        return states
 
     def _api_mode(self) -> ApiMode:
         return ApiMode(self)
@@ -118,10 +118,10 @@ class ModuleRecorder(Steps):
             return
         name, kind, outputs, before = step.last
         with torch._C.DisableTorchFunction():
-            node, fed_entries = CallFolder(name, kind, 0), len(step.entries)
+            node, first_entry = CallFolder(name, kind, 0), len(step.entries)
             self.save(step, node, "output", outputs)
             if before != versions(outputs):
-                for entry in step.entries[fed_entries:]:
+                for entry in step.entries[first_entry:]:
                     entry["note"] = "changed in place after the module returned"
             self.store.statistics(step.directory, node)
         step.last = None
@@ -136,7 +136,7 @@ class ModuleRecorder(Steps):
         folder = name
         if call:
             folder = f"{name}.{call}" if function else f"{name}.call{call}"
-        while (function or call) and folder in self._known:
+        while (function or call) and folder in self._module_names:
             folder += "_"
         return CallFolder(folder, kind, call)
 
@@ -153,28 +153,34 @@ class ModuleRecorder(Steps):
         memory), and list what cannot be saved.
         """
         step.entries += self.store.save(step.directory, node, side, contents.tensors, copied_from=copied_from)
-        for key, kind in contents.others:
+        for key, kind in contents.opaque:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})
 
 
-def own_parts(
+def cache_states(
     step: StepRecord, frame: Frame, module: nn.Module, result: Contents
 ) -> list[tuple[Key, torch.Tensor]]:
     """The tensors of caches that a module which returned `result` saves, as outputs of its own."""
-    own = getattr(module, "layer_idx", None)
+    layer_idx = getattr(module, "layer_idx", None)
     tensors: list[tuple[Key, torch.Tensor]] = []
     for key, cache in (*frame.caches, *result.caches):
         step.caches.setdefault(id(cache), (key, cache))
-        if not frame.hooked.is_root and not isinstance(own, int):
+        if not frame.hooked.is_root and not isinstance(layer_idx, int):
             continue
-        given = step.caches[id(cache)][0]
-        name = given if given and isinstance(given[0], str) else ("cache",)  # a number would be an output's
-        for layer, part, tensor in in_cache(cache):
-            if (id(cache), layer, part) in step.cached or not (frame.hooked.is_root or layer == own):
+        cache_key = step.caches[id(cache)][0]
+        name = (
+            cache_key if cache_key and isinstance(cache_key[0], str) else ("cache",)
+        )  # a number would be an output's
+        for layer, state_key, tensor in in_cache(cache):
+            if (id(cache), layer, state_key) in step.cached or not (
+                frame.hooked.is_root or layer == layer_idx
+            ):
                 continue
-            step.cached.add((id(cache), layer, part))
-            tensors.append(((*name, layer, *part) if frame.hooked.is_root else (*name, *part), tensor))
+            step.cached.add((id(cache), layer, state_key))
+            tensors.append(
+                ((*name, layer, *state_key) if frame.hooked.is_root else (*name, *state_key), tensor)
+            )
     return tensors
 
 
@@ -200,18 +206,18 @@ def leave_traced(
     step: StepRecord,
     frame: Frame,
     result: Any,
-    parts: Sequence[tuple[Key, torch.Tensor]],
+    states: Sequence[tuple[Key, torch.Tensor]],
     *,
     failed: bool,
 ) -> None:
-    """The call has returned, or raised; the stack is that of the modules around it. `parts` are what the
+    """The call has returned, or raised; the stack is that of the modules around it. `states` are what the
     module left in caches."""
     around = step.stack[-1].trace if step.stack else None
     for trace in (frame.trace, around):
         if trace is not None and failed:
             trace.fail()
     if frame.trace is not None:
-        frame.trace.end(result, parts)
+        frame.trace.end(result, states)
     if around is not None:
         around.returned(frame.entered, result)
 
@@ -227,19 +233,19 @@ def may_be_fed(step: StepRecord, hooked: Hooked, module: nn.Module) -> bool:
     return not step.is_fed and (isinstance(module, nn.Embedding) or "Embedding" in type(module).__name__)
 
 
-def fed(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
-    """Which inputs of such a call are what the run was fed.
+def fed_inputs(step: StepRecord, module: nn.Module, inputs: Contents) -> frozenset[Key]:
+    """The inputs of such a call that the run was fed.
 
     Of the root these are tensors of integers and truth values, and masks of floats. If it has none of
     integers (it is called with embeddings, or with an object that nobody looks into) they are those of the
     first embedding that has.
     """
-    whole = _whole(inputs)
-    step.is_fed = bool(whole)
-    return whole if step.stack else whole | _masks(module, inputs)
+    integers = _integers(inputs)
+    step.is_fed = bool(integers)
+    return integers if step.stack else integers | _masks(module, inputs)
 
 
-def _whole(inputs: Contents) -> frozenset[Key]:
+def _integers(inputs: Contents) -> frozenset[Key]:
     return frozenset(
         key
         for key, tensor in inputs.tensors
@@ -268,7 +274,7 @@ def _arguments(module: nn.Module) -> list[str]:
 
 def _named(key: Key, arguments: list[str]) -> list[str]:
     first = key[0]
-    names = [part for part in key if isinstance(part, str)]
+    names = [text for text in key if isinstance(text, str)]
     if isinstance(first, int) and first < len(arguments):
         names.append(arguments[first])
     return names

@@ -83,9 +83,9 @@ class DumpHandle:
             warnings.warn(f"nothing will be dumped: {refusal}", stacklevel=3)
         self._selection = selection
         self._device = device
-        self._known = frozenset(name for names in self._names.values() for name in names)
+        self._module_names = frozenset(name for names in self._names.values() for name in names)
         self._recorder = ModuleRecorder(
-            *self._new_dump(), selection, self._known, compiled=self._is_compiled()
+            *self._new_dump(), selection, self._module_names, compiled=self._is_compiled()
         )
         try:
             self._install(self._recorder)
@@ -101,12 +101,12 @@ class DumpHandle:
 
     @property
     def address(self) -> str:
-        """The same in the store that `dump_path` of the config is an address of; else empty."""
+        """The address of the dump in the store that `dump_path` of the config names; else empty."""
         return self._staged.shown(str(self.dump_path)) if self._staged is not None else ""
 
     @property
     def report(self) -> DumpReport:
-        """What has been written since the dump was started."""
+        """The report on what was written since the dump was started."""
         return self._recording.store.report
 
     @property
@@ -120,7 +120,7 @@ class DumpHandle:
             raise CaptureError(f"token_id must be a whole number >= 0, got {token!r}")
         if self._recorder is None:
             return
-        if token in self._recorder.written:
+        if token in self._recorder.dumped:
             raise CaptureError(f"token_id={token} is already dumped; call reset() to start a new dump")
         self._recorder.token = token
 
@@ -131,7 +131,7 @@ class DumpHandle:
         if self._recorder is None:
             return
         self._recorder.close()
-        if self._recorder.written:
+        if self._recorder.dumped:
             if self.config.run_name:
                 raise CaptureError("reset: a dump with a fixed run_name holds one run only")
             self._recorder.start(*self._new_dump())
@@ -195,7 +195,7 @@ class DumpHandle:
 
     def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in self._model.named_parameters():
-            full = ".".join([ROOT, *(part for part in name.split(".") if part not in WRAPPED)])
+            full = ".".join([ROOT, *(segment for segment in name.split(".") if segment not in WRAPPED)])
             if self._selection.named(full):
                 yield full, parameter
 
@@ -217,11 +217,11 @@ class DumpHandle:
                 self._compiled.append((module, call))
                 module._compiled_call_impl = None
         self._removers.append(self._model.register_forward_pre_hook(_Begin(recorder)))
-        seen: set[int] = set()
+        hooked: set[int] = set()
         for named in self._root.walk():
-            if id(named.module) in seen:
+            if id(named.module) in hooked:
                 continue
-            seen.add(id(named.module))
+            hooked.add(id(named.module))
             if isinstance(named.module, torch.jit.ScriptModule):
                 warnings.warn(
                     f"{named.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=4
@@ -244,9 +244,9 @@ class DumpHandle:
 
 def _left_out(config: DumpConfig, device: torch.device) -> str:
     """Why nothing is dumped in this process; empty where it is."""
-    wanted = config.device_id
-    if wanted is not None and device.type != "cpu" and device.index != wanted:
-        return f"the model is not on device {wanted}"
+    device_id = config.device_id
+    if device_id is not None and device.type != "cpu" and device.index != device_id:
+        return f"the model is not on device {device_id}"
     rank = places_in_run().get("rank", 0)
     return (
         ""
@@ -294,14 +294,15 @@ class _After(_Hook):
 
 
 class DirectCall:
-    """What `model.forward` is while the model is hooked; a copy of the model gets a `forward` of its own."""
+    """The stand-in for `model.forward` while the model is hooked; a copy of the model gets a `forward` of its
+    own."""
 
     def __init__(self, model: nn.Module, recorder: ModuleRecorder, hooked: Hooked) -> None:
         self._model = model
         self._recorder = recorder
         self._hooked = hooked
         self._is_removed = False
-        self._own: Callable[..., Any] | None = model.__dict__.get("forward")
+        self._earlier: Callable[..., Any] | None = model.__dict__.get("forward")
         self._forward: Callable[..., Any] = model.forward
         functools.update_wrapper(self, self._forward, updated=())  # `generate` asks for its signature
         model.__dict__["forward"] = self
@@ -312,11 +313,11 @@ class DirectCall:
         if self._model.__dict__.get("forward") is not self:
             return
         del self._model.__dict__["forward"]
-        own = self._own
-        while isinstance(own, DirectCall) and own._is_removed:
-            own = own._own
-        if own is not None:
-            self._model.__dict__["forward"] = own
+        forward = self._earlier
+        while isinstance(forward, DirectCall) and forward._is_removed:
+            forward = forward._earlier
+        if forward is not None:
+            self._model.__dict__["forward"] = forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._is_removed or not self._recorder.begin(sys._getframe()):

@@ -1,4 +1,4 @@
-"""Which modules and functions a `DumpConfig` wants. Each name is decided once and remembered."""
+"""The modules and functions that a `DumpConfig` selects. Each name is decided once and remembered."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Selection:
         self._modules = "module" in config.mode
         self._apis_too = "api" in config.mode
         code = self._modules and not config.dump_last_logits
-        self._choices, self.traces = (code and asked for asked in (config.choices, config.outline))
+        self._choices, self.traces = (code and option for option in (config.choices, config.outline))
         self.functions = self._apis_too or self._choices
         self.config = config
-        self._known: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}
 
     def named(self, name: str) -> bool:
         """Whether `layer_name` allows a full name."""
@@ -39,9 +39,9 @@ class Selection:
     def module(self, name: str, module: nn.Module) -> bool:
         """Whether a module is dumped under a name."""
         key = name, ""
-        if key not in self._known:
-            self._known[key] = self._modules and self.named(name) and self._of_class(module)
-        return self._known[key]
+        if key not in self._answers:
+            self._answers[key] = self._modules and self.named(name) and self._of_class(module)
+        return self._answers[key]
 
     def knows(self, name: str) -> bool:
         """Whether functions of this name may be dumped at all."""
@@ -54,10 +54,10 @@ class Selection:
     def api(self, owner: str, name: str) -> bool:
         """Whether calls of the function there were asked for."""
         key = owner, name
-        if key not in self._known:
-            wanted = not self._apis or name in self._apis
-            self._known[key] = self._apis_too and wanted and self.named(f"{owner}.{name}")
-        return self._known[key]
+        if key not in self._answers:
+            is_listed = not self._apis or name in self._apis
+            self._answers[key] = self._apis_too and is_listed and self.named(f"{owner}.{name}")
+        return self._answers[key]
 
     def _of_class(self, module: nn.Module) -> bool:
         if not self._classes and not self._class_names:
@@ -72,11 +72,13 @@ class Selection:
             return ""
         if any(self.module(place.name, place.module) for place in root.walk()):
             return ""
-        asked = f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
+        options = (
+            f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
+        )
         kinds = sorted({place.kind for place in root.walk()})
-        return f"no module of the model is meant by {asked}; it has modules of {', '.join(kinds[:20])}"
+        return f"no module of the model is meant by {options}; it has modules of {', '.join(kinds[:20])}"
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """What matches a text in which `*` stands for any text."""
-    return re.compile(".*".join(re.escape(part) for part in text.split("*")), re.DOTALL)
+    """The pattern of a text in which `*` stands for any text."""
+    return re.compile(".*".join(re.escape(literal) for literal in text.split("*")), re.DOTALL)

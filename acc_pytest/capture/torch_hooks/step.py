@@ -1,4 +1,4 @@
-"""What is known of a call of the model while it runs: the modules that are running, what was saved, what
+"""A call of the model while it runs: the modules that are running, what was saved, what
 comes last.
 """
 
@@ -36,7 +36,7 @@ class Frame:
     error: BaseException | None
     trace: Trace | None = None
     entered: dict[str, Any] | None = None
-    """What its call is in the trace of the module around it."""
+    """Its call in the trace of the module around it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,12 +52,12 @@ class StepRecord:
     started: dict[str, None] = field(default_factory=dict)
     """The nodes in the order in which they began."""
     weights: dict[str, Any] | None = None
-    """What is said of the weights, in the first step of a dump."""
+    """The digests of the weights, in the first step of a dump."""
     outline: ModelOutline | None = None
     """The outline of the model, in the first step of a dump."""
     traces: TracedStep | None = None
     calls: Counter[str] = field(default_factory=Counter)
-    from_here: Counter[tuple[int, str]] = field(default_factory=Counter)
+    calls_inside: Counter[tuple[int, str]] = field(default_factory=Counter)
     caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
     cached: set[tuple[int, int, Key]] = field(default_factory=set)
     last: tuple[str, str, Contents, list[int]] | None = None
@@ -67,7 +67,7 @@ class StepRecord:
 
 
 def versions(contents: Contents) -> list[int]:
-    """How often each tensor was changed in place; tensors of inference mode do not count that."""
+    """The number of changes in place of each tensor; tensors of inference mode do not count that."""
     counted = []
     for _, tensor in contents.tensors:
         with contextlib.suppress(RuntimeError):

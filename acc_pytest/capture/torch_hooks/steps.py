@@ -50,15 +50,21 @@ class Steps(ABC):
     """Counts the calls of the root, and begins and ends the steps that are dumped."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, selection: Selection, known: frozenset[str], *, compiled: bool
+        self,
+        store: Store,
+        manifest: Manifest,
+        selection: Selection,
+        module_names: frozenset[str],
+        *,
+        compiled: bool,
     ) -> None:
         self.store = store
         self.manifest = manifest
         self.selection = selection
         self.token = 0
-        self.written: set[int] = set()
+        self.dumped: set[int] = set()
         self._described = False
-        self._known = known
+        self._module_names = module_names
         self._compiled = compiled
         self._lock = threading.Lock()
         self._running = _Running()
@@ -76,18 +82,18 @@ class Steps(ABC):
     def start(self, store: Store, manifest: Manifest) -> None:
         """Begin a new dump, in which nothing is written yet."""
         self.store, self.manifest = store, manifest
-        self.written = set()
+        self.dumped = set()
         self._described = False
         self._tracer = self._new_tracer()
 
     def _new_tracer(self) -> Tracer | None:
-        """What traces the code of a model whose class an outline cannot name."""
+        """The tracer of the code of a model whose class an outline cannot name."""
         root = self.manifest.root
         return Tracer(root) if self.selection.traces and not is_of_transformers(root.module) else None
 
     @abstractmethod
     def _api_mode(self) -> ApiMode:
-        """What sees the functions that are called in a step."""
+        """The mode that sees the functions that are called in a step."""
 
     @abstractmethod
     def _save_last(self, step: StepRecord) -> None:
@@ -115,11 +121,11 @@ class Steps(ABC):
             running.eager.__enter__()
         with self._lock:
             token, self.token = self.token, self.token + 1
-            wanted = token in self.store.config.tokens
-            again = token in self.written
-            if wanted and not again:
-                self.written.add(token)
-        if not wanted:
+            is_chosen = token in self.store.config.tokens
+            again = token in self.dumped
+            if is_chosen and not again:
+                self.dumped.add(token)
+        if not is_chosen:
             return
         if again:
             warnings.warn(f"step {token} was dumped before and is not dumped again", stacklevel=4)
@@ -136,7 +142,7 @@ class Steps(ABC):
                 running.mode_entered = True
 
     def _of_the_model(self) -> dict[str, Any]:
-        """What is said of the model as the first step of a dump finds it; nothing later."""
+        """The records of the model as the first step of a dump finds it; empty later."""
         with self._lock:
             if self._described:
                 return {}
@@ -144,14 +150,14 @@ class Steps(ABC):
                 return {}
             self._described = True
         root, config = self.manifest.root, self.store.config
-        said: dict[str, Any] = {}
+        records: dict[str, Any] = {}
         if config.weight_digest:
-            said["weights"] = _described("weights", lambda: weight_digests(root, self.store.storages))
+            records["weights"] = _described("weights", lambda: weight_digests(root, self.store.storages))
         if config.outline:
-            said["outline"] = _described(
+            records["outline"] = _described(
                 "modules", lambda: model_outline(root, traced=self._tracer is not None)
             )
-        return said
+        return records
 
     def end(self) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the

@@ -1,4 +1,4 @@
-"""What is on its way to the disk: tensors of one step become files, rows and entries of the step's
+"""Tensors on their way to the disk: those of one step become files, rows and entries of the step's
 manifest.
 """
 
@@ -29,7 +29,7 @@ from .values import Key, snapshot, stem
 
 @dataclass(slots=True)
 class DumpReport:
-    """What has been written so far: steps, tensors, bytes of tensors; what was left out and why."""
+    """The report on a dump so far: steps, tensors, bytes of tensors; what was left out and why."""
 
     steps: int = 0
     tensors: int = 0
@@ -93,7 +93,7 @@ class Store:
             while name in node.files:
                 name += "_2"
             node.files.add(name)
-            memory = self.storages.seen(tensor) if copied_from is None else copied_from.get(key, {})
+            memory = self.storages.memory_of(tensor) if copied_from is None else copied_from.get(key, {})
             owned = copied_from is not None
             folder = f"{directory}/{node.folder}"
             entries.append(self._save(folder, node, side, key, name, tensor, memory, owned=owned))
@@ -194,16 +194,16 @@ class Store:
         entries = []
         for name, parameter in parameters:
             node = CallFolder("weights", "Parameter", 0)
-            memory = self.storages.seen(parameter)
+            memory = self.storages.memory_of(parameter)
             entry = self._save(str(self.home / "weights"), node, "weight", (), name, parameter, memory)
             entry["key"] = [name]
             entries.append(entry)
         return entries
 
     def _over_budget(self, tensor: torch.Tensor) -> str:
-        most, total = self.config.max_elements, self.config.max_bytes
-        if most is not None and tensor.numel() > most:
-            return f"more than max_elements={most}: {tensor.numel()} elements"
+        limit, total = self.config.max_elements, self.config.max_bytes
+        if limit is not None and tensor.numel() > limit:
+            return f"more than max_elements={limit}: {tensor.numel()} elements"
         nbytes = tensor.nbytes if tensor.layout == torch.strided else 0
         with self._lock:
             if total is not None and self.report.nbytes + nbytes > total:

@@ -17,7 +17,7 @@ from torch.overrides import resolve_name
 from ...dumps.torch_traces import MODULE
 from ...named_operators import is_random, operator_of
 from .traced_values import Untraceable, written_value
-from .tracing import KnownTensors, TracedStep, storage_of
+from .tracing import TensorMap, TracedStep, storage_of
 from .values import Key, in_arguments, in_result
 
 _READERS = frozenset(
@@ -27,10 +27,10 @@ _READERS = frozenset(
     }
 )  # fmt: skip
 """Functions that read numbers out of tensors, on which the code may then depend."""
-_ASKED = ("shape", "dtype", "device", "ndim")
-"""What code asks of tensors most often."""
+_METADATA = ("shape", "dtype", "device", "ndim")
+"""Attributes that code reads of tensors most often."""
 _MOST_CALLS = 20_000
-"""Of functions in a trace: a loop over tokens has as many."""
+"""The limit of functions in a trace: a loop over tokens has as many."""
 
 
 def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,17 +49,17 @@ def _harmless(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Trace:
-    """What the code of one call of the module called `name` computes, while it runs."""
+    """The trace of one call of the module called `name`, while it runs."""
 
     def __init__(self, step: TracedStep, module: nn.Module, name: str) -> None:
         self.name = name
-        self._kept: set[str] = set()
+        self._copy_names: set[str] = set()
         self._step = step
         self._tracer = step.tracer
         self._module = module
-        self._known = KnownTensors()
+        self._origins = TensorMap()
         self._read: set[int] = set()
-        self._given: list[Any] = []
+        self._inputs: list[Any] = []
         self._calls: list[dict[str, Any]] = []
         self._void = ""
         self._knows_dtypes = False
@@ -67,10 +67,10 @@ class Trace:
     @_harmless
     def begin(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """The module is called with these arguments."""
-        self._knows_dtypes = any(isinstance(one, torch.dtype) for one in (*args, *kwargs.values()))
+        self._knows_dtypes = any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
         for key, tensor in in_arguments(args, kwargs).tensors:
-            self._given.append([list(key), list(tensor.shape)])
-            self._known.put(tensor, ({"given": list(key)}, False))
+            self._inputs.append([list(key), list(tensor.shape)])
+            self._origins.put(tensor, ({"given": list(key)}, False))
 
     # ---- functions -------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Trace:
         if self._void:
             return None
         name = str(resolve_name(func) or "")
-        if name.endswith(".__get__") and name.split(".")[-2] in _ASKED:
+        if name.endswith(".__get__") and name.split(".")[-2] in _METADATA:
             self._knows_dtypes |= name.split(".")[-2] == "dtype"
             return None
         try:
@@ -95,13 +95,14 @@ class Trace:
     def gave(
         self, call: dict[str, Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> None:
-        """What the function gave. Only what makes or writes tensors, or reads numbers, is written down."""
+        """The function returned `result`. Only what makes or writes tensors, or reads numbers, is written
+        down."""
         if call is None or self._void:
             return
         tensors = in_result(result).tensors
         reads = _last(call["name"]) in _READERS
-        given = [tensor for _, tensor in in_arguments(args, kwargs).tensors]
-        if not (tensors or reads or (given and result is None)):
+        inputs = [tensor for _, tensor in in_arguments(args, kwargs).tensors]
+        if not (tensors or reads or (inputs and result is None)):
             return  # it asked for a shape, or the like
         if "problem" in call:
             self._void = call["problem"]
@@ -112,23 +113,23 @@ class Trace:
         elif reads:
             self._reads(call, result)
         else:
-            self._computed(call, given, tensors)
+            self._computed(call, inputs, tensors)
 
     def _computed(
-        self, call: dict[str, Any], given: list[torch.Tensor], tensors: list[tuple[Key, torch.Tensor]]
+        self, call: dict[str, Any], inputs: list[torch.Tensor], tensors: list[tuple[Key, torch.Tensor]]
     ) -> None:
         """A function made tensors, or wrote to its first argument."""
-        constant = all(map(self._is_constant, given))
+        constant = all(map(self._is_constant, inputs))
         last = _last(call["name"])
         if last == "__setitem__" or operator_of(last)[1]:
-            self._writes(given[0], constant=constant)
+            self._writes(inputs[0], constant=constant)
         else:
-            self._tracer.is_new(tensors, given)
-        self._made(call, tensors, given, constant=constant)
+            self._tracer.is_new(tensors, inputs)
+        self._append(call, tensors, inputs, constant=constant)
 
     def _reads(self, call: dict[str, Any], result: Any) -> None:
         """The code depends on numbers of a tensor: they must be whole, and the same again."""
-        if not _are_whole(result):
+        if not _are_integers(result):
             self._void = f"{call['name'].rpartition('.')[2]} reads numbers that rounding changes"
             return
         self._calls.append(call | {"is": result})
@@ -136,19 +137,19 @@ class Trace:
     def _writes(self, tensor: torch.Tensor, *, constant: bool) -> None:
         """A tensor is changed in place: it must be none that another call would find changed."""
         storage = storage_of(tensor)
-        self._tracer.written.add(storage)
+        self._tracer.changed.add(storage)
         if storage in self._read:
             self._void = "it writes to a tensor that stays from call to call"
-        known = self._known.get(tensor)
-        if known is not None and not constant:
-            self._known.put(tensor, (known[0], False))
+        entry = self._origins.get(tensor)
+        if entry is not None and not constant:
+            self._origins.put(tensor, (entry[0], False))
             self._tracer.computed.put(tensor, "computed")
 
-    def _made(
+    def _append(
         self,
         call: dict[str, Any],
         tensors: list[tuple[Key, torch.Tensor]],
-        given: Sequence[torch.Tensor],
+        inputs: Sequence[torch.Tensor],
         *,
         constant: bool,
     ) -> None:
@@ -157,8 +158,10 @@ class Trace:
         call["made"] = [[list(key), list(tensor.shape)] for key, tensor in tensors]
         self._calls.append(call)
         for key, tensor in tensors:
-            self._known.put(tensor, ({"of": [number, list(key)]}, constant))
-            if self._tracer.computed.get(tensor) is None and not any(tensor is one for one in given):
+            self._origins.put(tensor, ({"of": [number, list(key)]}, constant))
+            if self._tracer.computed.get(tensor) is None and not any(
+                tensor is argument for argument in inputs
+            ):
                 self._tracer.computed.put(tensor, ("constant" if constant else "computed"))
 
     # ---- modules inside --------------------------------------------------------------------------
@@ -179,27 +182,27 @@ class Trace:
 
     @_harmless
     def returned(self, call: dict[str, Any] | None, result: Any) -> None:
-        """What the module inside returned."""
+        """The module inside returned `result`."""
         if call is not None and not self._void:
-            self._made(call, in_result(result).tensors, (), constant=False)
+            self._append(call, in_result(result).tensors, (), constant=False)
 
     def fail(self, why: str = "it ended in an error") -> None:
         """The code cannot be run again; by itself because it, or that of a module inside, raised an error."""
         self._void = self._void or why
 
     @_harmless
-    def end(self, result: Any, parts: Iterable[tuple[Key, torch.Tensor]]) -> None:
+    def end(self, result: Any, states: Iterable[tuple[Key, torch.Tensor]]) -> None:
         """The module returned, and left these parts in caches by the keys that its dump has for them."""
-        said: dict[str, Any] = {"given": self._given, "calls": self._calls}
+        content: dict[str, Any] = {"given": self._inputs, "calls": self._calls}
         if not self._void:
             try:
-                said["result"] = written_value(result, self._tensor, strict=False)
-                said["parts"] = [[list(key), self._tensor(tensor)] for key, tensor in parts]
+                content["result"] = written_value(result, self._tensor, strict=False)
+                content["parts"] = [[list(key), self._tensor(tensor)] for key, tensor in states]
             except Untraceable as problem:
                 self._void = str(problem)
-        for key, tensor in parts:
-            self._tracer.parts.put(tensor, (self.name, list(key)))
-        self._step.add(self.name, {"void": self._void} if self._void else said, self._kept)
+        for key, tensor in states:
+            self._tracer.cache_states.put(tensor, (self.name, list(key)))
+        self._step.add(self.name, {"void": self._void} if self._void else content, self._copy_names)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -208,49 +211,49 @@ class Trace:
     ) -> dict[str, Any]:
         return {
             "name": name,
-            "args": [self._written(one, strict=strict) for one in args],
-            "kwargs": {key: self._written(one, strict=strict) for key, one in kwargs.items()},
+            "args": [self._content(value, strict=strict) for value in args],
+            "kwargs": {key: self._content(value, strict=strict) for key, value in kwargs.items()},
         }
 
-    def _written(self, value: Any, *, strict: bool) -> Any:
+    def _content(self, value: Any, *, strict: bool) -> Any:
         """A value in words. A dtype that no tensor was asked for before stands in the code itself."""
         if isinstance(value, torch.dtype) and not self._knows_dtypes:
             return {"fixed_dtype": str(value).removeprefix("torch.")}
         return written_value(value, self._tensor, strict=strict)
 
     def _tensor(self, tensor: torch.Tensor) -> Mapping[str, Any]:
-        known = self._known.get(tensor)
-        if known is None:
-            said = self._from_elsewhere(tensor)
-            known = said, "before" not in said
-            self._known.put(tensor, known)
-        words: Mapping[str, Any] = known[0]
-        return words
+        entry = self._origins.get(tensor)
+        if entry is None:
+            source = self._from_elsewhere(tensor)
+            entry = source, "before" not in source
+            self._origins.put(tensor, entry)
+        origin: Mapping[str, Any] = entry[0]
+        return origin
 
     def _from_elsewhere(self, tensor: torch.Tensor) -> Mapping[str, Any]:
         """A weight, or a table. Raises `Untraceable` for one that depends on an earlier call."""
         computed = self._tracer.computed.get(tensor)
-        name, part = self._tracer.parts.get(tensor) or ("", [])
+        name, key = self._tracer.cache_states.get(tensor) or ("", [])
         if name == self.name:
             self._read.add(storage_of(tensor))
-            return {"before": part}
+            return {"before": key}
         if computed == "computed":
             raise Untraceable("it reads a tensor that was computed elsewhere and not handed to it")
         storage = storage_of(tensor)
-        if storage in self._tracer.written:
+        if storage in self._tracer.changed:
             raise Untraceable("it reads a tensor that is written to from call to call")
         self._read.add(storage)
         if computed is None:
-            for name, own in _weights(self._module):
-                if own is tensor and not own.is_complex():  # which an outline has not
+            for name, weight in _weights(self._module):
+                if weight is tensor and not weight.is_complex():  # which an outline has not
                     return {"own": name}
-        name = self._tracer.kept(tensor)
-        self._kept.add(name)
+        name = self._tracer.copy_of(tensor)
+        self._copy_names.add(name)
         return {"kept": name}
 
     def _is_constant(self, tensor: torch.Tensor) -> bool:
-        known = self._known.get(tensor)
-        return known is not None and bool(known[1])
+        entry = self._origins.get(tensor)
+        return entry is not None and bool(entry[1])
 
 
 def _weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -270,7 +273,7 @@ def _drops(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return bool(share and training)
 
 
-def _are_whole(value: Any) -> bool:
+def _are_integers(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        return all(map(_are_whole, value))
+        return all(map(_are_integers, value))
     return isinstance(value, (bool, int))

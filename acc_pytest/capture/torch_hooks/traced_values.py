@@ -32,15 +32,19 @@ def written_value(value: Any, of_tensor: Callable[[torch.Tensor], Any], *, stric
         return float(value) if math.isfinite(value) else {"float": repr(float(value))}
     if isinstance(value, (tuple, list)):
         return _sequence(value, of_tensor, strict=strict)
-    for kind, said in _SAID.items():
+    for kind, convert in _FORMS.items():
         if isinstance(value, kind):
-            return said(value)
+            return convert(value)
     if isinstance(value, slice):
         ends = (value.start, value.stop, value.step)
-        return {"slice": [written_value(one, of_tensor, strict=strict) for one in ends]}
+        return {"slice": [written_value(element, of_tensor, strict=strict) for element in ends]}
     items = _items(value)
     if items is not None:
-        return {"dict": [[key, written_value(one, of_tensor, strict=strict)] for key, one in items.items()]}
+        return {
+            "dict": [
+                [key, written_value(element, of_tensor, strict=strict)] for key, element in items.items()
+            ]
+        }
     if strict:
         raise Untraceable(f"it hands a {type(value).__name__} to a function")
     return None
@@ -49,7 +53,7 @@ def written_value(value: Any, of_tensor: Callable[[torch.Tensor], Any], *, stric
 def _sequence(value: Any, of_tensor: Callable[[torch.Tensor], Any], *, strict: bool) -> Any:
     if len(value) > _LONGEST:
         raise Untraceable(f"it hands a list of {len(value)} items to a function")
-    items = [written_value(one, of_tensor, strict=strict) for one in value]
+    items = [written_value(element, of_tensor, strict=strict) for element in value]
     return {"list": items} if isinstance(value, list) else items
 
 
@@ -66,7 +70,7 @@ def _short(value: object) -> str:
     return str(value).removeprefix("torch.")
 
 
-_SAID: dict[type, Callable[[Any], Any]] = {
+_FORMS: dict[type, Callable[[Any], Any]] = {
     torch.dtype: lambda value: {"dtype": _short(value)},
     torch.device: lambda value: {"device": "cpu"},
     torch.memory_format: lambda value: {"memory_format": _short(value)},

@@ -16,60 +16,62 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...dumps.torch_traces import FILE, FORMAT, SCHEMA, TENSORS
+from ...dumps.torch_traces import TRACES_FILE, TRACES_FORMAT, TRACES_SCHEMA, TRACES_TENSORS
 from ...tensors.whole_file import whole_file
 from .names import NamedModule
 from .traced_values import Untraceable
 from .values import Key
 
-_LARGEST_KEPT = 1 << 20
+_LARGEST_COPY = 1 << 20
 """Elements of a tensor from elsewhere that is kept."""
 
 
-class KnownTensors:
-    """What is known of tensors, by identity, as long as they live."""
+class TensorMap:
+    """A value for each tensor, by identity, as long as it lives."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
+        self._values: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
 
-    def put(self, tensor: torch.Tensor, said: Any) -> None:
+    def put(self, tensor: torch.Tensor, value: Any) -> None:
         key = id(tensor)
-        self._found[key] = weakref.ref(tensor, lambda _: self._found.pop(key, None)), said
+        self._values[key] = weakref.ref(tensor, lambda _: self._values.pop(key, None)), value
 
     def get(self, tensor: torch.Tensor) -> Any:
-        ref, said = self._found.get(id(tensor), (None, None))
-        return said if ref is not None and ref() is tensor else None
+        ref, value = self._values.get(id(tensor), (None, None))
+        return value if ref is not None and ref() is tensor else None
 
 
 class Tracer:
     """The traces of one model, step by step. `computed` says of tensors that functions made whether they
-    follow from nothing that the run was fed, `parts` of those in caches which module left them there, and
-    under which key."""
+    follow from nothing that the run was fed, `cache_states` of those in caches which module left them there,
+    and under which key."""
 
     def __init__(self, root: NamedModule) -> None:
-        floats = Counter(one.dtype for one in root.module.parameters() if one.is_floating_point())
+        floats = Counter(
+            parameter.dtype for parameter in root.module.parameters() if parameter.is_floating_point()
+        )
         self.dtype = str(floats.most_common(1)[0][0] if floats else torch.float32).removeprefix("torch.")
-        self.computed = KnownTensors()
-        self.parts = KnownTensors()
-        self.written: set[int] = set()
-        self._kept: dict[int, tuple[str, torch.Tensor, torch.Tensor]] = {}
+        self.computed = TensorMap()
+        self.cache_states = TensorMap()
+        self.changed: set[int] = set()
+        self._copies: dict[int, tuple[str, torch.Tensor, torch.Tensor]] = {}
 
-    def kept(self, tensor: torch.Tensor) -> str:
+    def copy_of(self, tensor: torch.Tensor) -> str:
         """The name under which a tensor from elsewhere is kept; it may be asked for again."""
-        if id(tensor) not in self._kept:
-            if tensor.numel() > _LARGEST_KEPT or type(tensor) not in (torch.Tensor, nn.Parameter):
+        if id(tensor) not in self._copies:
+            if tensor.numel() > _LARGEST_COPY or type(tensor) not in (torch.Tensor, nn.Parameter):
                 raise Untraceable("it reads a large tensor that is no buffer")
             copied = tensor.detach().to("cpu", copy=True).contiguous()
-            self._kept[id(tensor)] = str(len(self._kept)), tensor, copied
-        return self._kept[id(tensor)][0]
+            self._copies[id(tensor)] = str(len(self._copies)), tensor, copied
+        return self._copies[id(tensor)][0]
 
     def copies(self, names: Collection[str]) -> dict[str, torch.Tensor]:
-        """Those of these names."""
-        return {name: copied for name, _, copied in self._kept.values() if name in names}
+        """The copies of these names."""
+        return {name: copied for name, _, copied in self._copies.values() if name in names}
 
-    def is_new(self, made: Iterable[tuple[Key, torch.Tensor]], given: Iterable[torch.Tensor]) -> None:
+    def is_new(self, outputs: Iterable[tuple[Key, torch.Tensor]], inputs: Iterable[torch.Tensor]) -> None:
         """A function made tensors of what it was given: nobody has written to memory that is theirs alone."""
-        self.written -= {storage_of(tensor) for _, tensor in made} - set(map(storage_of, given))
+        self.changed -= {storage_of(tensor) for _, tensor in outputs} - set(map(storage_of, inputs))
 
 
 class TracedStep:
@@ -79,25 +81,29 @@ class TracedStep:
         self.tracer = tracer
         self.numbers: dict[str, int] = {}
         self.modules: dict[str, list[int]] = {}
-        self.kept: set[str] = set()
+        self.copy_names: set[str] = set()
 
-    def add(self, name: str, said: Mapping[str, Any], kept: Iterable[str]) -> None:
-        """A call of the module of this name has returned; `said` is its trace."""
-        number = self.numbers.setdefault(json.dumps(said, separators=(",", ":")), len(self.numbers))
+    def add(self, name: str, trace: Mapping[str, Any], copy_names: Iterable[str]) -> None:
+        """A call of the module of this name has returned; `trace` is its trace."""
+        number = self.numbers.setdefault(json.dumps(trace, separators=(",", ":")), len(self.numbers))
         self.modules.setdefault(name, []).append(number)
-        self.kept.update(kept)
+        self.copy_names.update(copy_names)
 
     def write(self, folder: Path) -> None:
         """Write the traces into the folder of the step. Raises `AccError` where the system refuses."""
-        kept = self.tracer.copies(self.kept)
-        if kept:
-            with whole_file(folder / TENSORS) as file:
-                torch.save(kept, file)
-        words: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "dtype": self.tracer.dtype}
-        words |= {"kept": list(kept), "modules": self.modules}
+        copies = self.tracer.copies(self.copy_names)
+        if copies:
+            with whole_file(folder / TRACES_TENSORS) as file:
+                torch.save(copies, file)
+        header: dict[str, Any] = {
+            "format": TRACES_FORMAT,
+            "schema": TRACES_SCHEMA,
+            "dtype": self.tracer.dtype,
+        }
+        header |= {"kept": list(copies), "modules": self.modules}
         traces = ",".join(self.numbers)
-        with whole_file(folder / FILE) as file:
-            file.write(f'{json.dumps(words)[:-1]}, "traces": [{traces}]}}'.encode())
+        with whole_file(folder / TRACES_FILE) as file:
+            file.write(f'{json.dumps(header)[:-1]}, "traces": [{traces}]}}'.encode())
 
 
 def storage_of(tensor: torch.Tensor) -> int:

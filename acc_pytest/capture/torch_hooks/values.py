@@ -27,15 +27,15 @@ _CACHE_NAMES = {"keys": "key", "values": "value"}
 
 @dataclasses.dataclass(slots=True)
 class Contents:
-    """What a value holds: tensors, caches, and (class names of) objects that nobody looked into."""
+    """The contents of a value: tensors, caches, and (class names of) objects that nobody looked into."""
 
     tensors: list[tuple[Key, torch.Tensor]] = dataclasses.field(default_factory=list)
     caches: list[tuple[Key, object]] = dataclasses.field(default_factory=list)
-    others: list[tuple[Key, str]] = dataclasses.field(default_factory=list)
+    opaque: list[tuple[Key, str]] = dataclasses.field(default_factory=list)
 
 
 def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
-    """What positional arguments (by number) and keyword arguments (by name) hold."""
+    """The contents of positional arguments (by number) and keyword arguments (by name)."""
     contents = Contents()
     for index, value in enumerate(args):
         _look(value, (index,), contents)
@@ -45,7 +45,7 @@ def in_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Contents:
 
 
 def in_result(result: Any) -> Contents:
-    """What a result holds; the key of a bare tensor is empty."""
+    """The contents of a result; the key of a bare tensor is empty."""
     contents = Contents()
     _look(result, (), contents)
     return contents
@@ -57,12 +57,12 @@ def _look(value: Any, key: Key, contents: Contents) -> None:
     elif isinstance(value, _PLAIN):
         return
     elif len(key) > _DEEPEST:
-        contents.others.append((key, type(value).__name__))
+        contents.opaque.append((key, type(value).__name__))
     else:
         try:
             _look_into(value, key, contents)
         except Exception as error:  # noqa: BLE001 - an object of the user's that does not let itself be read
-            contents.others.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
+            contents.opaque.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
 
 
 def _look_into(value: Any, key: Key, contents: Contents) -> None:
@@ -79,7 +79,7 @@ def _look_into(value: Any, key: Key, contents: Contents) -> None:
         for field in dataclasses.fields(value):
             _look(getattr(value, field.name, None), (*key, field.name), contents)
     elif not callable(value):
-        contents.others.append((key, type(value).__name__))
+        contents.opaque.append((key, type(value).__name__))
 
 
 def is_cache(value: object) -> bool:
@@ -116,15 +116,15 @@ def _in_layer(value: object) -> Iterator[tuple[Key, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield (), value
     elif isinstance(value, dict):
-        for key, one in value.items():
-            if isinstance(one, torch.Tensor):
-                yield (key,), one
+        for key, state in value.items():
+            if isinstance(state, torch.Tensor):
+                yield (key,), state
 
 
 @functools.lru_cache(maxsize=4096)
 def stem(side: str, key: Key) -> str:
     """The name of a tensor's file without its suffix: `input_0`, `output`, `output_past_key_values_key`."""
-    return "_".join([side, *(_UNFIT.sub("_", str(part))[:100] for part in key)])
+    return "_".join([side, *(_UNFIT.sub("_", str(element))[:100] for element in key)])
 
 
 def snapshot(tensor: torch.Tensor, *, owned: bool = False) -> tuple[torch.Tensor | None, str]:

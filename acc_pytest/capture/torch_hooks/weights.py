@@ -1,4 +1,4 @@
-"""What a dump says of the weights without holding them: a digest of each parameter and buffer.
+"""The weights of a model in a dump without their values: a digest of each parameter and buffer.
 
 A digest reads every byte of a weight once, 4 to 7 ns an element. Weights are read by a few threads at a time;
 each holds one piece of a weight, 16 MB of float32, at most.
@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
+from ...dumps.torch_weights import WEIGHTS_FORMAT
 from ...tensors.digest import digest
 from ...tensors.sketch import NAME
 from .memory import Storages, is_wrapper
 from .names import NamedModule, fit
 
-FILE = "weights.json"
-FORMAT = "acc_pytest weight digests"
 _MOST_THREADS = 8
 
 
@@ -42,18 +41,18 @@ def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
         described = threads.map(_described, (tensor for tensor, _ in tensors.values()))
         for (tensor, entry), fields in zip(tensors.values(), described):
-            entry |= fields | storages.seen(tensor)
-    return {"format": FORMAT, "schema": 1, "sketch": NAME, "weights": named}
+            entry |= fields | storages.memory_of(tensor)
+    return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}
 
 
 def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor]]:
     """Kind, full name and tensor of every parameter and buffer, under every name."""
     for place in root.walk():
         # Scripted modules are not looked into, and have no place for their children.
-        below = isinstance(place.module, torch.jit.ScriptModule)
-        for name, parameter in place.module.named_parameters(recurse=below, remove_duplicate=False):
+        recurse = isinstance(place.module, torch.jit.ScriptModule)
+        for name, parameter in place.module.named_parameters(recurse=recurse, remove_duplicate=False):
             yield "parameter", f"{place.name}.{fit(name)}", parameter
-        for name, buffer in place.module.named_buffers(recurse=below, remove_duplicate=False):
+        for name, buffer in place.module.named_buffers(recurse=recurse, remove_duplicate=False):
             yield "buffer", f"{place.name}.{fit(name)}", buffer
 
 

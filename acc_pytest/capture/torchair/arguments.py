@@ -1,4 +1,4 @@
-"""What may be asked of TorchAir's dump, checked before TorchAir is touched: one clear error a mistake."""
+"""The arguments of TorchAir's dump, checked before TorchAir is touched: one clear error a mistake."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ FUSIONS = ("GraphFusion", "UBFusion")
 _RANGE = re.compile(r"(?P<first>[0-9]{1,18})(-(?P<last>[0-9]{1,18}))?")
 """A step or a range; TorchAir takes more digits, GE no larger number."""
 _LAYER = re.compile(r'[0-9a-zA-Z_"/\\.]+')
-"""What TorchAir's option takes of a name; it splits the list at spaces."""
+"""The names that TorchAir's option takes; it splits the list at spaces."""
 
 
-def directory(dump_path: Any, name: str) -> Path:
+def dump_folder(dump_path: Any, name: str) -> Path:
     """The directory that a dump goes to, not yet made."""
     if not isinstance(dump_path, (str, os.PathLike)):
         raise DumpConfigTypeError(f"dump_path must be a str, got {type(dump_path).__name__}: {dump_path!r}")
     return Path(_absolute("dump_path", os.fspath(dump_path) or "."), name)
 
 
-def mode(given: Any) -> str:
-    """Which tensors of an operator."""
-    if given not in MODES:
-        raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {given!r}")
-    return str(given)
+def checked_mode(dump_mode: Any) -> str:
+    """The mode that says which tensors of an operator are dumped."""
+    if dump_mode not in MODES:
+        raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {dump_mode!r}")
+    return str(dump_mode)
 
 
-def steps(given: Iterable[int | str] | None) -> str | None:
+def step_option(dump_token: Iterable[int | str] | None) -> str | None:
     """`[0, "2-5"]` as TorchAir takes it: `0|2-5`."""
-    if given is None:
+    if dump_token is None:
         return None
-    tokens = _several("dump_token", given, 'steps, as in [0, 3, "5-8"]')
+    tokens = _several("dump_token", dump_token, 'steps, as in [0, 3, "5-8"]')
     return "|".join(_steps(token) for token in tokens)
 
 
@@ -56,11 +56,11 @@ def _steps(token: Any) -> str:
     )
 
 
-def layers(given: Iterable[str] | None) -> str | None:
+def layer_option(dump_layer: Iterable[str] | None) -> str | None:
     """`["Add", "Conv_1"]` as TorchAir takes it: `Add Conv_1`."""
-    if given is None:
+    if dump_layer is None:
         return None
-    names = _several("dump_layer", given, 'names of GE operators, as in ["Add", "Conv_1"]')
+    names = _several("dump_layer", dump_layer, 'names of GE operators, as in ["Add", "Conv_1"]')
     for name in names:
         if not isinstance(name, str) or not _LAYER.fullmatch(name):
             raise DumpConfigError(
@@ -70,15 +70,15 @@ def layers(given: Iterable[str] | None) -> str | None:
     return " ".join(names)
 
 
-def fusion_switch(given: Any) -> str | None:
+def switch_path(file: Any) -> str | None:
     """The absolute path of a JSON file that can be read."""
-    if given is None:
+    if file is None:
         return None
-    if not isinstance(given, (str, os.PathLike)):
+    if not isinstance(file, (str, os.PathLike)):
         raise DumpConfigTypeError(
-            f"fusion_switch_file must be the path of a JSON file, got {type(given).__name__}: {given!r}"
+            f"fusion_switch_file must be the path of a JSON file, got {type(file).__name__}: {file!r}"
         )
-    path = _absolute("fusion_switch_file", given)
+    path = _absolute("fusion_switch_file", file)
     how = "write one with acc_pytest.capture.torchair.write_fusion_switch"
     try:
         content = parsed(Path(path).read_bytes())
@@ -112,18 +112,18 @@ def _check_switch(path: str, content: Any, how: str) -> None:
                 )
 
 
-def _absolute(name: str, given: str | os.PathLike[str]) -> str:
-    path = os.fspath(given)
+def _absolute(name: str, place: str | os.PathLike[str]) -> str:
+    path = os.fspath(place)
     if "\0" in path:
         raise DumpConfigError(f"{name} must not hold a NUL character, got {path!r}")
     return os.path.abspath(path)
 
 
-def _several(name: str, given: Any, what: str) -> list[Any]:
+def _several(name: str, values: Any, what: str) -> list[Any]:
     """The items of what must be a list of some; text is an iterable too, and always a mistake."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise DumpConfigTypeError(f"{name} must be a list of {what}, got {type(given).__name__}: {given!r}")
-    items = list(given)
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DumpConfigTypeError(f"{name} must be a list of {what}, got {type(values).__name__}: {values!r}")
+    items = list(values)
     if not items:
         raise DumpConfigError(
             f"{name} is empty, which TorchAir reads as everything; leave it out or give {what}"

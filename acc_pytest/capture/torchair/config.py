@@ -42,10 +42,13 @@ def get_ge_dump_config(
     wrong or that this TorchAir cannot do, before anything is changed, and `MissingPackage` (a
     `ModuleNotFoundError`) where there is no TorchAir.
     """
-    folder = arguments.directory(dump_path, GE_FOLDER)
-    mode = arguments.mode(dump_mode)
-    switch = arguments.fusion_switch(fusion_switch_file)
-    asked = {"dump_step": arguments.steps(dump_token), "dump_layer": arguments.layers(dump_layer)}
+    folder = arguments.dump_folder(dump_path, GE_FOLDER)
+    mode = arguments.checked_mode(dump_mode)
+    switch = arguments.switch_path(fusion_switch_file)
+    dump_options = {
+        "dump_step": arguments.step_option(dump_token),
+        "dump_layer": arguments.layer_option(dump_layer),
+    }
     config = _config(compiler_config)
     _check_options(config.dump_config, {"dump_step": dump_token, "dump_layer": dump_layer})
     _warn_without_ge(config)
@@ -56,7 +59,7 @@ def get_ge_dump_config(
     config.dump_config.enable_dump = True
     config.dump_config.dump_mode = mode
     config.dump_config.dump_path = str(folder)
-    for option, value in asked.items():
+    for option, value in dump_options.items():
         if value is not None:
             setattr(config.dump_config, option, value)
     return config
@@ -69,7 +72,7 @@ def get_fx_dump_config(dump_path: str | os.PathLike[str] = "", compiler_config: 
     in the working directory whatever it is told, which is warned of. Without an NPU,
     `capture.fx_backend.fx_dump_backend` writes the same files. Raises as `get_ge_dump_config` does.
     """
-    folder = arguments.directory(dump_path, FX_FOLDER)
+    folder = arguments.dump_folder(dump_path, FX_FOLDER)
     config = _config(compiler_config)
     placed = hasattr(config.debug.data_dump, "path")
     if placed:
@@ -86,16 +89,17 @@ def get_fx_dump_config(dump_path: str | os.PathLike[str] = "", compiler_config: 
     return config
 
 
-def _config(given: Any) -> Any:
+def _config(compiler_config: Any) -> Any:
     """The object given, once it is known to be TorchAir's, or a new one."""
     kind = _compiler_config()
-    if given is None:
+    if compiler_config is None:
         return kind()
-    if not isinstance(given, kind):
+    if not isinstance(compiler_config, kind):
         raise DumpConfigTypeError(
-            f"compiler_config must be a torchair.CompilerConfig or left out, got {type(given).__name__}"
+            "compiler_config must be a torchair.CompilerConfig or left out, "
+            f"got {type(compiler_config).__name__}"
         )
-    return given
+    return compiler_config
 
 
 def _compiler_config() -> Any:
@@ -121,8 +125,8 @@ def _write_graph_text(graph_dump: Any, folder: Path) -> None:
     setattr(graph_dump, "_path" if hasattr(graph_dump, "_path") else "path", str(folder))
 
 
-def _check_options(dump_config: Any, asked: dict[str, Any]) -> None:
-    for option, value in asked.items():
+def _check_options(dump_config: Any, options: dict[str, Any]) -> None:
+    for option, value in options.items():
         if value is not None and not hasattr(dump_config, option):
             argument = {"dump_step": "dump_token", "dump_layer": "dump_layer"}[option]
             raise DumpConfigError(

@@ -35,12 +35,12 @@ def write_fusion_switch(
     return absolute
 
 
-def _passes(name: str, given: Any) -> dict[str, str]:
-    passes = dict(given) if isinstance(given, Mapping) else {"ALL": given}
+def _passes(name: str, setting: Any) -> dict[str, str]:
+    passes = dict(setting) if isinstance(setting, Mapping) else {"ALL": setting}
     if not passes or not all(
         isinstance(key, str) and key and value in ("on", "off") for key, value in passes.items()
     ):
         raise DumpConfigError(
-            f'{name} {given!r} is neither "on" nor "off", nor names of passes with one of these'
+            f'{name} {setting!r} is neither "on" nor "off", nor names of passes with one of these'
         )
     return passes

@@ -77,7 +77,7 @@ class TraceRun:
 
     def constant(self, name: str) -> torch.Tensor:
         """A tensor that golden's code took from elsewhere. Raises `OperatorError` where it is not there."""
-        ref = self.traces.kept.get(name)
+        ref = self.traces.tensors.get(name)
         if ref is None:
             raise OperatorError(f"golden's dump keeps no tensor {name}")
         tensor = ref.open().clone()
