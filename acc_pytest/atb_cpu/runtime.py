@@ -116,8 +116,8 @@ class LoadedOperation:
         kind = calls[0].operation.kind
         name = f"{kind}_{self.number}"
         if fresh:
-            for call, probe, known in zip(calls, self._runtime.probes, self._runtime.known):
-                known[name] = call.operation
+            for call, probe, operations in zip(calls, self._runtime.probes, self._runtime.known):
+                operations[name] = call.operation
                 probe.layer(name, layer_json(call.operation, name))
         ready = time.perf_counter_ns()
         count, self._count = self._count, self._count + 1
@@ -164,8 +164,8 @@ class LoadedModel:
     def _report(self) -> None:
         self._reported = True
         runtime = self._runtime
-        for model, probe, known in zip(self._models, runtime.probes, runtime.known):
-            probe.model(model.name, model_json(model, runtime.nodes, known))
+        for model, probe, operations in zip(self._models, runtime.probes, runtime.known):
+            probe.model(model.name, model_json(model, runtime.nodes, operations))
         runtime.nodes += len(self._models[0].calls)
 
 

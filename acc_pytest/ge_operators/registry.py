@@ -81,9 +81,9 @@ class GeCall:
         """The same of shapes. (`torch.broadcast_shapes` imports sympy for it, which takes a second.)"""
         aligned = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
         sizes = [{size for size in axis if size != 1} for axis in aligned]
-        fits = all(len(found) <= 1 for found in sizes)
+        fits = all(len(lengths) <= 1 for lengths in sizes)
         self.need(fits, f"tensors of shapes {', '.join(map(str, map(list, shapes)))} do not fit together")
-        return self.room([max(found, default=1) for found in reversed(sizes)])
+        return self.room([max(lengths, default=1) for lengths in reversed(sizes)])
 
     def whole(self, tensor: torch.Tensor, name: str) -> list[int]:
         """Whole numbers that an operand holds. Raises `OperatorError` for a tensor of another kind."""
@@ -158,7 +158,7 @@ def compute(
     inputs: Sequence[Given],
     *,
     outputs: int = 1,
-    most: int = 1 << 27,
+    max_elements: int = 1 << 27,
     rounds: bool = False,
 ) -> tuple[Unrounded, ...]:
     """What each output of an operator holds.
@@ -169,17 +169,20 @@ def compute(
     type without reference, an attribute nobody knows, an input that is missing or does not fit.
     """
     entry = _entry(op_type)
-    call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, most)
-    given = inputs if entry.moves or rounds else [_wide(tensor) for tensor in inputs]
+    call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, max_elements)
+    operands = inputs if entry.moves or rounds else [_wide(tensor) for tensor in inputs]
     try:
-        with torch.no_grad(), Room(op_type, inputs, outputs * most), warnings.catch_warnings():
+        with torch.no_grad(), Room(op_type, inputs, outputs * max_elements), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as for operators of ATB
-            found = entry.body(call, *_bound(call, entry, given))
+            outcome = entry.body(call, *_bound(call, entry, operands))
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         reason = str(error).partition("\n")[0]
         raise OperatorError(f"{op_type}: inputs and attributes do not fit: {reason}") from error
-    results = [found] if isinstance(found, (torch.Tensor, Unrounded)) else list(found)
-    return tuple(one if isinstance(one, Unrounded) else Unrounded(one, moved=entry.moves) for one in results)
+    results = [outcome] if isinstance(outcome, (torch.Tensor, Unrounded)) else list(outcome)
+    return tuple(
+        result if isinstance(result, Unrounded) else Unrounded(result, moved=entry.moves)
+        for result in results
+    )
 
 
 def _entry(op_type: str) -> _GeEntry:
@@ -229,7 +232,7 @@ def _bound(call: GeCall, entry: _GeEntry, inputs: Sequence[Given]) -> Iterator[A
         if name in entry.defaults:
             yield list(call.attrs[name]) if "[]" in operand else call.attrs[name]
             continue
-        values = [tensor for other, tensor in zip(names, padded) if other == operand]
+        values = [tensor for place, tensor in zip(names, padded) if place == operand]
         if operand.startswith("*"):
             several = [tensor for tensor in values if tensor is not None]
             call.need(len(several) == len(values), f"one of its inputs {operand[1:]} is missing")

@@ -46,10 +46,10 @@ def rows_on_device(
         _copied(off, backend, check, rows[0], running + number * ROWS_EACH)
         for number, off in enumerate(without_optimizations(case), start=1)
     ]
-    said = conclusion(rows, copies)
-    if said:
+    sentence = conclusion(rows, copies)
+    if sentence:
         red = _any_red(rows)
-        rows = [_saying(row, said) if row.red or not red else row for row in rows]
+        rows = [_saying(row, sentence) if row.red or not red else row for row in rows]
     return [*rows, *(row for copy in copies for row in copy.rows)]
 
 
@@ -128,10 +128,10 @@ def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
     return f"fails with {tried} as well: no optimisation explains it"
 
 
-def _saying(row: Row, said: str) -> Row:
+def _saying(row: Row, sentence: str) -> Row:
     if not row.red:
-        return replace(row, notes=(*row.notes, said))
-    return replace(row, sentence=f"{row.sentence}; {said}", reasons=(*row.reasons, said))
+        return replace(row, notes=(*row.notes, sentence))
+    return replace(row, sentence=f"{row.sentence}; {sentence}", reasons=(*row.reasons, sentence))
 
 
 OFF_VALUES: Mapping[str, Mapping[str, int | bool]] = {

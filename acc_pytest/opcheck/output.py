@@ -62,8 +62,8 @@ class OutputJudge:
         adjustment = adjustment_of(matching_rules(context, (dtype, dtype), judge.rules), (dtype, dtype))
         case = dict(row.case) | {"factor": adjustment.factor} if adjustment.factor != 1 else row.case
         if judge.standard.requirement is not None:
-            said = judge.standard.requirement(context, measurement, adjustment)
-            case = {**case, "precision_standard": said}
+            requirement = judge.standard.requirement(context, measurement, adjustment)
+            case = {**case, "precision_standard": requirement}
         failed = judgement.verdict == "fail"
         exact = _exact_values(golden, expected, mine, failed) if kind_of(context) == "float" else None
         of_exact = None if exact is None else _errors(exact, mine, dtype).max_ulp_error
@@ -77,26 +77,26 @@ class OutputJudge:
         mine: torch.Tensor,
     ) -> dict[str, float]:  # fmt: skip
         """Numbers that the standard wants beside those of golden and mine."""
-        given = golden.inputs[0][0] if golden.inputs[0] else None
+        first = golden.inputs[0][0] if golden.inputs[0] else None
         operator, number = golden.case.name, expected.number
-        if self.judge.standard.samples and given is not None and is_drawn(operator, golden.param, number):
-            return compared(operator, number, given, reference, mine)
+        if self.judge.standard.samples and first is not None and is_drawn(operator, golden.param, number):
+            return compared(operator, number, first, reference, mine)
         whose = self.judge.standard.second(context, self.second is not None)
         if whose is Second.NONE:
             return {}
         exact = golden.exact(number)
         if exact is None:
             raise Incomparable(f"{expected.slot} has no exact value to judge two goldens by")
-        own = whose is Second.COMPUTED
-        second = golden.low(number) if own else self._of_second_device(expected)
+        computed = whose is Second.COMPUTED
+        second = golden.low(number) if computed else self._of_second_device(expected)
         errors = [_errors(exact, side, context.written) for side in (mine, second.reshape(mine.shape))]
         return error_ratios(errors[0], errors[1], context.written)
 
     def _of_second_device(self, expected: Expected) -> torch.Tensor:
         """The other device's output. Raises `Incomparable` where it lacks it."""
-        for other in self.second.expected() if self.second is not None else ():
-            if other.number == expected.number:
-                return _comparable(other)
+        for output in self.second.expected() if self.second is not None else ():
+            if output.number == expected.number:
+                return _comparable(output)
         raise Incomparable(
             f"the second device's dump has no {expected.slot}; give a complete one with --acc-opcheck-other"
         )
@@ -176,14 +176,19 @@ SORT, ROPE = "SortOperation", "RopeOperation"
 def nearest_valid_answer(golden: Golden, expected: Expected, mine: torch.Tensor) -> torch.Tensor:
     """Golden in the shape of mine, with the elements of mine where they are as right."""
     reference = expected.golden.reshape(mine.shape)
-    name, given = golden.case.name, golden.inputs[golden.position]
-    if name not in (SORT, MULTINOMIAL, ROPE) or not given or given[0] is None or torch.equal(reference, mine):
+    name, inputs = golden.case.name, golden.inputs[golden.position]
+    if (
+        name not in (SORT, MULTINOMIAL, ROPE)
+        or not inputs
+        or inputs[0] is None
+        or torch.equal(reference, mine)
+    ):
         return reference
     if name == SORT and expected.number == 1:
-        return nearest_valid_order(given[0], golden.results[0], reference, mine)
+        return nearest_valid_order(inputs[0], golden.results[0], reference, mine)
     if name == MULTINOMIAL:
-        return nearest_valid_draws(given[0], golden.param, reference, mine)
-    floats = {t.dtype for t in given if t is not None and t.is_floating_point()}
+        return nearest_valid_draws(inputs[0], golden.param, reference, mine)
+    floats = {t.dtype for t in inputs if t is not None and t.is_floating_point()}
     if name == ROPE and floats <= {torch.float16} and golden.case.soc != "Ascend950":
         # The chips before it write each of the two products as float16 before they add, some kernels do not.
         return torch.where(golden.low(expected.number).reshape(mine.shape) == mine, mine, reference)
@@ -297,5 +302,5 @@ def p_value(a: Sequence[float], b: Sequence[float], draws: int) -> float:
 def _distance(a: Sequence[float], b: Sequence[float]) -> float:
     samples = [torch.tensor(sorted(sample), dtype=torch.float64) for sample in (a, b)]
     values = torch.cat(samples).sort().values
-    below = [torch.searchsorted(sample, values, right=True).double() / len(sample) for sample in samples]
-    return float((below[0] - below[1]).abs().max())
+    shares = [torch.searchsorted(sample, values, right=True).double() / len(sample) for sample in samples]
+    return float((shares[0] - shares[1]).abs().max())

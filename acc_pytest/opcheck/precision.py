@@ -31,8 +31,8 @@ class CastRef(TensorRef):
 
     def header(self) -> TensorHeader:
         """That of the file with the dtype of the values. Raises `FormatError`."""
-        found = self._plain().header()
-        return replace(found, dtype=by_name(self.dtype)) if found.dtype.name in _CAST else found
+        header = self._plain().header()
+        return replace(header, dtype=by_name(self.dtype)) if header.dtype.name in _CAST else header
 
     def open(self) -> torch.Tensor:
         """The values cast, in memory. Raises as `TensorRef.open` does."""

@@ -104,9 +104,9 @@ def self_attention(call: OperatorCall, t: Tensors) -> Outputs:
     `[layers, batch, positions, hidden]`, which follow the output. Prefix encoder: keys from blocks.
     """
     p = _modern(call.param)
-    whole = p["quantType"] in (OFFLINE, ONLINE)
+    eight_bit = p["quantType"] in (OFFLINE, ONLINE)
     call.need(
-        p["quantType"] != 1 and (not whole or p["calcType"] == PA_ENCODER),
+        p["quantType"] != 1 and (not eight_bit or p["calcType"] == PA_ENCODER),
         f"quantType {p['quantType']} is reserved, or not for calcType {p['calcType']}",
     )
     call = replace(call, param=p)
@@ -222,7 +222,7 @@ def _flash(call: OperatorCall, t: Tensors) -> Outputs:
             rows = heads_of(call, t[name], sum(counts), 1, name)[:, 0]
             append(call, cache[number], rows, offsets, counts)
     layers = [cache[number] for cache in caches]
-    mask, parts = _mask(call, t), []
+    mask, results = _mask(call, t), []
     for b, q in enumerate(torch.split(query, counts)):
         first, stop = 0, offsets[b]
         sliding = p["calcType"] == DECODER and p["maskType"] in (masks.WINDOW, masks.WINDOW_COMPRESS)
@@ -237,9 +237,9 @@ def _flash(call: OperatorCall, t: Tensors) -> Outputs:
         bias = None if sliding else mask.bias(call, b, len(counts), heads, len(q), len(k))
         # a kernel of its own scales the query
         scaled = call.between(call.wide(q) * p["qScale"], q.dtype)
-        part = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))
-        parts.append(part if running[b] else torch.zeros_like(part))
-    result = _result(call, t["query"], torch.cat(parts))
+        rows_out = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))
+        results.append(rows_out if running[b] else torch.zeros_like(rows_out))
+    result = _result(call, t["query"], torch.cat(results))
     return [result, *(caches if p["kvcacheCfg"] != BYPASS else [])]
 
 

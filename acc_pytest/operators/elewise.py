@@ -37,7 +37,7 @@ CAST, MULS, COS, SIN, NEG, QUANT, NOT, ADD, MUL, DIV = range(1, 11)
 AND, OR, LESS, GREATER, SUB, EQUAL, QUANT_CHANNEL, DEQUANT_CHANNEL, DYNAMIC, TANH = range(11, 21)
 
 ELEWISE: Schema = {
-    "elewiseType": choice(0, *NAMES, start=1, more={0: "undefined"}),
+    "elewiseType": choice(0, *NAMES, start=1, extra={0: "undefined"}),
     "quantParam": {"inputScale": number(1.0), "asymmetric": flag(), "inputOffset": integer()},
     "mulsParam": {"varAttr": number()},
     "outTensorType": data_type(alias="OutTensorType"),

@@ -117,9 +117,9 @@ class Mask:
             return start
         if start <= 0 or planes.shape[-2] < columns:
             return 0
-        own = torch.arange(rows)
-        top = self._hides(planes[..., own, start + own])
-        low = self._hides(planes[..., start + own, start + own])
+        index = torch.arange(rows)
+        top = self._hides(planes[..., index, start + index])
+        low = self._hides(planes[..., start + index, start + index])
         return start if bool(top.all()) and not bool(low.any()) else 0
 
     def _hides(self, entries: torch.Tensor) -> torch.Tensor:
@@ -162,8 +162,8 @@ def mask_of(
     if planes is not None and planes.numel() and kind not in (ALIBI, *SLOPED):
         low, high = float(planes.amin()), float(planes.amax())
         if low >= 0:
-            whole = bool(((planes == 0) | (planes == 1)).all())
-            indicator = high > 0 and (whole or (scaled and planes.ndim < 4))
+            binary = bool(((planes == 0) | (planes == 1)).all())
+            indicator = high > 0 and (binary or (scaled and planes.ndim < 4))
     return Mask(kind, planes, slopes, triangular, window, indicator, by_position)
 
 

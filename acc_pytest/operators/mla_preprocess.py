@@ -88,8 +88,8 @@ def _outputs(
     (inner, outer), (key, turned) = query, keys
     mode, dtype = call.param["cacheMode"], t["input"].dtype
     if mode == ONE_CACHE:
-        both = As(torch.cat((inner, outer), -1), dtype)
-        return [both, _kept(call, t, torch.cat((key, turned), -1), "kvCache")]
+        joined = As(torch.cat((inner, outer), -1), dtype)
+        return [joined, _kept(call, t, torch.cat((key, turned), -1), "kvCache")]
     first = As(inner, dtype)
     if mode == EIGHT_BIT:
         call.need("ctkvScale" in t and "qNopeScale" in t, "cacheMode 2 needs ctkvScale and qNopeScale")
@@ -136,8 +136,8 @@ def _linear(
         product = integer_matmul(rounded(small.value, torch.int8), weight.T)
         return call.wide(product) * scale * step.value[:, None]
     names = [f"quantScale{number}", f"quantOffset{number}"]
-    call.need(all(one in t for one in names), f"quantMode 0 needs {' and '.join(names)}")
-    divisor, shift = (call.wide(t[one]).flatten()[0] for one in names)
+    call.need(all(operand in t for operand in names), f"quantMode 0 needs {' and '.join(names)}")
+    divisor, shift = (call.wide(t[operand]).flatten()[0] for operand in names)
     product = integer_matmul(rounded(value / divisor + shift, torch.int8), weight.T)
     if f"bias{number}" in t:
         product = product + t[f"bias{number}"].double().flatten()

@@ -26,9 +26,9 @@ def rms_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
 @operator("LayerNormWithStrideOperation", norm.LAYER_NORM, ("x", "gamma", "beta", "strides", "offset"))
 def layer_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """LayerNorm (plain) of the view of `x` that `strides` and `offset` describe."""
-    part = call.param["normParam"]
+    norm_param = call.param["normParam"]
     x = call.wide(view(call, t["x"], t["strides"], t["offset"]))
-    value = norm.layer(call, x, t["gamma"], t["beta"], part["beginNormAxis"], part["epsilon"])
+    value = norm.layer(call, x, t["gamma"], t["beta"], norm_param["beginNormAxis"], norm_param["epsilon"])
     return [As(value, t["x"].dtype)]
 
 

@@ -30,10 +30,10 @@ LINEAR_PARALLEL = {
         "two dimensions",
         "all to all and gather",
         "reduce scatter and all to all",
-        more={-1: "undefined"},
+        extra={-1: "undefined"},
     ),
     "keepIntermediate": flag(),
-    "quantType": choice(-1, "per tensor", "per channel", "per group", "per token", more={-1: "none"}),
+    "quantType": choice(-1, "per tensor", "per channel", "per group", "per token", extra={-1: "none"}),
     "quantGroupSize": integer(),
     "outDataType": data_type(),
     "local_expert_nums": integer(1),
@@ -82,8 +82,8 @@ def _all_reduced(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outpu
 def _reduced_and_scattered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     total = _sum_of_products(call, ranks)
     dim = 1 if total.ndim == 3 and total.shape[0] == 1 else 0
-    parts = _chunks(call, total, len(ranks), dim)
-    return [[_result(call, rank, part)] for rank, part in zip(ranks, parts)]
+    chunks = _chunks(call, total, len(ranks), dim)
+    return [[_result(call, rank, chunk)] for rank, chunk in zip(ranks, chunks)]
 
 
 def _sum_of_products(call: OperatorCall, ranks: Sequence[Tensors]) -> torch.Tensor:
@@ -110,8 +110,8 @@ def _from_experts(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outp
 
 def _with_moe_info(call: OperatorCall) -> OperatorCall:
     """The call with what `moeInfo` says beside its other parameters, where a dump has it."""
-    known = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
-    info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in known.items()}
+    names = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
+    info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in names.items()}
     return replace(call, param={**call.param, **info})
 
 

@@ -125,9 +125,9 @@ def check(
     if len(outputs) != len(reference):
         return [f"{len(outputs)} outputs, not {len(reference)}"]
     shapes = [
-        f"output[{number}]: shape {list(output.shape)} is not {list(wanted.shape)}"
-        for number, (output, wanted) in enumerate(zip(outputs, reference))
-        if output.shape != wanted.shape
+        f"output[{number}]: shape {list(output.shape)} is not {list(golden.shape)}"
+        for number, (output, golden) in enumerate(zip(outputs, reference))
+        if output.shape != golden.shape
     ]
     return shapes or disagreements(case, outputs, of_operators(standard), soc)
 

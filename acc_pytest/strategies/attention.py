@@ -57,6 +57,6 @@ def dynamic_ntk(draw: Draw) -> Drawn:
 @rule("FaUpdateOperation")
 def fa_update(draw: Draw) -> Drawn:
     """Partial results of some ranks with the logarithms of their sums."""
-    parts, rows, size = whole(draw, 1, 4), whole(draw, 1, 6), whole(draw, 1, 8)
-    sums = floats(draw, [parts, rows], torch.float32)
-    return {"sp": parts}, [sums, floats(draw, [parts, rows, size], torch.float32)]
+    ranks, rows, size = whole(draw, 1, 4), whole(draw, 1, 6), whole(draw, 1, 8)
+    sums = floats(draw, [ranks, rows], torch.float32)
+    return {"sp": ranks}, [sums, floats(draw, [ranks, rows, size], torch.float32)]

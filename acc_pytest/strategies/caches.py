@@ -85,9 +85,9 @@ def reshape_and_cache_omni(draw: Draw) -> Drawn:
 @rule("ReshapeAndCacheWithStrideOperation")
 def reshape_and_cache_with_stride(draw: Draw) -> Drawn:
     """All forms, of views that begin anywhere and step over, repeat or overlap their rows."""
-    param, given = reshape_and_cache(draw)
-    operands = [one for one in given if one is not None]
-    views = [_view(draw, one) for one in operands[: 1 if param.get("kvCacheCfg") == 1 else 2]]
+    param, tensors = reshape_and_cache(draw)
+    operands = [operand for operand in tensors if operand is not None]
+    views = [_view(draw, operand) for operand in operands[: 1 if param.get("kvCacheCfg") == 1 else 2]]
     return param, [*operands, *(steps for steps, _ in views), *(start for _, start in views)]
 
 
@@ -132,5 +132,5 @@ def paged_cache_load(draw: Draw) -> Drawn:
         out.append(wholes(draw, [sum(contexts), heads, size], 7, 7, dtype))
     ends = [0, *accumulate(contexts)] if running else contexts
     param = {"kvCacheCfg": int(not tiled), "isSeqLensCumsumMode": running, "hasSeqStarts": late}
-    more = [counts([first * block for first in starts])] if late else []
-    return param, [*caches, tables, counts(ends), *out, *more]
+    offsets = [counts([first * block for first in starts])] if late else []
+    return param, [*caches, tables, counts(ends), *out, *offsets]

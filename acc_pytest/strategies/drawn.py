@@ -21,8 +21,8 @@ class DrawnCase:
 
     def __repr__(self) -> str:
         """Everything that is small, the shapes of the rest: hypothesis prints this of a failing case."""
-        shown = ", ".join(_shown(tensor) for tensor in self.inputs)
-        return f"DrawnCase({self.operator!r}, {dict(self.param)!r}, ({shown}))"
+        inputs = ", ".join(_shown(tensor) for tensor in self.inputs)
+        return f"DrawnCase({self.operator!r}, {dict(self.param)!r}, ({inputs}))"
 
 
 def _shown(tensor: torch.Tensor | None) -> str:

@@ -80,9 +80,9 @@ def _one_input(draw: Draw, kind: int, dtype: torch.dtype) -> Drawn:
 
 def _cast(draw: Draw, _kind: int, _dtype: torch.dtype) -> Drawn:
     code = one_of(draw, *_CODES)
-    given = one_of(draw, *_NUMBERS)
+    dtype = one_of(draw, *_NUMBERS)
     size = shape(draw)
-    x = floats(draw, size, given) if given.is_floating_point else wholes(draw, size, -100, 100, given)
+    x = floats(draw, size, dtype) if dtype.is_floating_point else wholes(draw, size, -100, 100, dtype)
     return {"outTensorType": code}, [x]
 
 

@@ -29,12 +29,12 @@ from .values import (
 @rule("FusedAddTopkDivOperation")
 def fused_add_topk_div(draw: Draw) -> Drawn:
     """Scores whose order no rounding changes, positive and negative ones; with and without a mapping."""
-    tokens, groups, each = whole(draw, 1, 4), whole(draw, 1, 4), whole(draw, 1, 3)
-    experts, dtype = groups * each, one_of(draw, *FLOATS)
+    tokens, groups, group_size = whole(draw, 1, 4), whole(draw, 1, 4), whole(draw, 1, 3)
+    experts, dtype = groups * group_size, one_of(draw, *FLOATS)
     param: dict[str, Any] = {
         "groupNum": groups,
         "groupTopk": whole(draw, 1, groups),
-        "n": whole(draw, 1, each),
+        "n": whole(draw, 1, group_size),
         "k": whole(draw, 1, experts),
         "isNorm": yes(draw),
         "scale": one_of(draw, 1.0, 2.5, 0.3),

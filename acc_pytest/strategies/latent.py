@@ -43,10 +43,10 @@ def multi_latent_attention(draw: Draw) -> Drawn:
         "maskType": one_of(draw, 0, 1, 2, 3) if several else 0,
     }
     mask = _spec_mask(draw, param["maskType"], queries, lengths, dtype)
-    more = [counts(queries)] if several else []
+    extra = [counts(queries)] if several else []
     if kind == "int8":
-        more += [floats(draw, [heads], torch.float32, positive=True) / 512 for _ in range(2)]
-    return param, [query, turned, cache, ropes, tables, counts(lengths), *mask, *more]
+        extra += [floats(draw, [heads], torch.float32, positive=True) / 512 for _ in range(2)]
+    return param, [query, turned, cache, ropes, tables, counts(lengths), *mask, *extra]
 
 
 def _spec_mask(
@@ -66,9 +66,9 @@ def _prefill(draw: Draw) -> Drawn:
     """Packed queries over packed or padded keys: everything, up to themselves, or a window."""
     lengths, kind = some(draw, 1, 3, 1, 6), one_of(draw, 0, 2, 3, 4)
     before = [whole(draw, 0, 3) for _ in lengths]
-    totals = [n + more for n, more in zip(lengths, before)]
-    groups, each, dtype = whole(draw, 1, 2), whole(draw, 1, 2), one_of(draw, *SHORT)
-    heads, size, rope = groups * each, whole(draw, 1, 10), whole(draw, 1, 5)
+    totals = [n + past for n, past in zip(lengths, before)]
+    groups, share, dtype = whole(draw, 1, 2), whole(draw, 1, 2), one_of(draw, *SHORT)
+    heads, size, rope = groups * share, whole(draw, 1, 10), whole(draw, 1, 5)
     param: dict[str, Any] = {
         "headNum": heads,
         "kvHeadNum": groups,
@@ -92,10 +92,10 @@ def _prefill(draw: Draw) -> Drawn:
 @rule("RingMLAOperation")
 def ring_mla(draw: Draw) -> Drawn:
     """One part of a ring, the first or a later one; sequences without keys hand on what they had."""
-    lengths, groups, each = some(draw, 1, 3, 1, 5), whole(draw, 1, 2), whole(draw, 1, 2)
-    heads, size, rope, wide = groups * each, whole(draw, 1, 10), whole(draw, 1, 5), whole(draw, 1, 6)
-    dtype, first, own = one_of(draw, *SHORT), yes(draw), yes(draw)
-    totals = lengths if own else [whole(draw, 0, 6) for _ in lengths]
+    lengths, groups, share = some(draw, 1, 3, 1, 5), whole(draw, 1, 2), whole(draw, 1, 2)
+    heads, size, rope, wide = groups * share, whole(draw, 1, 10), whole(draw, 1, 5), whole(draw, 1, 6)
+    dtype, first, self_attending = one_of(draw, *SHORT), yes(draw), yes(draw)
+    totals = lengths if self_attending else [whole(draw, 0, 6) for _ in lengths]
     param = {
         "headNum": heads,
         "kvHeadNum": groups,
@@ -106,7 +106,7 @@ def ring_mla(draw: Draw) -> Drawn:
     queries = [floats(draw, [sum(lengths), heads, n], dtype) for n in (size, rope)]
     keys = [floats(draw, [sum(totals), groups, n], dtype) for n in (size, rope, wide)]
     mask = torch.full((8, 8), LARGE).triu(1).to(dtype) if param["maskType"] else None
-    count = counts(lengths) if own else torch.stack((counts(lengths), counts(totals)))
+    count = counts(lengths) if self_attending else torch.stack((counts(lengths), counts(totals)))
     if first:
         return param, [*queries, *keys, mask, count]
     before = [
@@ -122,10 +122,10 @@ def relay_attention(draw: Draw) -> Drawn:
     shared = some(draw, 1, 3, 1, 4)
     owners = some(draw, 1, 4, -1, len(shared) - 1)
     queries = [whole(draw, 1, 3) for _ in owners]
-    own = [whole(draw, 1 if owner < 0 else 0, 5) for owner in owners]
-    groups, each, size = whole(draw, 1, 2), whole(draw, 1, 3), whole(draw, 1, 10)
-    heads, dtype = groups * each, one_of(draw, *SHORT)
-    totals = [n + (shared[owner] if owner >= 0 else 0) for n, owner in zip(own, owners)]
+    lengths = [whole(draw, 1 if owner < 0 else 0, 5) for owner in owners]
+    groups, share, size = whole(draw, 1, 2), whole(draw, 1, 3), whole(draw, 1, 10)
+    heads, dtype = groups * share, one_of(draw, *SHORT)
+    totals = [n + (shared[owner] if owner >= 0 else 0) for n, owner in zip(lengths, owners)]
     param = {"headNum": heads, "kvHeadNum": groups, "qkScale": one_of(draw, *_SCALES), "maskType": 0}
     spread = yes(draw)
 
@@ -134,7 +134,7 @@ def relay_attention(draw: Draw) -> Drawn:
 
     tensors = [
         rows(sum(queries), heads),
-        *(rows(n, groups) for n in (sum(own), sum(own), sum(shared), sum(shared))),
+        *(rows(n, groups) for n in (sum(lengths), sum(lengths), sum(shared), sum(shared))),
     ]
     return param, [*tensors, counts(queries), counts(totals), counts(owners), counts(shared)]
 
@@ -143,14 +143,14 @@ def relay_attention(draw: Draw) -> Drawn:
 def razor_fusion_attention(draw: Draw) -> Drawn:
     """Pictures of up to three blocks, text or none."""
     length, size, batch = one_of(draw, 0, 5, 130, 257), whole(draw, 1, 4), whole(draw, 1, 2)
-    least = 0 if length else 1
+    min_length = 0 if length else 1
     param = {
         "qkScale": one_of(draw, *_SCALES),
         "razorLen": length,
         "tileQ": 1,
         "tileKv": whole(draw, 1, 2),
-        "textQLen": whole(draw, least, 3),
-        "textKvLen": whole(draw, least, 3),
+        "textQLen": whole(draw, min_length, 3),
+        "textKvLen": whole(draw, min_length, 3),
         "preTokens": 128 * whole(draw, 0, 2),
         "nextTokens": 128 * whole(draw, 0, 2),
     }

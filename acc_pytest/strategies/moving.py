@@ -40,8 +40,8 @@ def gather(draw: Draw) -> Drawn:
     batch = whole(draw, 0, dim)
     places = [*size[:batch], *shape(draw, 1, 2)]
     indices = wholes(draw, places, 0, size[dim] - 1, one_of(draw, torch.int64, torch.int32))
-    given = dim - len(size) if yes(draw) else dim
-    return {"axis": given, "batchDims": batch}, [_values(draw, size), indices]
+    axis = dim - len(size) if yes(draw) else dim
+    return {"axis": axis, "batchDims": batch}, [_values(draw, size), indices]
 
 
 @rule("TransposeOperation")
@@ -99,8 +99,8 @@ def slice_(draw: Draw) -> Drawn:
 def repeat(draw: Draw) -> Drawn:
     """As many multiples as dimensions, or more."""
     size = shape(draw, 1, 3, 4)
-    most = len(size) + whole(draw, 0, 1)
-    return {"multiples": some(draw, most, most, 1, 3)}, [_values(draw, size)]
+    count = len(size) + whole(draw, 0, 1)
+    return {"multiples": some(draw, count, count, 1, 3)}, [_values(draw, size)]
 
 
 @rule("SetValueOperation")

@@ -38,12 +38,12 @@ class _Drawn:
     more: list[torch.Tensor] = field(default_factory=list)
 
 
-def _start(draw: Draw, least: int = 0, rows: int = 1) -> tuple[_Drawn, tuple[int, int, int]]:
+def _start(draw: Draw, min_context: int = 0, rows: int = 1) -> tuple[_Drawn, tuple[int, int, int]]:
     """Sequences of which some may have no context; `rows` tables for each."""
     heads, groups, size = head_counts(draw)
     sequences = whole(draw, 1, 3)
     number = sequences * (groups if rows != 1 else 1)
-    contexts = some(draw, number, number, least, 9)
+    contexts = some(draw, number, number, min_context, 9)
     block = one_of(draw, 2, 4, 16)
     tables, blocks = block_tables(draw, contexts, block)
     param = {"headNum": heads, "kvHeadNum": groups, "qkScale": one_of(draw, 1.0, 0.5, 0.125)}
@@ -95,7 +95,7 @@ def _decode(draw: Draw) -> Drawn:
 
 def _several(draw: Draw) -> Drawn:
     """Some tokens of each sequence, behind each other: without mask, by token, by position, made inside."""
-    d, (heads, groups, size) = _start(draw, least=1)
+    d, (heads, groups, size) = _start(draw, min_context=1)
     dtype, longest = one_of(draw, *SHORT), max(d.contexts)
     queries = [whole(draw, 1, min(3, n)) for n in d.contexts]
     kind = one_of(draw, 0, 1, 3, 4)

@@ -57,8 +57,8 @@ def linear(draw: Draw) -> Drawn:
     weight = floats(draw, operands.weight, sizes.dtype)
     inputs = [floats(draw, operands.x, sizes.dtype), operands.stored(weight)]
     if mode == "accumulating":
-        more = [floats(draw, operands.result, torch.float32)]
-        return {**operands.param, "hasBias": False, "enAccum": True}, [*inputs, *more]
+        accumulator = [floats(draw, operands.result, torch.float32)]
+        return {**operands.param, "hasBias": False, "enAccum": True}, [*inputs, *accumulator]
     biased = yes(draw)
     if biased:
         inputs.append(floats(draw, operands.of_columns(draw), one_of(draw, sizes.dtype, torch.float32)))
@@ -92,9 +92,9 @@ def _operands(draw: Draw, mode: str, sizes: _Sizes) -> _Operands:
     second = yes(draw)
     lead = [batch] if mode == "batched" or (mode.startswith("int8") and yes(draw)) else []
     x, weight = [*lead, *([k, m] if first else [m, k])], [n, k] if second else [k, n]
-    own = bool(lead) and yes(draw)
-    if tiled or own or yes(draw):
-        weight = [batch if own else 1, *weight]
+    batched = bool(lead) and yes(draw)
+    if tiled or batched or yes(draw):
+        weight = [batch if batched else 1, *weight]
     return _Operands(x, weight, [*lead, m, n], tiled, {"transposeA": first, "transposeB": second})
 
 
@@ -142,8 +142,8 @@ def strided_batch_matmul(draw: Draw) -> Drawn:
             lists[key].append(size)
         matrices = ((k, m) if first else (m, k), (n, k) if second else (k, n), (m, n))
         for letter, (rows, columns) in zip("abc", matrices):
-            beside = yes(draw)
-            lists[f"ld{letter}"].append(columns * heads if beside else columns)
-            lists[f"stride{letter.upper()}"].append(columns if beside else rows * columns)
+            side_by_side = yes(draw)
+            lists[f"ld{letter}"].append(columns * heads if side_by_side else columns)
+            lists[f"stride{letter.upper()}"].append(columns if side_by_side else rows * columns)
         sizes = [sizes[0] + m * k * heads, sizes[1] + n * k * heads]
     return {**param, **lists}, [floats(draw, [size], torch.float16) for size in sizes]

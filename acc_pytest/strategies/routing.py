@@ -22,7 +22,7 @@ def reduce(draw: Draw) -> Drawn:
     """Largest, smallest or sum over some axes."""
     size = shape(draw)
     axes = order(draw, len(size))[: whole(draw, 1, len(size))]
-    axes = [one - len(size) if yes(draw) else one for one in axes]
+    axes = [axis - len(size) if yes(draw) else axis for axis in axes]
     param = {"reduceType": whole(draw, 1, 3), "axis": axes}
     if yes(draw):
         return param, [wholes(draw, size, -1000, 1000, torch.int32)]
@@ -43,8 +43,8 @@ def onehot(draw: Draw) -> Drawn:
     size, depth = shape(draw, 1, 3), whole(draw, 1, 8)
     dtype = one_of(draw, torch.int32, torch.int64)
     place = whole(draw, -len(size) - 1, len(size))
-    one, zero = torch.ones(1, dtype=dtype), torch.zeros(1, dtype=dtype)
-    return {"axis": place, "depth": depth}, [wholes(draw, size, 0, depth - 1, dtype), one, zero]
+    unit, zero = torch.ones(1, dtype=dtype), torch.zeros(1, dtype=dtype)
+    return {"axis": place, "depth": depth}, [wholes(draw, size, 0, depth - 1, dtype), unit, zero]
 
 
 @rule("NonzeroOperation")
@@ -93,18 +93,18 @@ def gating(draw: Draw) -> Drawn:
     places = torch.arange(tokens * top, dtype=torch.int32)
     param: dict[str, Any] = {"topkExpertNum": top, "cumSumNum": experts, "cumSumInt64": yes(draw)}
     if yes(draw):
-        kept = sorted(order(draw, experts)[: whole(draw, 1, experts)])
-        param["deviceExpert"] = kept
+        local = sorted(order(draw, experts)[: whole(draw, 1, experts)])
+        param["deviceExpert"] = local
     return param, [chosen, places]
 
 
 @rule("GroupTopkOperation")
 def group_topk(draw: Draw) -> Drawn:
     """The best groups of each row by their largest, or by the sum of some."""
-    groups, each, tokens = whole(draw, 1, 4), whole(draw, 1, 4), whole(draw, 1, 5)
+    groups, group_size, tokens = whole(draw, 1, 4), whole(draw, 1, 4), whole(draw, 1, 5)
     param = {"groupNum": groups, "k": whole(draw, 1, groups), "groupMultiFlag": whole(draw, 0, 1)}
-    param["n"] = whole(draw, 1, each) if param["groupMultiFlag"] else 1
+    param["n"] = whole(draw, 1, group_size) if param["groupMultiFlag"] else 1
     # multiples of 1/256, so that sums are exact and equal groups are equal in every precision
-    token = (floats(draw, [tokens, groups * each], torch.float32) * 256).round().div(256).half().float()
+    token = (floats(draw, [tokens, groups * group_size], torch.float32) * 256).round().div(256).half().float()
     token = (token * 256).round().div(256).half()
     return param, [token, torch.arange(1024, dtype=torch.int32)]

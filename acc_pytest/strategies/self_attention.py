@@ -88,7 +88,7 @@ def _packed(draw: Draw) -> Drawn:
         param["mlaVHeadSize"] = wide = whole(draw, 1, size)
     sizes = [(sum(lengths), heads, size), (sum(totals), groups, size), (sum(totals), groups, wide)]
     shapes = [[n, h, width] if spread else [n, h * width] for n, h, width in sizes]
-    inputs = [floats(draw, one, dtype) for one in shapes[: 2 if inside else 3]]
+    inputs = [floats(draw, tensor_shape, dtype) for tensor_shape in shapes[: 2 if inside else 3]]
     mask, slopes = _mask(draw, name, param, max(lengths), len(lengths), dtype)
     count = torch.stack((counts(lengths), counts(totals))) if apart else counts(lengths)
     log_n = []

@@ -38,14 +38,14 @@ def whole(draw: Draw, low: int, high: int) -> int:
     return int(draw(st.integers(low, high)))
 
 
-def some(draw: Draw, least: int, most: int, low: int, high: int) -> list[int]:
-    """Between `least` and `most` whole numbers from `low` to `high`."""
-    return list(draw(st.lists(st.integers(low, high), min_size=least, max_size=most)))
+def some(draw: Draw, min_count: int, max_count: int, low: int, high: int) -> list[int]:
+    """Between `min_count` and `max_count` whole numbers from `low` to `high`."""
+    return list(draw(st.lists(st.integers(low, high), min_size=min_count, max_size=max_count)))
 
 
-def shape(draw: Draw, least: int = 1, most: int = 4, largest: int = 6) -> list[int]:
+def shape(draw: Draw, min_dims: int = 1, max_dims: int = 4, largest: int = 6) -> list[int]:
     """Dimensions, none of them empty."""
-    return some(draw, least, most, 1, largest)
+    return some(draw, min_dims, max_dims, 1, largest)
 
 
 def yes(draw: Draw) -> bool:
@@ -65,8 +65,8 @@ def axis(draw: Draw, ndim: int) -> int:
 
 def head_counts(draw: Draw) -> tuple[int, int, int]:
     """Query heads, key heads, size of one."""
-    groups, each = whole(draw, 1, 3), whole(draw, 1, 3)
-    return groups * each, groups, whole(draw, 1, 12)
+    groups, share = whole(draw, 1, 3), whole(draw, 1, 3)
+    return groups * share, groups, whole(draw, 1, 12)
 
 
 def generator(draw: Draw) -> torch.Generator:
@@ -101,9 +101,9 @@ def wholes(draw: Draw, size: Sequence[int], low: int, high: int, dtype: torch.dt
     return torch.randint(low, high + 1, tuple(size), generator=generator(draw)).to(dtype)
 
 
-def distinct(draw: Draw, count: int, below: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+def distinct(draw: Draw, count: int, limit: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
     """`count` different whole numbers from 0 on."""
-    return torch.randperm(below, generator=generator(draw))[:count].to(dtype)
+    return torch.randperm(limit, generator=generator(draw))[:count].to(dtype)
 
 
 def block_tables(draw: Draw, lengths: Sequence[int], block: int) -> tuple[torch.Tensor, int]:

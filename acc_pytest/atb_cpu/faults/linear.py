@@ -43,16 +43,16 @@ def _narrow(leaf: Leaf) -> Wrong:
     """Partial sums keep half of the mantissa bits of the dtype (float16: 5 of 10, bfloat16: 3 of 7)."""
 
     def wrong(right: Callable[..., Tensors], inputs: Tensors) -> Tensors:
-        made = right(*inputs)[0]
+        output = right(*inputs)[0]
         x, weight = inputs[0].float(), inputs[1].float()
         columns = weight if leaf.operation.leaf_param.get("transposeB", True) else weight.t()
-        bits = 5 if made.dtype == torch.float16 else 3
+        bits = 5 if output.dtype == torch.float16 else 3
         total = torch.zeros((*x.shape[:-1], columns.shape[0]))
         for k in range(x.shape[-1]):
             total = _rounded(total + x[..., k : k + 1] * columns[:, k], bits)
         if leaf.operation.leaf_param.get("hasBias"):
             total = total + inputs[2].float()
-        return (total.reshape(made.shape).to(made.dtype),)
+        return (total.reshape(output.shape).to(output.dtype),)
 
     return wrong
 
@@ -68,13 +68,13 @@ def _wrong_channel(inputs: Tensors, factor: float) -> Tensors:
 
     910B passes the float32 bits of scales as int64.
     """
-    *others, scale = inputs
+    *operands, scale = inputs
     changed = scale.clone()
     if changed.dtype == torch.int64:
         changed[..., 0] = (changed[..., 0].to(torch.int32).view(torch.float32) * factor).view(torch.int32)
     else:
         changed[..., 0] *= factor
-    return *others, changed
+    return *operands, changed
 
 
 KINDS = (

@@ -41,8 +41,8 @@ def _is_residual(leaf: Leaf) -> bool:
 
 
 def _without_residual(leaf: Leaf) -> Wrong:
-    kept = 1 if leaf.call.inputs[0] in RESIDUALS else 0
-    return lambda _, inputs: (inputs[kept].clone(),)
+    position = 1 if leaf.call.inputs[0] in RESIDUALS else 0
+    return lambda _, inputs: (inputs[position].clone(),)
 
 
 def _with_epsilon(leaf: Leaf) -> Operation:
@@ -61,30 +61,30 @@ def _no_weight(inputs: Tensors) -> Tensors:
     return inputs[0], torch.ones_like(inputs[1]), *inputs[2:]
 
 
-def _is_split_of(parts: int) -> Any:
-    return lambda leaf: leaf.kind == "SplitOperation" and len(leaf.call.outputs) == parts
+def _is_split_of(count: int) -> Any:
+    return lambda leaf: leaf.kind == "SplitOperation" and len(leaf.call.outputs) == count
 
 
-def _swapped(made: Tensors) -> Tensors:
+def _swapped(outputs: Tensors) -> Tensors:
     """The last two parts change places; they are of the same size."""
-    return *made[:-2], made[-1], made[-2]
+    return *outputs[:-2], outputs[-1], outputs[-2]
 
 
-def _scaled(made: Tensors, factor: float) -> Tensors:
-    return (made[0].float() * factor).to(made[0].dtype), *made[1:]
+def _scaled(outputs: Tensors, factor: float) -> Tensors:
+    return (outputs[0].float() * factor).to(outputs[0].dtype), *outputs[1:]
 
 
-def _nan(made: Tensors) -> Tensors:
-    spoilt = made[0].clone()
+def _nan(outputs: Tensors) -> Tensors:
+    spoilt = outputs[0].clone()
     spoilt.view(-1)[spoilt.numel() // 2] = float("nan")
-    return spoilt, *made[1:]
+    return spoilt, *outputs[1:]
 
 
 def _last_row(factor: float) -> Callable[[Tensors], Tensors]:
-    def change(made: Tensors) -> Tensors:
-        spoilt = made[0].clone()
+    def change(outputs: Tensors) -> Tensors:
+        spoilt = outputs[0].clone()
         spoilt.view(-1, spoilt.shape[-1])[-1] *= factor
-        return spoilt, *made[1:]
+        return spoilt, *outputs[1:]
 
     return change
 

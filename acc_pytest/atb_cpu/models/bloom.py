@@ -112,8 +112,8 @@ class Bloom(FlashFamily):
 
     def bias(self, spec: ModelSpec, rank: int) -> torch.Tensor:
         size = spec.positions
-        own = slopes(spec.heads)[rank * spec.own_heads :][: spec.own_heads]
-        return own[:, None, None] * torch.arange(size).float() + causal_mask(size)
+        rank_slopes = slopes(spec.heads)[rank * spec.own_heads :][: spec.own_heads]
+        return rank_slopes[:, None, None] * torch.arange(size).float() + causal_mask(size)
 
     def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
         placeholder = torch.zeros(1, dtype=spec.torch_dtype)
@@ -129,16 +129,16 @@ class Bloom(FlashFamily):
         ]
         hidden, layer = "internal_1", _layer(spec, rank)
         for index in range(spec.layers):
-            held = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
+            slots = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
             base = f"transformer.h.{index}."
             table += [
                 placeholder if name == "-" else _part(spec, name, weights[base + name], rank)
                 for name in WEIGHTS
             ]
-            made = "output_0" if index == spec.layers - 1 else f"internal_{index + 2}"
+            result = "output_0" if index == spec.layers - 1 else f"internal_{index + 2}"
             feed = (*(f"input_{i}" for i in range(1, 7)), f"input_{7 + index}")
-            calls.append(Call(layer, (*held, hidden, *feed), (made, "output_2", "output_3")))
-            hidden = made
+            calls.append(Call(layer, (*slots, hidden, *feed), (result, "output_2", "output_3")))
+            hidden = result
         end, last = len(table), spec.layers + 1
         table += [
             weights["transformer.ln_f.weight"],

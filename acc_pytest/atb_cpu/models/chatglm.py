@@ -92,9 +92,9 @@ def _part(spec: ModelSpec, name: str, weight: torch.Tensor, rank: int) -> torch.
         return weight
     if "query_key_value" in name:
         packed = torch.split(weight, [heads * size for heads in (spec.heads, spec.kv_heads, spec.kv_heads)])
-        return torch.cat([shard_heads(part, size, rank, ranks) for part in packed])
+        return torch.cat([shard_heads(block, size, rank, ranks) for block in packed])
     if "dense_h_to_4h" in name:
-        return torch.cat([shard(part, 0, rank, ranks) for part in weight.chunk(2)])
+        return torch.cat([shard(block, 0, rank, ranks) for block in weight.chunk(2)])
     return shard(weight, 1, rank, ranks) if weight.ndim == 2 else weight
 
 
@@ -111,11 +111,11 @@ class ChatGlm(FlashFamily):
         cos, sin = f"input_{7 + spec.layers}", f"input_{8 + spec.layers}"
         layer = _layer(spec, rank)
         for index in range(spec.layers):
-            held = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
+            slots = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
             base = f"transformer.encoder.layers.{index}."
             table += [_part(spec, name, weights[base + name], rank) for name in WEIGHTS]
             feed = (cos, sin, *(f"input_{i}" for i in range(1, 7)), f"input_{7 + index}")
-            calls.append(Call(layer, (*held, f"internal_{index}", *feed), (f"internal_{index + 1}",)))
+            calls.append(Call(layer, (*slots, f"internal_{index}", *feed), (f"internal_{index + 1}",)))
         end, last = len(table), spec.layers
         table += [
             weights["transformer.encoder.final_layernorm.weight"],

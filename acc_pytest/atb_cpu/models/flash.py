@@ -33,10 +33,11 @@ def parallel_linear(*, bias: bool, summed: tuple[int, int] | None = None) -> Ope
         steps.append((all_reduce(*summed), ()))
     if bias:
         steps.append((elewise(ADD, old=True), ("b",)))
-    made = [*("product", "sum")[: len(steps) - 1], "out"]
-    sources = ["x", *made]
+    results = [*("product", "sum")[: len(steps) - 1], "out"]
+    sources = ["x", *results]
     calls = [
-        Call(step, (source, *more), (result,)) for (step, more), source, result in zip(steps, sources, made)
+        Call(step, (source, *operands), (result,))
+        for (step, operands), source, result in zip(steps, sources, results)
     ]
     return graph("ParallelLinearBaseV2", names, ("out",), *calls)
 

@@ -105,8 +105,8 @@ def _renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         name = re.sub(r"(\.experts\.\d+\.)w([123])\.", lambda m: m[1] + _MIXTRAL[m[2]] + "_proj.", name)
         base, _, kind = name.partition(".gate_up_proj")
         if kind or name.endswith(".gate_up_proj"):
-            for half, part in zip(("gate", "up"), tensor.chunk(2, -2)):
-                _unpack(named, base, half, kind, part)
+            for half, block in zip(("gate", "up"), tensor.chunk(2, -2)):
+                _unpack(named, base, half, kind, block)
         elif name.endswith(".experts.down_proj"):
             _unpack(named, name.removesuffix(".down_proj"), "down", "", tensor)
         else:
@@ -121,18 +121,18 @@ def _renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 _MIXTRAL = {"1": "gate", "2": "down", "3": "up"}
 
 
-def _unpack(named: dict[str, torch.Tensor], base: str, half: str, kind: str, part: torch.Tensor) -> None:
+def _unpack(named: dict[str, torch.Tensor], base: str, half: str, kind: str, block: torch.Tensor) -> None:
     """One matrix, or one for each expert."""
-    if part.ndim == 3:
-        for expert, matrix in enumerate(part):
+    if block.ndim == 3:
+        for expert, matrix in enumerate(block):
             named[f"{base}.{expert}.{half}_proj.weight"] = matrix
     else:
-        named[f"{base}.{half}_proj{kind}"] = part
+        named[f"{base}.{half}_proj{kind}"] = block
 
 
 def _check(spec: ModelSpec, weights: dict[str, torch.Tensor]) -> None:
     """Every weight has a place. (A missing one is named by the family that looks for it.)"""
-    known = re.compile("|".join(_KNOWN.get(spec.family, _DECODER)))
+    patterns = re.compile("|".join(_KNOWN.get(spec.family, _DECODER)))
     for name in weights:
-        if not known.fullmatch(name):
+        if not patterns.fullmatch(name):
             raise SettingsError(f"model: weight {name} has no place in the ATB graphs of a {spec.family}")

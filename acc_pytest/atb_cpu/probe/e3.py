@@ -65,11 +65,11 @@ class E3Probe:
         ids = "_".join(map(str, execution.ids))
         kind = execution.operation.kind
         for index, kernel in enumerate(kernels):
-            below = f"{index}_{kernel.name}"
+            directory = f"{index}_{kernel.name}"
             if self._selected(count, f"{ids}_{index}", kind):
-                self._tensors(f"{home}/{below}", _probed(kernel))
+                self._tensors(f"{home}/{directory}", _probed(kernel))
                 if self._settings.tiling:
-                    self._tiling(f"{relative}/{below}", kernel)
+                    self._tiling(f"{relative}/{directory}", kernel)
             if "kernel" in self._settings.types:
                 self._kernel_row(count, kernel, home)
         if self._selected(count, ids, kind):
@@ -93,15 +93,15 @@ class E3Probe:
     def _selected(self, count: int, ids: str, name: str) -> bool:
         """Whether execution `count` of the operation is saved. With a config file, the file decides."""
         if self._config is None:
-            wanted = "tensor" in self._settings.types and in_ranges(self._settings.ranges, count)
-            return wanted and self._settings.chosen(ids, name)
+            in_range = "tensor" in self._settings.types and in_ranges(self._settings.ranges, count)
+            return in_range and self._settings.chosen(ids, name)
         now = self._now
         return now.enabled and in_ranges(now.ranges, count) and now.chosen(ids, name, self._settings.names)
 
     def _saves_here(self) -> bool:
         """Whether tensors and parameters of this device are saved; tiling data and rows always are."""
-        wanted = self._settings.devices if self._config is None else self._now.devices
-        return device_selected(wanted, self._device)
+        devices = self._settings.devices if self._config is None else self._now.devices
+        return device_selected(devices, self._device)
 
     def _tensors(self, home: str, probed: ProbedTensors) -> None:
         if self._saves_here():

@@ -49,21 +49,21 @@ class E4Settings:
         """
         if not self.ids and not self.names:
             return self.child or len(path) == 1
-        parts = [part.partition("_") for part in path]
-        ids = "_".join(number for number, _, _ in parts)
+        components = [directory.partition("_") for directory in path]
+        ids = "_".join(number for number, _, _ in components)
         if selection.id_selected(self.ids, ids, child=self.child):
             return True
-        names = [name for _, _, name in parts]
+        names = [name for _, _, name in components]
         return any(
             selection.name_selected(self.names, name) for name in (names if self.child else names[-1:])
         )
 
     def read(self, text: str) -> E4Settings:
         """These settings with what a config file says; a key that is missing or of another type is empty."""
-        given = json_object(text)
+        entries = json_object(text)
 
         def get(key: str, default: Any) -> Any:
-            return given[key] if type(given.get(key)) is type(default) else default
+            return entries[key] if type(entries.get(key)) is type(default) else default
 
         empty = E4Settings()
         task, level = get("task", empty.task), get("filter_level", empty.level)

@@ -57,10 +57,10 @@ def append_text(path: str, text: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
             size = os.fstat(descriptor).st_size
-            written = os.write(descriptor, data)
-            if written != len(data):
+            count = os.write(descriptor, data)
+            if count != len(data):
                 os.ftruncate(descriptor, size)
-                raise OSError(f"{written} of {len(data)} bytes fit")
+                raise OSError(f"{count} of {len(data)} bytes fit")
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -47,23 +47,23 @@ def in_ranges(ranges: Ranges, count: int) -> bool:
     return any(first <= count <= last for first, last in ranges)
 
 
-def id_selected(wanted: Sequence[str], ids: str, *, child: bool) -> bool:
+def id_selected(selection: Sequence[str], ids: str, *, child: bool) -> bool:
     """Whether `ids` (`2_0_1`) is wanted itself or, with `child`, lies below one that is."""
-    return any(ids == item or (child and ids.startswith(item + "_")) for item in wanted)
+    return any(ids == item or (child and ids.startswith(item + "_")) for item in selection)
 
 
-def name_selected(wanted: Sequence[str], name: str) -> bool:
+def name_selected(prefixes: Sequence[str], name: str) -> bool:
     """Whether an operation's name starts with a wanted one. Only the name is lower-cased."""
-    return any(name.lower().startswith(item) for item in wanted)
+    return any(name.lower().startswith(item) for item in prefixes)
 
 
-def device_selected(wanted: Sequence[str], device: int) -> bool:
+def device_selected(devices: Sequence[str], device: int) -> bool:
     """Whether this device is one of those asked for; nothing asked for means all."""
-    return not wanted or str(device) in wanted
+    return not devices or str(device) in devices
 
 
-def places(time: int, part: int, *, in_before_out_after: bool) -> tuple[Place, ...]:
-    """Where tensors go: `time` 0 before, 1 after, 2 both; `part` 0 inputs, 1 outputs, 2 both, else none.
+def places(time: int, side: int, *, in_before_out_after: bool) -> tuple[Place, ...]:
+    """Where tensors go: `time` 0 before, 1 after, 2 both; `side` 0 inputs, 1 outputs, 2 both, else none.
 
     With `in_before_out_after`, inputs are saved before and outputs after, whatever `time` says.
     """
@@ -74,5 +74,5 @@ def places(time: int, part: int, *, in_before_out_after: bool) -> tuple[Place, .
         for directory, times in (("before", (0, 2)), ("after", (1, 2))):
             if time in times:
                 chosen += [(directory, "in"), (directory, "out")]  # type: ignore[list-item]
-    sides = {0: ("in",), 1: ("out",), 2: ("in", "out")}.get(part, ())
+    sides = {0: ("in",), 1: ("out",), 2: ("in", "out")}.get(side, ())
     return tuple(place for place in chosen if place[1] in sides)

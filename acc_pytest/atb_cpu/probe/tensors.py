@@ -35,10 +35,10 @@ class ProbedTensors:
     outputs: Sequence[torch.Tensor]
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
 
-    def files(self, wanted: Sequence[Place]) -> list[tuple[str, str, torch.Tensor]]:
+    def files(self, places: Sequence[Place]) -> list[tuple[str, str, torch.Tensor]]:
         """(directory, file name, tensor) for every tensor to be saved; empty tensors have no file."""
         files: list[tuple[str, str, torch.Tensor]] = []
-        for directory, side in wanted:
+        for directory, side in places:
             for index, tensor in self._at(directory, side).items():
                 if tensor.numel():
                     name = file_name(side, index, self.names[0 if side == "in" else 1])

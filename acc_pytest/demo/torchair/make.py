@@ -48,7 +48,7 @@ def make_torchair_demo(directory: Path, spec: TorchairSpec) -> TorchairPaths:
 
 def _clear(path: Path) -> None:
     parent = path.parent
-    foreign = [found.name for found in parent.iterdir() if found.name != path.name] if parent.exists() else []
+    foreign = [entry.name for entry in parent.iterdir() if entry.name != path.name] if parent.exists() else []
     if foreign:
         raise DumpError(
             f"{parent}: holds {foreign[0]!r}, which is not from a demo; choose an empty directory"
@@ -130,15 +130,15 @@ class Compiled:
 
     def inputs(self, run: Path) -> dict[str, torch.Tensor]:
         """What the graph was called with, by placeholder: the argument of the first node that takes it."""
-        found = {}
+        tensors = {}
         for node in self.graph.nodes:
             if node.op != "placeholder":
                 continue
             reader = next(iter(node.users))
             stem = f"{reader.name}-{reader.target}.INPUT.{reader.args.index(node)}"
             (file,) = run.glob(f"{stem}.*.npy")
-            found[node.name] = torch.from_numpy(np.load(file))
-        return found
+            tensors[node.name] = torch.from_numpy(np.load(file))
+        return tensors
 
 
 @one_thread()
@@ -155,13 +155,13 @@ def run_golden(root: Path, spec: TorchairSpec, rank: int) -> list[Compiled]:
         root, filter=seen, layout=LAYOUTS[spec.release], rank=rank, world_size=spec.ranks
     )
     model = torch.compile(seeded(spec.seed), backend=backend, dynamic=False)
-    known = _folders(root)
+    folders = _folders(root)
     with torch.no_grad():
         for number, tokens in enumerate(spec.tokens):
             for step in range(spec.steps):
                 model(prompt(tokens, 1000 * spec.seed + 100 * rank + 10 * number + step + 1))
-                (folder,) = _folders(root) - known
-                known.add(folder)
+                (folder,) = _folders(root) - folders
+                folders.add(folder)
                 list(graphs.values())[number].append(folder)
     return [Compiled(graph, tuple(runs)) for graph, runs in graphs.items()]
 

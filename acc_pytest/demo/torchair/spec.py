@@ -26,8 +26,8 @@ class GeFault:
 
     def strikes(self, operator: str, graph: int, step: int, rank: int) -> bool:
         """Whether the operator is wrong there."""
-        wanted = ((self.graph, graph), (self.step, step), (self.rank, rank))
-        return operator == self.operator and all(chosen in (None, here) for chosen, here in wanted)
+        filters = ((self.graph, graph), (self.step, step), (self.rank, rank))
+        return operator == self.operator and all(chosen in (None, number) for chosen, number in filters)
 
 
 @dataclass(frozen=True, slots=True)
