@@ -49,7 +49,7 @@ Record = Callable[[Execution], None]
 
 def run(calls: Sequence[Call], scopes: Sequence[Scope], path: tuple[str, ...], record: Record) -> None:
     """Execute one node: `calls[r]` in `scopes[r]` for every rank r, children first in the records."""
-    before = [call.seen(scope) for call, scope in zip(calls, scopes)]
+    before = [call.inputs_in(scope) for call, scope in zip(calls, scopes)]
     for call, scope in zip(calls, scopes):
         for name in call.outputs:
             scope.setdefault(name, Cell())
@@ -62,7 +62,7 @@ def run(calls: Sequence[Call], scopes: Sequence[Scope], path: tuple[str, ...], r
         _compute(calls, scopes, before)
     for rank, (call, scope) in enumerate(zip(calls, scopes)):
         outputs = tuple(scope[name].read() for name in call.outputs)
-        after = call.seen(scope)
+        after = call.inputs_in(scope)
         record(Execution(rank, path, call.operation, before[rank], after, stale[rank], outputs))
 
 

@@ -35,7 +35,7 @@ class Cell:
 
 
 class ViewCell(Cell):
-    """The same place in memory, seen under another shape by the operations of a graph."""
+    """A place in memory under another shape, for the operations of a graph."""
 
     __slots__ = ("_cell", "_view")
 
@@ -102,7 +102,7 @@ class Call:
     reshape: Mapping[int, View] = field(default_factory=dict)
     shapes: Mapping[int, View] = field(default_factory=dict)
 
-    def seen(self, scope: Scope) -> Tensors:
+    def inputs_in(self, scope: Scope) -> Tensors:
         """The inputs as the operation sees them."""
         tensors = []
         for index, name in enumerate(self.inputs):

@@ -1,4 +1,4 @@
-"""One kernel of an operation, and what its makers share."""
+"""One kernel of an operation, and functions for all that make one."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _tile(call: GeCall, x: torch.Tensor, times: list[int]) -> torch.Tensor:
 @ge_operator("Fill", "dims[] value", moves=True)
 @ge_operator("FillD", "dims[] value", moves=True, dims=REQUIRED)
 def _fill(call: GeCall, dims: list[int], value: torch.Tensor) -> torch.Tensor:
-    call.one(value, "value")
+    call.scalar(value, "value")
     return value.reshape(()).expand(call.room(dims))
 
 
@@ -54,8 +54,10 @@ def _alike(call: GeCall, x: torch.Tensor) -> torch.Tensor:
 @ge_operator("Range", "start limit delta", is_closed=False)
 def _range(call: GeCall, start: torch.Tensor, limit: torch.Tensor, delta: torch.Tensor) -> Unrounded:
     call.need(not call.attrs["is_closed"], "a closed range")
-    first, end, step = (call.one(bound, "its bounds") for bound in (start, limit, delta))
-    call.need(step != 0 and abs(end - first) / abs(step) <= call.most, "as many steps as no dump holds")
+    first, end, step = (call.scalar(bound, "its bounds") for bound in (start, limit, delta))
+    call.need(
+        step != 0 and abs(end - first) / abs(step) <= call.max_elements, "as many steps as no dump holds"
+    )
     steps = torch.arange(first, end, step, dtype=torch.float64)
     return Unrounded(steps if start.is_floating_point() else steps.long(), magnitude=lambda: steps.abs())
 

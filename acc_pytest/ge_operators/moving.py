@@ -16,7 +16,7 @@ from .registry import REQUIRED, GeCall, Unrounded, ge_operator
     "TransData", "src", moves=True, src_format="", dst_format="", src_subformat=0, dst_subformat=0, groups=1
 )
 def _identity(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    """Of TransData only the device's layout changes; both sides are opened as logical tensors."""
+    """The input as it is: TransData changes the device's layout alone, and logical tensors are compared."""
     return x
 
 

@@ -16,7 +16,7 @@ def _half(x: torch.Tensor) -> torch.Tensor:
 
 
 def _interleaved(x: torch.Tensor) -> torch.Tensor:
-    """Of each pair of neighbours the second negated, before the first."""
+    """Each pair of neighbours with the second negated and before the first."""
     return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
 
 

@@ -46,7 +46,7 @@ _LIBRARIES = (
     ("ATB_SPEED_HOME_PATH", "lib/libatb_speed_torch.so"),
     ("ATB_HOME_PATH", "lib/libatb_test_framework.so"),
 )
-"""Where the class `OperationTorch` comes from: the variable of its home, and the library in there."""
+"""The library of class `OperationTorch`: the variable of its home, and its path in there."""
 
 
 def backend_named(name: str, device: int = 0) -> Backend:
@@ -82,12 +82,12 @@ def rerun(case: Case, backend: Backend, home: str) -> Case:
     count = len(values) - len(operator.writes)
     in_place: list[TensorRef | None] = [None] * len(case.inputs)
     for number, value in zip(operator.writes, values[count:]):
-        in_place[number] = _kept(value, home, f"intensor{number}.bin")
-    outputs = tuple(_kept(value, home, f"outtensor{n}.bin") for n, value in enumerate(values[:count]))
+        in_place[number] = _stored(value, home, f"intensor{number}.bin")
+    outputs = tuple(_stored(value, home, f"outtensor{n}.bin") for n, value in enumerate(values[:count]))
     return replace(case, outputs=outputs, written=tuple(in_place))
 
 
-def _kept(value: torch.Tensor, home: str, name: str) -> TensorRef:
+def _stored(value: torch.Tensor, home: str, name: str) -> TensorRef:
     path = os.path.join(home, name)
     atb_bin.write(path, value)
     return TensorRef(path)

@@ -1,4 +1,4 @@
-"""What an operator should have written: each output of a case beside what the dump has of it."""
+"""The right outputs of an operator: each output of a case beside the dump's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Golden:
         self._low: dict[torch.dtype, tuple[torch.Tensor, ...]] = {}
 
     def of(self, inputs: list[list[torch.Tensor | None]]) -> Golden:
-        """The same computation of other inputs, for each rank a list of them."""
+        """A computation of other inputs with the same operator, for each rank a list of them."""
         copied = copy.copy(self)
         copied.__dict__.pop("results", None)
         copied.inputs, copied._exact, copied._low = inputs, None, {}
@@ -65,12 +65,12 @@ class Golden:
 
     @functools.cached_property
     def results(self) -> tuple[torch.Tensor, ...]:
-        """What the operator writes, rounded: its outputs, then the inputs that it writes in place."""
+        """The tensors that the operator writes, rounded: outputs, then the inputs that it writes in place."""
         return self._compute()
 
     @property
     def outputs(self) -> int:
-        """How many outputs the operator has."""
+        """The number of the operator's outputs."""
         return len(self._exact or self.results) - len(self.operator.writes)
 
     def _compute(self, **how: Any) -> tuple[torch.Tensor, ...]:
@@ -85,7 +85,7 @@ class Golden:
 
     @functools.cached_property
     def _dump_elements(self) -> int:
-        """Elements that the dump has of the outputs: what numbers ask for is held against them."""
+        """The number of elements that the dump has of the outputs, a bound on what numbers may ask for."""
         refs = [
             ref
             for rank_case in self.ranks

@@ -1,4 +1,4 @@
-"""What lies in a directory of a dump, remembered: many cases look into the same directories."""
+"""The names in a directory of a dump, remembered: many cases look into the same directories."""
 
 from __future__ import annotations
 

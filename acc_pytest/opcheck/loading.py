@@ -46,7 +46,7 @@ def open_inputs(case: Case) -> list[torch.Tensor | None]:
 
 
 def open_output(case: Case, number: int, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """What the dump has as output `number`, tiles undone where `shape` is that of the logical tensor.
+    """The dump's output `number`, tiles undone where `shape` is that of the logical tensor.
 
     `None` where it has no such file. The probe writes none for a tensor without elements.
     """

@@ -26,19 +26,19 @@ _STATE = re.compile(r"^(.*)/(?:before|after)/(?:in|out)tensor\d+[^/]*$")
 def locate(entry: Entry, input_directory: str = "") -> tuple[str, str]:
     """The operator's directory and that of its execution; two empty texts where the entry names none.
 
-    `input_directory` is the directory of `--acc-opcheck-input`. Raises `DumpError` that says where was looked when
-    the operation is not there, or is there more than once.
+    `input_directory` is that of `--acc-opcheck-input`. Raises `DumpError` that names the places of the search
+    when the operation is not there, or is there more than once.
     """
     if entry.directory:
         return entry.directory, entry.base
-    csv_directory = _written(entry)
+    csv_directory = _directory_of_row(entry)
     if not input_directory and csv_directory and is_directory(csv_directory):
-        return csv_directory, _execution_above(csv_directory)
+        return csv_directory, _execution_of(csv_directory)
     if not entry.ids:
         return "", ""
     bases = list(_bases(entry, input_directory))
     for base in bases:
-        directories = _below(base, entry)
+        directories = _operator_directories(base, entry)
         if len(directories) == 1:
             return directories[0], base
         if directories:
@@ -58,7 +58,7 @@ def locate(entry: Entry, input_directory: str = "") -> tuple[str, str]:
 def siblings(directory: str, base: str) -> list[str]:
     """The directories of the same operation and execution on all ranks of the run, by device and process.
 
-    Only the given one where it lies in no `tensors/{device}_{pid}/{N}`.
+    Only `directory` where it lies in no `tensors/{device}_{pid}/{N}`.
     """
     execution = Path(base)
     if not execution.name.isdecimal() or not _WORKER.match(execution.parent.name):
@@ -74,7 +74,7 @@ def siblings(directory: str, base: str) -> list[str]:
     return [str(place) for place in places if is_directory(place)]
 
 
-def _written(entry: Entry) -> str:
+def _directory_of_row(entry: Entry) -> str:
     """The operator's directory as the CSV has it, empty where it has none."""
     for column in ("InTensorFile", "OutTensorFile"):
         for name in entry.cells.get(column, "").split(";"):
@@ -83,7 +83,7 @@ def _written(entry: Entry) -> str:
     return ""
 
 
-def _execution_above(path: str) -> str:
+def _execution_of(path: str) -> str:
     for parent in Path(path).parents:
         if parent.name.isdecimal() and _WORKER.match(parent.parent.name):
             return str(parent)
@@ -133,7 +133,7 @@ def _listed(path: str) -> list[str]:
         return []
 
 
-def _below(base: str, entry: Entry) -> list[str]:
+def _operator_directories(base: str, entry: Entry) -> list[str]:
     """The directories below `base` along the entry's ids whose last is of its class."""
     *ids, last = entry.ids.split("_")
     places = [base]

@@ -28,7 +28,7 @@ from ..tensors.mapped import check_mapped
 from ..tensors.source import TensorSource
 from .context import context_of
 from .golden import Expected, Golden
-from .rows import described, judged_row, ulp_note, unjudged, written_dtype
+from .rows import described, judged_row, output_dtype, ulp_note, unjudged
 
 EXACT_UP_TO = 1 << 22
 """Elements of a case up to which the float64 values are computed even where nothing fails."""
@@ -36,7 +36,7 @@ EXACT_UP_TO = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class OutputJudge:
-    """How outputs are judged; `second` computes the case of the second device, where there is one."""
+    """The judge of outputs; `second` computes the case of the second device, where there is one."""
 
     judge: Judge
     second: Golden | None = None
@@ -53,7 +53,7 @@ class OutputJudge:
 
     def _judged(self, row: Row, golden: Golden, expected: Expected) -> Row:
         mine = _comparable(expected)
-        context = output_context(golden, written_dtype(expected.golden, golden.param))
+        context = output_context(golden, output_dtype(expected.golden, golden.param))
         dtype, judge = context.written, self.judge
         reference = nearest_valid_answer(golden, expected, mine)
         further = self._further(context, golden, expected, reference, mine)
@@ -103,7 +103,7 @@ class OutputJudge:
 
 
 def output_context(golden: Golden, dtype: str) -> JudgeContext:
-    """What standards and rules are told of an output that is written as `dtype`."""
+    """The context in which standards and rules judge an output that is written as `dtype`."""
     name, param = golden.case.name, golden.param
     return replace(
         context_of(golden.case),
@@ -161,7 +161,7 @@ def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str,
 
 
 def _length(golden: Golden) -> int | None:
-    """How many products an element of a linear operator sums, as ATB counts them; else `None`."""
+    """The number of products that an element of a linear operator sums, as ATB counts them; else `None`."""
     x = golden.inputs[0][0] if golden.inputs[0] else None
     if x is None or x.ndim < 2:
         return None
@@ -216,7 +216,7 @@ _FROM_SEEDS = (0, 1)
 """Values of `topkToppSamplingType` that draw from seeds; the others are given their noise."""
 
 NEAR = 2.0**-10
-"""How near a random number and a running sum have to be for either side to be right."""
+"""The distance of a random number from a running sum at which either side is right."""
 
 
 def is_drawn(operator: str, param: Mapping[str, Any], number: int) -> bool:
@@ -268,7 +268,7 @@ _ENOUGH = 30
 
 
 def _impossible(probs: torch.Tensor, number: int, mine: torch.Tensor) -> int:
-    """How many values of mine are no place with a probability, or no probability of their row."""
+    """The number of values of mine that are no place with a probability, or no probability of their row."""
     rows = mine.reshape(len(probs), -1)
     if number:
         return int((rows[..., None] != probs[:, None].to(rows.dtype)).all(-1).sum())
@@ -278,7 +278,7 @@ def _impossible(probs: torch.Tensor, number: int, mine: torch.Tensor) -> int:
 
 
 def p_value(a: Sequence[float], b: Sequence[float], draws: int) -> float:
-    """How likely two samples of `draws` from one distribution differ at least as much as `a` and `b` do.
+    """The probability that two samples of `draws` from one distribution differ at least as `a` and `b` do.
 
     The largest distance of their distribution functions, and the exact law of it for samples of one size
     (Gnedenko and Korolyuk): 2 sum (-1)^(j + 1) C(2n, n - j k) / C(2n, n). Equal values make it too careful.

@@ -52,13 +52,13 @@ WITHOUT_PARAMETERS = frozenset(
 
 
 def prepare(entry: Entry, input_directory: str = "", soc: str = "") -> Case:
-    """The case of `entry`; `input_directory` is the directory of `--acc-opcheck-input`, `soc` the chip if it is known.
+    """The case of `entry`; `input_directory` is that of `--acc-opcheck-input`, `soc` the chip if it is known.
 
     Raises `AccError` for files that are not there and parameters that are no JSON.
     """
     directory, base = locate(entry, input_directory)
     if entry.base and not entry.cells:
-        entry = replace(entry, cells=_row_beside(entry))
+        entry = replace(entry, cells=_row_of_dump(entry))
     declared_in = _declared(entry, "In")
     declared_out = _declared(entry, "Out")
     case = _from_directory(entry, directory, base) if directory else _from_files(entry, input_directory)
@@ -109,7 +109,7 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     return tuple(cases[rank] for rank in range(size))
 
 
-def _row_beside(entry: Entry) -> Mapping[str, str]:
+def _row_of_dump(entry: Entry) -> Mapping[str, str]:
     """The row of an operator's directory in the CSV of its dump; empty where there is none.
 
     It has what a directory lacks: parameters that some release does not write, tensors without elements.
@@ -163,7 +163,7 @@ def case_of(
     inputs: tuple[TensorRef | None, ...] = (),
     outputs: tuple[TensorRef | None, ...] = (),
 ) -> Case:
-    """The case of an entry of which no more is known."""
+    """The case of an entry with nothing but parameters and tensors."""
     ids, source, step = entry.ids, entry.source, entry.step
     return Case(entry.name, entry.full_name, ids, param, inputs, outputs, source=source, step=step)
 
@@ -205,7 +205,7 @@ def _named(entry: Entry, column: str, input_directory: str) -> tuple[TensorRef |
 
 
 def _after(name: str) -> str:
-    """Where an output really is of which the CSV says `before/outtensor0.bin`."""
+    """The path of an output of which the CSV says `before/outtensor0.bin`."""
     head, tail = os.path.split(name)
     return os.path.join(os.path.dirname(head), "after", tail) if tail.startswith("out") else name
 
@@ -249,7 +249,7 @@ def _json(text: str, where: str) -> dict[str, Any]:
 
 
 def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
-    """What the CSV's columns say of the inputs (`In`) or outputs (`Out`); empty where they contradict."""
+    """The inputs (`In`) or outputs (`Out`) as the CSV declares them; empty where its columns contradict."""
     dtypes = _items(entry.cells.get(f"{side}DType", ""))
     shapes = entry.cells.get(f"{side}Shape", "").split(";")
     layouts = _items(entry.cells.get(f"{side}Format", ""))

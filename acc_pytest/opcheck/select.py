@@ -1,4 +1,4 @@
-"""Which operations are checked: by ids of their path and by parts of their names, as the old tool selects."""
+"""The selection of operations by ids of their path and substrings of their names, as in the old tool."""
 
 from __future__ import annotations
 

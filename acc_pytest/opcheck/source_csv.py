@@ -108,7 +108,7 @@ def _cells(line: str, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(param: str, cells: int, columns: int) -> bool:
-    """Whether the parameters hold no separator, told without parsing them."""
+    """Whether the parameters hold no separator, without parsing them."""
     return cells <= columns and (not param or (param[0] == "{" and param[-1] == "}") or param[0] not in '{"')
 
 

@@ -122,8 +122,8 @@ def _plain(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Written:
-    """What the CSV says of one tensor."""
+class _Cells:
+    """The cells of one tensor in the CSV."""
 
     dtype: str = "float16"
     layout: str = "nd"
@@ -131,14 +131,14 @@ class _Written:
     path: str = ""
 
 
-def _write(value: Value, home: Path, path: str) -> _Written:
+def _write(value: Value, home: Path, path: str) -> _Cells:
     """One file; a tensor that is not given has none, and is empty in the CSV as ATB wants it."""
     if value is None:
-        return _Written()
+        return _Cells()
     if isinstance(value, torch.Tensor):
         atb_bin.write(home / path, value)
         shape = ",".join(map(str, value.shape))
-        return _Written(by_torch(value.dtype).atb_name, "nd", shape, path)
+        return _Cells(by_torch(value.dtype).atb_name, "nd", shape, path)
     header = value.header()
     try:
         atb_bin.write(home / path, value.open(), layout=header.layout)
@@ -146,10 +146,10 @@ def _write(value: Value, home: Path, path: str) -> _Written:
         # a type that torch has not: its file as it is
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(on_disk(value.path), home / path)
-    return _Written(header.dtype.atb_name, header.layout, ",".join(map(str, header.shape)), path)
+    return _Cells(header.dtype.atb_name, header.layout, ",".join(map(str, header.shape)), path)
 
 
-def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: Sequence[_Written]) -> Path:
+def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Cells], outputs: Sequence[_Cells]) -> Path:
     csv = home / CSV
     try:
         earlier = (

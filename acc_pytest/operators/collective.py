@@ -37,7 +37,7 @@ def _reduced(call: OperatorCall, stacked: torch.Tensor, kind: str) -> Output:
     return _REDUCTIONS[kind](stacked).to(stacked.dtype)
 
 
-ALL_REDUCE = {
+ALL_REDUCE_PARAM = {
     **COMMUNICATION,
     "allReduceType": text("sum", *_REDUCTIONS),
     "quantType": choice(0, "none", "per tensor", "per channel", extra={-1: "undefined"}),
@@ -47,7 +47,7 @@ ALL_REDUCE = {
 
 @collective(
     "AllReduceOperation",
-    ALL_REDUCE,
+    ALL_REDUCE_PARAM,
     lambda param: ("x", "scale", "offset") if param["quantType"] > 0 else ("x",),
 )
 def all_reduce(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
@@ -80,10 +80,10 @@ def broadcast(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]
     return [[_stack(call, ranks)[root]]] * len(ranks)
 
 
-REDUCE_SCATTER = {**COMMUNICATION, "reduceType": text("sum", *_REDUCTIONS)}
+REDUCE_SCATTER_PARAM = {**COMMUNICATION, "reduceType": text("sum", *_REDUCTIONS)}
 
 
-@collective("ReduceScatterOperation", REDUCE_SCATTER, ("x",))
+@collective("ReduceScatterOperation", REDUCE_SCATTER_PARAM, ("x",))
 def reduce_scatter(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Reduced over ranks, then cut along the first dimension: one part a rank."""
     stacked, size = _stack(call, ranks), len(ranks)
@@ -95,7 +95,7 @@ def reduce_scatter(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Out
     return [[_reduced(call, chunk, call.param["reduceType"])] for chunk in chunks]
 
 
-SCATTER_V = {**REDUCE_SCATTER, "sendCounts": integers(), "sdispls": integers(), "recvCount": integer()}
+SCATTER_V = {**REDUCE_SCATTER_PARAM, "sendCounts": integers(), "sdispls": integers(), "recvCount": integer()}
 
 
 @collective("ReduceScatterVOperation", SCATTER_V, ("x", "sendCounts", "sdispls", "recvCount", "shape"))
@@ -196,7 +196,7 @@ def send(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
 
 @collective("RecvOperation", {**COMMUNICATION, "srcRank": integer(1)}, ("x?",))
 def recv(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
-    """What rank `srcRank` sends; its `x` is the operand of its SendOperation."""
+    """The tensor that rank `srcRank` sends; its `x` is the operand of its SendOperation."""
     results = []
     for r, param in enumerate(call.param["ranks"]):
         source = param["srcRank"]

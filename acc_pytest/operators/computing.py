@@ -1,6 +1,6 @@
 """One operator computed: `compute`, and `compute_collective` for all ranks at once.
 
-What all operators share happens here: parameters are checked and completed, inputs are counted and named,
+Every operator goes through here: parameters are checked and completed, inputs are counted and named,
 each output is rounded once to its dtype, and nothing that is returned shares memory with an input.
 """
 
@@ -132,7 +132,7 @@ def _fitting(call: OperatorCall, operands: Tensors) -> Iterator[None]:
 def _room(
     name: str, inputs: Sequence[torch.Tensor | None], dump_elements: int | None, pairs: bool
 ) -> AbstractContextManager[object]:
-    """What is made is held against the tensors of a dump, where they are known to come from one."""
+    """A bound on what is made, where the tensors are known to come from a dump."""
     return nullcontext() if dump_elements is None else Room(name, inputs, dump_elements, pairs=pairs)
 
 
@@ -145,13 +145,13 @@ def _finished(call: OperatorCall, outputs: Outputs, memories: set[int]) -> tuple
     results = []
     for output in outputs:
         if call.rounds:
-            done = output.rounded() if isinstance(output, As) else output
+            tensor = output.rounded() if isinstance(output, As) else output
         else:
-            done = output.value if isinstance(output, As) else output
-            done = call.wide(done) if done.is_floating_point() else done
-        done = done.contiguous()
-        if done.untyped_storage().data_ptr() in memories:
-            done = done.clone()
-        memories.add(done.untyped_storage().data_ptr())
-        results.append(done)
+            tensor = output.value if isinstance(output, As) else output
+            tensor = call.wide(tensor) if tensor.is_floating_point() else tensor
+        tensor = tensor.contiguous()
+        if tensor.untyped_storage().data_ptr() in memories:
+            tensor = tensor.clone()
+        memories.add(tensor.untyped_storage().data_ptr())
+        results.append(tensor)
     return tuple(results)

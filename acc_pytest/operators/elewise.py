@@ -45,7 +45,7 @@ ELEWISE: Schema = {
     "varAttr": Key("float", None),
 }
 
-_ONE: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
+_UNARY: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
     COS: torch.cos,
     SIN: torch.sin,
     NEG: torch.neg,
@@ -81,8 +81,8 @@ def elewise(call: OperatorCall, t: Tensors) -> Outputs:
     x = t["x"]
     if kind == DYNAMIC:
         return _dynamic(call, call.wide(x))
-    if kind in _ONE:
-        return [As(_ONE[kind](call.wide(x)), x.dtype)]
+    if kind in _UNARY:
+        return [As(_UNARY[kind](call.wide(x)), x.dtype)]
     if "y" in t:
         return [_binary(call, kind, x, t["y"])]
     if kind == MULS:

@@ -34,7 +34,7 @@ def gathered_product(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[O
                     ranks[r]["perTokenScale"].flatten()[start : start + n] for r, start, n in pieces
                 ]
                 scales = torch.cat(scale_pieces)
-            products.append(_product(call, mine, expert, rows, scales))
+            products.append(_expert_product(call, mine, expert, rows, scales))
         results.append([_padded(call, mine, torch.cat(products))])
     return results
 
@@ -51,7 +51,7 @@ def product_scattered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[
             span = slice(first, first + number)
             call.need(span.stop <= len(mine["x"]), f"rank {rank}: x {list(mine['x'].shape)} has too few rows")
             scales = mine["perTokenScale"].flatten()[span] if "perTokenScale" in mine else None
-            rows = _product(call, mine, expert, mine["x"][span], scales)
+            rows = _expert_product(call, mine, expert, mine["x"][span], scales)
             first += number
             for (r, start, count), piece in zip(pieces, torch.split(rows, [n for _, _, n in pieces])):
                 result = results[r]
@@ -87,7 +87,7 @@ def _pieces(call: OperatorCall, table: list[list[int]], rank: int) -> list[list[
     ]
 
 
-def _product(
+def _expert_product(
     call: OperatorCall, mine: Tensors, expert: int, rows: torch.Tensor, scales: torch.Tensor | None
 ) -> torch.Tensor:
     local = call.param["local_expert_nums"]

@@ -13,7 +13,7 @@ from .scores import EightBit, attend, heads_of, output_shape
 
 DECODE, SPECULATIVE, RING, RING_SPECULATIVE, PREFILL = range(5)
 APART, EIGHT_BIT, NZ = 1, 2, 3
-SPEC_MASK, MASK_FREE, CAUSAL, WINDOW = 1, 2, 3, 4
+SPEC_MASK, FREE_MASK, CAUSAL, WINDOW = 1, 2, 3, 4
 LATENT = {
     "headNum": integer(),
     "kvHeadNum": integer(),

@@ -26,7 +26,7 @@ NONE, NORM, ALIBI, NORM_COMPRESS, ALIBI_COMPRESS, ALIBI_SQRT, ALIBI_LEFT, WINDOW
 )
 SLOPED = (ALIBI_COMPRESS, ALIBI_SQRT, ALIBI_LEFT)
 HIDDEN = -3e38
-"""What a masked score gets added by the kernels that take a mask of zeros and ones."""
+"""The addend of a masked score in the kernels that take a mask of zeros and ones."""
 
 _BLOCK = 128
 
@@ -53,7 +53,7 @@ class Mask:
     def bias(
         self, call: OperatorCall, sequence: int, batch: int, heads: int, rows: int, columns: int
     ) -> torch.Tensor | None:
-        """What to add to the scores `[heads, rows, columns]` of one sequence, broadcastable to them.
+        """The addend of the scores `[heads, rows, columns]` of one sequence, broadcastable to them.
 
         Rows are query tokens, columns keys; the last query token is the last key where both are
         counted from the same start (`rows` < `columns` while decoding).

@@ -18,7 +18,7 @@ from .rope import rotated
 from .rounding import rounded
 
 EPSILON = 1e-6
-"""What the kernel adds: ATB's header calls `epsilon`, like most parameters of this operator, reserved."""
+"""The kernel's constant: ATB's header calls `epsilon`, like most parameters of this operator, reserved."""
 
 ONE_CACHE, APART, EIGHT_BIT, NZ = range(4)
 PER_TENSOR, PER_TOKEN = 0, 1
@@ -89,7 +89,7 @@ def _outputs(
     mode, dtype = call.param["cacheMode"], t["input"].dtype
     if mode == ONE_CACHE:
         joined = As(torch.cat((inner, outer), -1), dtype)
-        return [joined, _kept(call, t, torch.cat((key, turned), -1), "kvCache")]
+        return [joined, _cached(call, t, torch.cat((key, turned), -1), "kvCache")]
     first = As(inner, dtype)
     if mode == EIGHT_BIT:
         call.need("ctkvScale" in t and "qNopeScale" in t, "cacheMode 2 needs ctkvScale and qNopeScale")
@@ -98,9 +98,9 @@ def _outputs(
         key = key / call.wide(t["ctkvScale"]).flatten()[0]
     return [
         first,
-        _kept(call, t, key, "kvCache"),
+        _cached(call, t, key, "kvCache"),
         As(outer, dtype),
-        _kept(call, t, turned, "kvCacheRope"),
+        _cached(call, t, turned, "kvCacheRope"),
     ]
 
 
@@ -156,7 +156,7 @@ def _weight(call: OperatorCall, weight: torch.Tensor, name: str) -> torch.Tensor
     return weight
 
 
-def _kept(call: OperatorCall, t: Tensors, rows: torch.Tensor, name: str) -> Output:
+def _cached(call: OperatorCall, t: Tensors, rows: torch.Tensor, name: str) -> Output:
     """The cache `name` with the rows of every token in their slots."""
     nz, cache = call.param["cacheMode"] in (EIGHT_BIT, NZ), t[name]
     new = store(call, rows, call.wide(cache), t["slotMapping"], nz=nz)

@@ -19,7 +19,7 @@ GROUP_TOPK = {
 
 
 def _best_groups(call: OperatorCall, scores: torch.Tensor, groups: int, best: int, n: int) -> torch.Tensor:
-    """Which elements of `[t, e]` lie in one of the `best` groups by the sum of their `n` largest; bool."""
+    """A mask of `[t, e]`: the elements of the `best` groups by the sum of their `n` largest."""
     experts = scores.shape[-1]
     call.need(
         groups > 0 and experts % groups == 0 and 0 < best <= groups and 0 < n <= experts // groups,

@@ -10,7 +10,7 @@ from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NORM, PRE, POST = 1, 2, 3
 INT8 = 2
-_PARTS = {NORM: "normParam", PRE: "preNormParam", POST: "postNormParam"}
+_STRUCTS = {NORM: "normParam", PRE: "preNormParam", POST: "postNormParam"}
 _LAYER = choice(0, "norm", "prenorm", "postnorm", start=1, extra={0: "undefined"})
 _QUANT = choice(0, "none", "int4", "int8", "int16", "float8", "float16")
 _DYNAMIC = choice(0, "none", "symmetric", "asymmetric")
@@ -50,10 +50,10 @@ LAYER_NORM: Schema = {
 }
 
 
-def _part(param: Param) -> tuple[int, Param]:
-    """Which norm it is, and the struct that counts for it (the other two are printed all the same)."""
+def _norm_of(param: Param) -> tuple[int, Param]:
+    """The kind of norm, and the struct that counts for it (the other two are printed all the same)."""
     layer = param["layerType"] or NORM
-    return layer, param[_PARTS[layer]]
+    return layer, param[_STRUCTS[layer]]
 
 
 def _quantised(norm_param: Param) -> bool:
@@ -61,7 +61,7 @@ def _quantised(norm_param: Param) -> bool:
 
 
 def _rms_inputs(param: Param) -> list[str]:
-    kind, norm_param = _part(param)
+    kind, norm_param = _norm_of(param)
     if kind == NORM:
         if not _quantised(norm_param):
             return ["x", "gamma"]
@@ -81,7 +81,7 @@ def rms_norm(call: OperatorCall, t: Tensors) -> Outputs:
     normalises it. int8: (y (+ beta)) / scale + offset; or by the scale of each row. `rstd` adds
     1 / sqrt(mean(x^2) + epsilon) as second output.
     """
-    kind, norm_param = _part(call.param)
+    kind, norm_param = _norm_of(call.param)
     _supported(call, norm_param)
     total = call.wide(t["x"])
     for name in ("bias", "residual"):
@@ -121,7 +121,7 @@ def rms(
 
 
 def _layer_inputs(param: Param) -> list[str]:
-    kind, norm_param = _part(param)
+    kind, norm_param = _norm_of(param)
     names = ["x", "gamma", "beta"] if kind == NORM else ["x", "residual", "gamma", "beta"]
     if _quantised(norm_param) and not (kind == NORM and norm_param["dynamicQuantType"]):
         names += ["scale", "offset"]
@@ -136,7 +136,7 @@ def layer_norm(call: OperatorCall, t: Tensors) -> Outputs:
     x + zoomScaleValue * residual, prenorm gives that sum as second output. int8 multiplies by its scale
     (RmsNorm divides): y * scale + offset.
     """
-    kind, norm_param = _part(call.param)
+    kind, norm_param = _norm_of(call.param)
     _supported(call, norm_param)
     x, dtype = call.wide(t["x"]), t["x"].dtype
     first = norm_param["beginNormAxis"] if kind == NORM and not _quantised(norm_param) else -1

@@ -195,7 +195,7 @@ def _razor(call: OperatorCall, t: Tensors, table: torch.Tensor, length: int) -> 
 def _bias(
     call: OperatorCall, t: Tensors, sequence: int, queries: slice, length: int, groups: int
 ) -> torch.Tensor | None:
-    """What is added to the scores `[heads, rows, length]` of one sequence, whose queries are `queries`."""
+    """The addend of the scores `[heads, rows, length]` of one sequence, whose queries are `queries`."""
     p, rows = call.param, queries.stop - queries.start
     kind = ALIBI if p["isSupportAlibi"] else p["maskType"]
     if kind == NONE:

@@ -96,7 +96,7 @@ def _gathered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]
     return [[*r, gathered] for r in results] if call.param["keepIntermediate"] else results
 
 
-def _each_alone(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def _products(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     return [[_result(call, rank, _product(call, rank, rank["x"]))] for rank in ranks]
 
 
@@ -147,7 +147,7 @@ _BY_TYPE: Mapping[int, ComputeRanks] = {
     ALL_REDUCE: _all_reduced,
     REDUCE_SCATTER: _reduced_and_scattered,
     ALL_GATHER: _gathered,
-    PURE: _each_alone,
+    PURE: _products,
     TWO_DIMENSIONS: _two_dimensions,
     TO_EXPERTS: _to_experts,
     FROM_EXPERTS: _from_experts,
@@ -196,7 +196,7 @@ def _by_row(values: torch.Tensor, size: int, weight: torch.Tensor) -> torch.Tens
 
 
 def _result(call: OperatorCall, rank: Tensors, value: torch.Tensor) -> As:
-    """What this rank writes: bias and residual added, row scales applied."""
+    """The output of this rank: bias and residual added, row scales applied."""
     p = call.param
     if "perTokenScale" in rank:
         value = value * call.wide(rank["perTokenScale"]).reshape(-1, 1)

@@ -103,7 +103,7 @@ COMMUNICATION: Schema = {
     "commDomain": text(),
     "hcclComm": Key("any", 0),
 }
-"""What every operator between ranks has."""
+"""The parameters of every operator between ranks."""
 
 
 def read(operator: str, schema: Schema, param: Param) -> dict[str, Any]:
@@ -190,7 +190,7 @@ _KINDS: Mapping[str, tuple[str, _Reader]] = {
     "floats": ("a list of numbers", _list_of(_float)),
     "any": ("a value", _any),
 }
-"""What each kind is called, and what makes a value one of its Python type; `None` if it is not one."""
+"""The name of each kind, and a function that converts a value to its Python type, or gives `None`."""
 
 
 def _near(name: str, schema: Schema) -> str:

@@ -60,7 +60,7 @@ def razor_fusion_attention(call: OperatorCall, t: Tensors) -> Outputs:
 
 
 def _visible(call: OperatorCall) -> torch.Tensor:
-    """Which keys each query sees, `[rows, columns]`: near blocks of 128 in any picture, and text."""
+    """A mask `[rows, columns]` of the keys that a query sees: near blocks of 128 in any picture, and text."""
     p = call.param
     length, before, after = p["razorLen"], p["preTokens"] // BLOCK, p["nextTokens"] // BLOCK
     block = torch.arange(length) // BLOCK

@@ -34,7 +34,7 @@ FREE = 1 << 15
 CALLS = 256
 PER_CALL = 1024
 _FEATURES = 16
-"""Of a head of attention, at least."""
+"""Features of a head of attention, at least."""
 _READ, _ADDED = 8, 16
 """Elements that are read, or added up, in the time that one is made in, at least."""
 
@@ -76,7 +76,7 @@ class Room(DispatchMode):
             raise OperatorError(f"{self._name}: {func} draws numbers at random")
         if str(kwargs.get("device")).partition(":")[0] not in ("None", "cpu", "meta"):
             raise OperatorError(f"{self._name}: {func} would move a tensor to {kwargs['device']}")
-        elements = 0 if _is_alias(func) else _made(func, args, kwargs)
+        elements = 0 if _is_alias(func) else _largest(func, args, kwargs)
         if elements > self._max_elements:
             self._refuse(f"a tensor of {elements} elements")
         self._work -= PER_CALL + (_effort(func, elements, args) if elements else 0)
@@ -106,14 +106,14 @@ def _is_alias(func: Any) -> bool:
 
 
 def _effort(func: Any, elements: int, args: Sequence[Any]) -> int:
-    """What it takes to make so many elements, in elements."""
+    """The effort of making so many elements, in elements."""
     tensors = tensors_in(args)
     terms = _TERMS.get(func._schema.name.removeprefix("aten::"))
     added = 0 if terms is None else terms(*tensors)
     return elements * (1 + added // _ADDED) + sum(tensor.numel() for tensor in tensors) // _READ
 
 
-def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+def _largest(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     """Elements of the largest tensor that a call makes."""
     name = func._schema.name.removeprefix("aten::")
     if name in _GROWING:
@@ -127,7 +127,7 @@ def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 
 
 def _without_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """The same, as torch itself says of tensors on the meta device."""
+    """Elements of the largest tensor that a call makes, as torch counts them on the meta device."""
     named = {name: _on_meta(value) for name, value in kwargs.items()}
     if any(argument.name == "device" for argument in func._schema.arguments):
         named["device"] = "meta"
@@ -141,7 +141,7 @@ def _on_meta(value: Any) -> Any:
 
 
 def tensors_in(args: Iterable[Any]) -> list[torch.Tensor]:
-    """Those in arguments, and in lists among them."""
+    """The tensors among arguments, and in lists among them."""
     tensors: list[torch.Tensor] = []
     for argument in args:
         if isinstance(argument, torch.Tensor):
@@ -187,7 +187,7 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -
 
 
 def _product(*operands: Any, **_: Any) -> int:
-    """Of the last two operands, matrices or batches of them: rows times columns."""
+    """Elements of the product of the last two operands, matrices or batches of them: rows times columns."""
     x, y = tensors_in(operands)[-2:]
     return x.numel() // max(x.shape[-1], 1) * y.shape[-1]
 
@@ -228,4 +228,4 @@ _TERMS: Mapping[str, Callable[..., int]] = {
     "convolution": lambda x, weight, *_: math.prod(weight.shape[1:]),
     "_cdist_forward": lambda x, _: x.shape[-1],
 }
-"""How many terms each element is the sum of."""
+"""The number of terms that each element is the sum of."""

@@ -20,7 +20,7 @@ _SCORES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class EightBit:
-    """How int8 query, key and value are computed with: scales for each head `[heads]`.
+    """The scales of int8 query, key and value, for each head `[heads]`.
 
     Scores are the integer products times `score`. The weights exp(s - max) are quantised by 127 over the
     row's largest, or by `weight`; their products with the values are scaled by `value`, and the row is

@@ -111,7 +111,7 @@ def params(operator: str) -> SearchStrategy[dict[str, Any]]:
 def check(
     case: DrawnCase, outputs: Sequence[torch.Tensor], standard: str = DEFAULT_STANDARD, soc: str = ""
 ) -> list[str]:
-    """What is wrong with `outputs` of `case`, a sentence each; empty when nothing is.
+    """The errors of `outputs` of `case`, a sentence each; empty when there is none.
 
     `standard` of `--acc-opcheck-standard` judges, as for a device of type `soc`. New values of inputs that
     are written in place follow the outputs, as `operators.compute` returns them. Raises `OperatorError` for

@@ -26,7 +26,7 @@ from .device import Refused
 from .drawn import DrawnCase
 
 Backend = Callable[[DrawnCase], Sequence[torch.Tensor]]
-"""What computes a case: outputs, then new values of the inputs that are written in place."""
+"""The computation of a case: outputs, then new values of the inputs that are written in place."""
 Judge = Callable[[DrawnCase, Sequence[torch.Tensor]], Sequence[str]]
 """Says what is wrong with the outputs of a case, a sentence each."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .table import rule
-from .values import SHORT, Draw, Drawn, floats, one_of, some, whole, yes
+from .values import SHORT, Draw, Drawn, flag, floats, integer, numbers, one_of
 
 
 def _laid_out(heads: torch.Tensor, layout: str) -> torch.Tensor:
@@ -16,10 +16,10 @@ def _laid_out(heads: torch.Tensor, layout: str) -> torch.Tensor:
 
 def _tensors(draw: Draw) -> tuple[dict[str, Any], torch.dtype, list[torch.Tensor], torch.Tensor | None]:
     """Query, key (perhaps wider), value `[b, heads, s, size]`; a mask that shows every row something."""
-    layout, batch, length = one_of(draw, "BNSD", "SBH"), whole(draw, 1, 2), whole(draw, 1, 6)
-    groups, share = whole(draw, 1, 2), 1 if layout == "SBH" else whole(draw, 1, 2)
-    size, dtype = whole(draw, 1, 8), one_of(draw, torch.bfloat16, *SHORT)
-    widths = (size, size + whole(draw, 0, 3), whole(draw, 1, 8))
+    layout, batch, length = one_of(draw, "BNSD", "SBH"), integer(draw, 1, 2), integer(draw, 1, 6)
+    groups, share = integer(draw, 1, 2), 1 if layout == "SBH" else integer(draw, 1, 2)
+    size, dtype = integer(draw, 1, 8), one_of(draw, torch.bfloat16, *SHORT)
+    widths = (size, size + integer(draw, 0, 3), integer(draw, 1, 8))
     heads = (groups * share, groups, groups)
     tensors = [floats(draw, [batch, n, length, width], dtype) for n, width in zip(heads, widths)]
     param: dict[str, Any] = {
@@ -28,7 +28,7 @@ def _tensors(draw: Draw) -> tuple[dict[str, Any], torch.dtype, list[torch.Tensor
         "scaleValue": one_of(draw, 0.08838834764831843, 0.5, 0.25),
         "preTokens": one_of(draw, 2**31 - 1, 1, 2),
     }
-    mask = torch.ones(length, length).triu(1).to(dtype) if yes(draw) else None
+    mask = torch.ones(length, length).triu(1).to(dtype) if flag(draw) else None
     return param, dtype, tensors, mask
 
 
@@ -66,6 +66,6 @@ def laser_attention_grad(draw: Draw) -> Drawn:
 @rule("GenAttentionMaskOperation")
 def gen_attention_mask(draw: Draw) -> Drawn:
     """Corners of masks, one after the other."""
-    lengths, largest = some(draw, 1, 3, 0, 5), whole(draw, 5, 6)
+    lengths, largest = numbers(draw, 1, 3, 0, 5), integer(draw, 5, 6)
     mask = floats(draw, [len(lengths), 1, largest, largest], torch.float16)
-    return {"headNum": whole(draw, 1, 3), "seqLen": lengths}, [mask]
+    return {"headNum": integer(draw, 1, 3), "seqLen": lengths}, [mask]

@@ -13,7 +13,7 @@ from .fault import FaultKind, Leaf, is_a, on_inputs, on_result
 
 WRONG_BASE_RATIO = 100.0
 WRONG_SCORES = 4.0
-"""As if heads of 16 numbers were not scaled at all."""
+"""The factor of scores that are not scaled at all, for heads of 16 numbers."""
 
 
 _is_rope = is_a("RopeOperation")
@@ -119,7 +119,7 @@ def _stale_flash(right: Callable[..., Tensors], inputs: Tensors) -> Tensors:
     return right(*changed)
 
 
-KINDS = (
+ATTENTION_KINDS = (
     FaultKind("rope_sign", "the sine of the rotation is negated", _is_rope, on_inputs(_negative_sine)),
     FaultKind(
         "rope_base",

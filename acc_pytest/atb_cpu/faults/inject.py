@@ -9,10 +9,12 @@ from ...errors import SettingsError
 from ..graph import Call, Operation
 from ..models.spec import ModelSpec
 from ..topology import AtbModel
-from . import attention, linear, other
+from .attention import ATTENTION_KINDS
 from .fault import Fault, FaultKind, FaultyOperator, Leaf
+from .linear import LINEAR_KINDS
+from .other import LAYER_KINDS
 
-FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*other.KINDS, *attention.KINDS, *linear.KINDS)}
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*LAYER_KINDS, *ATTENTION_KINDS, *LINEAR_KINDS)}
 """Every fault by its name, which is what users type."""
 
 

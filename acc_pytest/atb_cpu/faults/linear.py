@@ -7,21 +7,18 @@ from collections.abc import Callable
 import torch
 
 from ..graph import Tensors, Wrong
-from .fault import FaultKind, Leaf, is_a, on_inputs, sized_inputs
+from .fault import FaultKind, Leaf, is_linear, on_inputs, sized_inputs
 
-WRONG_SCALE = 8.0
+WRONG_CHANNEL_SCALE = 8.0
 """A power of two, as a wrong shift would make it; beyond the noise of int8 in all channels together."""
 
 
-_is_linear = is_a("LinearOperation")
-
-
 def _is_quantised(leaf: Leaf) -> bool:
-    return _is_linear(leaf) and leaf.operation.leaf_param.get("outDataType", -1) != -1
+    return is_linear(leaf) and leaf.operation.leaf_param.get("outDataType", -1) != -1
 
 
 def _is_float(leaf: Leaf) -> bool:
-    return _is_linear(leaf) and not _is_quantised(leaf)
+    return is_linear(leaf) and not _is_quantised(leaf)
 
 
 def _has_bias(leaf: Leaf) -> bool:
@@ -77,7 +74,7 @@ def _wrong_channel(inputs: Tensors, factor: float) -> Tensors:
     return *operands, changed
 
 
-KINDS = (
+LINEAR_KINDS = (
     FaultKind("bias", "the bias of a linear is dropped", _has_bias, _without_bias),
     FaultKind("weight", "a weight is read transposed", _is_float, on_inputs(_misread_weight)),
     FaultKind("low_precision", "a matmul accumulates with half of the mantissa", _is_float, _narrow),
@@ -86,6 +83,6 @@ KINDS = (
         "one channel's int8 scale is 8 times too large",
         _is_quantised,
         sized_inputs(_wrong_channel),
-        size=WRONG_SCALE,
+        size=WRONG_CHANNEL_SCALE,
     ),
 )

@@ -18,7 +18,7 @@ _REQUIRED = object()
 
 
 def sizes_of(config: Any, tokens: int) -> Sizes:
-    """What `config` says of the model, run over at most `tokens` tokens.
+    """The sizes of the model that `config` describes, run over at most `tokens` tokens.
 
     Raises `SettingsError` for a kind of model without ATB graphs here, and for options that they lack.
     """

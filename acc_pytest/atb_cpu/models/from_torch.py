@@ -41,7 +41,7 @@ _CHATGLM = (
     r"transformer\.encoder\.layers\.\d+\.self_attention\.dense\.weight",
     r"transformer\.encoder\.layers\.\d+\.mlp\.dense_(h_to_4h|4h_to_h)\.weight",
 )
-_KNOWN = {"bloom": _BLOOM, "chatglm": _CHATGLM}
+_NAMES = {"bloom": _BLOOM, "chatglm": _CHATGLM}
 _TABLES = re.compile(r"(^|\.)(inv_freq|rotary_pos_emb\..*|attn\.bias|masked_bias)$")
 """Buffers that hold no parameter."""
 _TIED = {
@@ -70,7 +70,7 @@ def read_model(
     else:
         sizes = sizes_of(config, tokens)
         weights = _renamed(weights)
-        spec = ModelSpec(**{**sizes, **_seen(sizes, weights)}, ranks=ranks, dtype=dtype)
+        spec = ModelSpec(**{**sizes, **_from_weights(sizes, weights)}, ranks=ranks, dtype=dtype)
     if family is not None:
         spec = _as_family(spec, family)
     spec = spec if models is None else replace(spec, models=models)
@@ -78,9 +78,9 @@ def read_model(
     return spec, weights
 
 
-def _seen(sizes: Sizes, weights: dict[str, torch.Tensor]) -> Sizes:
-    """What the weights say and configurations call by many names: which linears have a bias."""
-    if sizes["family"] in _KNOWN:
+def _from_weights(sizes: Sizes, weights: dict[str, torch.Tensor]) -> Sizes:
+    """Sizes that the weights tell: the linears with a bias, for which configurations have many names."""
+    if sizes["family"] in _NAMES:
         return {}
     first = "model.layers.0."
     return {
@@ -132,7 +132,7 @@ def _unpack(named: dict[str, torch.Tensor], base: str, half: str, kind: str, blo
 
 def _check(spec: ModelSpec, weights: dict[str, torch.Tensor]) -> None:
     """Every weight has a place. (A missing one is named by the family that looks for it.)"""
-    patterns = re.compile("|".join(_KNOWN.get(spec.family, _DECODER)))
+    patterns = re.compile("|".join(_NAMES.get(spec.family, _DECODER)))
     for name in weights:
         if not patterns.fullmatch(name):
             raise SettingsError(f"model: weight {name} has no place in the ATB graphs of a {spec.family}")

@@ -125,12 +125,12 @@ class _Ranges(NoProbe):
     """A probe that notes what the linears read."""
 
     def __init__(self) -> None:
-        self.seen: list[Range] = []
+        self.ranges: list[Range] = []
 
     def executed(self, count: int, execution: Execution) -> None:
         if execution.operation.kind == "LinearOperation":
             x = execution.before[0]
-            self.seen.append(Range(float(x.min()), float(x.max())))
+            self.ranges.append(Range(float(x.min()), float(x.max())))
 
 
 @torch.no_grad()
@@ -142,4 +142,4 @@ def calibrated(spec: ModelSpec, weights: Weights) -> list[Range]:
     inputs = family.inputs(spec, ids, 0, "prefill", 0)
     scope = {**{name: Cell(tensor) for name, tensor in inputs.items()}, **family.state(spec)}
     Runtime([probe]).load([family.model(spec, weights, 0, "prefill")]).execute([scope])
-    return probe.seen
+    return probe.ranges

@@ -79,7 +79,7 @@ class Moe(Llama):
         return count if layer < spec.dense_layers else ROUTER + 6 + 18 * spec.experts
 
     def constants(self, spec: ModelSpec) -> dict[str, torch.Tensor]:
-        """What Onehot writes for a hit and for none."""
+        """The values that Onehot writes for a hit and for none."""
         if not _chooses(spec):
             return {}
         return {"one": torch.ones(1, dtype=torch.int32), "none": torch.zeros(1, dtype=torch.int32)}

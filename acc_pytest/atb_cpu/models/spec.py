@@ -1,4 +1,4 @@
-"""What model to build: sizes, variants, precision, and how it is spread over ranks."""
+"""The model to build: sizes, variants, precision, and how it is spread over ranks."""
 
 from __future__ import annotations
 

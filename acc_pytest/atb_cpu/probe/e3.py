@@ -78,7 +78,7 @@ class E3Probe:
             before, after = dict(enumerate(execution.before)), dict(enumerate(execution.after))
             outputs = execution.stale, execution.outputs
             self._tensors(home, ProbedTensors(before, after, *outputs, names=names if named else ((), ())))
-            if execution.operation.leaf_param and self._saves_here():
+            if execution.operation.leaf_param and self._saves_device():
                 self._replace(f"{home}/op_param.json", compact(execution.operation.param) + "\n")
         if not execution.operation.is_graph and "op" in self._settings.types:
             self._operation_row(count, execution, home)
@@ -98,13 +98,13 @@ class E3Probe:
         now = self._now
         return now.enabled and in_ranges(now.ranges, count) and now.chosen(ids, name, self._settings.names)
 
-    def _saves_here(self) -> bool:
+    def _saves_device(self) -> bool:
         """Whether tensors and parameters of this device are saved; tiling data and rows always are."""
         devices = self._settings.devices if self._config is None else self._now.devices
         return device_selected(devices, self._device)
 
     def _tensors(self, home: str, probed: ProbedTensors) -> None:
-        if self._saves_here():
+        if self._saves_device():
             for directory, name, tensor in probed.files(self._settings.places):
                 self._files.write(f"{home}/{directory}/{name}", tensor)
 
@@ -198,7 +198,7 @@ _LENGTH = 32
 
 
 def placeholder(kernel: str) -> str:
-    """As many zero bytes as the kernel's tiling data takes where that is known, else 32."""
+    """Zero bytes in place of tiling data: as many as the kernel's takes, 32 where that is not known."""
     for stem, length in _LENGTHS.items():
         if kernel.startswith(stem):
             return "\0" * length

@@ -14,7 +14,7 @@ from .csv_files import compact
 from .e4_settings import E4Settings
 from .files import check_name, check_path, replace_text
 from .selection import IN_BEFORE_OUT_AFTER, device_selected, in_ranges
-from .statistic_csv import StatisticRows, row
+from .statistic_csv import StatisticRows, statistic_row
 from .tensors import ProbedTensors, TensorFiles
 
 
@@ -88,7 +88,7 @@ class E4Probe:
                 else:
                     self._tensors.write(target, tensor)
             measured = now.task != "tensor"
-            rows[directory] += row(self._worker, count, path, name, tensor, file, measured)
+            rows[directory] += statistic_row(self._worker, count, path, name, tensor, file, measured)
         return rows["before"], rows["after"]
 
     def _alias(self, now: E4Settings, path: tuple[str, ...], name: str) -> str:
@@ -118,7 +118,7 @@ class E4Probe:
             check_path(path)
 
 
-_MOST_NODES = 1000
+_MAX_NODES = 1000
 """Layers with more nodes are written in full."""
 
 
@@ -151,4 +151,4 @@ def alias_table(layer: str) -> dict[str, str]:
             see(name, f"{ids}_outtensor{index}", again=not children and name in inputs)
 
     walk(root, str(root["opName"]).removeprefix(f"{root['opType']}_"))
-    return table if count <= _MOST_NODES else {}
+    return table if count <= _MAX_NODES else {}

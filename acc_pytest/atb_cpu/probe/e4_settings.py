@@ -1,4 +1,4 @@
-"""What the config file of msprobe (typed JSON) asks of the newest probe."""
+"""Settings of the newest probe from the config file of msprobe (typed JSON)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .config_file import json_object
 from .selection import Ranges
 
 TASKS = ("tensor", "statistics", "all")
-OWN_KEYS = frozenset({"task", "exec_range", "op_name", "save_child", "filter_level"})
+E4_KEYS = frozenset({"task", "exec_range", "op_name", "save_child", "filter_level"})
 """Keys by which the file is told from that of the last msit probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class E4Settings:
-    """Everything the newest probe can be asked for; the defaults are those of an empty config file.
+    """Settings of the newest probe; the defaults are those of an empty config file.
 
     `output` is the directory in which `atb_dump_data` appears. `level` 1 writes a tensor that is the
     same edge of the graph as one already written as an alias, 2 drops the values of kernels too.
@@ -59,7 +59,7 @@ class E4Settings:
         )
 
     def read(self, text: str) -> E4Settings:
-        """These settings with what a config file says; a key that is missing or of another type is empty."""
+        """These settings with those of a config file; a key that is missing or of another type is empty."""
         entries = json_object(text)
 
         def get(key: str, default: Any) -> Any:
@@ -83,4 +83,4 @@ class E4Settings:
 def is_e4_config(text: str) -> bool:
     """Whether a config file's text is the newest probe's: typed values, or keys that only it knows."""
     values = json_object(text)
-    return bool(OWN_KEYS & values.keys()) or isinstance(values.get("dump_enable"), bool)
+    return bool(E4_KEYS & values.keys()) or isinstance(values.get("dump_enable"), bool)

@@ -1,4 +1,4 @@
-"""What a probe saves of what it sees: ranges of executions, ids, names, devices, files. Pure functions.
+"""The tensors that a probe saves: by ranges of executions, ids, names, devices, files. Pure functions.
 
 Every filter of ATB is a text in the environment or a config file; here it is parsed once, then asked.
 """
@@ -43,27 +43,27 @@ def parse_ranges(name: str, text: str) -> Ranges:
 
 
 def in_ranges(ranges: Ranges, count: int) -> bool:
-    """Whether execution `count` is one of those asked for."""
+    """Whether execution `count` is in one of `ranges`."""
     return any(first <= count <= last for first, last in ranges)
 
 
 def id_selected(selection: Sequence[str], ids: str, *, child: bool) -> bool:
-    """Whether `ids` (`2_0_1`) is wanted itself or, with `child`, lies below one that is."""
+    """Whether `ids` (`2_0_1`) is in `selection` or, with `child`, lies below an entry of it."""
     return any(ids == item or (child and ids.startswith(item + "_")) for item in selection)
 
 
 def name_selected(prefixes: Sequence[str], name: str) -> bool:
-    """Whether an operation's name starts with a wanted one. Only the name is lower-cased."""
+    """Whether an operation's name starts with one of `prefixes`. Only the name is lower-cased."""
     return any(name.lower().startswith(item) for item in prefixes)
 
 
 def device_selected(devices: Sequence[str], device: int) -> bool:
-    """Whether this device is one of those asked for; nothing asked for means all."""
+    """Whether `device` is one of `devices`; none means all."""
     return not devices or str(device) in devices
 
 
 def places(time: int, side: int, *, in_before_out_after: bool) -> tuple[Place, ...]:
-    """Where tensors go: `time` 0 before, 1 after, 2 both; `side` 0 inputs, 1 outputs, 2 both, else none.
+    """The places of tensors: `time` 0 before, 1 after, 2 both; `side` 0 inputs, 1 outputs, 2 both, else none.
 
     With `in_before_out_after`, inputs are saved before and outputs after, whatever `time` says.
     """

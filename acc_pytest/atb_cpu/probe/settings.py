@@ -1,4 +1,4 @@
-"""What the `ATB_*` variables ask of a probe of the msit eras, as one frozen object."""
+"""Settings of a probe of the msit eras from the `ATB_*` variables, as one frozen object."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_TYPES = frozenset({"layer", "model", "tensor"})
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """Everything a probe of E2 or E3 can be asked for; the defaults are those of an empty environment.
+    """Settings of a probe of E2 or E3; the defaults are those of an empty environment.
 
     `output` is a prefix: the name of the root follows it without a slash. `values` is off for
     descriptions only; `statistics` comes before both. `ids` and `names` select operations, an
@@ -62,7 +62,7 @@ class ProbeSettings:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where tensors are saved."""
+        """The places where tensors are saved."""
         return selection.places(self.time, self.part, in_before_out_after=self.splits)
 
     @property

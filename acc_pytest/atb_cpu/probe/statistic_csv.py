@@ -12,7 +12,7 @@ from ...tensors.dtypes import by_torch
 from .csv_files import is_safe
 from .files import append_text
 
-COLUMNS = (
+STATISTIC_COLUMNS = (
     *("Device and PID", "Execution Count", "Op Name", "Op Type", "Op Id", "Input/Output", "Index"),
     *("Dtype", "Format", "Shape", "Max", "Min", "Mean", "Norm", "Tensor Path"),
 )
@@ -20,7 +20,7 @@ _FILE = re.compile(r"(in|out)tensor(.*)\.bin")
 Path = tuple[str, ...]
 
 
-def row(
+def statistic_row(
     worker: str, count: int, path: Path, file: str, tensor: torch.Tensor, tensor_path: str, measured: bool
 ) -> str:
     """One line, or nothing where a cell is not safe (`-inf`), as the probe has it.
@@ -62,5 +62,5 @@ class StatisticRows:
         if len(path) > 1:
             self._waiting.append((path, text))
         elif text:
-            header = "" if os.path.exists(file) else ",".join(COLUMNS) + "\n"
+            header = "" if os.path.exists(file) else ",".join(STATISTIC_COLUMNS) + "\n"
             append_text(file, header + text)

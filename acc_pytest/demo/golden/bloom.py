@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import EPSILON, GoldenModel, causal_bias, heads_attention
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
+from .parts import EPSILON, GoldenModel, KeyValue, causal_bias, heads_attention
 
 
 def slopes(heads: int) -> torch.Tensor:

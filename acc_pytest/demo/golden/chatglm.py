@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import GoldenModel, RMSNorm, causal_bias, heads_attention, rotate, tables
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
+from .parts import GoldenModel, KeyValue, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 
 class RotaryEmbedding(nn.Module):

@@ -52,7 +52,7 @@ class Lowering:
         return self.operators
 
     def edge(self, value: Any) -> Edge:
-        """What stands for an argument; a number becomes a constant."""
+        """The edge of an argument; a number becomes a constant."""
         if isinstance(value, fx.Node):
             return self._values[value][0]
         return self.constant(torch.as_tensor(value))
@@ -75,15 +75,15 @@ class Lowering:
         count = self._counts[type]
         self._counts[type] += 1
         name = f"{type}_{count}" if count else type
-        return self._put(GeOperator(name, type, inputs, compute, outputs, attributes=attributes))
+        return self._append(GeOperator(name, type, inputs, compute, outputs, attributes=attributes))
 
-    def _put(self, operator: GeOperator) -> Edge:
+    def _append(self, operator: GeOperator) -> Edge:
         self.operators.append(operator)
         return Edge(operator.name, 0)
 
     def _placeholder(self, name: str) -> Edge:
         index = sum(operator.type == "Data" for operator in self.operators)
-        return self._put(GeOperator(name, "Data", (), _nothing, attributes={"index": index}))
+        return self._append(GeOperator(name, "Data", (), _nothing, attributes={"index": index}))
 
     def _convert(self, node: fx.Node) -> None:
         target = str(node.target)
@@ -104,7 +104,7 @@ class Lowering:
     def _output(self, node: fx.Node) -> None:
         returned: Any = node.args[0]
         results = tuple(self.edge(value) for value in returned if isinstance(value, fx.Node))
-        self._put(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
+        self._append(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
 
 
 def _nothing(_inputs: Values) -> Values:

@@ -118,7 +118,7 @@ def records(root: Path, spec: TorchairSpec, rank: int, graph: int, step: int) ->
 
 
 LAYOUTS = {"7.2": "7.2", "7.1": "7.1", "7.0": "7.1", "oldest": "oldest"}
-"""What the FX backend calls the tree of a release."""
+"""The FX backend's name for the tree of a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Compiled:
     runs: tuple[Path, ...]
 
     def inputs(self, run: Path) -> dict[str, torch.Tensor]:
-        """What the graph was called with, by placeholder: the argument of the first node that takes it."""
+        """The inputs of the graph by placeholder: the argument of the first node that takes it."""
         tensors = {}
         for node in self.graph.nodes:
             if node.op != "placeholder":
@@ -146,13 +146,13 @@ def run_golden(root: Path, spec: TorchairSpec, rank: int) -> list[Compiled]:
     """Run the model of one rank; returns its graphs in the order of their compilation."""
     graphs: dict[fx.Graph, list[Path]] = {}
 
-    def seen(node: fx.Node) -> fx.Node:
+    def register(node: fx.Node) -> fx.Node:
         graphs.setdefault(node.graph, [])
         return node
 
     torch._dynamo.reset()  # a graph that another call compiled would be taken instead
     backend = fx_dump_backend(
-        root, filter=seen, layout=LAYOUTS[spec.release], rank=rank, world_size=spec.ranks
+        root, filter=register, layout=LAYOUTS[spec.release], rank=rank, world_size=spec.ranks
     )
     model = torch.compile(seeded(spec.seed), backend=backend, dynamic=False)
     folders = _folders(root)

@@ -46,7 +46,7 @@ class GeOperator:
         return tuple(edge for edge in self.inputs if edge is not None)
 
     def reading(self, edges: Mapping[Edge, Edge]) -> GeOperator:
-        """The same with other inputs."""
+        """This operator with other inputs."""
         return replace(
             self, inputs=tuple(None if edge is None else edges.get(edge, edge) for edge in self.inputs)
         )

@@ -1,4 +1,4 @@
-"""What the Graph Engine makes of a graph before it runs: no idle casts, two operators in one, device formats.
+"""Passes of the Graph Engine over a graph before it runs: no idle casts, fused operators, device formats.
 
 The text of the graph that TorchAir writes is that before these passes, which is why a dump has to be matched.
 """
