@@ -80,11 +80,11 @@ def _swiglu(call: GeCall, x: torch.Tensor) -> torch.Tensor:
 def _geglu(call: GeCall, x: torch.Tensor) -> list[Unrounded]:
     """Outputs are the gated product and the activated half. `approximate` 1 is tanh, 0 erf."""
     left, right = _halves(call, x)
-    active, gate = (left, right) if call.attrs["activate_left"] else (right, left)
+    active, linear = (left, right) if call.attrs["activate_left"] else (right, left)
     call.need(call.attrs["approximate"] in (0, 1), "only approximate 0 and 1 are known")
     gelu = _gelus(active)[call.attrs["approximate"]]
     return [
-        Unrounded(gelu * gate, magnitude=lambda: (active * gate).abs()),
+        Unrounded(gelu * linear, magnitude=lambda: (active * linear).abs()),
         Unrounded(gelu, magnitude=active.abs),
     ]
 

@@ -58,10 +58,10 @@ class Golden:
 
     def of(self, inputs: list[list[torch.Tensor | None]]) -> Golden:
         """A computation of other inputs with the same operator, for each rank a list of them."""
-        copied = copy.copy(self)
-        copied.__dict__.pop("results", None)
-        copied.inputs, copied._exact, copied._low = inputs, None, {}
-        return copied
+        golden = copy.copy(self)
+        golden.__dict__.pop("results", None)
+        golden.inputs, golden._exact, golden._low = inputs, None, {}
+        return golden
 
     @functools.cached_property
     def results(self) -> tuple[torch.Tensor, ...]:

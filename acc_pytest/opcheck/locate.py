@@ -113,8 +113,8 @@ def _executions(home: str, entry: Entry) -> Iterator[str]:
         return
     for data in (home, *(os.path.join(home, name) for name in _DATA)):
         workers = [name for name in _listed(data) if _WORKER.match(name)]
-        of_process = [name for name in workers if name.partition("_")[2] == pid or name == pid]
-        for name in of_process or (workers if len(workers) == 1 else ()):
+        process_names = [name for name in workers if name.partition("_")[2] == pid or name == pid]
+        for name in process_names or (workers if len(workers) == 1 else ()):
             yield from _steps(os.path.join(data, name), step)
 
 

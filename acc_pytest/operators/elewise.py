@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from . import quantise
 from .layout import as_type, torch_dtype
 from .param import Key, Param, Schema, choice, data_type, flag, integer, number
+from .quantise import quantise_dynamic
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NAMES = (
@@ -119,7 +119,7 @@ _EIGHT_BIT = {34: 32768.0, 35: 57344.0, 36: 448.0}
 def _dynamic(call: OperatorCall, x: torch.Tensor) -> Outputs:
     target = call.param["outTensorType"]
     if target not in _EIGHT_BIT:
-        return quantise.dynamic(call, x, asymmetric=call.param["quantParam"]["asymmetric"])
+        return quantise_dynamic(call, x, asymmetric=call.param["quantParam"]["asymmetric"])
     scale = x.abs().amax(-1) / _EIGHT_BIT[target]
     return [as_type(x / scale[..., None], target, x.dtype), As(scale, torch.float32)]
 

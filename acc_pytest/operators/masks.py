@@ -9,7 +9,7 @@ import torch
 from .layout import nz_to_nd
 from .registry import OperatorCall
 
-NAMES = (
+MASK_NAMES = (
     "none",
     "norm",
     "alibi",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import torch
 
-from . import norm, quantise
 from .cache import store
 from .layout import group_of, nz_to_nd
+from .norm import rms
 from .param import choice, flag, integer, number
-from .quantise import descale, integer_matmul
+from .quantise import descale, integer_matmul, quantise_dynamic
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 from .rope import rotated
 from .rounding import rounded
@@ -73,7 +73,7 @@ def mla_preprocess(call: OperatorCall, t: Tensors) -> Outputs:
     inner = torch.einsum("nhd,hdl->nhl", up[..., :nope], call.wide(wuk)[:, :nope, :latent])
     cos, sin = (call.wide(t[name]).reshape(tokens, 1, rope) for name in ("cos", "sin"))
     outer = rotated(up[..., nope:], cos, sin, 2)
-    key, _ = norm.rms(call, key, t["gamma2"], EPSILON)
+    key, _ = rms(call, key, t["gamma2"], EPSILON)
     key, turned = call.between(key, dtype), rotated(key_rope, cos[:, 0], sin[:, 0], 2)
     return _outputs(call, t, (inner, outer), (key, turned))
 
@@ -120,7 +120,7 @@ def _linear(
     call: OperatorCall, t: Tensors, number: int, x: torch.Tensor, name: str, columns: int
 ) -> torch.Tensor:
     """RmsNorm of wide `x`, quantised, times the int8 weight `name`, scaled back, wide `[n, columns]`."""
-    value, _ = norm.rms(call, x, t[f"gamma{number}"], EPSILON)
+    value, _ = rms(call, x, t[f"gamma{number}"], EPSILON)
     if f"beta{number}" in t:
         value = value + call.wide(t[f"beta{number}"])
     weight = _weight(call, t[name], name)[:columns, : x.shape[-1]]
@@ -130,7 +130,7 @@ def _linear(
     )
     scale = descale(call, t[f"deScale{number}"]).flatten()
     if call.param["quantMode"] == PER_TOKEN:
-        small, step = quantise.dynamic(call, call.between(value, torch.float16), asymmetric=False)
+        small, step = quantise_dynamic(call, call.between(value, torch.float16), asymmetric=False)
         assert isinstance(small, As)
         assert isinstance(step, As)
         product = integer_matmul(rounded(small.value, torch.int8), weight.T)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import quantise
 from .layout import torch_dtype
 from .param import Param, choice, data_type, flag, integer, number
+from .quantise import integer_matmul, quantise_dynamic
 from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 GROUP_TOPK = {
@@ -88,7 +88,7 @@ def swiglu_quant(call: OperatorCall, t: Tensors) -> Outputs:
     """silu of the first half times the second, quantised by the scale of each row."""
     call.need(t["x"].shape[-1] % 2 == 0, f"x {list(t['x'].shape)} cannot be split into halves")
     gate, up = call.wide(t["x"]).chunk(2, -1)
-    return quantise.dynamic(call, F.silu(gate) * up, asymmetric=False)
+    return quantise_dynamic(call, F.silu(gate) * up, asymmetric=False)
 
 
 INPLACE_ADD = {"transposeA": flag(), "transposeB": flag()}
@@ -187,5 +187,5 @@ def _of_expert(
     x = t["x"][rows]
     if x.dtype != torch.int8:
         return call.wide(x) @ call.wide(weight[expert])
-    product = call.wide(quantise.integer_matmul(x, weight[expert]))
+    product = call.wide(integer_matmul(x, weight[expert]))
     return product * call.wide(t["mScale"]).flatten()[rows, None] * call.wide(t["nScale"][expert])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from . import quantise
 from .param import Param, Schema, choice, flag, integer, number
+from .quantise import quantise_dynamic, quantise_static
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NORM, PRE, POST = 1, 2, 3
@@ -52,8 +52,8 @@ LAYER_NORM: Schema = {
 
 def _norm_of(param: Param) -> tuple[int, Param]:
     """The kind of norm, and the struct that counts for it (the other two are printed all the same)."""
-    layer = param["layerType"] or NORM
-    return layer, param[_STRUCTS[layer]]
+    kind = param["layerType"] or NORM
+    return kind, param[_STRUCTS[kind]]
 
 
 def _quantised(norm_param: Param) -> bool:
@@ -99,7 +99,7 @@ def rms_norm(call: OperatorCall, t: Tensors) -> Outputs:
     if "beta" in t:
         value = value + call.wide(t["beta"])
     if kind == NORM and norm_param["dynamicQuantType"]:
-        return quantise.dynamic(call, value, asymmetric=norm_param["dynamicQuantType"] == 2)
+        return quantise_dynamic(call, value, asymmetric=norm_param["dynamicQuantType"] == 2)
     quantised = As(value / call.wide(t["scale"]) + call.wide(t["offset"]), torch.int8)
     return [quantised, *(plain if kind != POST else [As(value, dtype)])]
 
@@ -148,8 +148,8 @@ def layer_norm(call: OperatorCall, t: Tensors) -> Outputs:
     if not _quantised(norm_param):
         return [As(value, dtype), *([As(x, dtype)] if kind == PRE else [])]
     if kind == NORM and norm_param["dynamicQuantType"]:
-        return quantise.dynamic(call, value, asymmetric=norm_param["dynamicQuantType"] == 2)
-    quantised = quantise.static(call, value, t["scale"], t["offset"])
+        return quantise_dynamic(call, value, asymmetric=norm_param["dynamicQuantType"] == 2)
+    quantised = quantise_static(call, value, t["scale"], t["offset"])
     return [As(value, dtype), quantised] if kind == POST else [quantised]
 
 

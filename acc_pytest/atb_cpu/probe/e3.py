@@ -12,11 +12,18 @@ from dataclasses import dataclass
 
 from ..execution import Execution
 from ..kernels import Kernel, kernels_of
-from . import selection
 from .config_file import WatchedConfig, json_object
 from .csv_files import CsvFiles, Slots, compact
 from .files import append_text, check_name, check_path, replace_text
-from .selection import Ranges, device_selected, in_ranges
+from .selection import (
+    Ranges,
+    comma_list,
+    device_selected,
+    id_selected,
+    in_ranges,
+    name_selected,
+    parse_ranges,
+)
 from .settings import ProbeSettings
 from .tensors import Content, ProbedTensors, TensorFiles
 
@@ -163,8 +170,8 @@ class DynamicSettings:
         """
         if not self.ids and not names:
             return self.child or "_" not in ids
-        by_id = selection.id_selected(self.ids, ids, child=self.child)
-        return by_id or selection.name_selected(names, name)
+        by_id = id_selected(self.ids, ids, child=self.child)
+        return by_id or name_selected(names, name)
 
 
 def parse(text: str) -> DynamicSettings:
@@ -177,10 +184,10 @@ def parse(text: str) -> DynamicSettings:
 
     return DynamicSettings(
         enabled=get("dump_enable", "false") == "true",
-        ranges=selection.parse_ranges("er", get("er", "0,0")),
-        ids=selection.items(get("ids", "")),
+        ranges=parse_ranges("er", get("er", "0,0")),
+        ids=comma_list(get("ids", "")),
         child=get("child", "true") == "true",
-        devices=selection.items(get("device", "")),
+        devices=comma_list(get("device", "")),
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import selection
 from .config_file import json_object
-from .selection import Ranges
+from .selection import Ranges, comma_list, id_selected, name_selected, parse_ranges
 
 TASKS = ("tensor", "statistics", "all")
 E4_KEYS = frozenset({"task", "exec_range", "op_name", "save_child", "filter_level"})
@@ -51,12 +50,10 @@ class E4Settings:
             return self.child or len(path) == 1
         components = [directory.partition("_") for directory in path]
         ids = "_".join(number for number, _, _ in components)
-        if selection.id_selected(self.ids, ids, child=self.child):
+        if id_selected(self.ids, ids, child=self.child):
             return True
         names = [name for _, _, name in components]
-        return any(
-            selection.name_selected(self.names, name) for name in (names if self.child else names[-1:])
-        )
+        return any(name_selected(self.names, name) for name in (names if self.child else names[-1:]))
 
     def read(self, text: str) -> E4Settings:
         """These settings with those of a config file; a key that is missing or of another type is empty."""
@@ -71,11 +68,11 @@ class E4Settings:
             self,
             task=task if task in TASKS else empty.task,
             enabled=get("dump_enable", empty.enabled),
-            ranges=selection.parse_ranges("exec_range", get("exec_range", "0,0")),
-            ids=selection.items(get("ids", "")),
-            names=selection.items(get("op_name", "").lower()),
+            ranges=parse_ranges("exec_range", get("exec_range", "0,0")),
+            ids=comma_list(get("ids", "")),
+            names=comma_list(get("op_name", "").lower()),
             child=get("save_child", empty.child),
-            devices=selection.items(get("device", "")),
+            devices=comma_list(get("device", "")),
             level=level if level in (0, 1, 2) else empty.level,
         )
 

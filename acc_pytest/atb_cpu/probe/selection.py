@@ -29,7 +29,7 @@ def integer(name: str, text: str) -> int:
         return 0
 
 
-def items(text: str) -> tuple[str, ...]:
+def comma_list(text: str) -> tuple[str, ...]:
     """The items of a comma list; empty ones are none."""
     return tuple(item for item in text.split(",") if item)
 
@@ -38,7 +38,7 @@ def parse_ranges(name: str, text: str) -> Ranges:
     """`0,1,5,5` -> two pairs; an odd number at the end is ignored. `all` and `none` mean what they say."""
     if text in ("all", "none"):
         return EVERY if text == "all" else NONE
-    numbers = [integer(name, item) for item in items(text)]
+    numbers = [integer(name, item) for item in comma_list(text)]
     return tuple(zip(numbers[::2], numbers[1::2]))
 
 
