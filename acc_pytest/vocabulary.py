@@ -71,7 +71,7 @@ SETTINGS = frozenset({
     "junit-properties", "opcheck-backend", "opcheck-optimization", "opcheck-soc", "precision-mode",
     "ray-address", "threads", "unmapped",
 })  # fmt: skip
-"""Values that are set once for a machine or a project, so that they have no option, but an ini value alone."""
+"""Values that are set once for a machine or a project: ini values that have no option."""
 
 
 def option_name(field: str) -> str:

@@ -45,10 +45,12 @@ def self_attention(done: Execution) -> Kernel:
         "windowSize": param.get("windowSize", 0),
     }
     mask = {4: done.before[3]} if len(done.before) > 4 else {}
-    seen = {**dict(enumerate(done.before[:3])), **mask}
+    tensors = {**dict(enumerate(done.before[:3])), **mask}
     short = "BF16" if query.dtype == torch.bfloat16 else ""
     name = f"UnpadFlashAttention{short}NdKernel"
-    return Kernel(name, "UnpadFlashAttentionOperation", mki, seen, seen, _NULLS, done.stale, done.outputs)
+    return Kernel(
+        name, "UnpadFlashAttentionOperation", mki, tensors, tensors, _NULLS, done.stale, done.outputs
+    )
 
 
 def paged_attention(done: Execution) -> Kernel:
@@ -70,9 +72,9 @@ def paged_attention(done: Execution) -> Kernel:
         "tor": param.get("qkScale", 1.0),
         "type": 2002,
     }
-    seen = dict(enumerate(done.before[:4]))
+    tensors = dict(enumerate(done.before[:4]))
     name = "PagedAttentionMaskNdKernel"
-    return Kernel(name, "PagedAttentionOperation", mki, seen, seen, _NULLS, done.stale, done.outputs)
+    return Kernel(name, "PagedAttentionOperation", mki, tensors, tensors, _NULLS, done.stale, done.outputs)
 
 
 def flash_attention(done: Execution) -> list[Kernel]:
@@ -104,7 +106,9 @@ def flash_attention(done: Execution) -> list[Kernel]:
         "tor": param.get("qkScale", 1.0),
         "type": 1,
     }
-    seen = {0: scaled, 1: new_k, 2: new_v, 3: layer, 4: mask}
+    operands = {0: scaled, 1: new_k, 2: new_v, 3: layer, 4: mask}
     name, mki = "UnpadFlashAttentionNdKernel", dict(sorted(mki.items()))
-    attend = Kernel(name, "UnpadFlashAttentionOperation", mki, seen, seen, 6, done.stale, done.outputs)
+    attend = Kernel(
+        name, "UnpadFlashAttentionOperation", mki, operands, operands, 6, done.stale, done.outputs
+    )
     return [muls, *caching, attend]

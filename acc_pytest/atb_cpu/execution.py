@@ -36,7 +36,7 @@ class Execution:
     @property
     def ids(self) -> tuple[int, ...]:
         """(2, 0): the id of the top-level operation, then the index in every graph below it."""
-        return tuple(int(part.split("_", 1)[0]) for part in self.path)
+        return tuple(int(name.split("_", 1)[0]) for name in self.path)
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ Record = Callable[[Execution], None]
 
 def run(calls: Sequence[Call], scopes: Sequence[Scope], path: tuple[str, ...], record: Record) -> None:
     """Execute one node: `calls[r]` in `scopes[r]` for every rank r, children first in the records."""
-    before = [call.seen(scope) for call, scope in zip(calls, scopes)]
+    before = [call.inputs_in(scope) for call, scope in zip(calls, scopes)]
     for call, scope in zip(calls, scopes):
         for name in call.outputs:
             scope.setdefault(name, Cell())
@@ -62,7 +62,7 @@ def run(calls: Sequence[Call], scopes: Sequence[Scope], path: tuple[str, ...], r
         _compute(calls, scopes, before)
     for rank, (call, scope) in enumerate(zip(calls, scopes)):
         outputs = tuple(scope[name].read() for name in call.outputs)
-        after = call.seen(scope)
+        after = call.inputs_in(scope)
         record(Execution(rank, path, call.operation, before[rank], after, stale[rank], outputs))
 
 
@@ -76,17 +76,22 @@ def _bind(call: Call, scope: Scope) -> Scope:
     return inner
 
 
-def _compute(calls: Sequence[Call], scopes: Sequence[Scope], seen: Sequence[Tensors]) -> None:
+def _compute(calls: Sequence[Call], scopes: Sequence[Scope], rank_inputs: Sequence[Tensors]) -> None:
     leaves = [call.operation for call in calls]
     operator = operator_of(leaves[0].kind, leaves[0].leaf_param)
     if operator.collective:
-        parts = compute_collective(operator.name, [leaf.leaf_param for leaf in leaves], list(seen))
-        results = [_collective(leaf, inputs, part) for leaf, inputs, part in zip(leaves, seen, parts)]
+        rank_outputs = compute_collective(
+            operator.name, [leaf.leaf_param for leaf in leaves], list(rank_inputs)
+        )
+        results = [
+            _collective(leaf, inputs, outputs)
+            for leaf, inputs, outputs in zip(leaves, rank_inputs, rank_outputs)
+        ]
     else:
-        results = [_single(leaf, inputs) for leaf, inputs in zip(leaves, seen)]
-    for call, scope, made in zip(calls, scopes, results):
-        written = (call.inputs[index] for index in operator.writes)
-        for index, (name, tensor) in enumerate(zip((*call.outputs, *written), made)):
+        results = [_single(leaf, inputs) for leaf, inputs in zip(leaves, rank_inputs)]
+    for call, scope, tensors in zip(calls, scopes, results):
+        in_place = (call.inputs[index] for index in operator.writes)
+        for index, (name, tensor) in enumerate(zip((*call.outputs, *in_place), tensors)):
             if index in call.shapes:
                 tensor = tensor.reshape(call.shapes[index](tuple(tensor.shape)))
             scope[name].tensor = tensor
@@ -99,6 +104,6 @@ def _single(leaf: Operation, inputs: Tensors) -> Tensors:
     return right(*inputs) if leaf.wrong is None else leaf.wrong(right, inputs)
 
 
-def _collective(leaf: Operation, inputs: Tensors, made: Tensors) -> Tensors:
+def _collective(leaf: Operation, inputs: Tensors, outputs: Tensors) -> Tensors:
     """Other ranks' tensors cannot be changed from here, so a fault of a collective changes its result."""
-    return made if leaf.wrong is None else leaf.wrong(lambda *_, **__: made, inputs)
+    return outputs if leaf.wrong is None else leaf.wrong(lambda *_, **__: outputs, inputs)

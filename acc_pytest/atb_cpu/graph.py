@@ -35,7 +35,7 @@ class Cell:
 
 
 class ViewCell(Cell):
-    """The same place in memory, seen under another shape by the operations of a graph."""
+    """A place in memory under another shape, for the operations of a graph."""
 
     __slots__ = ("_cell", "_view")
 
@@ -45,12 +45,12 @@ class ViewCell(Cell):
 
     @property
     def tensor(self) -> torch.Tensor | None:
-        held = self._cell.tensor
-        return None if held is None else held.reshape(self._view(tuple(held.shape)))
+        tensor = self._cell.tensor
+        return None if tensor is None else tensor.reshape(self._view(tuple(tensor.shape)))
 
     @tensor.setter
-    def tensor(self, made: torch.Tensor | None) -> None:
-        self._cell.tensor = None if made is None else made.reshape(self._cell.read().shape)
+    def tensor(self, value: torch.Tensor | None) -> None:
+        self._cell.tensor = None if value is None else value.reshape(self._cell.read().shape)
 
 
 Scope = dict[str, Cell]
@@ -84,8 +84,8 @@ class Operation:
     @property
     def internals(self) -> tuple[str, ...]:
         """Tensors made and used inside a graph, in order of first appearance."""
-        known = dict.fromkeys((*self.inputs, *self.outputs))
-        return tuple(dict.fromkeys(n for call in self.calls for n in call.outputs if n not in known))
+        outer = dict.fromkeys((*self.inputs, *self.outputs))
+        return tuple(dict.fromkeys(n for call in self.calls for n in call.outputs if n not in outer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Call:
     reshape: Mapping[int, View] = field(default_factory=dict)
     shapes: Mapping[int, View] = field(default_factory=dict)
 
-    def seen(self, scope: Scope) -> Tensors:
+    def inputs_in(self, scope: Scope) -> Tensors:
         """The inputs as the operation sees them."""
         tensors = []
         for index, name in enumerate(self.inputs):
@@ -127,14 +127,14 @@ def graph(kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...], *calls: 
     """
     from ..errors import OperatorError
 
-    known = set(inputs)
+    names = set(inputs)
     for index, call in enumerate(calls):
-        if missing := [name for name in call.inputs if name not in known]:
+        if missing := [name for name in call.inputs if name not in names]:
             raise OperatorError(
                 f"graph {kind}: call {index} ({call.operation.kind}) reads {missing[0]!r}, which is neither "
                 "an input of the graph nor the result of an earlier call"
             )
-        known |= set(call.outputs)
-    if missing := [name for name in outputs if name not in known]:
+        names |= set(call.outputs)
+    if missing := [name for name in outputs if name not in names]:
         raise OperatorError(f"graph {kind}: output {missing[0]!r} is not made by any call")
     return Operation(kind, inputs, outputs, calls=calls)

@@ -1,4 +1,4 @@
-"""One kernel of an operation, and what its makers share."""
+"""One kernel of an operation, and functions for all that make one."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def from_operation(done: Execution, name: str, operation: str, param: Param) -> 
     return Kernel(name, operation, param, before, after, len(before), done.stale, done.outputs)
 
 
-def elewise_param(kind: int, given: Param | None = None, scale: float = 0.0) -> dict[str, Any]:
-    quant = (given or {}).get("quantParam") or {}
+def elewise_param(kind: int, param: Param | None = None, scale: float = 0.0) -> dict[str, Any]:
+    quant = (param or {}).get("quantParam") or {}
     return {
         "elewiseType": kind,
         "inputOffset": quant.get("inputOffset", 0),
         "inputScale": quant.get("inputScale", 1.0),
-        "outTensorType": (given or {}).get("outTensorType", -1),
+        "outTensorType": (param or {}).get("outTensorType", -1),
         "varAttr": scale,
     }

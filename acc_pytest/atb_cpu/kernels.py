@@ -68,23 +68,23 @@ _NORM_OUT = {"outMean": False, "outRes": False, "outResQuant": False, "outVarien
 _NORM_2025 = {"gemmaMode": 0, "isDynamicQuant": False, "isSymmetric": True, "precisionMode": 0}
 
 
-def _norm(param: Param, own: Param) -> dict[str, Any]:
+def _norm(param: Param, extra: Param) -> dict[str, Any]:
     """Mki's one parameter set of all norms; ATB 2025 added keys to it, as it did to ATB's own."""
     norm = param.get("normParam") or {}
     newer = _NORM_2025 if "dynamicQuantType" in norm else {}
     common = {"epsilon": norm.get("epsilon", 1e-5), "zoomScaleValue": 1.0}
-    return dict(sorted({**_NORM, **_NORM_OUT, **newer, **common, **own}.items()))
+    return dict(sorted({**_NORM, **_NORM_OUT, **newer, **common, **extra}.items()))
 
 
 def _rms_norm(done: Execution) -> Kernel:
-    own = {"beginNormAxis": 0, "beginParamsAxis": 0, "inBeta": False, "inGamma": True, "normType": 2}
-    return from_operation(done, "RmsNormKernel", "NormOperation", _norm(done.operation.leaf_param, own))
+    extra = {"beginNormAxis": 0, "beginParamsAxis": 0, "inBeta": False, "inGamma": True, "normType": 2}
+    return from_operation(done, "RmsNormKernel", "NormOperation", _norm(done.operation.leaf_param, extra))
 
 
 def _layer_norm(done: Execution) -> Kernel:
     """The kernel also gives mean and variance, which the operation drops."""
     norm = done.operation.leaf_param.get("normParam") or {}
-    own = {
+    extra = {
         "beginNormAxis": norm.get("beginNormAxis", 0),
         "beginParamsAxis": norm.get("beginParamsAxis", 0),
         "inBeta": True,
@@ -97,9 +97,9 @@ def _layer_norm(done: Execution) -> Kernel:
     wide = x.float()
     aside = (wide.mean(-1, keepdim=True), wide.var(-1, correction=0, keepdim=True))
     name = f"Layernorm{short(done.outputs[0])}Kernel"
-    made = from_operation(done, name, "NormOperation", _norm(done.operation.leaf_param, own))
+    kernel = from_operation(done, name, "NormOperation", _norm(done.operation.leaf_param, extra))
     outputs = (*done.outputs, *(tensor.to(x.dtype) for tensor in aside))
-    return replace(made, outputs=outputs, stale=(*done.stale, None, None))
+    return replace(kernel, outputs=outputs, stale=(*done.stale, None, None))
 
 
 def _linear(done: Execution) -> Kernel:
@@ -135,9 +135,9 @@ def _linear_bias(done: Execution) -> list[Kernel]:
         outputs=(product,),
         stale=(None,),
     )
-    seen = {0: product, 1: bias}
+    addends = {0: product, 1: bias}
     name = f"Add{short(product)}Kernel"
-    add = Kernel(name, "ElewiseOperation", elewise_param(8), seen, seen, 2, done.stale, done.outputs)
+    add = Kernel(name, "ElewiseOperation", elewise_param(8), addends, addends, 2, done.stale, done.outputs)
     return [first, add]
 
 
@@ -193,11 +193,11 @@ def _transpose(done: Execution) -> Kernel:
 
 
 def _rope(done: Execution) -> Kernel:
-    made = from_operation(done, "AtbRopeKernel", "RopeOperation", done.operation.leaf_param)
+    kernel = from_operation(done, "AtbRopeKernel", "RopeOperation", done.operation.leaf_param)
     lengths = done.before[4]
     if lengths.dtype == torch.int32:
         lengths = lengths.view(getattr(torch, "uint32", torch.int32))  # torch < 2.3 has no uint32
-    return replace(made, before={**made.before, 4: lengths}, after={**made.after, 4: lengths})
+    return replace(kernel, before={**kernel.before, 4: lengths}, after={**kernel.after, 4: lengths})
 
 
 def _reshape_and_cache(done: Execution) -> Kernel:

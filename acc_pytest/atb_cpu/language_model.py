@@ -32,9 +32,11 @@ class LanguageModel:
         self.fault = fault
         self._family = family_of(spec.family)
         self._models: dict[Phase, _Variants] = {}
-        held = NamedWeights({name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()})
+        named_weights = NamedWeights(
+            {name: tensor.detach().to(spec.torch_dtype) for name, tensor in weights.items()}
+        )
         for phase in spec.phases:
-            clean = [self._family.model(spec, held, rank, phase) for rank in range(spec.ranks)]
+            clean = [self._family.model(spec, named_weights, rank, phase) for rank in range(spec.ranks)]
             self._models[phase] = _Variants(spec, runtime, clean, fault)
         self._states = [self._family.state(spec) for _ in range(spec.ranks)]
         self.reset()
@@ -75,8 +77,8 @@ class LanguageModel:
 
         Raises `SettingsError` for an unknown kind or a layer that is not there.
         """
-        first, *others = [model.fitting(kind, layer, self.spec) for model in self._models.values()]
-        return tuple(path for path in first if all(path in paths for paths in others))
+        first, *later = [model.fitting(kind, layer, self.spec) for model in self._models.values()]
+        return tuple(path for path in first if all(path in paths for paths in later))
 
     def warm_up(self, prompt: int) -> None:
         """Run a prompt of `prompt` ids 1 and one decode step, as a serving engine does before it serves."""
@@ -104,9 +106,9 @@ class LanguageModel:
         for rank, state in enumerate(self._states):
             inputs = self._family.inputs(self.spec, ids, self._past, phase, rank)
             scopes.append({**{name: Cell(tensor) for name, tensor in inputs.items()}, **state})
-        made = self._models[phase].execute(scopes, faulty=faulty)
+        outputs = self._models[phase].execute(scopes, faulty=faulty)
         self._past += len(ids)
-        return self._family.logits(made[0])
+        return self._family.logits(outputs[0])
 
 
 class _Variants:

@@ -1,4 +1,4 @@
-"""What libatb does around operations: ids at the first setup, execution counts, reports to the probe.
+"""The work of libatb around operations: ids at the first setup, execution counts, reports to the probe.
 
 One `Runtime` stands for the processes of all ranks, run in step. Every rank has a probe of its own, which
 sees what a probe preloaded into that process would see.
@@ -22,7 +22,7 @@ Profile = Mapping[str, int]
 
 
 class Probe(Protocol):
-    """What one rank reports to."""
+    """The receiver of one rank's reports."""
 
     def layer(self, name: str, text: str) -> None:
         """A top-level operation was set up for the first time; `text` is its topology JSON."""
@@ -58,7 +58,7 @@ class Runtime:
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self.probes = tuple(probes)
-        self.known: tuple[dict[str, Operation], ...] = tuple({} for _ in self.probes)
+        self.operations: tuple[dict[str, Operation], ...] = tuple({} for _ in self.probes)
         self.nodes = 0
         """Model nodes reported so far; their ids in model files come from this counter."""
 
@@ -112,12 +112,12 @@ class LoadedOperation:
         started = time.perf_counter_ns()
         fresh = self.number is None
         if self.number is None:
-            self.number = len(self._runtime.known[0])
+            self.number = len(self._runtime.operations[0])
         kind = calls[0].operation.kind
         name = f"{kind}_{self.number}"
         if fresh:
-            for call, probe, known in zip(calls, self._runtime.probes, self._runtime.known):
-                known[name] = call.operation
+            for call, probe, operations in zip(calls, self._runtime.probes, self._runtime.operations):
+                operations[name] = call.operation
                 probe.layer(name, layer_json(call.operation, name))
         ready = time.perf_counter_ns()
         count, self._count = self._count, self._count + 1
@@ -164,8 +164,8 @@ class LoadedModel:
     def _report(self) -> None:
         self._reported = True
         runtime = self._runtime
-        for model, probe, known in zip(self._models, runtime.probes, runtime.known):
-            probe.model(model.name, model_json(model, runtime.nodes, known))
+        for model, probe, operations in zip(self._models, runtime.probes, runtime.operations):
+            probe.model(model.name, model_json(model, runtime.nodes, operations))
         runtime.nodes += len(self._models[0].calls)
 
 

@@ -38,8 +38,8 @@ def layer_json(operation: Operation, name: str) -> str:
     return _text(_node(operation, name, ins, outs))
 
 
-def model_json(model: AtbModel, first: int, known: Mapping[str, Operation]) -> str:
-    """The `model/` file of a model whose nodes are numbered from `first`; `known` are the top-level
+def model_json(model: AtbModel, first: int, operations: Mapping[str, Operation]) -> str:
+    """The `model/` file of a model whose nodes are numbered from `first`; `operations` are the top-level
     operations of the process by full name."""
     nodes = []
     used: dict[str, None] = {}
@@ -48,7 +48,7 @@ def model_json(model: AtbModel, first: int, known: Mapping[str, Operation]) -> s
         name = f"{call.operation.kind}_{first + index}"
         full = _node(call.operation, name, _prefixed(model, call.inputs), _prefixed(model, call.outputs))
         order: tuple[str, ...] = ("inTensors", "opName", "outTensors", "opType")
-        if name in known:
+        if name in operations:
             order += ("internalTensors", "nodes")
         nodes.append({key: full[key] for key in order if key in full})
 
@@ -75,14 +75,14 @@ def _prefixed(model: AtbModel, names: Iterable[str]) -> list[str]:
 
 def _node(operation: Operation, name: str, ins: list[str], outs: list[str]) -> dict[str, Any]:
     internals = {inside: f"{name}_internal_{i}" for i, inside in enumerate(operation.internals)}
-    known = {**dict(zip(operation.inputs, ins)), **dict(zip(operation.outputs, outs)), **internals}
+    tensor_names = {**dict(zip(operation.inputs, ins)), **dict(zip(operation.outputs, outs)), **internals}
     ids = name[len(operation.kind) :]
     nodes = [
         _node(
             call.operation,
             f"{call.operation.kind}{ids}_{i}",
-            [known[n] for n in call.inputs],
-            [known[n] for n in call.outputs],
+            [tensor_names[n] for n in call.inputs],
+            [tensor_names[n] for n in call.outputs],
         )
         for i, call in enumerate(operation.calls)
     ]

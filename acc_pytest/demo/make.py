@@ -72,11 +72,11 @@ def _run_golden(
         run_name=f"msit_dump_{TIMESTAMP}",
         process_name=GOLDEN_PROCESS,
     )
-    fed: list[list[list[int]]] = [] if tokens is None else [tokens]
+    runs: list[list[list[int]]] = [] if tokens is None else [tokens]
 
     def run(model: nn.Module) -> None:
         assert isinstance(model, GoldenModel)
-        fed.append(_decoded(model, spec, fed[0] if fed else None))
+        runs.append(_decoded(model, spec, runs[0] if runs else None))
 
     if spec.profile and tokens is None:
         with half_on_cpu():
@@ -84,20 +84,20 @@ def _run_golden(
     else:
         with register_hook(module, config):
             run(module)
-    return fed[0]
+    return runs[0]
 
 
 def _decoded(module: GoldenModel, spec: DemoSpec, tokens: list[list[int]] | None) -> list[list[int]]:
     """The ids of each step: the prompt and what the model chooses after it, or `tokens`."""
     generator = torch.Generator().manual_seed(spec.seed + 1)
     ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
-    cache, fed = None, []
+    cache, steps = None, []
     for number in range(spec.decode_steps + 1):
         ids = tokens[number] if tokens is not None else ids
-        fed.append(ids)
+        steps.append(ids)
         logits, cache = module.step(torch.tensor([ids]), cache)
         ids = [int(logits.flatten(0, -2)[-1].argmax())]
-    return fed
+    return steps
 
 
 def run_mine(model: LanguageModel, spec: DemoSpec, tokens: list[list[int]]) -> None:

@@ -10,7 +10,7 @@ from .spec import DemoSpec
 
 TIMESTAMP = "20250101_000000"
 PID = 5001
-"""Of rank 0; the others follow."""
+"""Process id of rank 0; the other ranks follow."""
 
 
 def probes_of(directory: Path, spec: DemoSpec) -> list[Probe]:

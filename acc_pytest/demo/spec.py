@@ -1,4 +1,4 @@
-"""What a demo pair looks like: the model, the dump's era and variants, and what is wrong with it."""
+"""A demo pair: the model, the dump's era and variants, and the fault of mine."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class DemoSpec:
         _ = self.model
 
     def resolved(self) -> DemoSpec:
-        """The same with `models` and `warmup` decided."""
+        """This spec with `models` and `warmup` decided."""
         models = self._models
         return replace(self, models=models, warmup=models == 2 if self.warmup is None else self.warmup)
 
@@ -115,7 +115,7 @@ class DemoSpec:
 
 @dataclass(frozen=True, slots=True)
 class DemoPaths:
-    """Where the pair lies, and the noise run if there is one.
+    """The paths of the pair, and of the noise run if there is one.
 
     `faulty` names the operators that hold the fault (`RopeOperation_2_0_1_0`).
     """

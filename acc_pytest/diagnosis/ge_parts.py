@@ -95,7 +95,7 @@ class Chain:
             if edge is None or not edge.is_control
         ]
         results = compute(
-            node.op_type, node.attrs, inputs, outputs=node.output_count, most=limit, rounds=rounds
+            node.op_type, node.attrs, inputs, outputs=node.output_count, max_elements=limit, rounds=rounds
         )
         values.update({Edge(node.name, index): result for index, result in enumerate(results)})
 

@@ -1,6 +1,6 @@
 """Reference computation of operators of the Graph Engine, by type and attributes as the graph text has them.
 
-`compute("RmsNorm", {"epsilon": 1e-5}, [x, gamma], most=...)` gives what each output holds, in float64 before
+`compute("RmsNorm", {"epsilon": 1e-5}, [x, gamma])` gives what each output holds, in float64 before
 any rounding. One module per family; `registry.py` checks attributes and operands, so that what is not known
 for certain is refused instead of guessed.
 """

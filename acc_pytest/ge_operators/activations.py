@@ -29,9 +29,9 @@ def _gelu(_call: GeCall, x: torch.Tensor) -> Unrounded:
 
 @ge_operator("GeluV2", "x", approximate="none")
 def _gelu_v2(call: GeCall, x: torch.Tensor) -> Unrounded:
-    way = call.attrs["approximate"]
-    call.need(way in ("none", "tanh"), f"approximate={way!r:.100} is not known")
-    return Unrounded(_gelus(x)[way == "tanh"], magnitude=x.abs)
+    form = call.attrs["approximate"]
+    call.need(form in ("none", "tanh"), f"approximate={form!r:.100} is not known")
+    return Unrounded(_gelus(x)[form == "tanh"], magnitude=x.abs)
 
 
 @ge_operator("FastGelu FastGeluV2", "x")
@@ -80,11 +80,11 @@ def _swiglu(call: GeCall, x: torch.Tensor) -> torch.Tensor:
 def _geglu(call: GeCall, x: torch.Tensor) -> list[Unrounded]:
     """Outputs are the gated product and the activated half. `approximate` 1 is tanh, 0 erf."""
     left, right = _halves(call, x)
-    active, other = (left, right) if call.attrs["activate_left"] else (right, left)
+    active, linear = (left, right) if call.attrs["activate_left"] else (right, left)
     call.need(call.attrs["approximate"] in (0, 1), "only approximate 0 and 1 are known")
     gelu = _gelus(active)[call.attrs["approximate"]]
     return [
-        Unrounded(gelu * other, magnitude=lambda: (active * other).abs()),
+        Unrounded(gelu * linear, magnitude=lambda: (active * linear).abs()),
         Unrounded(gelu, magnitude=active.abs),
     ]
 

@@ -29,7 +29,7 @@ _CODES = {
     12: torch.bool,
     27: torch.bfloat16,
 }
-"""How attributes such as `dst_type` count element types (`ge::DataType`)."""
+"""Element types by their number in attributes such as `dst_type` (`ge::DataType`)."""
 
 
 def constant_tensor(constant: GeConstant) -> torch.Tensor:

@@ -96,8 +96,8 @@ def _exp(call: GeCall, x: torch.Tensor) -> Unrounded:
 def _log(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     base = call.attrs["base"]
     call.need(base == -1.0 or (base > 0 and base != 1), f"base {base} has no logarithms")
-    found = (x * call.attrs["scale"] + call.attrs["shift"]).log()
-    return found if base == -1.0 else torch.div(found, math.log(base))
+    logarithm = (x * call.attrs["scale"] + call.attrs["shift"]).log()
+    return logarithm if base == -1.0 else torch.div(logarithm, math.log(base))
 
 
 @ge_operator("Pow", "x1 x2")
@@ -145,14 +145,14 @@ def _lerp(call: GeCall, start: torch.Tensor, end: torch.Tensor, weight: torch.Te
 
 
 @ge_operator("ClipByValue ClipByValueV2", "x clip_value_min clip_value_max")
-def _clip(call: GeCall, x: torch.Tensor, least: torch.Tensor, most: torch.Tensor) -> torch.Tensor:
-    call.common(x, least, most)
-    return torch.minimum(torch.maximum(x, least), most)
+def _clip(call: GeCall, x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    call.common(x, low, high)
+    return torch.minimum(torch.maximum(x, low), high)
 
 
 def _sum_of(addends: Sequence[torch.Tensor]) -> Unrounded:
     """A sum of several that are no inputs: what cancels leaves the rounding of each."""
     value = sum(addends[1:], start=addends[0])
     return Unrounded(
-        value, len(addends), lambda: sum((one.abs() for one in addends[1:]), start=addends[0].abs())
+        value, len(addends), lambda: sum((addend.abs() for addend in addends[1:]), start=addends[0].abs())
     )

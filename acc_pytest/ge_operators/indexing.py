@@ -19,13 +19,13 @@ _LOOKUP = {"batch_dims": 0, "is_preprocessed": False, "negative_index_support": 
 
 def _inside(call: GeCall, places: torch.Tensor, size: int, negative: bool = False) -> torch.Tensor:
     """`places` counted from the front. Raises `OperatorError` for one that is not there."""
-    known = not places.is_floating_point() and places.dtype != torch.bool
-    call.need(known, f"places of type {places.dtype}")
-    found = places.long()
-    if found.numel():
-        low, high = int(found.min()), int(found.max())
+    is_integer = not places.is_floating_point() and places.dtype != torch.bool
+    call.need(is_integer, f"places of type {places.dtype}")
+    indices = places.long()
+    if indices.numel():
+        low, high = int(indices.min()), int(indices.max())
         call.need(low >= (-size if negative else 0) and high < size, f"place {low} or {high} of {size}")
-    return torch.where(found < 0, found + size, found)
+    return torch.where(indices < 0, indices + size, indices)
 
 
 @ge_operator("Gather", "x indices", moves=True, validate_indices=True, **_LOOKUP)
@@ -36,8 +36,8 @@ def _gather(call: GeCall, x: torch.Tensor, indices: torch.Tensor, axis: int = 0)
     axis = call.axis(axis, x.ndim)
     places = _inside(call, indices, x.shape[axis], call.attrs.get("negative_index_support", False))
     call.room((*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]))
-    found = x.index_select(axis, places.reshape(-1))
-    return found.reshape(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
+    rows = x.index_select(axis, places.reshape(-1))
+    return rows.reshape(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :])
 
 
 @ge_operator("GatherElements", "x index", moves=True, dim=0)
@@ -59,7 +59,7 @@ def _columns(
     call.need(indices.ndim > 0 and 0 < indices.shape[-1] <= x.ndim, "indices do not fit the tensor")
     columns = indices.unbind(-1)
     call.room((*columns[0].shape, *x.shape[len(columns) :]))
-    return tuple(_inside(call, one, x.shape[axis], negative) for axis, one in enumerate(columns))
+    return tuple(_inside(call, column, x.shape[axis], negative) for axis, column in enumerate(columns))
 
 
 @ge_operator("ScatterElements", "data indices updates", axis=0, reduction="none")
@@ -68,9 +68,9 @@ def _scatter_elements(
 ) -> Unrounded:
     axis = call.axis(call.attrs["axis"], data.ndim)
     places = _inside(call, indices, data.shape[axis], True)
-    way = call.attrs["reduction"]
-    call.need(way in ("none", "add"), f"reduction={way!r:.100} is not known")
-    if way == "add":
+    reduction = call.attrs["reduction"]
+    call.need(reduction in ("none", "add"), f"reduction={reduction!r:.100} is not known")
+    if reduction == "add":
         value = data.scatter_add(axis, places, updates)
         return Unrounded(value, magnitude=lambda: data.abs().scatter_add(axis, places, updates.abs()))
     counts = torch.zeros(data.shape, dtype=torch.int8).scatter_add(
@@ -137,11 +137,11 @@ def _index(call: GeCall, x: torch.Tensor, mask: Sequence[int], indices: Sequence
     mask = mask or [1] * len(indices)
     call.need(len(mask) <= x.ndim and set(mask) <= {0, 1}, "its mask does not fit the tensor")
     call.need(sum(mask) == len(indices), f"{sum(mask)} dimensions are indexed by {len(indices)} tensors")
-    given = iter(indices)
+    remaining = iter(indices)
     index: list[Any] = []
-    for axis, here in enumerate(mask):
-        index.append(_inside(call, next(given), x.shape[axis], True) if here else slice(None))
-    tensors = [one for one in index if isinstance(one, torch.Tensor)]
+    for axis, indexed in enumerate(mask):
+        index.append(_inside(call, next(remaining), x.shape[axis], True) if indexed else slice(None))
+    tensors = [entry for entry in index if isinstance(entry, torch.Tensor)]
     elements = math.prod(call.common(*tensors))
     for axis, size in enumerate(x.shape):
         elements *= 1 if axis < len(mask) and mask[axis] else size

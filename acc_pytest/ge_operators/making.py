@@ -14,9 +14,9 @@ def _broadcast(call: GeCall, x: torch.Tensor, shape: list[int]) -> torch.Tensor:
     """To `shape`, in which -1 keeps a size; a 1 may stay as wide as it is (`Expand`)."""
     missing = len(shape) - x.ndim
     call.need(missing >= 0, f"{x.ndim} dimensions do not become {len(shape)}")
-    own = [1] * missing + list(x.shape)
-    wanted = [one if size in (-1, 1) else size for size, one in zip(shape, own)]
-    return x.expand(call.room(wanted))
+    sizes = [1] * missing + list(x.shape)
+    target = [size if length in (-1, 1) else length for length, size in zip(shape, sizes)]
+    return x.expand(call.room(target))
 
 
 @ge_operator("TileWithAxis", "x axis# tiles#", moves=True, axis=1, tiles=REQUIRED)
@@ -30,14 +30,14 @@ def _tile_with_axis(call: GeCall, x: torch.Tensor, axis: int, tiles: int) -> tor
 @ge_operator("TileD", "x multiples[]", moves=True, multiples=REQUIRED)
 def _tile(call: GeCall, x: torch.Tensor, times: list[int]) -> torch.Tensor:
     call.need(len(times) == x.ndim, "not one multiple a dimension")
-    call.room([size * one for size, one in zip(x.shape, times)])
+    call.room([size * multiple for size, multiple in zip(x.shape, times)])
     return x.repeat(*times) if times else x
 
 
 @ge_operator("Fill", "dims[] value", moves=True)
 @ge_operator("FillD", "dims[] value", moves=True, dims=REQUIRED)
 def _fill(call: GeCall, dims: list[int], value: torch.Tensor) -> torch.Tensor:
-    call.one(value, "value")
+    call.scalar(value, "value")
     return value.reshape(()).expand(call.room(dims))
 
 
@@ -54,10 +54,12 @@ def _alike(call: GeCall, x: torch.Tensor) -> torch.Tensor:
 @ge_operator("Range", "start limit delta", is_closed=False)
 def _range(call: GeCall, start: torch.Tensor, limit: torch.Tensor, delta: torch.Tensor) -> Unrounded:
     call.need(not call.attrs["is_closed"], "a closed range")
-    first, end, step = (call.one(one, "its bounds") for one in (start, limit, delta))
-    call.need(step != 0 and abs(end - first) / abs(step) <= call.most, "as many steps as no dump holds")
-    found = torch.arange(first, end, step, dtype=torch.float64)
-    return Unrounded(found if start.is_floating_point() else found.long(), magnitude=lambda: found.abs())
+    first, end, step = (call.scalar(bound, "its bounds") for bound in (start, limit, delta))
+    call.need(
+        step != 0 and abs(end - first) / abs(step) <= call.max_elements, "as many steps as no dump holds"
+    )
+    steps = torch.arange(first, end, step, dtype=torch.float64)
+    return Unrounded(steps if start.is_floating_point() else steps.long(), magnitude=lambda: steps.abs())
 
 
 @ge_operator("OneHot", "x depth# on_value off_value", axis=-1)
@@ -71,9 +73,9 @@ def _one_hot(call: GeCall, x: torch.Tensor, count: int, on: torch.Tensor, off: t
 
 @ge_operator("Shape", "x", moves=True, dtype=3)
 def _shape(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    wanted = dtype_of(call.attrs["dtype"])
-    call.need(wanted is not None, f"dtype {call.attrs['dtype']} is not a dtype of torch")
-    return torch.tensor(tuple(x.shape), dtype=wanted)
+    dtype = dtype_of(call.attrs["dtype"])
+    call.need(dtype is not None, f"dtype {call.attrs['dtype']} is not a dtype of torch")
+    return torch.tensor(tuple(x.shape), dtype=dtype)
 
 
 @ge_operator("Pad", "x paddings[]", moves=True)
@@ -85,6 +87,6 @@ def _pad(call: GeCall, x: torch.Tensor, sizes: list[int], value: float | None = 
         ends = list(zip(sizes[: x.ndim], sizes[x.ndim :]))
     call.need(len(ends) == x.ndim and all(min(pair) >= 0 for pair in ends), "not two paddings a dimension")
     shape = call.room([low + size + high for size, (low, high) in zip(x.shape, ends)])
-    made = torch.full(shape, 0 if value is None else value, dtype=x.dtype)
-    made[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, ends))] = x
-    return made
+    result = torch.full(shape, 0 if value is None else value, dtype=x.dtype)
+    result[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, ends))] = x
+    return result

@@ -16,21 +16,21 @@ from .registry import REQUIRED, GeCall, Unrounded, ge_operator
     "TransData", "src", moves=True, src_format="", dst_format="", src_subformat=0, dst_subformat=0, groups=1
 )
 def _identity(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    """Of TransData only the device's layout changes; both sides are opened as logical tensors."""
+    """The input as it is: TransData changes the device's layout alone, and logical tensors are compared."""
     return x
 
 
 @ge_operator("Cast", "x", moves=True, dst_type=REQUIRED, truncate=False)
 def _cast(call: GeCall, x: torch.Tensor) -> Unrounded:
     """Wide floats as they are, to be rounded by whoever holds the output; whole numbers wrap."""
-    wanted = dtype_of(call.attrs["dst_type"])
-    call.need(wanted is not None, f"dst_type {call.attrs['dst_type']} is not a dtype of torch")
-    assert wanted is not None
-    if wanted == torch.bool:
+    dtype = dtype_of(call.attrs["dst_type"])
+    call.need(dtype is not None, f"dst_type {call.attrs['dst_type']} is not a dtype of torch")
+    assert dtype is not None
+    if dtype == torch.bool:
         return Unrounded(x != 0)
     if x.is_floating_point():
         return Unrounded(x.double())
-    return Unrounded(x.double() if wanted.is_floating_point else x.to(wanted))
+    return Unrounded(x.double() if dtype.is_floating_point else x.to(dtype))
 
 
 @ge_operator("Transpose", "x perm[]", moves=True)
@@ -41,13 +41,13 @@ def _transpose(_call: GeCall, x: torch.Tensor, axes: list[int]) -> torch.Tensor:
 
 
 @ge_operator("Reshape", "x shape[]", moves=True, axis=0, num_axes=-1)
-def _reshape(call: GeCall, x: torch.Tensor, asked: list[int]) -> torch.Tensor:
+def _reshape(call: GeCall, x: torch.Tensor, shape: list[int]) -> torch.Tensor:
     """`num_axes` dimensions from `axis` on are replaced, of -1 all of them; a 0 keeps a size."""
     first, count = call.attrs["axis"], call.attrs["num_axes"]
     first = first if first >= 0 else x.ndim + 1 + first
     last = x.ndim if count < 0 else first + count
     call.need(0 <= first <= last <= x.ndim, f"axis {first} and num_axes {count} do not fit {x.ndim}")
-    sizes = [x.shape[first + at] if size == 0 and x.numel() else size for at, size in enumerate(asked)]
+    sizes = [x.shape[first + at] if size == 0 and x.numel() else size for at, size in enumerate(shape)]
     return x.reshape([*x.shape[:first], *sizes, *x.shape[last:]])
 
 
@@ -168,8 +168,8 @@ def _strided_slice(
     """Numpy's slices. Bit i of a mask leaves the begin or end of entry i open, or takes one element."""
     call.need(not call.attrs["ellipsis_mask"] and not call.attrs["new_axis_mask"], "masks for new dimensions")
     axes = list(range(len(begin))) if axes is None else axes
-    same = len(begin) == len(end) == len(strides) == len(axes)
-    call.need(same, "begin, end and strides differ in length")
+    fits = len(begin) == len(end) == len(strides) == len(axes)
+    call.need(fits, "begin, end and strides differ in length")
     index: list[Any] = [slice(None)] * x.ndim
     for entry, (axis, first, last, step) in enumerate(zip(axes, begin, end, strides)):
         call.need(step > 0, f"stride {step}")

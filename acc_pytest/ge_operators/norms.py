@@ -16,8 +16,8 @@ def _softmax(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
 @ge_operator("LogSoftmaxV2", "logits axes[]", axes=(-1,))
 def _log_softmax(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
     axis = _one_axis(call, x, axes)
-    found = x.log_softmax(axis)
-    return Unrounded(found, x.shape[axis] if x.ndim else 1, lambda: x.abs() + found.abs())
+    value = x.log_softmax(axis)
+    return Unrounded(value, x.shape[axis] if x.ndim else 1, lambda: x.abs() + value.abs())
 
 
 def _one_axis(call: GeCall, x: torch.Tensor, axes: list[int]) -> int:

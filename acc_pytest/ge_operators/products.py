@@ -12,21 +12,21 @@ def product(
 ) -> Unrounded:
     """`x1 @ x2 + bias`, with operands turned as asked; float or whole numbers. Raises `OperatorError`."""
     call.need(x1.ndim >= 2 and x2.ndim >= 2, "a product needs matrices")
-    one, other = (matrix.mT if turn else matrix for matrix, turn in zip((x1, x2), turned))
-    call.need(one.shape[-1] == other.shape[-2], f"{list(one.shape)} and {list(other.shape)} do not fit")
-    rows = call.common_shape(one.shape[:-2], other.shape[:-2])
-    call.room((*rows, one.shape[-2], other.shape[-1]))
-    if not one.is_floating_point():
+    left, right = (matrix.mT if turn else matrix for matrix, turn in zip((x1, x2), turned))
+    call.need(left.shape[-1] == right.shape[-2], f"{list(left.shape)} and {list(right.shape)} do not fit")
+    rows = call.common_shape(left.shape[:-2], right.shape[:-2])
+    call.room((*rows, left.shape[-2], right.shape[-1]))
+    if not left.is_floating_point():
         # A float64 holds sums of products of bytes exactly, and multiplies faster than integers do.
-        call.need(not other.is_floating_point(), "one of two operands is of whole numbers")
-        one, other = one.double(), other.double()
-    value = one @ other
+        call.need(not right.is_floating_point(), "one of two operands is of whole numbers")
+        left, right = left.double(), right.double()
+    value = left @ right
 
     def magnitude() -> torch.Tensor:
-        sizes = one.abs() @ other.abs()
+        sizes = left.abs() @ right.abs()
         return sizes if bias is None else sizes + bias.abs()
 
-    return Unrounded(value if bias is None else value + bias, one.shape[-1], magnitude)
+    return Unrounded(value if bias is None else value + bias, left.shape[-1], magnitude)
 
 
 @ge_operator("MatMul", "x1 x2 bias?", transpose_x1=False, transpose_x2=False)

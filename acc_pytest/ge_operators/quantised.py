@@ -26,10 +26,10 @@ _ROUNDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def _as_int8(call: GeCall, value: torch.Tensor) -> torch.Tensor:
-    way = str(call.attrs["round_mode"]).lower()
-    call.need(way in _ROUNDS, f"round_mode={call.attrs['round_mode']!r:.100} is not known")
+    mode = str(call.attrs["round_mode"]).lower()
+    call.need(mode in _ROUNDS, f"round_mode={call.attrs['round_mode']!r:.100} is not known")
     call.need(call.attrs["dst_type"] == _INT8, f"dst_type {call.attrs['dst_type']} is not int8")
-    return value if _ROUNDS[way] is torch.round else _ROUNDS[way](value)
+    return value if _ROUNDS[mode] is torch.round else _ROUNDS[mode](value)
 
 
 @ge_operator(

@@ -18,31 +18,37 @@ def _axes(call: GeCall, x: torch.Tensor, axes: Sequence[int]) -> tuple[int, ...]
     return tuple(sorted({call.axis(axis, x.ndim) for axis in axes})) if x.ndim else ()
 
 
-def _reduced(call: GeCall, way: str, x: torch.Tensor, axes: tuple[int, ...]) -> Unrounded:
-    kept = bool(call.attrs["keep_dims"])
+def _reduced(call: GeCall, reduction: str, x: torch.Tensor, axes: tuple[int, ...]) -> Unrounded:
+    keep_dims = bool(call.attrs["keep_dims"])
     if not axes:
         return Unrounded(x)
     terms = 1
     for axis in axes:
         terms *= x.shape[axis]
-    if way in ("Sum", "Mean"):
-        call.need(way == "Sum" or x.is_floating_point(), "a mean of whole numbers")
-        share = 1 if way == "Sum" else max(1, terms)
-        total = x.sum(axes, kept)
-        found = total if way == "Sum" else total / share
-        return Unrounded(found, max(1, terms), lambda: x.abs().sum(axes, kept) / share)
-    if way in ("Max", "Min"):
-        return Unrounded((torch.amax if way == "Max" else torch.amin)(x, axes, kept))
+    if reduction in ("Sum", "Mean"):
+        call.need(reduction == "Sum" or x.is_floating_point(), "a mean of whole numbers")
+        share = 1 if reduction == "Sum" else max(1, terms)
+        total = x.sum(axes, keep_dims)
+        value = total if reduction == "Sum" else total / share
+        return Unrounded(value, max(1, terms), lambda: x.abs().sum(axes, keep_dims) / share)
+    if reduction in ("Max", "Min"):
+        return Unrounded((torch.amax if reduction == "Max" else torch.amin)(x, axes, keep_dims))
     for axis in reversed(axes):
-        x = x.prod(axis, kept) if way == "Prod" else (x.all if way == "All" else x.any)(axis, kept)
+        x = (
+            x.prod(axis, keep_dims)
+            if reduction == "Prod"
+            else (x.all if reduction == "All" else x.any)(axis, keep_dims)
+        )
     return Unrounded(x, max(1, terms))
 
 
-def _registered(way: str) -> None:
-    @ge_operator(f"Reduce{way}", "x axes[]", keep_dims=False, noop_with_empty_axes=way == "Mean")
-    @ge_operator(f"Reduce{way}D", "x axes[]", axes=REQUIRED, keep_dims=False, noop_with_empty_axes=False)
+def _registered(reduction: str) -> None:
+    @ge_operator(f"Reduce{reduction}", "x axes[]", keep_dims=False, noop_with_empty_axes=reduction == "Mean")
+    @ge_operator(
+        f"Reduce{reduction}D", "x axes[]", axes=REQUIRED, keep_dims=False, noop_with_empty_axes=False
+    )
     def reduced(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
-        return _reduced(call, way, x, _axes(call, x, axes))
+        return _reduced(call, reduction, x, _axes(call, x, axes))
 
 
 for _way in _NAMES:
@@ -56,8 +62,8 @@ def _cumsum(call: GeCall, x: torch.Tensor, axis: int) -> Unrounded:
 
     def total(addends: torch.Tensor) -> torch.Tensor:
         turned = addends.flip(axis) if call.attrs["reverse"] else addends
-        found = turned.cumsum(axis)
-        found = found - turned if call.attrs["exclusive"] else found
-        return found.flip(axis) if call.attrs["reverse"] else found
+        sums = turned.cumsum(axis)
+        sums = sums - turned if call.attrs["exclusive"] else sums
+        return sums.flip(axis) if call.attrs["reverse"] else sums
 
     return Unrounded(total(x), max(1, x.shape[axis] if x.ndim else 1), lambda: total(x.abs()))

@@ -23,7 +23,7 @@ import torch
 from ..errors import OperatorError
 from ..operators.room import Room
 
-Given = Union[torch.Tensor, None]
+OptionalTensor = Union[torch.Tensor, None]
 _HIGH_PRECISION = ("", "default", "high_precision")
 _IMPLEMENTATION = ("op_impl_mode", "opImplMode", "_op_impl_mode", "enable_hf32", "_op_impl_mode_enum")
 """Attributes by which a product may be computed in HF32, whose unit roundoff is that of no type here."""
@@ -31,7 +31,7 @@ _IMPLEMENTATION = ("op_impl_mode", "opImplMode", "_op_impl_mode", "enable_hf32",
 
 @dataclass(frozen=True, slots=True)
 class Unrounded:
-    """What an output of an operator holds before it is rounded.
+    """The value of an operator's output before it is rounded.
 
     `terms` is the length of the sums it is made of. `magnitude` gives for each element the sum of the sizes
     of what was added up, where that may cancel: an error there is relative to it, not to the element. With
@@ -57,7 +57,7 @@ class GeCall:
     op_type: str
     attrs: Mapping[str, Any]
     outputs: int
-    most: int
+    max_elements: int
 
     def need(self, condition: bool, message: str) -> None:
         """Raises `OperatorError` with `message` unless `condition`."""
@@ -70,7 +70,10 @@ class GeCall:
         for size in shape:
             self.need(size >= 0, f"a tensor cannot have shape {list(shape)}")
             elements *= size
-        self.need(elements <= self.most, f"a result of {elements} elements, {self.most} were dumped at most")
+        self.need(
+            elements <= self.max_elements,
+            f"a result of {elements} elements, {self.max_elements} were dumped at most",
+        )
         return tuple(shape)
 
     def common(self, *tensors: torch.Tensor) -> tuple[int, ...]:
@@ -78,19 +81,19 @@ class GeCall:
         return self.common_shape(*(tensor.shape for tensor in tensors))
 
     def common_shape(self, *shapes: Sequence[int]) -> tuple[int, ...]:
-        """The same of shapes. (`torch.broadcast_shapes` imports sympy for it, which takes a second.)"""
+        """The shape to which shapes spread. (`torch.broadcast_shapes` imports sympy, in a second.)"""
         aligned = itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
         sizes = [{size for size in axis if size != 1} for axis in aligned]
-        fits = all(len(found) <= 1 for found in sizes)
+        fits = all(len(lengths) <= 1 for lengths in sizes)
         self.need(fits, f"tensors of shapes {', '.join(map(str, map(list, shapes)))} do not fit together")
-        return self.room([max(found, default=1) for found in reversed(sizes)])
+        return self.room([max(lengths, default=1) for lengths in reversed(sizes)])
 
-    def whole(self, tensor: torch.Tensor, name: str) -> list[int]:
+    def integers(self, tensor: torch.Tensor, name: str) -> list[int]:
         """Whole numbers that an operand holds. Raises `OperatorError` for a tensor of another kind."""
         self.need(not tensor.is_floating_point() and tensor.numel() <= 64, f"{name} holds no list of numbers")
         return [int(value) for value in tensor.reshape(-1).tolist()]
 
-    def one(self, tensor: torch.Tensor, name: str) -> Any:
+    def scalar(self, tensor: torch.Tensor, name: str) -> Any:
         """The one number that an operand holds. Raises `OperatorError` for several."""
         self.need(tensor.numel() == 1, f"{name} holds {tensor.numel()} numbers instead of one")
         return tensor.reshape(-1)[0].item()
@@ -155,13 +158,13 @@ def unread(op_type: str, count: int) -> frozenset[int]:
 def compute(
     op_type: str,
     attrs: Mapping[str, object],
-    inputs: Sequence[Given],
+    inputs: Sequence[OptionalTensor],
     *,
     outputs: int = 1,
-    most: int = 1 << 27,
+    max_elements: int = 1 << 27,
     rounds: bool = False,
 ) -> tuple[Unrounded, ...]:
-    """What each output of an operator holds.
+    """The value of each output of an operator.
 
     `attrs` are those of the graph text, `inputs` in its order with `None` where an optional one is absent.
     `outputs` is their number there. With `rounds` floats are not widened first, so that every intermediate
@@ -169,17 +172,20 @@ def compute(
     type without reference, an attribute nobody knows, an input that is missing or does not fit.
     """
     entry = _entry(op_type)
-    call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, most)
-    given = inputs if entry.moves or rounds else [_wide(tensor) for tensor in inputs]
+    call = GeCall(op_type, _complete(op_type, entry, attrs), outputs, max_elements)
+    operands = inputs if entry.moves or rounds else [_wide(tensor) for tensor in inputs]
     try:
-        with torch.no_grad(), Room(op_type, inputs, outputs * most), warnings.catch_warnings():
+        with torch.no_grad(), Room(op_type, inputs, outputs * max_elements), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as for operators of ATB
-            found = entry.body(call, *_bound(call, entry, given))
+            outcome = entry.body(call, *_bound(call, entry, operands))
     except (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError) as error:
         reason = str(error).partition("\n")[0]
         raise OperatorError(f"{op_type}: inputs and attributes do not fit: {reason}") from error
-    results = [found] if isinstance(found, (torch.Tensor, Unrounded)) else list(found)
-    return tuple(one if isinstance(one, Unrounded) else Unrounded(one, moved=entry.moves) for one in results)
+    results = [outcome] if isinstance(outcome, (torch.Tensor, Unrounded)) else list(outcome)
+    return tuple(
+        result if isinstance(result, Unrounded) else Unrounded(result, moved=entry.moves)
+        for result in results
+    )
 
 
 def _entry(op_type: str) -> _GeEntry:
@@ -220,8 +226,8 @@ def _plain(operand: str) -> str:
     return operand.rstrip("[]#?~")
 
 
-def _bound(call: GeCall, entry: _GeEntry, inputs: Sequence[Given]) -> Iterator[Any]:
-    """What the function is called with."""
+def _bound(call: GeCall, entry: _GeEntry, inputs: Sequence[OptionalTensor]) -> Iterator[Any]:
+    """The arguments that the function is called with."""
     names = _places(call.op_type, entry.inputs, len(inputs))
     padded = [*inputs, *[None] * (len(names) - len(inputs))]
     for operand in entry.operands:
@@ -229,7 +235,7 @@ def _bound(call: GeCall, entry: _GeEntry, inputs: Sequence[Given]) -> Iterator[A
         if name in entry.defaults:
             yield list(call.attrs[name]) if "[]" in operand else call.attrs[name]
             continue
-        values = [tensor for other, tensor in zip(names, padded) if other == operand]
+        values = [tensor for place, tensor in zip(names, padded) if place == operand]
         if operand.startswith("*"):
             several = [tensor for tensor in values if tensor is not None]
             call.need(len(several) == len(values), f"one of its inputs {operand[1:]} is missing")
@@ -238,12 +244,12 @@ def _bound(call: GeCall, entry: _GeEntry, inputs: Sequence[Given]) -> Iterator[A
         (value,) = values
         call.need(value is not None or operand[-1] in "?~", f"its input {name} is missing")
         if value is not None and "[]" in operand:
-            yield call.whole(value, name)
+            yield call.integers(value, name)
         elif value is not None and "#" in operand:
-            yield call.one(value, name)
+            yield call.scalar(value, name)
         elif not operand.endswith("~"):
             yield value
 
 
-def _wide(tensor: Given) -> Given:
+def _wide(tensor: OptionalTensor) -> OptionalTensor:
     return tensor.double() if tensor is not None and tensor.is_floating_point() else tensor

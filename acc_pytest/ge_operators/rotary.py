@@ -16,7 +16,7 @@ def _half(x: torch.Tensor) -> torch.Tensor:
 
 
 def _interleaved(x: torch.Tensor) -> torch.Tensor:
-    """Of each pair of neighbours the second negated, before the first."""
+    """Each pair of neighbours with the second negated and before the first."""
     return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
 
 
@@ -32,8 +32,8 @@ def _turned(call: GeCall, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor,
     call.need(mode in _MODES, f"rotation {mode!r:.100} is not known")
     call.need(x.shape[-1] % 2 == 0 and cos.shape == sin.shape, "cos and sin do not fit the heads")
     call.need(call.common(x, cos) == x.shape, "cos and sin do not fit the heads")
-    beside = _MODES[mode](x)
-    return Unrounded(x * cos + beside * sin, 2, lambda: (x * cos).abs() + (beside * sin).abs())
+    partner = _MODES[mode](x)
+    return Unrounded(x * cos + partner * sin, 2, lambda: (x * cos).abs() + (partner * sin).abs())
 
 
 @ge_operator("RotaryMul", "x r1 r2", rotary_mode="half")
@@ -54,4 +54,4 @@ def _apply(
     call: GeCall, query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> list[Unrounded]:
     call.need(call.attrs["layout"] == 1, "only layout 1 (BSND) is known")
-    return [_turned(call, one, cos, sin, call.attrs["rotary_mode"]) for one in (query, key)]
+    return [_turned(call, x, cos, sin, call.attrs["rotary_mode"]) for x in (query, key)]

@@ -51,24 +51,24 @@ def _by_value(x: torch.Tensor, axis: int, ordered: bool) -> Callable[[torch.Tens
 @ge_operator("ArgMaxWithValue", "x dimension#", dimension=REQUIRED, keep_dims=False)
 def _extreme(call: GeCall, x: torch.Tensor, axis: int) -> list[Unrounded]:
     """The place of the largest or smallest, and of `ArgMaxWithValue` the value there."""
-    axis, kept = call.axis(axis, x.ndim), call.attrs.get("keep_dims", False)
-    values, places = (torch.min if call.op_type == "ArgMin" else torch.max)(x, axis, kept)
+    axis, keep_dims = call.axis(axis, x.ndim), call.attrs.get("keep_dims", False)
+    values, places = (torch.min if call.op_type == "ArgMin" else torch.max)(x, axis, keep_dims)
 
     def image(mine: torch.Tensor) -> torch.Tensor:
-        chosen = mine.long() if kept else mine.long().unsqueeze(axis)
+        chosen = mine.long() if keep_dims else mine.long().unsqueeze(axis)
         outside = (chosen < 0) | (chosen >= x.shape[axis])
         return x.gather(axis, chosen.clamp(0, x.shape[axis] - 1)).masked_fill(outside, torch.nan)
 
-    found = [Unrounded(places, image=image), Unrounded(values, moved=True)]
-    return found if call.op_type == "ArgMaxWithValue" else found[:1]
+    outputs = [Unrounded(places, image=image), Unrounded(values, moved=True)]
+    return outputs if call.op_type == "ArgMaxWithValue" else outputs[:1]
 
 
 @ge_operator("Select SelectV2", "condition x1 x2", moves=True)
-def _select(call: GeCall, condition: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    call.common(condition, one, other)
-    if call.op_type == "Select" and condition.ndim < one.ndim:
-        condition = condition.reshape(*condition.shape, *(1,) * (one.ndim - condition.ndim))
-    return torch.where(condition.bool(), one, other)
+def _select(call: GeCall, condition: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    call.common(condition, x1, x2)
+    if call.op_type == "Select" and condition.ndim < x1.ndim:
+        condition = condition.reshape(*condition.shape, *(1,) * (x1.ndim - condition.ndim))
+    return torch.where(condition.bool(), x1, x2)
 
 
 @ge_operator("MaskedFill", "x mask value", moves=True)

@@ -46,7 +46,7 @@ _LIBRARIES = (
     ("ATB_SPEED_HOME_PATH", "lib/libatb_speed_torch.so"),
     ("ATB_HOME_PATH", "lib/libatb_test_framework.so"),
 )
-"""Where the class `OperationTorch` comes from: the variable of its home, and the library in there."""
+"""The library of class `OperationTorch`: the variable of its home, and its path in there."""
 
 
 def backend_named(name: str, device: int = 0) -> Backend:
@@ -55,7 +55,7 @@ def backend_named(name: str, device: int = 0) -> Backend:
     Raises `OperatorError` for another name, `MissingPackage` and `LaunchError` where it cannot run here.
     """
     if name not in BACKENDS or name == DUMPED:
-        devices = ", ".join(one for one in BACKENDS if one != DUMPED)
+        devices = ", ".join(backend for backend in BACKENDS if backend != DUMPED)
         raise OperatorError(f"{name}: no such backend; choose one of {devices}")
     _import("torch_npu", name)
     if name == "torch_atb":
@@ -80,14 +80,14 @@ def rerun(case: Case, backend: Backend, home: str) -> Case:
         reason = str(error).partition("\n")[0]
         raise OperatorError(f"{case.full_name}: the device refuses it: {reason}") from error
     count = len(values) - len(operator.writes)
-    written: list[TensorRef | None] = [None] * len(case.inputs)
+    in_place: list[TensorRef | None] = [None] * len(case.inputs)
     for number, value in zip(operator.writes, values[count:]):
-        written[number] = _kept(value, home, f"intensor{number}.bin")
-    outputs = tuple(_kept(value, home, f"outtensor{n}.bin") for n, value in enumerate(values[:count]))
-    return replace(case, outputs=outputs, written=tuple(written))
+        in_place[number] = _stored(value, home, f"intensor{number}.bin")
+    outputs = tuple(_stored(value, home, f"outtensor{n}.bin") for n, value in enumerate(values[:count]))
+    return replace(case, outputs=outputs, written=tuple(in_place))
 
 
-def _kept(value: torch.Tensor, home: str, name: str) -> TensorRef:
+def _stored(value: torch.Tensor, home: str, name: str) -> TensorRef:
     path = os.path.join(home, name)
     atb_bin.write(path, value)
     return TensorRef(path)
@@ -108,9 +108,9 @@ def _load_library(backend: str) -> None:
         if os.environ.get(variable) and os.path.isfile(library):
             torch.classes.load_library(library)
             return
-    wanted = " or ".join(f"{path} in ${variable}" for variable, path in _LIBRARIES)
+    libraries = " or ".join(f"{path} in ${variable}" for variable, path in _LIBRARIES)
     raise LaunchError(
-        f"backend {backend}: {wanted} was not found; source the set_env.sh of ATB or of the models"
+        f"backend {backend}: {libraries} was not found; source the set_env.sh of ATB or of the models"
     )
 
 
@@ -124,14 +124,14 @@ def _run(
     """Inputs to the device, outputs and what was written in place back."""
     forward = forward_of(operator, param)
     empty = torch.empty(0, dtype=torch.float16)
-    known = operator_of(operator, param)
-    there = []
-    for name, tensor in zip(known.inputs, inputs):
-        given = empty if tensor is None else tensor
-        there.append(given if name.rstrip("?") in _ON_HOST.get(operator, ()) else given.to(_place(device)))
-    outputs = forward(there)
-    writes = known.writes
-    return tuple(tensor.cpu() for tensor in (*outputs, *(there[number] for number in writes)))
+    signature = operator_of(operator, param)
+    tensors = []
+    for name, tensor in zip(signature.inputs, inputs):
+        value = empty if tensor is None else tensor
+        tensors.append(value if name.rstrip("?") in _ON_HOST.get(operator, ()) else value.to(_place(device)))
+    outputs = forward(tensors)
+    writes = signature.writes
+    return tuple(tensor.cpu() for tensor in (*outputs, *(tensors[number] for number in writes)))
 
 
 def _place(device: int) -> str:

@@ -17,7 +17,7 @@ from ..vocabulary import DEFAULT_SOC
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What an operation CSV says of a tensor: the names of its dtype and layout, and its sizes."""
+    """A tensor as an operation CSV declares it: the names of its dtype and layout, and its sizes."""
 
     dtype: str
     shape: tuple[int, ...]

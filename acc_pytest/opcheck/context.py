@@ -1,4 +1,4 @@
-"""What threshold rules, markers, `-m` and standards see of a single operator. Needs no torch."""
+"""The view of a single operator for threshold rules, markers, `-m` and standards. Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .entry import Entry
 ROOT = "opcheck"
 """The name that all ids begin with."""
 POLICY = "opcheck"
-"""What stands where comparisons name the rule that mapped a pair."""
+"""The text that stands where comparisons name the rule that mapped a pair."""
 
 
 def context_of(case: Case | Entry) -> JudgeContext:
-    """What the `match` of a rule is tried on: class, full name and ids, outermost id, step."""
+    """The texts that the `match` of a rule is tried on: class, full name and ids, outermost id, step."""
     return JudgeContext(
         id=case.full_name,
         mine_op_type=case.name,

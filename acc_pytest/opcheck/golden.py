@@ -1,4 +1,4 @@
-"""What an operator should have written: each output of a case beside what the dump has of it."""
+"""The right outputs of an operator: each output of a case beside the dump's."""
 
 from __future__ import annotations
 
@@ -52,41 +52,46 @@ class Golden:
         if self.operator.collective:
             ranks = case.ranks or all_ranks(case, int(self.param.get("rankSize", 1)))
         self.ranks = tuple(map(in_precision, ranks))
-        self.inputs = [open_inputs(one) for one in self.ranks]
+        self.inputs = [open_inputs(rank_case) for rank_case in self.ranks]
         self._exact: tuple[torch.Tensor, ...] | None = None
         self._low: dict[torch.dtype, tuple[torch.Tensor, ...]] = {}
 
     def of(self, inputs: list[list[torch.Tensor | None]]) -> Golden:
-        """The same computation of other inputs, for each rank a list of them."""
-        other = copy.copy(self)
-        other.__dict__.pop("results", None)
-        other.inputs, other._exact, other._low = inputs, None, {}
-        return other
+        """A computation of other inputs with the same operator, for each rank a list of them."""
+        golden = copy.copy(self)
+        golden.__dict__.pop("results", None)
+        golden.inputs, golden._exact, golden._low = inputs, None, {}
+        return golden
 
     @functools.cached_property
     def results(self) -> tuple[torch.Tensor, ...]:
-        """What the operator writes, rounded: its outputs, then the inputs that it writes in place."""
+        """The tensors that the operator writes, rounded: outputs, then the inputs that it writes in place."""
         return self._compute()
 
     @property
     def outputs(self) -> int:
-        """How many outputs the operator has."""
+        """The number of the operator's outputs."""
         return len(self._exact or self.results) - len(self.operator.writes)
 
     def _compute(self, **how: Any) -> tuple[torch.Tensor, ...]:
         case = self.case
         check_mapped()
-        how |= {"soc": case.soc, "written": self._written}
+        how |= {"soc": case.soc, "dump_elements": self._dump_elements}
         if not self.operator.collective:
             return compute(case.name, case.param, self.inputs[0], **how)
-        params = [one.param for one in self.ranks]
+        params = [rank_case.param for rank_case in self.ranks]
         rows = compute_collective(case.name, params, self.inputs, **how)
         return rows[self.position]
 
     @functools.cached_property
-    def _written(self) -> int:
-        """Elements that the dump has of the outputs: what numbers ask for is held against them."""
-        refs = [ref for one in self.ranks for ref in (*one.outputs, *one.written) if ref is not None]
+    def _dump_elements(self) -> int:
+        """The number of elements that the dump has of the outputs, a bound on what numbers may ask for."""
+        refs = [
+            ref
+            for rank_case in self.ranks
+            for ref in (*rank_case.outputs, *rank_case.written)
+            if ref is not None
+        ]
         return sum(ref.header().numel for ref in refs)
 
     @property
@@ -94,13 +99,13 @@ class Golden:
         """The place of this rank among `ranks`."""
         case = self.case
         if case.directory:
-            return next(i for i, one in enumerate(self.ranks) if one.directory == case.directory)
-        return next((i for i, one in enumerate(self.ranks) if one.rank == case.rank), 0)
+            return next(i for i, rank_case in enumerate(self.ranks) if rank_case.directory == case.directory)
+        return next((i for i, rank_case in enumerate(self.ranks) if rank_case.rank == case.rank), 0)
 
     def exact(self, number: int) -> torch.Tensor | None:
         """Output `number` in float64 and not rounded; `None` for one that holds no floats."""
-        found = self.unrounded(number)
-        return found if found is not None and found.is_floating_point() else None
+        value = self.unrounded(number)
+        return value if value is not None and value.is_floating_point() else None
 
     def unrounded(self, number: int) -> torch.Tensor | None:
         """Output `number` before its rounding, in float64 where it holds floats; `None` where there is none.
@@ -124,8 +129,8 @@ class Golden:
     @property
     def elements(self) -> int:
         """Elements of all inputs and outputs, of every rank."""
-        given = sum(t.numel() for row in self.inputs for t in row if t is not None)
-        return given + sum(t.numel() for t in self.results)
+        inputs = sum(t.numel() for row in self.inputs for t in row if t is not None)
+        return inputs + sum(t.numel() for t in self.results)
 
     def expected(self) -> Iterator[Expected]:
         """Every output, then every input that is written in place and that the dump has after execution.
@@ -153,8 +158,8 @@ class Golden:
     @property
     def unseen(self) -> list[int]:
         """Inputs that are written in place and that the dump does not have after execution."""
-        written = self.case.written
-        return [n for n in self.operator.writes if n >= len(written) or written[n] is None]
+        refs = self.case.written
+        return [n for n in self.operator.writes if n >= len(refs) or refs[n] is None]
 
     def _refuse_dirty(self) -> None:
         case, operator = self.case, self.operator
@@ -187,9 +192,9 @@ def refuse_unseen(golden: Golden) -> None:
 
 def check_outputs(golden: Golden) -> None:
     """Raises `Incomparable` when the dump has more outputs than the operator writes."""
-    found = len(golden.case.outputs)
-    if golden.outputs and found > golden.outputs:
+    count = len(golden.case.outputs)
+    if golden.outputs and count > golden.outputs:
         raise Incomparable(
-            f"the dump has {found} outputs of {golden.case.full_name}, but {golden.case.name} with these "
+            f"the dump has {count} outputs of {golden.case.full_name}, but {golden.case.name} with these "
             f"parameters writes {golden.outputs}"
         )

@@ -45,22 +45,22 @@ def _all(sources: Iterable[str]) -> Iterator[Entry]:
     number, groups = 0, Counter[str]()
     for source in sources:
         if os.path.isdir(source):
-            found = entries_of_directory(Path(source), number)
+            entries = entries_of_directory(Path(source), number)
         else:
             stem = selectable(Path(source).stem, _NOT_IN_IDS)
             group = f"{stem}-{groups[stem]}" if groups[stem] else stem
             groups[stem] += 1
-            found = entries_of_csv(Path(os.path.abspath(source)), group, number)
-        for entry in found:
+            entries = entries_of_csv(Path(os.path.abspath(source)), group, number)
+        for entry in entries:
             number += 1
             yield entry
 
 
 def _named(entries: Iterable[Entry]) -> Iterator[Named]:
     """Entries with names that are unique: an operation that is listed again gets a number in brackets."""
-    seen: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for entry in entries:
-        group, name = (selectable(one, _NOT_IN_IDS) for one in (entry.group, entry.full_name))
-        again = seen[group, name]
-        seen[group, name] += 1
+        group, name = (selectable(text, _NOT_IN_IDS) for text in (entry.group, entry.full_name))
+        again = counts[group, name]
+        counts[group, name] += 1
         yield (ROOT, group, f"{name}[{again}]" if again else name), entry

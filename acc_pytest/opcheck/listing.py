@@ -1,4 +1,4 @@
-"""What lies in a directory of a dump, remembered: many cases look into the same directories."""
+"""The names in a directory of a dump, remembered: many cases look into the same directories."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def directories_by_id(path: str) -> Mapping[str, tuple[str, ...]]:
 
 def tensors_in(path: str, root: str) -> tuple[dict[int, TensorRef], dict[int, TensorRef]]:
     """Input and output files in `path` by number; `root` is the execution's directory."""
-    found: tuple[dict[int, TensorRef], dict[int, TensorRef]] = ({}, {})
+    sides: tuple[dict[int, TensorRef], dict[int, TensorRef]] = ({}, {})
     for name in sorted(_names(path, _changed(path))):
         tensor = _TENSOR.match(name)
         if tensor is not None:
-            side = found[0] if tensor.group(1) == "in" else found[1]
+            side = sides[0] if tensor.group(1) == "in" else sides[1]
             side.setdefault(int(tensor.group(2)), TensorRef(os.path.join(path, name), root=root))
-    return found
+    return sides
 
 
 def _changed(path: str) -> int:
@@ -49,9 +49,9 @@ def _names(path: str, _version: int) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _by_id(path: str, version: int) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for name in sorted(_names(path, version)):
         node = _NODE.match(name)
         if node is not None and is_directory(os.path.join(path, name)):
-            found[node.group(1)] = (*found.get(node.group(1), ()), name)
-    return found
+            names[node.group(1)] = (*names.get(node.group(1), ()), name)
+    return names

@@ -31,22 +31,22 @@ def open_inputs(case: Case) -> list[torch.Tensor | None]:
 
     Raises `AccError` for a file that is no tensor.
     """
-    found: list[torch.Tensor | None] = []
+    tensors: list[torch.Tensor | None] = []
     for number, ref in enumerate(case.inputs):
         if ref is None:
             declared = _at(case.declared_inputs, number)
-            found.append(_empty(declared) if declared is not None else None)
+            tensors.append(_empty(declared) if declared is not None else None)
             continue
         tensor = open_tensor(ref)
         tiled = ref.header().layout == "fractal_nz"
         if tiled and case.name in _LOGICAL_NZ and 2 <= tensor.ndim < 4:
             tensor = nz_in_logical_dims(tensor)
-        found.append(tensor)
-    return found
+        tensors.append(tensor)
+    return tensors
 
 
 def open_output(case: Case, number: int, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """What the dump has as output `number`, tiles undone where `shape` is that of the logical tensor.
+    """The dump's output `number`, tiles undone where `shape` is that of the logical tensor.
 
     `None` where it has no such file. The probe writes none for a tensor without elements.
     """

@@ -23,32 +23,32 @@ _DATA = ("tensors", "data")
 _STATE = re.compile(r"^(.*)/(?:before|after)/(?:in|out)tensor\d+[^/]*$")
 
 
-def locate(entry: Entry, given: str = "") -> tuple[str, str]:
+def locate(entry: Entry, input_directory: str = "") -> tuple[str, str]:
     """The operator's directory and that of its execution; two empty texts where the entry names none.
 
-    `given` is the directory of `--acc-opcheck-input`. Raises `DumpError` that says where was looked when
-    the operation is not there, or is there more than once.
+    `input_directory` is that of `--acc-opcheck-input`. Raises `DumpError` that names the places of the search
+    when the operation is not there, or is there more than once.
     """
     if entry.directory:
         return entry.directory, entry.base
-    written = _written(entry)
-    if not given and written and is_directory(written):
-        return written, _execution_above(written)
+    csv_directory = _directory_of_row(entry)
+    if not input_directory and csv_directory and is_directory(csv_directory):
+        return csv_directory, _execution_of(csv_directory)
     if not entry.ids:
         return "", ""
-    bases = list(_bases(entry, given))
+    bases = list(_bases(entry, input_directory))
     for base in bases:
-        found = _below(base, entry)
-        if len(found) == 1:
-            return found[0], base
-        if found:
-            names = ", ".join(map(os.path.basename, found))
+        directories = _operator_directories(base, entry)
+        if len(directories) == 1:
+            return directories[0], base
+        if directories:
+            names = ", ".join(map(os.path.basename, directories))
             raise DumpError(
-                f"{entry.full_name} is in {base} {len(found)} times ({names}); "
+                f"{entry.full_name} is in {base} {len(directories)} times ({names}); "
                 "give the directory of one execution with --acc-opcheck-input"
             )
-    looked = given or (os.path.dirname(written) if written else "")
-    where = ", ".join(bases[:3]) or looked or os.path.dirname(entry.origin)
+    home = input_directory or (os.path.dirname(csv_directory) if csv_directory else "")
+    where = ", ".join(bases[:3]) or home or os.path.dirname(entry.origin)
     raise DumpError(
         f"{entry.full_name} has no directory in {where}; give the directory of its "
         "execution (tensors/DEVICE_PID/N) with --acc-opcheck-input"
@@ -58,7 +58,7 @@ def locate(entry: Entry, given: str = "") -> tuple[str, str]:
 def siblings(directory: str, base: str) -> list[str]:
     """The directories of the same operation and execution on all ranks of the run, by device and process.
 
-    Only the given one where it lies in no `tensors/{device}_{pid}/{N}`.
+    Only `directory` where it lies in no `tensors/{device}_{pid}/{N}`.
     """
     execution = Path(base)
     if not execution.name.isdecimal() or not _WORKER.match(execution.parent.name):
@@ -66,34 +66,34 @@ def siblings(directory: str, base: str) -> list[str]:
     inside = Path(directory).relative_to(execution)
     home = execution.parent.parent
     workers = sorted(
-        (int(found.group(1)), int(found.group(2)), name)
+        (int(match.group(1)), int(match.group(2)), name)
         for name in names_at(str(home))
-        if (found := _WORKER.match(name))
+        if (match := _WORKER.match(name))
     )
     places = [home / name / execution.name / inside for _, _, name in workers]
     return [str(place) for place in places if is_directory(place)]
 
 
-def _written(entry: Entry) -> str:
+def _directory_of_row(entry: Entry) -> str:
     """The operator's directory as the CSV has it, empty where it has none."""
     for column in ("InTensorFile", "OutTensorFile"):
         for name in entry.cells.get(column, "").split(";"):
-            if found := _STATE.match(name.strip()):
-                return os.path.join(os.path.dirname(entry.origin), found.group(1))
+            if match := _STATE.match(name.strip()):
+                return os.path.join(os.path.dirname(entry.origin), match.group(1))
     return ""
 
 
-def _execution_above(path: str) -> str:
-    for above in Path(path).parents:
-        if above.name.isdecimal() and _WORKER.match(above.parent.name):
-            return str(above)
+def _execution_of(path: str) -> str:
+    for parent in Path(path).parents:
+        if parent.name.isdecimal() and _WORKER.match(parent.parent.name):
+            return str(parent)
     return os.path.dirname(path)
 
 
-def _bases(entry: Entry, given: str) -> Iterator[str]:
+def _bases(entry: Entry, input_directory: str) -> Iterator[str]:
     """Directories of executions that the entry's may be, the likeliest first."""
-    if given:
-        home = os.path.abspath(given)
+    if input_directory:
+        home = os.path.abspath(input_directory)
         yield home
         yield from _executions(home, entry)
         return
@@ -113,8 +113,8 @@ def _executions(home: str, entry: Entry) -> Iterator[str]:
         return
     for data in (home, *(os.path.join(home, name) for name in _DATA)):
         workers = [name for name in _listed(data) if _WORKER.match(name)]
-        same = [name for name in workers if name.partition("_")[2] == pid or name == pid]
-        for name in same or (workers if len(workers) == 1 else ()):
+        process_names = [name for name in workers if name.partition("_")[2] == pid or name == pid]
+        for name in process_names or (workers if len(workers) == 1 else ()):
             yield from _steps(os.path.join(data, name), step)
 
 
@@ -133,22 +133,22 @@ def _listed(path: str) -> list[str]:
         return []
 
 
-def _below(base: str, entry: Entry) -> list[str]:
+def _operator_directories(base: str, entry: Entry) -> list[str]:
     """The directories below `base` along the entry's ids whose last is of its class."""
-    *above, last = entry.ids.split("_")
+    *ids, last = entry.ids.split("_")
     places = [base]
-    for one in above:
+    for number in ids:
         places = [
-            os.path.join(place, name) for place in places for name in directories_by_id(place).get(one, ())
+            os.path.join(place, name) for place in places for name in directories_by_id(place).get(number, ())
         ]
     named = f"{last}_{entry.name}"
     return [os.path.join(place, named) for place in places if named in directories_by_id(place).get(last, ())]
 
 
-def files_of(entry: Entry, given: str = "") -> list[str]:
+def files_of(entry: Entry, input_directory: str = "") -> list[str]:
     """The tensor files of an operation; none where they cannot be found, which its check will say."""
     try:
-        directory, _ = locate(entry, given)
+        directory, _ = locate(entry, input_directory)
         homes = [os.path.join(directory, state) for state in STATES] if directory else []
         return [f"{home}/{name}" for home in homes if is_directory(home) for name in names_at(home)]
     except (AccError, OSError):

@@ -21,7 +21,7 @@ from .backends import Backend, rerun
 from .case import Case, Declared
 from .rows import case_row, unjudged
 
-ROWS_EACH = 100
+ROWS_PER_COPY = 100
 """Numbers of rows that a case, and each copy of it with an optimisation off, has for its outputs."""
 
 
@@ -43,13 +43,13 @@ def rows_on_device(
     if not optimization:
         return rows
     copies = [
-        _copied(off, backend, check, rows[0], running + number * ROWS_EACH)
+        _copied(off, backend, check, rows[0], running + number * ROWS_PER_COPY)
         for number, off in enumerate(without_optimizations(case), start=1)
     ]
-    said = conclusion(rows, copies)
-    if said:
+    sentence = conclusion(rows, copies)
+    if sentence:
         red = _any_red(rows)
-        rows = [_saying(row, said) if row.red or not red else row for row in rows]
+        rows = [_with_sentence(row, sentence) if row.red or not red else row for row in rows]
     return [*rows, *(row for copy in copies for row in copy.rows)]
 
 
@@ -110,7 +110,7 @@ def _of_copy(row: Row, off: OptimizationOff) -> Row:
 
 
 def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
-    """Which optimisation changes the verdict, in words; empty where there is nothing to say."""
+    """A sentence on the optimisation that changes the verdict; empty where there is none."""
     judged = [copy for copy in copies if copy.judged]
     if not judged or not _all_judged(rows):
         return ""
@@ -128,10 +128,10 @@ def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
     return f"fails with {tried} as well: no optimisation explains it"
 
 
-def _saying(row: Row, said: str) -> Row:
+def _with_sentence(row: Row, sentence: str) -> Row:
     if not row.red:
-        return replace(row, notes=(*row.notes, said))
-    return replace(row, sentence=f"{row.sentence}; {said}", reasons=(*row.reasons, said))
+        return replace(row, notes=(*row.notes, sentence))
+    return replace(row, sentence=f"{row.sentence}; {sentence}", reasons=(*row.reasons, sentence))
 
 
 OFF_VALUES: Mapping[str, Mapping[str, int | bool]] = {

@@ -28,7 +28,7 @@ from ..tensors.mapped import check_mapped
 from ..tensors.source import TensorSource
 from .context import context_of
 from .golden import Expected, Golden
-from .rows import described, judged_row, ulp_note, unjudged, written_dtype
+from .rows import described, judged_row, output_dtype, ulp_note, unjudged
 
 EXACT_UP_TO = 1 << 22
 """Elements of a case up to which the float64 values are computed even where nothing fails."""
@@ -36,7 +36,7 @@ EXACT_UP_TO = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class OutputJudge:
-    """How outputs are judged; `second` computes the case of the second device, where there is one."""
+    """The judge of outputs; `second` computes the case of the second device, where there is one."""
 
     judge: Judge
     second: Golden | None = None
@@ -53,7 +53,7 @@ class OutputJudge:
 
     def _judged(self, row: Row, golden: Golden, expected: Expected) -> Row:
         mine = _comparable(expected)
-        context = output_context(golden, written_dtype(expected.golden, golden.param))
+        context = output_context(golden, output_dtype(expected.golden, golden.param))
         dtype, judge = context.written, self.judge
         reference = nearest_valid_answer(golden, expected, mine)
         further = self._further(context, golden, expected, reference, mine)
@@ -62,8 +62,8 @@ class OutputJudge:
         adjustment = adjustment_of(matching_rules(context, (dtype, dtype), judge.rules), (dtype, dtype))
         case = dict(row.case) | {"factor": adjustment.factor} if adjustment.factor != 1 else row.case
         if judge.standard.requirement is not None:
-            said = judge.standard.requirement(context, measurement, adjustment)
-            case = {**case, "precision_standard": said}
+            requirement = judge.standard.requirement(context, measurement, adjustment)
+            case = {**case, "precision_standard": requirement}
         failed = judgement.verdict == "fail"
         exact = _exact_values(golden, expected, mine, failed) if kind_of(context) == "float" else None
         of_exact = None if exact is None else _errors(exact, mine, dtype).max_ulp_error
@@ -77,33 +77,33 @@ class OutputJudge:
         mine: torch.Tensor,
     ) -> dict[str, float]:  # fmt: skip
         """Numbers that the standard wants beside those of golden and mine."""
-        given = golden.inputs[0][0] if golden.inputs[0] else None
+        first = golden.inputs[0][0] if golden.inputs[0] else None
         operator, number = golden.case.name, expected.number
-        if self.judge.standard.samples and given is not None and is_drawn(operator, golden.param, number):
-            return compared(operator, number, given, reference, mine)
+        if self.judge.standard.samples and first is not None and is_drawn(operator, golden.param, number):
+            return compared(operator, number, first, reference, mine)
         whose = self.judge.standard.second(context, self.second is not None)
         if whose is Second.NONE:
             return {}
         exact = golden.exact(number)
         if exact is None:
             raise Incomparable(f"{expected.slot} has no exact value to judge two goldens by")
-        own = whose is Second.COMPUTED
-        second = golden.low(number) if own else self._of_second_device(expected)
+        computed = whose is Second.COMPUTED
+        second = golden.low(number) if computed else self._of_second_device(expected)
         errors = [_errors(exact, side, context.written) for side in (mine, second.reshape(mine.shape))]
         return error_ratios(errors[0], errors[1], context.written)
 
     def _of_second_device(self, expected: Expected) -> torch.Tensor:
         """The other device's output. Raises `Incomparable` where it lacks it."""
-        for other in self.second.expected() if self.second is not None else ():
-            if other.number == expected.number:
-                return _comparable(other)
+        for output in self.second.expected() if self.second is not None else ():
+            if output.number == expected.number:
+                return _comparable(output)
         raise Incomparable(
             f"the second device's dump has no {expected.slot}; give a complete one with --acc-opcheck-other"
         )
 
 
 def output_context(golden: Golden, dtype: str) -> JudgeContext:
-    """What standards and rules are told of an output that is written as `dtype`."""
+    """The context in which standards and rules judge an output that is written as `dtype`."""
     name, param = golden.case.name, golden.param
     return replace(
         context_of(golden.case),
@@ -161,7 +161,7 @@ def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str,
 
 
 def _length(golden: Golden) -> int | None:
-    """How many products an element of a linear operator sums, as ATB counts them; else `None`."""
+    """The number of products that an element of a linear operator sums, as ATB counts them; else `None`."""
     x = golden.inputs[0][0] if golden.inputs[0] else None
     if x is None or x.ndim < 2:
         return None
@@ -176,14 +176,19 @@ SORT, ROPE = "SortOperation", "RopeOperation"
 def nearest_valid_answer(golden: Golden, expected: Expected, mine: torch.Tensor) -> torch.Tensor:
     """Golden in the shape of mine, with the elements of mine where they are as right."""
     reference = expected.golden.reshape(mine.shape)
-    name, given = golden.case.name, golden.inputs[golden.position]
-    if name not in (SORT, MULTINOMIAL, ROPE) or not given or given[0] is None or torch.equal(reference, mine):
+    name, inputs = golden.case.name, golden.inputs[golden.position]
+    if (
+        name not in (SORT, MULTINOMIAL, ROPE)
+        or not inputs
+        or inputs[0] is None
+        or torch.equal(reference, mine)
+    ):
         return reference
     if name == SORT and expected.number == 1:
-        return nearest_valid_order(given[0], golden.results[0], reference, mine)
+        return nearest_valid_order(inputs[0], golden.results[0], reference, mine)
     if name == MULTINOMIAL:
-        return nearest_valid_draws(given[0], golden.param, reference, mine)
-    floats = {t.dtype for t in given if t is not None and t.is_floating_point()}
+        return nearest_valid_draws(inputs[0], golden.param, reference, mine)
+    floats = {t.dtype for t in inputs if t is not None and t.is_floating_point()}
     if name == ROPE and floats <= {torch.float16} and golden.case.soc != "Ascend950":
         # The chips before it write each of the two products as float16 before they add, some kernels do not.
         return torch.where(golden.low(expected.number).reshape(mine.shape) == mine, mine, reference)
@@ -211,7 +216,7 @@ _FROM_SEEDS = (0, 1)
 """Values of `topkToppSamplingType` that draw from seeds; the others are given their noise."""
 
 NEAR = 2.0**-10
-"""How near a random number and a running sum have to be for either side to be right."""
+"""The distance of a random number from a running sum at which either side is right."""
 
 
 def is_drawn(operator: str, param: Mapping[str, Any], number: int) -> bool:
@@ -263,7 +268,7 @@ _ENOUGH = 30
 
 
 def _impossible(probs: torch.Tensor, number: int, mine: torch.Tensor) -> int:
-    """How many values of mine are no place with a probability, or no probability of their row."""
+    """The number of values of mine that are no place with a probability, or no probability of their row."""
     rows = mine.reshape(len(probs), -1)
     if number:
         return int((rows[..., None] != probs[:, None].to(rows.dtype)).all(-1).sum())
@@ -273,7 +278,7 @@ def _impossible(probs: torch.Tensor, number: int, mine: torch.Tensor) -> int:
 
 
 def p_value(a: Sequence[float], b: Sequence[float], draws: int) -> float:
-    """How likely two samples of `draws` from one distribution differ at least as much as `a` and `b` do.
+    """The probability that two samples of `draws` from one distribution differ at least as `a` and `b` do.
 
     The largest distance of their distribution functions, and the exact law of it for samples of one size
     (Gnedenko and Korolyuk): 2 sum (-1)^(j + 1) C(2n, n - j k) / C(2n, n). Equal values make it too careful.
@@ -297,5 +302,5 @@ def p_value(a: Sequence[float], b: Sequence[float], draws: int) -> float:
 def _distance(a: Sequence[float], b: Sequence[float]) -> float:
     samples = [torch.tensor(sorted(sample), dtype=torch.float64) for sample in (a, b)]
     values = torch.cat(samples).sort().values
-    below = [torch.searchsorted(sample, values, right=True).double() / len(sample) for sample in samples]
-    return float((below[0] - below[1]).abs().max())
+    shares = [torch.searchsorted(sample, values, right=True).double() / len(sample) for sample in samples]
+    return float((shares[0] - shares[1]).abs().max())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEEP = "keep"
 _TYPES = {"fp16": "float16", "fp32": "float32"}
 _CAST = ("float16", "bfloat16", "float32")
-"""Only these are cast: what is float64 or has eight bits stays what it is."""
+"""The dtypes that are cast: float64 and eight bits stay as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class CastRef(TensorRef):
     dtype: str = "float32"
 
     def header(self) -> TensorHeader:
-        """That of the file with the dtype of the values. Raises `FormatError`."""
-        found = self._plain().header()
-        return replace(found, dtype=by_name(self.dtype)) if found.dtype.name in _CAST else found
+        """The header of the file with the dtype of the values. Raises `FormatError`."""
+        header = self._plain().header()
+        return replace(header, dtype=by_name(self.dtype)) if header.dtype.name in _CAST else header
 
     def open(self) -> torch.Tensor:
         """The values cast, in memory. Raises as `TensorRef.open` does."""

@@ -51,17 +51,17 @@ WITHOUT_PARAMETERS = frozenset(
 """Classes of which some release of ATB writes no parameters, so that their absence says nothing."""
 
 
-def prepare(entry: Entry, given: str = "", soc: str = "") -> Case:
-    """The case of `entry`; `given` is the directory of `--acc-opcheck-input`, `soc` the chip if it is known.
+def prepare(entry: Entry, input_directory: str = "", soc: str = "") -> Case:
+    """The case of `entry`; `input_directory` is that of `--acc-opcheck-input`, `soc` the chip if it is known.
 
     Raises `AccError` for files that are not there and parameters that are no JSON.
     """
-    directory, base = locate(entry, given)
+    directory, base = locate(entry, input_directory)
     if entry.base and not entry.cells:
-        entry = replace(entry, cells=_row_beside(entry))
+        entry = replace(entry, cells=_row_of_dump(entry))
     declared_in = _declared(entry, "In")
     declared_out = _declared(entry, "Out")
-    case = _from_directory(entry, directory, base) if directory else _from_files(entry, given)
+    case = _from_directory(entry, directory, base) if directory else _from_files(entry, input_directory)
     if len(declared_in) > len(case.inputs):
         case = replace(case, inputs=case.inputs + (None,) * (len(declared_in) - len(case.inputs)))
     if len(declared_out) > len(case.outputs):
@@ -90,26 +90,26 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     refs = (*case.inputs, *case.outputs, *case.written)
     base = next((ref.root for ref in refs if ref is not None), "")
     places = siblings(case.directory, base)
-    found: dict[int, Case] = {}
+    cases: dict[int, Case] = {}
     for order, place in enumerate(places):
         worker_base = place[: len(place) - len(case.directory) + len(base)] if base else ""
         param = _param_of(place) or {**case.param, "rank": order}
-        said = param.get("rank", order)
-        rank = said if isinstance(said, int) else order
-        inputs, outputs, written, clean = _tensors(place, worker_base)
-        found[rank] = replace(
+        number = param.get("rank", order)
+        rank = number if isinstance(number, int) else order
+        inputs, outputs, in_place, clean = _tensors(place, worker_base)
+        cases[rank] = replace(
             case, param=param, rank=rank, directory=place, inputs=inputs, outputs=outputs,
-            written=written, clean=clean,
+            written=in_place, clean=clean,
         )  # fmt: skip
-    if len(places) != size or found.keys() != set(range(len(places))):
+    if len(places) != size or cases.keys() != set(range(len(places))):
         raise DumpError(
             f"{case.full_name}: computes on {size} ranks, but the dump has {len(places)} "
-            f"(rank {', '.join(map(str, sorted(found)))}); dump all ranks into one directory"
+            f"(rank {', '.join(map(str, sorted(cases)))}); dump all ranks into one directory"
         )
-    return tuple(found[rank] for rank in range(size))
+    return tuple(cases[rank] for rank in range(size))
 
 
-def _row_beside(entry: Entry) -> Mapping[str, str]:
+def _row_of_dump(entry: Entry) -> Mapping[str, str]:
     """The row of an operator's directory in the CSV of its dump; empty where there is none.
 
     It has what a directory lacks: parameters that some release does not write, tensors without elements.
@@ -132,8 +132,8 @@ def _rows_by_name(csv: str, _version: int) -> Mapping[str, Mapping[str, str]]:
 
 
 def _from_directory(entry: Entry, directory: str, base: str) -> Case:
-    inputs, outputs, written, clean = _tensors(directory, base)
-    if not any((*inputs, *outputs, *written)):
+    inputs, outputs, in_place, clean = _tensors(directory, base)
+    if not any((*inputs, *outputs, *in_place)):
         raise DumpError(
             f"{directory}: holds no tensors of {entry.full_name} (before, after); dump it with --type tensor"
         )
@@ -152,7 +152,7 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
         case_of(entry, param, inputs, outputs),
         rank=rank if isinstance(rank, int) else 0,
         directory=directory,
-        written=written,
+        written=in_place,
         clean=clean,
     )
 
@@ -163,7 +163,7 @@ def case_of(
     inputs: tuple[TensorRef | None, ...] = (),
     outputs: tuple[TensorRef | None, ...] = (),
 ) -> Case:
-    """The case of an entry of which no more is known."""
+    """The case of an entry with nothing but parameters and tensors."""
     ids, source, step = entry.ids, entry.source, entry.step
     return Case(entry.name, entry.full_name, ids, param, inputs, outputs, source=source, step=step)
 
@@ -178,10 +178,10 @@ def _sequence(by_number: Mapping[int, TensorRef]) -> tuple[TensorRef | None, ...
     return tuple(by_number.get(number) for number in range(max(by_number, default=-1) + 1))
 
 
-def _from_files(entry: Entry, given: str) -> Case:
+def _from_files(entry: Entry, input_directory: str) -> Case:
     """A case whose files the row names, anywhere: ATB's own tests, and cases that stand alone."""
-    inputs = _named(entry, "InTensorFile", given)
-    outputs = _named(entry, "OutTensorFile", given)
+    inputs = _named(entry, "InTensorFile", input_directory)
+    outputs = _named(entry, "OutTensorFile", input_directory)
     if not any((*inputs, *outputs)):
         raise DumpError(
             f"{entry.source}: {entry.full_name} names neither files nor a place in a dump (ids), so there is "
@@ -190,18 +190,22 @@ def _from_files(entry: Entry, given: str) -> Case:
     return case_of(entry, _param_of_row(entry) or {}, inputs, outputs)
 
 
-def _named(entry: Entry, column: str, given: str) -> tuple[TensorRef | None, ...]:
-    roots = [given, os.path.dirname(entry.origin)] if given else [os.path.dirname(entry.origin)]
-    found: list[TensorRef | None] = []
+def _named(entry: Entry, column: str, input_directory: str) -> tuple[TensorRef | None, ...]:
+    roots = (
+        [input_directory, os.path.dirname(entry.origin)]
+        if input_directory
+        else [os.path.dirname(entry.origin)]
+    )
+    refs: list[TensorRef | None] = []
     for name in _items(entry.cells.get(column, "")):
-        places = [os.path.join(root, one) for root in roots for one in (name, _after(name))]
-        there = next((place for place in places if is_there(place)), places[0])
-        found.append(TensorRef(there) if name else None)
-    return tuple(found)
+        places = [os.path.join(root, relative) for root in roots for relative in (name, _after(name))]
+        path = next((place for place in places if is_there(place)), places[0])
+        refs.append(TensorRef(path) if name else None)
+    return tuple(refs)
 
 
 def _after(name: str) -> str:
-    """Where an output really is of which the CSV says `before/outtensor0.bin`."""
+    """The path of an output of which the CSV says `before/outtensor0.bin`."""
     head, tail = os.path.split(name)
     return os.path.join(os.path.dirname(head), "after", tail) if tail.startswith("out") else name
 
@@ -232,20 +236,20 @@ def _json(text: str, where: str) -> dict[str, Any]:
     if text.strip() in ("", "null"):
         return {}
     try:
-        found = parsed(text)
+        value = parsed(text)
     except NotJson as error:
         raise FormatError(
             f"{where}: the parameters are not JSON ({error.reason}): {text.strip()[:80]!r}"
         ) from None
-    if found is None:
+    if value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise FormatError(f"{where}: the parameters must be a JSON object, got {text.strip()[:80]!r}")
-    return found
+    return value
 
 
 def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
-    """What the CSV's columns say of the inputs (`In`) or outputs (`Out`); empty where they contradict."""
+    """The inputs (`In`) or outputs (`Out`) as the CSV declares them; empty where its columns contradict."""
     dtypes = _items(entry.cells.get(f"{side}DType", ""))
     shapes = entry.cells.get(f"{side}Shape", "").split(";")
     layouts = _items(entry.cells.get(f"{side}Format", ""))
@@ -253,19 +257,19 @@ def _declared(entry: Entry, side: str) -> tuple[Declared, ...]:
         shapes = shapes[:-1]
     if len(shapes) != len(dtypes):
         return ()
-    found = []
+    tensors = []
     for number, (dtype, text) in enumerate(zip(dtypes, shapes)):
         sizes = [size.strip() for size in text.split(",") if size.strip()]
         if not all(_SIZE.fullmatch(size) for size in sizes):
             return ()
         layout = layouts[number] if number < len(layouts) else "nd"
-        found.append(Declared(dtype, tuple(map(int, sizes)), layout.lower()))
-    return tuple(found)
+        tensors.append(Declared(dtype, tuple(map(int, sizes)), layout.lower()))
+    return tuple(tensors)
 
 
 def _soc(entry: Entry) -> str:
     """The chip that the row is for; of several the one whose rules are the default."""
-    socs = [one.strip() for one in entry.cells.get("SocVersion", "").split(",") if one.strip()]
+    socs = [name.strip() for name in entry.cells.get("SocVersion", "").split(",") if name.strip()]
     return DEFAULT_SOC if DEFAULT_SOC in socs else (socs[0] if socs else "")
 
 

@@ -56,12 +56,12 @@ OUR_COLUMNS = {
 
 def columns(metrics: tuple[str, ...], custom: tuple[str, ...], optimization: bool = False) -> dict[str, str]:
     """The report's columns: the old sheet's with these of its metrics, the user's own, ours."""
-    found = dict(OLD_COLUMNS)
-    for name, more in METRIC_COLUMNS.items():
+    result = dict(OLD_COLUMNS)
+    for name, group in METRIC_COLUMNS.items():
         if not metrics or name in metrics:
-            found |= more
-    found |= {name: f"custom.{name}" for name in custom}
-    found["fail_reason"] = "reason"
+            result |= group
+    result |= {name: f"custom.{name}" for name in custom}
+    result["fail_reason"] = "reason"
     if optimization:
-        found["optimization_closed"] = "case.optimization_closed"
-    return found | OUR_COLUMNS
+        result["optimization_closed"] = "case.optimization_closed"
+    return result | OUR_COLUMNS

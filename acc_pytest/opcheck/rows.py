@@ -135,7 +135,7 @@ def ulp_note(m: Measurement, exact: torch.Tensor | None, dtype: str) -> str:
     return text
 
 
-def written_dtype(tensor: torch.Tensor, param: dict[str, Any]) -> str:
+def output_dtype(tensor: torch.Tensor, param: dict[str, Any]) -> str:
     """The name of the type that an output is written in: hifloat8 comes as bytes, its parameter tells."""
     if tensor.dtype == torch.uint8 and param.get("outTensorType") == 34:
         return "hifloat8"

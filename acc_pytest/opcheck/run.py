@@ -68,7 +68,12 @@ def run_entry(
             case = _prepared(entry, checks, checks.input)
             second = _prepared(entry, checks, checks.other) if checks.other else None
             check = functools.partial(
-                run_case, standard=standard, other=second, test_id=test_id, custom=custom, rules=rules(case)
+                run_case,
+                standard=standard,
+                second_case=second,
+                test_id=test_id,
+                custom=custom,
+                rules=rules(case),
             )
             first = entry.number * ROWS
             if backend is None:
@@ -94,7 +99,7 @@ def run_case(
     case: Case,
     standard: Standard = ASCEND,
     *,
-    other: Case | None = None,
+    second_case: Case | None = None,
     test_id: str = "",
     running: int = 0,
     custom: Sequence[Any] = (),
@@ -102,7 +107,7 @@ def run_case(
 ) -> list[Row]:
     """Compute the outputs of `case` from its inputs and judge those of the dump, one row each.
 
-    `other` is the same case of a second device, for standards that need one. `rules` (weakest first)
+    `second_case` is the same case of a second device, for standards that need one. `rules` (weakest first)
     bound further metrics, or stretch the standard's bound.
     """
     row = case_row(case, standard.name, test_id, running)
@@ -111,7 +116,7 @@ def run_case(
             golden = Golden(case)
             check_outputs(golden)
             refuse_unseen(golden)
-            second = Golden(other) if other is not None else None
+            second = Golden(second_case) if second_case is not None else None
             outputs = OutputJudge(Judge(tuple(rules), tuple(custom), standard), second)
             rows = [outputs.row(row, golden, expected) for expected in golden.expected()]
         return rows or [unjudged(row, f"{case.full_name} has no output that could be judged")]
@@ -136,19 +141,19 @@ def on_its_chip(case: Case, check: Callable[[Case], list[Row]]) -> list[Row]:
     return rows
 
 
-def _where_computed(rows: list[Row], refusal: str, others: _OnChips) -> list[Row]:
+def _where_computed(rows: list[Row], refusal: str, chips: _OnChips) -> list[Row]:
     """The rows of the first other chip whose operator takes the files of a case that was refused."""
-    for soc, rows_there in others:
-        if all(row.verdict != "incomparable" for row in rows_there):
+    for soc, chip_rows in chips:
+        if all(row.verdict != "incomparable" for row in chip_rows):
             note = f"computed as {soc} does, which the dump is of: {refusal}"
-            return [_noted(row, note) for row in rows_there]
+            return [_noted(row, note) for row in chip_rows]
     return rows
 
 
-def _with_hint(rows: list[Row], others: _OnChips) -> list[Row]:
+def _with_hint(rows: list[Row], chips: _OnChips) -> list[Row]:
     """The rows of a case that fails; those that do say on which other chip it would pass."""
-    for soc, rows_there in others:
-        if all(row.verdict == "pass" for row in rows_there):
+    for soc, chip_rows in chips:
+        if all(row.verdict == "pass" for row in chip_rows):
             note = (
                 f"by the rules of {soc} it passes; if the dump is of that chip, add -o acc_opcheck_soc={soc}"
             )

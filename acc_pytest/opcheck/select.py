@@ -1,4 +1,4 @@
-"""Which operations are checked: by ids of their path and by parts of their names, as the old tool selects."""
+"""The selection of operations by ids of their path and substrings of their names, as in the old tool."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ID = re.compile(r"^\d+(_\d+)*$")
 
 def ids_from(text: str) -> tuple[str, ...]:
     """The ids in `24_1, 2_3_5`. Raises `SettingsError` for what is no id."""
-    found = words_of(text)
-    for one in found:
-        if not _ID.match(one):
+    ids = words_of(text)
+    for entry_id in ids:
+        if not _ID.match(entry_id):
             raise SettingsError(
-                f"--acc-opcheck-ids {one}: an id is numbers joined by _; commas separate ids: 24_1,2_3_5"
+                f"--acc-opcheck-ids {entry_id}: an id is numbers joined by _; commas separate ids: 24_1,2_3_5"
             )
-    return found
+    return ids
 
 
 def names_from(text: str) -> tuple[str, ...]:
@@ -34,8 +34,8 @@ def selected(entries: Iterable[Entry], ids: Sequence[str], names: Sequence[str])
     No ids or no names select everything.
     """
     for entry in entries:
-        if ids and not any(entry.ids == one or entry.ids.startswith(f"{one}_") for one in ids):
+        if ids and not any(entry.ids == entry_id or entry.ids.startswith(f"{entry_id}_") for entry_id in ids):
             continue
-        if names and not any(one in entry.name.lower() for one in names):
+        if names and not any(name in entry.name.lower() for name in names):
             continue
         yield entry

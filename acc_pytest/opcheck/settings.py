@@ -26,7 +26,7 @@ _CHOICES = {"opcheck_backend": BACKENDS, "opcheck_soc": SOCS, "precision_mode": 
 
 @dataclass(frozen=True, slots=True)
 class OpcheckSettings:
-    """What is checked, and by which rules.
+    """The operators to check, and the rules to check them by.
 
     `sources` are operation CSVs and directories; `input` and `other` directories to look for tensors
     in, empty where the source says where they are; `ids` and `names` select, empty for all; `soc` is

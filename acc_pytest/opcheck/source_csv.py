@@ -41,8 +41,8 @@ def entries_of_csv(path: Path, group: str, first: int = 0) -> Iterator[Entry]:
             f"{path}: is not an operation CSV: its first line has no column {' and no '.join(missing)}; "
             "give operation_tensors_N.csv of a dump, columns separated by |"
         )
-    found = _NUMBER.search(path.name)
-    step = int(found.group(1)) if found else -1
+    match = _NUMBER.search(path.name)
+    step = int(match.group(1)) if match else -1
     kernels = path.name.startswith("kernel") or _KERNELS in path.parts[-3:]
     number = first
     for index, line in enumerate(lines[1:], start=2):
@@ -100,29 +100,29 @@ def _problem(cells: dict[str, str], columns: Sequence[str]) -> tuple[str, bool]:
 
 def _cells(line: str, columns: Sequence[str]) -> dict[str, str]:
     """The cells of a row by column; a row that is cut has the first ones only."""
-    parts = line.split("|")
+    cells = line.split("|")
     at = columns.index(_PARAM) if _PARAM in columns else -1
-    if 0 <= at < len(parts) and not _plain(parts[at].strip(), len(parts), len(columns)):
-        parts = _with_param(parts, at, len(columns))
-    return {name: part.strip() for name, part in zip(columns, parts)}
+    if 0 <= at < len(cells) and not _plain(cells[at].strip(), len(cells), len(columns)):
+        cells = _with_param(cells, at, len(columns))
+    return {name: cell.strip() for name, cell in zip(columns, cells)}
 
 
-def _plain(param: str, parts: int, columns: int) -> bool:
-    """Whether the parameters hold no separator, told without parsing them."""
-    return parts <= columns and (not param or (param[0] == "{" and param[-1] == "}") or param[0] not in '{"')
+def _plain(param: str, cells: int, columns: int) -> bool:
+    """Whether the parameters hold no separator, without parsing them."""
+    return cells <= columns and (not param or (param[0] == "{" and param[-1] == "}") or param[0] not in '{"')
 
 
-def _with_param(parts: list[str], at: int, columns: int) -> list[str]:
+def _with_param(cells: list[str], at: int, columns: int) -> list[str]:
     """The cells of a row whose parameters are quoted or hold the separator."""
-    rest = "|".join(parts[at:]).lstrip()
+    rest = "|".join(cells[at:]).lstrip()
     if rest.startswith('"'):
         quoted = re.match(r'"((?:[^"]|"")*)"\s*', rest)
         if quoted:
             tail = rest[quoted.end() :]
-            return [*parts[:at], quoted.group(1).replace('""', '"'), *tail[1:].split("|")]
+            return [*cells[:at], quoted.group(1).replace('""', '"'), *tail[1:].split("|")]
     with contextlib.suppress(ValueError, RecursionError):
         _, end = _JSON.raw_decode(rest)
-        return [*parts[:at], rest[:end], *rest[end:].lstrip()[1:].split("|")]
+        return [*cells[:at], rest[:end], *rest[end:].lstrip()[1:].split("|")]
     # Broken JSON: whatever is too much in the row belongs to it.
-    extra = max(0, len(parts) - columns)
-    return [*parts[:at], "|".join(parts[at : at + extra + 1]), *parts[at + extra + 1 :]]
+    extra = max(0, len(cells) - columns)
+    return [*cells[:at], "|".join(cells[at : at + extra + 1]), *cells[at + extra + 1 :]]

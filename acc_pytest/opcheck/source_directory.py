@@ -33,10 +33,10 @@ def entries_of_directory(directory: Path, first: int = 0) -> Iterator[Entry]:
     home = Path(os.path.abspath(directory))
     if not is_directory(home):
         raise DumpError(f"{directory}: no such file or directory; give an operation CSV or a dump")
-    found = sorted(_operators(str(home)), key=_order)
-    bases = {path: _base(Path(path), home) for path in found}
+    paths = sorted(_operators(str(home)), key=_order)
+    bases = {path: _base(Path(path), home) for path in paths}
     workers = list(dict.fromkeys(base.parent.name for base in bases.values() if _is_execution(base)))
-    for number, path in enumerate(found, start=first):
+    for number, path in enumerate(paths, start=first):
         base = bases[path]
         ids, kind = _identity(Path(path), base)
         step = int(base.name) if _is_execution(base) else -1
@@ -61,8 +61,11 @@ def _has_state(path: str) -> bool:
 
 def _order(path: str) -> list[tuple[int, str]]:
     """By the numbers that the components of a path begin with."""
-    parts = path.split(os.sep)
-    return [(int(found.group()) if (found := re.match(r"\d+", part)) else -1, part) for part in parts]
+    components = path.split(os.sep)
+    return [
+        (int(match.group()) if (match := re.match(r"\d+", component)) else -1, component)
+        for component in components
+    ]
 
 
 def _is_execution(base: Path) -> bool:
@@ -71,9 +74,9 @@ def _is_execution(base: Path) -> bool:
 
 def _base(path: Path, home: Path) -> Path:
     """The directory of the execution that `path` lies in, else what was given (or is above it)."""
-    for above in path.parents:
-        if _is_execution(above) and above.parent.parent.name in _DATA:
-            return above
+    for parent in path.parents:
+        if _is_execution(parent) and parent.parent.parent.name in _DATA:
+            return parent
     if path == home:
         while _NODE.match(home.name) and home.parent != home:
             home = home.parent
@@ -82,8 +85,8 @@ def _base(path: Path, home: Path) -> Path:
 
 def _identity(path: Path, base: Path) -> tuple[str, str]:
     """Ids joined by `_`, and the class name."""
-    parts = path.relative_to(base).parts
-    found = [_NODE.match(part) for part in parts]
-    ids = "_".join(one.group(1) for one in found if one)
-    last = parts[-1] if parts else path.name
+    components = path.relative_to(base).parts
+    matches = [_NODE.match(component) for component in components]
+    ids = "_".join(match.group(1) for match in matches if match)
+    last = components[-1] if components else path.name
     return ids, last.rpartition("_")[2] or last

@@ -78,14 +78,14 @@ def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
             f"{case.full_name}: computes between ranks, so one case cannot be exported; "
             "pass on the dump of all ranks"
         )
-    written = dict(enumerate(case.written))
+    in_place = dict(enumerate(case.written))
     if operator is not None and case.outputs:
         # without outputs all inputs count: what is not written has to stay as it was
-        written = {n: ref for n, ref in written.items() if n in operator.writes}
-    written = {n: ref for n, ref in written.items() if ref is not None}
+        in_place = {n: ref for n, ref in in_place.items() if n in operator.writes}
+    in_place = {n: ref for n, ref in in_place.items() if ref is not None}
     soc = case.soc if case.soc_stated else ""
     return write_case(
-        StandAlone(case.name, case.param, case.inputs, case.outputs, written, case.ids or "0", soc),
+        StandAlone(case.name, case.param, case.inputs, case.outputs, in_place, case.ids or "0", soc),
         directory,
     )
 
@@ -122,8 +122,8 @@ def _plain(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Written:
-    """What the CSV says of one tensor."""
+class _Cells:
+    """The cells of one tensor in the CSV."""
 
     dtype: str = "float16"
     layout: str = "nd"
@@ -131,14 +131,14 @@ class _Written:
     path: str = ""
 
 
-def _write(value: Value, home: Path, path: str) -> _Written:
+def _write(value: Value, home: Path, path: str) -> _Cells:
     """One file; a tensor that is not given has none, and is empty in the CSV as ATB wants it."""
     if value is None:
-        return _Written()
+        return _Cells()
     if isinstance(value, torch.Tensor):
         atb_bin.write(home / path, value)
         shape = ",".join(map(str, value.shape))
-        return _Written(by_torch(value.dtype).atb_name, "nd", shape, path)
+        return _Cells(by_torch(value.dtype).atb_name, "nd", shape, path)
     header = value.header()
     try:
         atb_bin.write(home / path, value.open(), layout=header.layout)
@@ -146,10 +146,10 @@ def _write(value: Value, home: Path, path: str) -> _Written:
         # a type that torch has not: its file as it is
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(on_disk(value.path), home / path)
-    return _Written(header.dtype.atb_name, header.layout, ",".join(map(str, header.shape)), path)
+    return _Cells(header.dtype.atb_name, header.layout, ",".join(map(str, header.shape)), path)
 
 
-def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: Sequence[_Written]) -> Path:
+def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Cells], outputs: Sequence[_Cells]) -> Path:
     csv = home / CSV
     try:
         earlier = (
@@ -163,9 +163,12 @@ def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Written], outputs: 
         cells = [str(number), f"{full_name}{number}", full_name, param]
         for side in (inputs, outputs):
             cells.append(str(len(side)))
-            cells += [";".join(getattr(one, field) for one in side) for field in ("dtype", "layout", "shape")]
+            cells += [
+                ";".join(getattr(file_entry, field) for file_entry in side)
+                for field in ("dtype", "layout", "shape")
+            ]
         cells += [";".join(["customize"] * len(inputs)), ""]
-        cells += [";".join(one.path for one in side) for side in (inputs, outputs)]
+        cells += [";".join(file_entry.path for file_entry in side) for side in (inputs, outputs)]
         cells += ["Function", "Level0", "", case.soc, "NO_ERROR"]
         with whole_file(csv) as file:
             file.write((earlier + "|".join(cells) + "\n").encode("utf-8", "surrogateescape"))

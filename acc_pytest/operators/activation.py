@@ -24,7 +24,7 @@ ACTIVATION = {
         "sigmoid",
         "faster gelu",
         start=1,
-        more={0: "undefined"},
+        extra={0: "undefined"},
     ),
     "scale": number(1.0),
     "dim": integer(-1),

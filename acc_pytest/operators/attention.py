@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from . import masks
 from .cache import append, lengths
 from .layout import nz_to_nd
-from .masks import Mask, mask_of
+from .masks import ALIBI, CAUSAL, MASK_NAMES, NONE, NORM, SLOPED, WINDOW, WINDOW_COMPRESS, Mask, mask_of
 from .param import Key, Param, choice, data_type, flag, integer, number
 from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .scores import Change, EightBit, attend, heads_of, output_shape, output_type
@@ -27,7 +26,7 @@ SELF_ATTENTION = {
     "isTriuMask": integer(),
     "batchRunStatusEnable": flag(),
     "calcType": choice(0, "flash", "flash encoder", "flash decoder", "packed encoder", "prefix encoder"),
-    "maskType": choice(0, *masks.NAMES),
+    "maskType": choice(0, *MASK_NAMES),
     "kernelType": choice(0, "default", "high precision", "exp of m8v2"),
     "clampType": choice(0, "none", "between clampMin and clampMax"),
     "clampMin": number(),
@@ -57,7 +56,7 @@ def _modern(param: Param) -> dict[str, object]:
     result = dict(param)
     if param["isSupportAlibi"] is not None:
         # the mask was always there then, and alibi a yes or no
-        result["maskType"] = masks.ALIBI if param["isSupportAlibi"] else masks.NORM
+        result["maskType"] = ALIBI if param["isSupportAlibi"] else NORM
     for old, new in (("coderType", "calcType"), ("isClamp", "clampType"), ("isFp32", "kernelType")):
         if param[old] is not None:
             result[new] = int(param[old])
@@ -69,8 +68,8 @@ def _modern(param: Param) -> dict[str, object]:
 def _inputs(param: Param) -> list[str]:
     p = _modern(param)
     kind, mask = p["calcType"], p["maskType"]
-    sloped = ["slopes?"] if mask in masks.SLOPED else []
-    with_mask = ["mask"] if mask not in (masks.NONE, masks.CAUSAL) else []
+    sloped = ["slopes?"] if mask in SLOPED else []
+    with_mask = ["mask"] if mask not in (NONE, CAUSAL) else []
     log_n = ["logN"] if p["scaleType"] else []
     if kind == PREFIX_ENCODER:
         names = ["query", "key", "value", "blockTables", *with_mask, "seqLen", "kvSeqLen"]
@@ -81,7 +80,7 @@ def _inputs(param: Param) -> list[str]:
         if p["quantType"] in (OFFLINE, ONLINE):
             names += ["qkDescale", "qkOffset?", "vpvDescale", "vpvOffset?"]
         return [*names, *(["pScale"] if p["quantType"] == OFFLINE else []), *log_n]
-    if kind == DECODER and mask == masks.WINDOW:
+    if kind == DECODER and mask == WINDOW:
         with_mask = []
     new = [] if p["kvcacheCfg"] == BYPASS else ["key", "value"]
     status = ["batchRunStatus"] if p["batchRunStatusEnable"] else []
@@ -104,9 +103,9 @@ def self_attention(call: OperatorCall, t: Tensors) -> Outputs:
     `[layers, batch, positions, hidden]`, which follow the output. Prefix encoder: keys from blocks.
     """
     p = _modern(call.param)
-    whole = p["quantType"] in (OFFLINE, ONLINE)
+    eight_bit = p["quantType"] in (OFFLINE, ONLINE)
     call.need(
-        p["quantType"] != 1 and (not whole or p["calcType"] == PA_ENCODER),
+        p["quantType"] != 1 and (not eight_bit or p["calcType"] == PA_ENCODER),
         f"quantType {p['quantType']} is reserved, or not for calcType {p['calcType']}",
     )
     call = replace(call, param=p)
@@ -222,10 +221,10 @@ def _flash(call: OperatorCall, t: Tensors) -> Outputs:
             rows = heads_of(call, t[name], sum(counts), 1, name)[:, 0]
             append(call, cache[number], rows, offsets, counts)
     layers = [cache[number] for cache in caches]
-    mask, parts = _mask(call, t), []
+    mask, results = _mask(call, t), []
     for b, q in enumerate(torch.split(query, counts)):
         first, stop = 0, offsets[b]
-        sliding = p["calcType"] == DECODER and p["maskType"] in (masks.WINDOW, masks.WINDOW_COMPRESS)
+        sliding = p["calcType"] == DECODER and p["maskType"] in (WINDOW, WINDOW_COMPRESS)
         if sliding and p["cacheType"]:
             stop = min(stop, p["windowSize"])  # what fell out of the window has been overwritten
         elif sliding:
@@ -237,9 +236,9 @@ def _flash(call: OperatorCall, t: Tensors) -> Outputs:
         bias = None if sliding else mask.bias(call, b, len(counts), heads, len(q), len(k))
         # a kernel of its own scales the query
         scaled = call.between(call.wide(q) * p["qScale"], q.dtype)
-        part = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))
-        parts.append(part if running[b] else torch.zeros_like(part))
-    result = _result(call, t["query"], torch.cat(parts))
+        rows_out = attend(call, scaled, k, v, bias, scale=_scale(call, t, b, len(q)), change=_clamp(call))
+        results.append(rows_out if running[b] else torch.zeros_like(rows_out))
+    result = _result(call, t["query"], torch.cat(results))
     return [result, *(caches if p["kvcacheCfg"] != BYPASS else [])]
 
 

@@ -41,14 +41,14 @@ def append(
         f"tokenOffset {offsets} and seqLen {counts} do not fit {rows.shape[0]} tokens "
         f"and {layer.shape[0]} caches",
     )
-    for sequence, part, stop, count in zip(layer, torch.split(rows, counts), offsets, counts):
+    for sequence, tokens, stop, count in zip(layer, torch.split(rows, counts), offsets, counts):
         call.need(
             stop - count >= 0 and stop <= positions,
             f"tokens up to {stop} do not fit a cache of {positions} positions",
         )
         if layer.ndim == 4:
-            part = torch.unflatten(part, -1, (layer.shape[1], -1)).transpose(0, 1)
-        sequence[..., stop - count : stop, :] = part
+            tokens = torch.unflatten(tokens, -1, (layer.shape[1], -1)).transpose(0, 1)
+        sequence[..., stop - count : stop, :] = tokens
 
 
 NONE, ALIBI, RAZOR = 0, 1, 2
@@ -106,12 +106,12 @@ def store(
         not len(where) or int(where.max()) < cache.shape[0] * block,
         f"slot {int(where.max()) if len(where) else 0} is outside {cache.shape[0]} blocks of {block}",
     )
-    kept = where >= 0
-    where, rows = where[kept], rows[kept]
+    stored = where >= 0
+    where, rows = where[stored], rows[stored]
     result = cache.clone(memory_format=torch.contiguous_format)
     if nz:
-        parts = torch.unflatten(rows, -1, (cache.shape[1], cache.shape[3]))
-        result[where // block, :, where % block] = parts
+        groups = torch.unflatten(rows, -1, (cache.shape[1], cache.shape[3]))
+        result[where // block, :, where % block] = groups
     else:
         result.view(-1, rows.shape[1])[where] = rows
     return result

@@ -30,24 +30,24 @@ def _stack(call: OperatorCall, ranks: Sequence[Tensors], name: str = "x") -> tor
     return torch.stack([rank[name] for rank in ranks])
 
 
-def _reduced(call: OperatorCall, parts: torch.Tensor, kind: str) -> Output:
+def _reduced(call: OperatorCall, stacked: torch.Tensor, kind: str) -> Output:
     """Over the first dimension; integers wrap around as they do on the device."""
-    if parts.is_floating_point():
-        return As(_REDUCTIONS[kind](call.wide(parts)), parts.dtype)
-    return _REDUCTIONS[kind](parts).to(parts.dtype)
+    if stacked.is_floating_point():
+        return As(_REDUCTIONS[kind](call.wide(stacked)), stacked.dtype)
+    return _REDUCTIONS[kind](stacked).to(stacked.dtype)
 
 
-ALL_REDUCE = {
+ALL_REDUCE_PARAM = {
     **COMMUNICATION,
     "allReduceType": text("sum", *_REDUCTIONS),
-    "quantType": choice(0, "none", "per tensor", "per channel", more={-1: "undefined"}),
+    "quantType": choice(0, "none", "per tensor", "per channel", extra={-1: "undefined"}),
     "outDataType": data_type(),
 }
 
 
 @collective(
     "AllReduceOperation",
-    ALL_REDUCE,
+    ALL_REDUCE_PARAM,
     lambda param: ("x", "scale", "offset") if param["quantType"] > 0 else ("x",),
 )
 def all_reduce(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
@@ -55,13 +55,13 @@ def all_reduce(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs
 
     int8 with `quantType`: (sum + offset * ranks) * scale, float16.
     """
-    parts = _stack(call, ranks)
+    stacked = _stack(call, ranks)
     if call.param["quantType"] <= 0:
-        return [[_reduced(call, parts, call.param["allReduceType"])]] * len(ranks)
+        return [[_reduced(call, stacked, call.param["allReduceType"])]] * len(ranks)
     results = []
     for rank in ranks:
         shift = call.wide(rank["offset"]) * len(ranks)
-        value = (call.wide(parts).sum(0) + shift) * call.wide(rank["scale"])
+        value = (call.wide(stacked).sum(0) + shift) * call.wide(rank["scale"])
         results.append([As(value, torch_dtype(call.param["outDataType"], torch.float16))])
     return results
 
@@ -80,29 +80,29 @@ def broadcast(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]
     return [[_stack(call, ranks)[root]]] * len(ranks)
 
 
-REDUCE_SCATTER = {**COMMUNICATION, "reduceType": text("sum", *_REDUCTIONS)}
+REDUCE_SCATTER_PARAM = {**COMMUNICATION, "reduceType": text("sum", *_REDUCTIONS)}
 
 
-@collective("ReduceScatterOperation", REDUCE_SCATTER, ("x",))
+@collective("ReduceScatterOperation", REDUCE_SCATTER_PARAM, ("x",))
 def reduce_scatter(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Reduced over ranks, then cut along the first dimension: one part a rank."""
-    parts, size = _stack(call, ranks), len(ranks)
+    stacked, size = _stack(call, ranks), len(ranks)
     call.need(
-        parts.ndim > 1 and parts.shape[1] % size == 0,
-        f"x {list(parts.shape[1:])} does not split along its first dimension over {size} ranks",
+        stacked.ndim > 1 and stacked.shape[1] % size == 0,
+        f"x {list(stacked.shape[1:])} does not split along its first dimension over {size} ranks",
     )
-    chunks = parts.chunk(size, 1) if parts.shape[1] else [parts] * size
+    chunks = stacked.chunk(size, 1) if stacked.shape[1] else [stacked] * size
     return [[_reduced(call, chunk, call.param["reduceType"])] for chunk in chunks]
 
 
-SCATTER_V = {**REDUCE_SCATTER, "sendCounts": integers(), "sdispls": integers(), "recvCount": integer()}
+SCATTER_V = {**REDUCE_SCATTER_PARAM, "sendCounts": integers(), "sdispls": integers(), "recvCount": integer()}
 
 
 @collective("ReduceScatterVOperation", SCATTER_V, ("x", "sendCounts", "sdispls", "recvCount", "shape"))
 def reduce_scatter_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     """Reduced over ranks; rank r gets `sendCounts[r]` elements from `sdispls[r]` of the flat result."""
-    parts = _stack(call, ranks)
-    flat, width = parts.flatten(1), parts.shape[-1]
+    stacked = _stack(call, ranks)
+    flat, width = stacked.flatten(1), stacked.shape[-1]
     results = []
     for number, rank in enumerate(ranks):
         count, start = (int(rank[name].flatten()[number]) for name in ("sendCounts", "sdispls"))
@@ -124,8 +124,8 @@ def all_gather_v(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outpu
         counts, places = (rank[n].flatten().tolist() for n in ("recvCounts", "rdispls"))
         call.need(len(counts) == len(places) == len(ranks), "recvCounts and rdispls need one entry a rank")
         flat = rank["x"].new_zeros(max((c + p for c, p in zip(counts, places)), default=0))
-        for other, count, place in zip(ranks, counts, places):
-            flat[place : place + count] = other["x"].flatten()[:count]
+        for source, count, place in zip(ranks, counts, places):
+            flat[place : place + count] = source["x"].flatten()[:count]
         results.append([flat.reshape(-1, width)])
     return results
 
@@ -136,15 +136,15 @@ def all_to_all(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs
 
     With `transpose` the parts are column blocks: `[h, w]` -> `[h * ranks, w / ranks]`.
     """
-    parts, size = _stack(call, ranks), len(ranks)
+    stacked, size = _stack(call, ranks), len(ranks)
     columns = call.param["transpose"]
-    divided = parts.shape[-1] if columns else parts[0].numel()
-    call.need(divided % size == 0, f"x {list(parts.shape[1:])} does not split over {size} ranks")
+    divided = stacked.shape[-1] if columns else stacked[0].numel()
+    call.need(divided % size == 0, f"x {list(stacked.shape[1:])} does not split over {size} ranks")
     if columns:
-        blocks = torch.unflatten(parts, -1, (size, -1)).movedim(-2, 1)
+        blocks = torch.unflatten(stacked, -1, (size, -1)).movedim(-2, 1)
         return [[blocks[:, r].flatten(0, 1)] for r in range(size)]
-    chunks = parts.reshape(size, size, -1)
-    return [[chunks[:, r].reshape(parts.shape[1:])] for r in range(size)]
+    chunks = stacked.reshape(size, size, -1)
+    return [[chunks[:, r].reshape(stacked.shape[1:])] for r in range(size)]
 
 
 _COUNTS = ("sendCounts", "sdispls", "recvCounts", "rdispls")
@@ -196,7 +196,7 @@ def send(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
 
 @collective("RecvOperation", {**COMMUNICATION, "srcRank": integer(1)}, ("x?",))
 def recv(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
-    """What rank `srcRank` sends; its `x` is the operand of its SendOperation."""
+    """The tensor that rank `srcRank` sends; its `x` is the operand of its SendOperation."""
     results = []
     for r, param in enumerate(call.param["ranks"]):
         source = param["srcRank"]

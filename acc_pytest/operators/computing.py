@@ -1,6 +1,6 @@
 """One operator computed: `compute`, and `compute_collective` for all ranks at once.
 
-What all operators share happens here: parameters are checked and completed, inputs are counted and named,
+Every operator goes through here: parameters are checked and completed, inputs are counted and named,
 each output is rounded once to its dtype, and nothing that is returned shares memory with an input.
 """
 
@@ -28,7 +28,7 @@ def compute(
     accumulate: torch.dtype = torch.float32,
     round_outputs: bool = True,
     soc: str = DEFAULT_SOC,
-    written: int | None = None,
+    dump_elements: int | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The outputs of operator `name`, then the new values of the inputs it writes in place.
 
@@ -36,8 +36,8 @@ def compute(
     a tensor without elements where an optional operand is not given. Sums are accumulated in
     `accumulate`; each floating output is then rounded once to the dtype that ATB writes, or stays in
     `accumulate` with `round_outputs=False` (integer outputs of quantisation are then not rounded either).
-    `soc` is the chip whose rules are followed where chips differ. `written` is how many elements the outputs
-    have in the dump that all comes from: with it nothing is made that is out of proportion (`room.py`).
+    `soc` is the chip whose rules are followed where chips differ. `dump_elements` is the number of
+    elements that the dump has of the outputs: with it nothing is made that is out of proportion (`room.py`).
 
     Raises `OperatorError` for an unknown operator, wrong parameters, and inputs that do not fit.
     """
@@ -50,14 +50,14 @@ def compute(
             accumulate=accumulate,
             round_outputs=round_outputs,
             soc=soc,
-            written=written,
+            dump_elements=dump_elements,
         )
         return result
     chip = soc if entry.by_chip else DEFAULT_SOC
     call = OperatorCall(name, read(name, entry.schema, param), accumulate, chip, round_outputs)
-    given = _named(call, names_of(entry.inputs, call.param), inputs)
-    with torch.no_grad(), _fitting(call, given), _room(name, inputs, written, entry.pairs):
-        return _finished(call, entry.compute(call, given), _memory(inputs))
+    operands = _named(call, names_of(entry.inputs, call.param), inputs)
+    with torch.no_grad(), _fitting(call, operands), _room(name, inputs, dump_elements, entry.pairs):
+        return _finished(call, entry.compute(call, operands), _memory(inputs))
 
 
 def compute_collective(
@@ -68,7 +68,7 @@ def compute_collective(
     accumulate: torch.dtype = torch.float32,
     round_outputs: bool = True,
     soc: str = DEFAULT_SOC,
-    written: int | None = None,
+    dump_elements: int | None = None,
 ) -> list[tuple[torch.Tensor, ...]]:
     """`compute` for an operator between ranks: inputs of every rank in rank order, outputs likewise.
 
@@ -90,11 +90,11 @@ def compute_collective(
             "give the inputs of all ranks to compute_collective"
         )
     call = OperatorCall(name, {**complete[0], "ranks": complete}, accumulate, soc, round_outputs)
-    given = [_named(call, names_of(entry.inputs, p), row) for p, row in zip(complete, inputs)]
-    everything = [one for row in inputs for one in row]
-    with torch.no_grad(), _fitting(call, given[0]), _room(name, everything, written, entry.pairs):
-        taken = {memory for row in inputs for memory in _memory(row)}
-        return [_finished(call, row, taken) for row in entry.ranks(call, given)]
+    operands = [_named(call, names_of(entry.inputs, p), row) for p, row in zip(complete, inputs)]
+    everything = [tensor for row in inputs for tensor in row]
+    with torch.no_grad(), _fitting(call, operands[0]), _room(name, everything, dump_elements, entry.pairs):
+        memories = {memory for row in inputs for memory in _memory(row)}
+        return [_finished(call, row, memories) for row in entry.ranks(call, operands)]
 
 
 def _named(call: OperatorCall, names: tuple[str, ...], inputs: Sequence[torch.Tensor | None]) -> Tensors:
@@ -103,18 +103,18 @@ def _named(call: OperatorCall, names: tuple[str, ...], inputs: Sequence[torch.Te
     if not needed <= len(inputs) <= len(names):
         expected = f"{needed}" if needed == len(names) else f"{needed} to {len(names)}"
         raise call.fail(f"takes {expected} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
-    given = {}
+    operands = {}
     for name, tensor in zip(names, inputs):
         plain, optional = name.rstrip("?"), name.endswith("?")
         if tensor is None or (optional and tensor.numel() == 0):
             call.need(optional, f"input {plain} is missing")
             continue
-        given[plain] = tensor
-    return given
+        operands[plain] = tensor
+    return operands
 
 
 @contextmanager
-def _fitting(call: OperatorCall, given: Tensors) -> Iterator[None]:
+def _fitting(call: OperatorCall, operands: Tensors) -> Iterator[None]:
     """Turn torch's complaints about shapes and dtypes that no check above names into `OperatorError`.
 
     Its warnings, of `.T` of a vector for one, would be lost among those of the user's own tests.
@@ -124,34 +124,34 @@ def _fitting(call: OperatorCall, given: Tensors) -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     except (RuntimeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
-        shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in given.items())
+        shapes = ", ".join(f"{name} {t.dtype} {list(t.shape)}" for name, t in operands.items())
         reason = str(error).partition("\n")[0]
         raise call.fail(f"the inputs do not fit each other or the parameters ({shapes}): {reason}") from error
 
 
 def _room(
-    name: str, inputs: Sequence[torch.Tensor | None], written: int | None, pairs: bool
+    name: str, inputs: Sequence[torch.Tensor | None], dump_elements: int | None, pairs: bool
 ) -> AbstractContextManager[object]:
-    """What is made is held against the tensors of a dump, where they are known to come from one."""
-    return nullcontext() if written is None else Room(name, inputs, written, pairs=pairs)
+    """A bound on what is made, where the tensors are known to come from a dump."""
+    return nullcontext() if dump_elements is None else Room(name, inputs, dump_elements, pairs=pairs)
 
 
 def _memory(tensors: Sequence[torch.Tensor | None]) -> set[int]:
     return {t.untyped_storage().data_ptr() for t in tensors if t is not None}
 
 
-def _finished(call: OperatorCall, outputs: Outputs, taken: set[int]) -> tuple[torch.Tensor, ...]:
-    """Outputs rounded (or widened), contiguous, in memory of their own; `taken` grows by it."""
+def _finished(call: OperatorCall, outputs: Outputs, memories: set[int]) -> tuple[torch.Tensor, ...]:
+    """Outputs rounded (or widened), contiguous, in memory of their own; `memories` grows by it."""
     results = []
     for output in outputs:
         if call.rounds:
-            done = output.rounded() if isinstance(output, As) else output
+            tensor = output.rounded() if isinstance(output, As) else output
         else:
-            done = output.value if isinstance(output, As) else output
-            done = call.wide(done) if done.is_floating_point() else done
-        done = done.contiguous()
-        if done.untyped_storage().data_ptr() in taken:
-            done = done.clone()
-        taken.add(done.untyped_storage().data_ptr())
-        results.append(done)
+            tensor = output.value if isinstance(output, As) else output
+            tensor = call.wide(tensor) if tensor.is_floating_point() else tensor
+        tensor = tensor.contiguous()
+        if tensor.untyped_storage().data_ptr() in memories:
+            tensor = tensor.clone()
+        memories.add(tensor.untyped_storage().data_ptr())
+        results.append(tensor)
     return tuple(results)

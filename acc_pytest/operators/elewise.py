@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from . import quantise
 from .layout import as_type, torch_dtype
 from .param import Key, Param, Schema, choice, data_type, flag, integer, number
+from .quantise import quantise_dynamic
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NAMES = (
@@ -37,7 +37,7 @@ CAST, MULS, COS, SIN, NEG, QUANT, NOT, ADD, MUL, DIV = range(1, 11)
 AND, OR, LESS, GREATER, SUB, EQUAL, QUANT_CHANNEL, DEQUANT_CHANNEL, DYNAMIC, TANH = range(11, 21)
 
 ELEWISE: Schema = {
-    "elewiseType": choice(0, *NAMES, start=1, more={0: "undefined"}),
+    "elewiseType": choice(0, *NAMES, start=1, extra={0: "undefined"}),
     "quantParam": {"inputScale": number(1.0), "asymmetric": flag(), "inputOffset": integer()},
     "mulsParam": {"varAttr": number()},
     "outTensorType": data_type(alias="OutTensorType"),
@@ -45,7 +45,7 @@ ELEWISE: Schema = {
     "varAttr": Key("float", None),
 }
 
-_ONE: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
+_UNARY: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
     COS: torch.cos,
     SIN: torch.sin,
     NEG: torch.neg,
@@ -81,8 +81,8 @@ def elewise(call: OperatorCall, t: Tensors) -> Outputs:
     x = t["x"]
     if kind == DYNAMIC:
         return _dynamic(call, call.wide(x))
-    if kind in _ONE:
-        return [As(_ONE[kind](call.wide(x)), x.dtype)]
+    if kind in _UNARY:
+        return [As(_UNARY[kind](call.wide(x)), x.dtype)]
     if "y" in t:
         return [_binary(call, kind, x, t["y"])]
     if kind == MULS:
@@ -119,7 +119,7 @@ _EIGHT_BIT = {34: 32768.0, 35: 57344.0, 36: 448.0}
 def _dynamic(call: OperatorCall, x: torch.Tensor) -> Outputs:
     target = call.param["outTensorType"]
     if target not in _EIGHT_BIT:
-        return quantise.dynamic(call, x, asymmetric=call.param["quantParam"]["asymmetric"])
+        return quantise_dynamic(call, x, asymmetric=call.param["quantParam"]["asymmetric"])
     scale = x.abs().amax(-1) / _EIGHT_BIT[target]
     return [as_type(x / scale[..., None], target, x.dtype), As(scale, torch.float32)]
 

@@ -25,15 +25,17 @@ def gathered_product(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[O
     table = _table(call, ranks)
     results: list[Outputs] = []
     for rank, mine in enumerate(ranks):
-        parts = []
+        products = []
         for expert, pieces in enumerate(_pieces(call, table, rank)):
             rows = torch.cat([ranks[r]["x"][start : start + count] for r, start, count in pieces])
             scales = None
             if "perTokenScale" in mine:
-                given = [ranks[r]["perTokenScale"].flatten()[start : start + n] for r, start, n in pieces]
-                scales = torch.cat(given)
-            parts.append(_product(call, mine, expert, rows, scales))
-        results.append([_padded(call, mine, torch.cat(parts))])
+                scale_pieces = [
+                    ranks[r]["perTokenScale"].flatten()[start : start + n] for r, start, n in pieces
+                ]
+                scales = torch.cat(scale_pieces)
+            products.append(_expert_product(call, mine, expert, rows, scales))
+        results.append([_padded(call, mine, torch.cat(products))])
     return results
 
 
@@ -46,17 +48,17 @@ def product_scattered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[
         first = 0
         for expert, pieces in enumerate(_pieces(call, table, rank)):
             number = sum(count for _, _, count in pieces)
-            part = slice(first, first + number)
-            call.need(part.stop <= len(mine["x"]), f"rank {rank}: x {list(mine['x'].shape)} has too few rows")
-            scales = mine["perTokenScale"].flatten()[part] if "perTokenScale" in mine else None
-            rows = _product(call, mine, expert, mine["x"][part], scales)
+            span = slice(first, first + number)
+            call.need(span.stop <= len(mine["x"]), f"rank {rank}: x {list(mine['x'].shape)} has too few rows")
+            scales = mine["perTokenScale"].flatten()[span] if "perTokenScale" in mine else None
+            rows = _expert_product(call, mine, expert, mine["x"][span], scales)
             first += number
             for (r, start, count), piece in zip(pieces, torch.split(rows, [n for _, _, n in pieces])):
-                found = results[r]
-                target = rows.new_zeros(counts[r], rows.shape[1]) if found is None else found
+                result = results[r]
+                target = rows.new_zeros(counts[r], rows.shape[1]) if result is None else result
                 target[start : start + count] = piece
                 results[r] = target
-    return [[_padded(call, mine, found)] for mine, found in zip(ranks, results) if found is not None]
+    return [[_padded(call, mine, result)] for mine, result in zip(ranks, results) if result is not None]
 
 
 def _table(call: OperatorCall, ranks: Sequence[Tensors]) -> list[list[int]]:
@@ -85,7 +87,7 @@ def _pieces(call: OperatorCall, table: list[list[int]], rank: int) -> list[list[
     ]
 
 
-def _product(
+def _expert_product(
     call: OperatorCall, mine: Tensors, expert: int, rows: torch.Tensor, scales: torch.Tensor | None
 ) -> torch.Tensor:
     local = call.param["local_expert_nums"]

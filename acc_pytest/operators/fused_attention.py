@@ -113,8 +113,8 @@ def laser_attention_grad(call: OperatorCall, t: Tensors) -> Outputs:
     dv = _by_group(weights.transpose(-1, -2) @ grad, groups)
     dk = torch.nn.functional.pad(dk, (0, _heads(call, t["key"]).shape[-1] - dk.shape[-1]))
     unused = torch.zeros(1, dtype=t["query"].dtype)
-    found = zip((dq, dk, dv), ("query", "key", "value"))
-    return [*(As(_laid_out(call, one), t[name].dtype) for one, name in found), unused]
+    gradients = zip((dq, dk, dv), ("query", "key", "value"))
+    return [*(As(_laid_out(call, gradient), t[name].dtype) for gradient, name in gradients), unused]
 
 
 def _by_group(gradient: torch.Tensor, groups: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from .scores import EightBit, attend, heads_of, output_shape
 
 DECODE, SPECULATIVE, RING, RING_SPECULATIVE, PREFILL = range(5)
 APART, EIGHT_BIT, NZ = 1, 2, 3
-SPEC_MASK, MASK_FREE, CAUSAL, WINDOW = 1, 2, 3, 4
+SPEC_MASK, FREE_MASK, CAUSAL, WINDOW = 1, 2, 3, 4
 LATENT = {
     "headNum": integer(),
     "kvHeadNum": integer(),
@@ -48,35 +48,35 @@ def multi_latent_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """
     p, dtype = call.param, t["queryRope"].dtype
     call.need(p["headNum"] > 0, "parameter headNum is missing")
-    whole = p["cacheMode"] == EIGHT_BIT and p["calcType"] != PREFILL
+    int8 = p["cacheMode"] == EIGHT_BIT and p["calcType"] != PREFILL
     call.need(
-        (t["query"].dtype == torch.int8) == whole,
+        (t["query"].dtype == torch.int8) == int8,
         f"cacheMode {p['cacheMode']} does not go with a query of {t['query'].dtype}",
     )
     call.need(p["calcType"] == PREFILL or p["cacheMode"] != 0, "ATB itself refuses cacheMode 0 (one cache)")
     heads, tokens = p["headNum"], t["query"].shape[0]
     query, turned = (heads_of(call, t[n], tokens, heads, n) for n in ("query", "queryRope"))
-    query = query if whole else torch.cat((query, turned), -1)
-    eight = EightBit(t["qkDescale"], t["pvDescale"]) if whole else None
+    query = query if int8 else torch.cat((query, turned), -1)
+    eight = EightBit(t["qkDescale"], t["pvDescale"]) if int8 else None
     ring = p["calcType"] in (RING, RING_SPECULATIVE)
     rows, sums, first = [], [], 0
     for b, count in enumerate(_counts(call, t)):
         latent, rope, value = _keys(call, t, b)
-        part = slice(first, first + count)
+        span = slice(first, first + count)
         bias = _latent_bias(call, t, b, first, count, len(latent))
-        key = latent if whole else torch.cat((latent, rope), -1)
-        before = _scores(call, turned[part], rope) if whole else None
+        key = latent if int8 else torch.cat((latent, rope), -1)
+        before = _scores(call, turned[span], rope) if int8 else None
         how = {"scale": p["qkScale"], "before": before, "eight_bit": eight}
-        rows.append(attend(call, query[part], key, value, bias, **how))
+        rows.append(attend(call, query[span], key, value, bias, **how))
         if ring:
-            scores = _scores(call, query[part], key)
+            scores = _scores(call, query[span], key)
             if eight is not None and before is not None:
                 scores = scores * call.wide(eight.score).reshape(-1, 1, 1) + before
             sums.append(_log_sums(scores * p["qkScale"], bias))
         first += count
     out = torch.cat(rows)
     result = As(out.reshape(output_shape(t["query"], heads, out.shape[-1])), dtype)
-    sums_type = torch.float32 if whole else dtype
+    sums_type = torch.float32 if int8 else dtype
     return [result, As(torch.cat(sums)[..., None], sums_type)] if ring else [result]
 
 
@@ -172,20 +172,20 @@ def relay_attention(call: OperatorCall, t: Tensors) -> Outputs:
     heads, groups = p["headNum"], p["kvHeadNum"] or p["headNum"]
     counts, totals, shared = (lengths(t[n]) for n in ("seqLen", "kvSeqLen", "kvShareLen"))
     owners = lengths(t["kvShareMap"])
-    own = [total - (shared[g] if g >= 0 else 0) for total, g in zip(totals, owners)]
-    call.need(min(own, default=0) >= 0, f"kvSeqLen {totals} is shorter than the shared rows {shared}")
+    unshared = [total - (shared[g] if g >= 0 else 0) for total, g in zip(totals, owners)]
+    call.need(min(unshared, default=0) >= 0, f"kvSeqLen {totals} is shorter than the shared rows {shared}")
     query = heads_of(call, t["query"], sum(counts), heads, "query")
-    mine = [heads_of(call, t[n], sum(own), groups, n) for n in ("key", "value")]
+    mine = [heads_of(call, t[n], sum(unshared), groups, n) for n in ("key", "value")]
     common = [heads_of(call, t[n], sum(shared), groups, n) for n in ("keyShare", "valueShare")]
     mask = mask_of(call, p["maskType"], t.get("mask"), by_position=True)
     rows = []
     for b, q in enumerate(torch.split(query, counts)):
-        parts = [torch.split(part, own)[b] for part in mine]
+        sides = [torch.split(tensor, unshared)[b] for tensor in mine]
         if owners[b] >= 0:
-            before = [torch.split(part, shared)[owners[b]] for part in common]
-            parts = [torch.cat(pair) for pair in zip(before, parts)]
-        bias = mask.bias(call, b, len(counts), heads, len(q), len(parts[0]))
-        key, value = parts
+            before = [torch.split(tensor, shared)[owners[b]] for tensor in common]
+            sides = [torch.cat(pair) for pair in zip(before, sides)]
+        bias = mask.bias(call, b, len(counts), heads, len(q), len(sides[0]))
+        key, value = sides
         rows.append(attend(call, q, key, value, bias, scale=p["qkScale"]))
     out = torch.cat(rows)
     return [As(out.reshape(output_shape(t["query"], heads, out.shape[-1])), t["query"].dtype)]
@@ -213,8 +213,8 @@ def ring_mla(call: OperatorCall, t: Tensors) -> Outputs:
     p = call.param
     call.need(p["headNum"] > 0 and p["inputLayout"] == 0, "headNum is missing, or inputLayout is not 0")
     heads, groups = p["headNum"], p["kvHeadNum"] or p["headNum"]
-    both = t["seqLen"].reshape(2, -1) if t["seqLen"].ndim == 2 else t["seqLen"].expand(2, -1)
-    counts, totals = lengths(both[0]), lengths(both[1])
+    pairs = t["seqLen"].reshape(2, -1) if t["seqLen"].ndim == 2 else t["seqLen"].expand(2, -1)
+    counts, totals = lengths(pairs[0]), lengths(pairs[1])
     query = torch.cat([heads_of(call, t[n], sum(counts), heads, n) for n in ("query", "queryRope")], -1)
     key = torch.cat([heads_of(call, t[n], sum(totals), groups, n) for n in ("key", "keyRope")], -1)
     value = heads_of(call, t["value"], sum(totals), groups, "value")
@@ -222,7 +222,7 @@ def ring_mla(call: OperatorCall, t: Tensors) -> Outputs:
     sums = torch.full((sum(counts), heads), -torch.inf, dtype=call.accumulate)
     first, start = 0, 0
     for count, total in zip(counts, totals):
-        q, part = query[first : first + count], slice(first, first + count)
+        q, span = query[first : first + count], slice(first, first + count)
         k, v = (x[start : start + total] for x in (key, value))
         first, start = first + count, start + total
         if total:
@@ -230,8 +230,8 @@ def ring_mla(call: OperatorCall, t: Tensors) -> Outputs:
             if p["maskType"]:
                 ahead = torch.arange(total) > torch.arange(count)[:, None]
                 bias = call.wide(torch.zeros(count, total)).masked_fill(ahead, -torch.inf)
-            rows[part] = attend(call, q, k, v, bias, scale=p["qkScale"])
-            sums[part] = _log_sums(_scores(call, q, k) * p["qkScale"], bias)
+            rows[span] = attend(call, q, k, v, bias, scale=p["qkScale"])
+            sums[span] = _log_sums(_scores(call, q, k) * p["qkScale"], bias)
     if "prevOut" in t:
         call.need("prevLse" in t, "prevOut needs prevLse")
         old_sums = call.wide(t["prevLse"]).T

@@ -9,7 +9,7 @@ import torch
 from .layout import nz_to_nd
 from .registry import OperatorCall
 
-NAMES = (
+MASK_NAMES = (
     "none",
     "norm",
     "alibi",
@@ -26,7 +26,7 @@ NONE, NORM, ALIBI, NORM_COMPRESS, ALIBI_COMPRESS, ALIBI_SQRT, ALIBI_LEFT, WINDOW
 )
 SLOPED = (ALIBI_COMPRESS, ALIBI_SQRT, ALIBI_LEFT)
 HIDDEN = -3e38
-"""What a masked score gets added by the kernels that take a mask of zeros and ones."""
+"""The addend of a masked score in the kernels that take a mask of zeros and ones."""
 
 _BLOCK = 128
 
@@ -53,7 +53,7 @@ class Mask:
     def bias(
         self, call: OperatorCall, sequence: int, batch: int, heads: int, rows: int, columns: int
     ) -> torch.Tensor | None:
-        """What to add to the scores `[heads, rows, columns]` of one sequence, broadcastable to them.
+        """The addend of the scores `[heads, rows, columns]` of one sequence, broadcastable to them.
 
         Rows are query tokens, columns keys; the last query token is the last key where both are
         counted from the same start (`rows` < `columns` while decoding).
@@ -117,9 +117,9 @@ class Mask:
             return start
         if start <= 0 or planes.shape[-2] < columns:
             return 0
-        own = torch.arange(rows)
-        top = self._hides(planes[..., own, start + own])
-        low = self._hides(planes[..., start + own, start + own])
+        index = torch.arange(rows)
+        top = self._hides(planes[..., index, start + index])
+        low = self._hides(planes[..., start + index, start + index])
         return start if bool(top.all()) and not bool(low.any()) else 0
 
     def _hides(self, entries: torch.Tensor) -> torch.Tensor:
@@ -162,8 +162,8 @@ def mask_of(
     if planes is not None and planes.numel() and kind not in (ALIBI, *SLOPED):
         low, high = float(planes.amin()), float(planes.amax())
         if low >= 0:
-            whole = bool(((planes == 0) | (planes == 1)).all())
-            indicator = high > 0 and (whole or (scaled and planes.ndim < 4))
+            binary = bool(((planes == 0) | (planes == 1)).all())
+            indicator = high > 0 and (binary or (scaled and planes.ndim < 4))
     return Mask(kind, planes, slopes, triangular, window, indicator, by_position)
 
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import torch
 
-from . import norm, quantise
 from .cache import store
 from .layout import group_of, nz_to_nd
+from .norm import rms
 from .param import choice, flag, integer, number
-from .quantise import descale, integer_matmul
+from .quantise import descale, integer_matmul, quantise_dynamic
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 from .rope import rotated
 from .rounding import rounded
 
 EPSILON = 1e-6
-"""What the kernel adds: ATB's header calls `epsilon`, like most parameters of this operator, reserved."""
+"""The kernel's constant: ATB's header calls `epsilon`, like most parameters of this operator, reserved."""
 
 ONE_CACHE, APART, EIGHT_BIT, NZ = range(4)
 PER_TENSOR, PER_TOKEN = 0, 1
@@ -73,7 +73,7 @@ def mla_preprocess(call: OperatorCall, t: Tensors) -> Outputs:
     inner = torch.einsum("nhd,hdl->nhl", up[..., :nope], call.wide(wuk)[:, :nope, :latent])
     cos, sin = (call.wide(t[name]).reshape(tokens, 1, rope) for name in ("cos", "sin"))
     outer = rotated(up[..., nope:], cos, sin, 2)
-    key, _ = norm.rms(call, key, t["gamma2"], EPSILON)
+    key, _ = rms(call, key, t["gamma2"], EPSILON)
     key, turned = call.between(key, dtype), rotated(key_rope, cos[:, 0], sin[:, 0], 2)
     return _outputs(call, t, (inner, outer), (key, turned))
 
@@ -88,8 +88,8 @@ def _outputs(
     (inner, outer), (key, turned) = query, keys
     mode, dtype = call.param["cacheMode"], t["input"].dtype
     if mode == ONE_CACHE:
-        both = As(torch.cat((inner, outer), -1), dtype)
-        return [both, _kept(call, t, torch.cat((key, turned), -1), "kvCache")]
+        joined = As(torch.cat((inner, outer), -1), dtype)
+        return [joined, _cached(call, t, torch.cat((key, turned), -1), "kvCache")]
     first = As(inner, dtype)
     if mode == EIGHT_BIT:
         call.need("ctkvScale" in t and "qNopeScale" in t, "cacheMode 2 needs ctkvScale and qNopeScale")
@@ -98,9 +98,9 @@ def _outputs(
         key = key / call.wide(t["ctkvScale"]).flatten()[0]
     return [
         first,
-        _kept(call, t, key, "kvCache"),
+        _cached(call, t, key, "kvCache"),
         As(outer, dtype),
-        _kept(call, t, turned, "kvCacheRope"),
+        _cached(call, t, turned, "kvCacheRope"),
     ]
 
 
@@ -120,7 +120,7 @@ def _linear(
     call: OperatorCall, t: Tensors, number: int, x: torch.Tensor, name: str, columns: int
 ) -> torch.Tensor:
     """RmsNorm of wide `x`, quantised, times the int8 weight `name`, scaled back, wide `[n, columns]`."""
-    value, _ = norm.rms(call, x, t[f"gamma{number}"], EPSILON)
+    value, _ = rms(call, x, t[f"gamma{number}"], EPSILON)
     if f"beta{number}" in t:
         value = value + call.wide(t[f"beta{number}"])
     weight = _weight(call, t[name], name)[:columns, : x.shape[-1]]
@@ -130,14 +130,14 @@ def _linear(
     )
     scale = descale(call, t[f"deScale{number}"]).flatten()
     if call.param["quantMode"] == PER_TOKEN:
-        small, step = quantise.dynamic(call, call.between(value, torch.float16), asymmetric=False)
+        small, step = quantise_dynamic(call, call.between(value, torch.float16), asymmetric=False)
         assert isinstance(small, As)
         assert isinstance(step, As)
         product = integer_matmul(rounded(small.value, torch.int8), weight.T)
         return call.wide(product) * scale * step.value[:, None]
     names = [f"quantScale{number}", f"quantOffset{number}"]
-    call.need(all(one in t for one in names), f"quantMode 0 needs {' and '.join(names)}")
-    divisor, shift = (call.wide(t[one]).flatten()[0] for one in names)
+    call.need(all(operand in t for operand in names), f"quantMode 0 needs {' and '.join(names)}")
+    divisor, shift = (call.wide(t[operand]).flatten()[0] for operand in names)
     product = integer_matmul(rounded(value / divisor + shift, torch.int8), weight.T)
     if f"bias{number}" in t:
         product = product + t[f"bias{number}"].double().flatten()
@@ -156,7 +156,7 @@ def _weight(call: OperatorCall, weight: torch.Tensor, name: str) -> torch.Tensor
     return weight
 
 
-def _kept(call: OperatorCall, t: Tensors, rows: torch.Tensor, name: str) -> Output:
+def _cached(call: OperatorCall, t: Tensors, rows: torch.Tensor, name: str) -> Output:
     """The cache `name` with the rows of every token in their slots."""
     nz, cache = call.param["cacheMode"] in (EIGHT_BIT, NZ), t[name]
     new = store(call, rows, call.wide(cache), t["slotMapping"], nz=nz)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import quantise
 from .layout import torch_dtype
 from .param import Param, choice, data_type, flag, integer, number
+from .quantise import integer_matmul, quantise_dynamic
 from .registry import As, OperatorCall, Outputs, Tensors, operator
 
 GROUP_TOPK = {
@@ -19,17 +19,17 @@ GROUP_TOPK = {
 
 
 def _best_groups(call: OperatorCall, scores: torch.Tensor, groups: int, best: int, n: int) -> torch.Tensor:
-    """Which elements of `[t, e]` lie in one of the `best` groups by the sum of their `n` largest; bool."""
+    """A mask of `[t, e]`: the elements of the `best` groups by the sum of their `n` largest."""
     experts = scores.shape[-1]
     call.need(
         groups > 0 and experts % groups == 0 and 0 < best <= groups and 0 < n <= experts // groups,
         f"{experts} experts, {groups} groups, the best {best} by {n}: these do not fit",
     )
-    parts = scores.reshape(len(scores), groups, experts // groups)
-    strength = parts.topk(n, -1).values.sum(-1)
+    grouped = scores.reshape(len(scores), groups, experts // groups)
+    strength = grouped.topk(n, -1).values.sum(-1)
     order = torch.sort(strength, dim=-1, descending=True, stable=True).indices[:, :best]
-    kept = torch.zeros(len(scores), groups, dtype=torch.bool).scatter_(1, order, True)
-    return kept.repeat_interleave(experts // groups, 1)
+    chosen = torch.zeros(len(scores), groups, dtype=torch.bool).scatter_(1, order, True)
+    return chosen.repeat_interleave(experts // groups, 1)
 
 
 @operator("GroupTopkOperation", GROUP_TOPK, ("token", "idxArr"), aliases={0: "token"})
@@ -37,8 +37,8 @@ def group_topk(call: OperatorCall, t: Tensors) -> Outputs:
     """Zero all but the `k` best of `groupNum` groups of each row; of equal groups the first is kept."""
     p = call.param
     n = p["n"] if p["groupMultiFlag"] else 1
-    kept = _best_groups(call, call.wide(t["token"]), p["groupNum"], p["k"], n)
-    return [torch.where(kept, t["token"], torch.zeros((), dtype=t["token"].dtype))]
+    chosen = _best_groups(call, call.wide(t["token"]), p["groupNum"], p["k"], n)
+    return [torch.where(chosen, t["token"], torch.zeros((), dtype=t["token"].dtype))]
 
 
 SIGMOID = 8
@@ -69,9 +69,9 @@ def fused_add_topk_div(call: OperatorCall, t: Tensors) -> Outputs:
     p = call.param
     scores = torch.sigmoid(call.wide(t["x"]))
     ranked = scores + call.wide(t["addNum"])
-    kept = _best_groups(call, ranked, p["groupNum"], p["groupTopk"], p["n"])
+    chosen = _best_groups(call, ranked, p["groupNum"], p["groupTopk"], p["n"])
     call.need(0 < p["k"] <= scores.shape[-1], f"parameter k is {p['k']}, x has {scores.shape[-1]} experts")
-    hidden = ranked.masked_fill(~kept, 0.0)  # so the kernel does: a worse score in a kept group loses to it
+    hidden = ranked.masked_fill(~chosen, 0.0)  # so the kernel does: a worse score in a kept group loses to it
     indices = torch.sort(hidden, dim=-1, descending=True, stable=True).indices[:, : p["k"]]
     weights = scores.gather(1, indices)
     if p["isNorm"]:
@@ -88,7 +88,7 @@ def swiglu_quant(call: OperatorCall, t: Tensors) -> Outputs:
     """silu of the first half times the second, quantised by the scale of each row."""
     call.need(t["x"].shape[-1] % 2 == 0, f"x {list(t['x'].shape)} cannot be split into halves")
     gate, up = call.wide(t["x"]).chunk(2, -1)
-    return quantise.dynamic(call, F.silu(gate) * up, asymmetric=False)
+    return quantise_dynamic(call, F.silu(gate) * up, asymmetric=False)
 
 
 INPLACE_ADD = {"transposeA": flag(), "transposeB": flag()}
@@ -129,7 +129,7 @@ ROUTING = {
     "topK": integer(),
     "moeType": choice(0, "up", "down"),
     "outDataType": data_type(),
-    "groupedMatmulType": choice(-1, "up", "down", more={-1: "see moeType"}),
+    "groupedMatmulType": choice(-1, "up", "down", extra={-1: "see moeType"}),
 }
 
 
@@ -156,8 +156,8 @@ def grouped_matmul_with_routing(call: OperatorCall, t: Tensors) -> Outputs:
     result = torch.zeros(rows, weight.shape[2], dtype=call.accumulate)
     for expert, (start, stop) in enumerate(zip([0, *ends], ends)):
         if down:
-            part = _of_expert(call, t, torch.arange(start, stop), weight, expert)
-            result.index_add_(0, indices[start:stop], part)
+            product = _of_expert(call, t, torch.arange(start, stop), weight, expert)
+            result.index_add_(0, indices[start:stop], product)
         else:
             result[start:stop] = _of_expert(call, t, indices[start:stop], weight, expert)
     if t["x"].dtype != torch.int8:
@@ -187,5 +187,5 @@ def _of_expert(
     x = t["x"][rows]
     if x.dtype != torch.int8:
         return call.wide(x) @ call.wide(weight[expert])
-    product = call.wide(quantise.integer_matmul(x, weight[expert]))
+    product = call.wide(integer_matmul(x, weight[expert]))
     return product * call.wide(t["mScale"]).flatten()[rows, None] * call.wide(t["nScale"][expert])

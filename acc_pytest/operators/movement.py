@@ -43,8 +43,8 @@ def gather(call: OperatorCall, t: Tensors) -> Outputs:
         return [x.index_select(axis, indices.flatten()).reshape(shape).view(dtype)]
     rows = x.flatten(0, batch - 1)
     picked = indices.flatten(0, batch - 1).flatten(1)
-    found = [r.index_select(axis - batch, i) for r, i in zip(rows, picked)]
-    return [(torch.stack(found).reshape(shape) if found else x.new_empty(shape)).view(dtype)]
+    batches = [r.index_select(axis - batch, i) for r, i in zip(rows, picked)]
+    return [(torch.stack(batches).reshape(shape) if batches else x.new_empty(shape)).view(dtype)]
 
 
 @operator("TransposeOperation", {"perm": integers()}, ("x",))
@@ -82,9 +82,9 @@ def concat(call: OperatorCall, t: Tensors) -> Outputs:
     """`x` and `y` one after the other along `concatDim`."""
     x, y = t["x"], t["y"]
     dim = _axis(call, "concatDim", call.param["concatDim"], x.ndim)
-    others = [list(s.shape[:dim]) + list(s.shape[dim + 1 :]) for s in (x, y)]
+    shapes = [list(s.shape[:dim]) + list(s.shape[dim + 1 :]) for s in (x, y)]
     call.need(
-        x.ndim == y.ndim and others[0] == others[1] and x.dtype == y.dtype,
+        x.ndim == y.ndim and shapes[0] == shapes[1] and x.dtype == y.dtype,
         f"x {x.dtype} {list(x.shape)} and y {y.dtype} {list(y.shape)} do not join along dimension {dim}",
     )
     return [torch.cat((x, y), dim)]
@@ -180,7 +180,7 @@ def set_value(call: OperatorCall, t: Tensors) -> Outputs:
 
 NZ_TO_ND, ND_TO_NZ = 1, 2
 TRANSDATA = {
-    "transdataType": choice(0, "NZ to ND", "ND to NZ", start=1, more={0: "undefined"}),
+    "transdataType": choice(0, "NZ to ND", "ND to NZ", start=1, extra={0: "undefined"}),
     "outCrops": integers(0, 0),
 }
 
@@ -244,8 +244,8 @@ def pad_with_hidden_state(call: OperatorCall, t: Tensors) -> Outputs:
         f"qSeqLen {list(lengths)} does not cut x {list(x.shape)} into sequences of at most {longest}",
     )
     result = x.new_zeros(len(lengths), longest, *x.shape[1:])
-    for row, part in zip(result, torch.split(x, lengths)):
-        row[: len(part)] = part
+    for row, tokens in zip(result, torch.split(x, lengths)):
+        row[: len(tokens)] = tokens
     return [result]
 
 

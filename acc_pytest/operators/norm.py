@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from . import quantise
 from .param import Param, Schema, choice, flag, integer, number
+from .quantise import quantise_dynamic, quantise_static
 from .registry import As, OperatorCall, Output, Outputs, Tensors, operator
 
 NORM, PRE, POST = 1, 2, 3
 INT8 = 2
-_PARTS = {NORM: "normParam", PRE: "preNormParam", POST: "postNormParam"}
-_LAYER = choice(0, "norm", "prenorm", "postnorm", start=1, more={0: "undefined"})
+_STRUCTS = {NORM: "normParam", PRE: "preNormParam", POST: "postNormParam"}
+_LAYER = choice(0, "norm", "prenorm", "postnorm", start=1, extra={0: "undefined"})
 _QUANT = choice(0, "none", "int4", "int8", "int16", "float8", "float16")
 _DYNAMIC = choice(0, "none", "symmetric", "asymmetric")
 
@@ -50,25 +50,25 @@ LAYER_NORM: Schema = {
 }
 
 
-def _part(param: Param) -> tuple[int, Param]:
-    """Which norm it is, and the struct that counts for it (the other two are printed all the same)."""
-    layer = param["layerType"] or NORM
-    return layer, param[_PARTS[layer]]
+def _norm_of(param: Param) -> tuple[int, Param]:
+    """The kind of norm, and the struct that counts for it (the other two are printed all the same)."""
+    kind = param["layerType"] or NORM
+    return kind, param[_STRUCTS[kind]]
 
 
-def _quantised(part: Param) -> bool:
-    return bool(part["quantType"] == INT8)
+def _quantised(norm_param: Param) -> bool:
+    return bool(norm_param["quantType"] == INT8)
 
 
 def _rms_inputs(param: Param) -> list[str]:
-    kind, part = _part(param)
+    kind, norm_param = _norm_of(param)
     if kind == NORM:
-        if not _quantised(part):
+        if not _quantised(norm_param):
             return ["x", "gamma"]
-        static = ["scale", "offset"] if not part["dynamicQuantType"] else []
+        static = ["scale", "offset"] if not norm_param["dynamicQuantType"] else []
         return ["x", "gamma", "beta", *static]
-    names = ["x", *(["bias"] if part["hasBias"] else []), "residual", "gamma"]
-    if _quantised(part):
+    names = ["x", *(["bias"] if norm_param["hasBias"] else []), "residual", "gamma"]
+    if _quantised(norm_param):
         names += [*(["beta"] if kind == PRE else []), "scale", "offset"]
     return names
 
@@ -81,23 +81,25 @@ def rms_norm(call: OperatorCall, t: Tensors) -> Outputs:
     normalises it. int8: (y (+ beta)) / scale + offset; or by the scale of each row. `rstd` adds
     1 / sqrt(mean(x^2) + epsilon) as second output.
     """
-    kind, part = _part(call.param)
-    _supported(call, part)
+    kind, norm_param = _norm_of(call.param)
+    _supported(call, norm_param)
     total = call.wide(t["x"])
     for name in ("bias", "residual"):
         if name in t:
             total = total + call.wide(t[name])
-    value, rstd = rms(call, total, t["gamma"], part["epsilon"], gemma=part.get("modelType", 0) == 1)
+    value, rstd = rms(
+        call, total, t["gamma"], norm_param["epsilon"], gemma=norm_param.get("modelType", 0) == 1
+    )
     dtype = t["x"].dtype
     plain: list[Output] = [As(total, dtype)] if kind == PRE else []
-    if not _quantised(part):
-        if kind == NORM and part["rstd"]:
+    if not _quantised(norm_param):
+        if kind == NORM and norm_param["rstd"]:
             plain.append(As(rstd, torch.float32))
         return [As(value, dtype), *plain]
     if "beta" in t:
         value = value + call.wide(t["beta"])
-    if kind == NORM and part["dynamicQuantType"]:
-        return quantise.dynamic(call, value, asymmetric=part["dynamicQuantType"] == 2)
+    if kind == NORM and norm_param["dynamicQuantType"]:
+        return quantise_dynamic(call, value, asymmetric=norm_param["dynamicQuantType"] == 2)
     quantised = As(value / call.wide(t["scale"]) + call.wide(t["offset"]), torch.int8)
     return [quantised, *(plain if kind != POST else [As(value, dtype)])]
 
@@ -119,9 +121,9 @@ def rms(
 
 
 def _layer_inputs(param: Param) -> list[str]:
-    kind, part = _part(param)
+    kind, norm_param = _norm_of(param)
     names = ["x", "gamma", "beta"] if kind == NORM else ["x", "residual", "gamma", "beta"]
-    if _quantised(part) and not (kind == NORM and part["dynamicQuantType"]):
+    if _quantised(norm_param) and not (kind == NORM and norm_param["dynamicQuantType"]):
         names += ["scale", "offset"]
     return names
 
@@ -134,20 +136,20 @@ def layer_norm(call: OperatorCall, t: Tensors) -> Outputs:
     x + zoomScaleValue * residual, prenorm gives that sum as second output. int8 multiplies by its scale
     (RmsNorm divides): y * scale + offset.
     """
-    kind, part = _part(call.param)
-    _supported(call, part)
+    kind, norm_param = _norm_of(call.param)
+    _supported(call, norm_param)
     x, dtype = call.wide(t["x"]), t["x"].dtype
-    first = part["beginNormAxis"] if kind == NORM and not _quantised(part) else -1
+    first = norm_param["beginNormAxis"] if kind == NORM and not _quantised(norm_param) else -1
     if kind != NORM:
         # the quantising postnorm kernel does not read the factor
-        zoom = 1.0 if _quantised(part) else part["zoomScaleValue"]
+        zoom = 1.0 if _quantised(norm_param) else norm_param["zoomScaleValue"]
         x = x + zoom * call.wide(t["residual"])
-    value = layer(call, x, t["gamma"], t["beta"], first, part["epsilon"])
-    if not _quantised(part):
+    value = layer(call, x, t["gamma"], t["beta"], first, norm_param["epsilon"])
+    if not _quantised(norm_param):
         return [As(value, dtype), *([As(x, dtype)] if kind == PRE else [])]
-    if kind == NORM and part["dynamicQuantType"]:
-        return quantise.dynamic(call, value, asymmetric=part["dynamicQuantType"] == 2)
-    quantised = quantise.static(call, value, t["scale"], t["offset"])
+    if kind == NORM and norm_param["dynamicQuantType"]:
+        return quantise_dynamic(call, value, asymmetric=norm_param["dynamicQuantType"] == 2)
+    quantised = quantise_static(call, value, t["scale"], t["offset"])
     return [As(value, dtype), quantised] if kind == POST else [quantised]
 
 
@@ -169,8 +171,9 @@ def layer(
     return result.reshape(x.shape)
 
 
-def _supported(call: OperatorCall, part: Param) -> None:
+def _supported(call: OperatorCall, norm_param: Param) -> None:
     call.need(
-        part["quantType"] in (0, INT8),
-        f"quantType {part['quantType']} is in ATB's enumeration but in none of its kernels; 0 or 2 (int8)",
+        norm_param["quantType"] in (0, INT8),
+        f"quantType {norm_param['quantType']} is in ATB's enumeration but in none of its kernels; "
+        "0 or 2 (int8)",
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from . import norm
 from .cache import store, view
+from .norm import LAYER_NORM, RMS_NORM, layer, rms
 from .param import choice, integer, number
 from .registry import As, OperatorCall, Outputs, Tensors, operator
 from .rope import rotated
 
 
-@operator("RmsNormWithStrideOperation", norm.RMS_NORM, ("x", "gamma", "strides", "offset"))
+@operator("RmsNormWithStrideOperation", RMS_NORM, ("x", "gamma", "strides", "offset"))
 def rms_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """RmsNorm (plain) of the view of `x` that `strides` and `offset` describe."""
-    value, _ = norm.rms(
+    value, _ = rms(
         call,
         call.wide(view(call, t["x"], t["strides"], t["offset"])),
         t["gamma"],
@@ -23,12 +23,12 @@ def rms_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     return [As(value, t["x"].dtype)]
 
 
-@operator("LayerNormWithStrideOperation", norm.LAYER_NORM, ("x", "gamma", "beta", "strides", "offset"))
+@operator("LayerNormWithStrideOperation", LAYER_NORM, ("x", "gamma", "beta", "strides", "offset"))
 def layer_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """LayerNorm (plain) of the view of `x` that `strides` and `offset` describe."""
-    part = call.param["normParam"]
+    norm_param = call.param["normParam"]
     x = call.wide(view(call, t["x"], t["strides"], t["offset"]))
-    value = norm.layer(call, x, t["gamma"], t["beta"], part["beginNormAxis"], part["epsilon"])
+    value = layer(call, x, t["gamma"], t["beta"], norm_param["beginNormAxis"], norm_param["epsilon"])
     return [As(value, t["x"].dtype)]
 
 
@@ -54,7 +54,7 @@ def gather_pre_rms_norm(call: OperatorCall, t: Tensors) -> Outputs:
         f"for each row of x {list(t['x'].shape)}",
     )
     total = call.wide(t["x"]) + call.wide(t["residual"])[indices]
-    value, _ = norm.rms(call, total, t["gamma"], call.param["epsilon"])
+    value, _ = rms(call, total, t["gamma"], call.param["epsilon"])
     return [As(value, torch.float32), As(total, t["x"].dtype)]
 
 
@@ -76,7 +76,7 @@ def norm_rope_reshape(call: OperatorCall, t: Tensors) -> Outputs:
 
     The kernel rotates by halves whatever `rotaryCoeff` says.
     """
-    normed, _ = norm.rms(call, call.wide(t["x"]), t["gamma"], call.param["epsilon"])
+    normed, _ = rms(call, call.wide(t["x"]), t["gamma"], call.param["epsilon"])
     key, cos, sin = (call.wide(t[n]) for n in ("keyRope", "cos", "sin"))
     tokens = normed.shape[0]
     turned = rotated(key.reshape(tokens, -1), cos.reshape(tokens, -1), sin.reshape(tokens, -1), 2)

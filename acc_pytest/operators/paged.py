@@ -99,22 +99,22 @@ def paged_attention(call: OperatorCall, t: Tensors) -> Outputs:
 
 
 def _query(
-    call: OperatorCall, given: torch.Tensor, counts: Sequence[int], tables: int
+    call: OperatorCall, packed: torch.Tensor, counts: Sequence[int], tables: int
 ) -> tuple[torch.Tensor, int]:
     """The query `[tokens, heads, size]`, scaled, and the groups of heads that each token has.
 
     Compressed heads: each group is a sequence of its own, `[tokens * groups, heads / groups, size]`.
     `counts` are those of qSeqLen, none without.
     """
-    p, heads, width = call.param, call.param["headNum"], given.shape[-1]
+    p, heads, width = call.param, call.param["headNum"], packed.shape[-1]
     call.need(heads > 0, "parameter headNum is missing")
     call.need(
         p["headDim"] in (0, width, width // heads),
-        f"parameter headDim is {p['headDim']}, query is {list(given.shape)}",
+        f"parameter headDim is {p['headDim']}, query is {list(packed.shape)}",
     )
-    tokens = sum(counts) if counts else given.shape[:-2].numel()
-    tokens = given.shape[0] if given.ndim == 2 else tokens
-    query = heads_of(call, given, tokens, heads, "query")
+    tokens = sum(counts) if counts else packed.shape[:-2].numel()
+    tokens = packed.shape[0] if packed.ndim == 2 else tokens
+    query = heads_of(call, packed, tokens, heads, "query")
     if p["qScale"] not in (0.0, 1.0):
         # a kernel of its own scales the query; 0 means not at all
         query = call.between(call.wide(query) * p["qScale"], query.dtype)
@@ -163,24 +163,24 @@ class _Blocks:
             needed <= len(table) and bool((used >= 0).all()) and bool((used < len(self._cache)).all()),
             f"blockTables {table.tolist()} do not name {needed} of {len(self._cache)} blocks",
         )
-        found = self._cache[used].flatten(0, 1)[:length]
+        rows = self._cache[used].flatten(0, 1)[:length]
         if self._call.param["quantType"] != DEQUANT:
-            return found
-        found = self._call.wide(found)
-        shape = found.shape[1:]
+            return rows
+        rows = self._call.wide(rows)
+        shape = rows.shape[1:]
         if self._offset is not None:
-            found = found + self._call.wide(self._offset).reshape(shape)
+            rows = rows + self._call.wide(self._offset).reshape(shape)
         if self._scale is not None:
-            found = found * descale(self._call, self._scale).reshape(shape)
-        return found
+            rows = rows * descale(self._call, self._scale).reshape(shape)
+        return rows
 
 
 def _eight_bit(call: OperatorCall, t: Tensors, group: int, heads: int) -> EightBit | None:
     """The scales of the heads of one group, where query, key and value are int8."""
     if call.param["quantType"] not in (OFFLINE, ONLINE):
         return None
-    part = slice(group * heads, (group + 1) * heads)
-    scales = [t[n].flatten()[part] if n in t else None for n in ("kDescale", "vDescale", "pScale")]
+    span = slice(group * heads, (group + 1) * heads)
+    scales = [t[n].flatten()[span] if n in t else None for n in ("kDescale", "vDescale", "pScale")]
     assert scales[0] is not None
     assert scales[1] is not None
     return EightBit(scales[0], scales[1], scales[2])
@@ -195,7 +195,7 @@ def _razor(call: OperatorCall, t: Tensors, table: torch.Tensor, length: int) -> 
 def _bias(
     call: OperatorCall, t: Tensors, sequence: int, queries: slice, length: int, groups: int
 ) -> torch.Tensor | None:
-    """What is added to the scores `[heads, rows, length]` of one sequence, whose queries are `queries`."""
+    """The addend of the scores `[heads, rows, length]` of one sequence, whose queries are `queries`."""
     p, rows = call.param, queries.stop - queries.start
     kind = ALIBI if p["isSupportAlibi"] else p["maskType"]
     if kind == NONE:
@@ -221,6 +221,6 @@ def _plane(mask: torch.Tensor, sequence: int, sequences: int, heads: int, groups
         return mask
     plane = mask[sequence if len(mask) == sequences else sequence // groups]
     if mask.ndim == 4 and plane.shape[0] == heads and groups > 1:
-        part, group = heads // groups, sequence % groups
-        return plane[group * part : (group + 1) * part]
+        size, group = heads // groups, sequence % groups
+        return plane[group * size : (group + 1) * size]
     return plane

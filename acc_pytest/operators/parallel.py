@@ -30,10 +30,10 @@ LINEAR_PARALLEL = {
         "two dimensions",
         "all to all and gather",
         "reduce scatter and all to all",
-        more={-1: "undefined"},
+        extra={-1: "undefined"},
     ),
     "keepIntermediate": flag(),
-    "quantType": choice(-1, "per tensor", "per channel", "per group", "per token", more={-1: "none"}),
+    "quantType": choice(-1, "per tensor", "per channel", "per group", "per token", extra={-1: "none"}),
     "quantGroupSize": integer(),
     "outDataType": data_type(),
     "local_expert_nums": integer(1),
@@ -82,8 +82,8 @@ def _all_reduced(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outpu
 def _reduced_and_scattered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     total = _sum_of_products(call, ranks)
     dim = 1 if total.ndim == 3 and total.shape[0] == 1 else 0
-    parts = _chunks(call, total, len(ranks), dim)
-    return [[_result(call, rank, part)] for rank, part in zip(ranks, parts)]
+    chunks = _chunks(call, total, len(ranks), dim)
+    return [[_result(call, rank, chunk)] for rank, chunk in zip(ranks, chunks)]
 
 
 def _sum_of_products(call: OperatorCall, ranks: Sequence[Tensors]) -> torch.Tensor:
@@ -96,7 +96,7 @@ def _gathered(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]
     return [[*r, gathered] for r in results] if call.param["keepIntermediate"] else results
 
 
-def _each_alone(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
+def _products(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
     return [[_result(call, rank, _product(call, rank, rank["x"]))] for rank in ranks]
 
 
@@ -110,8 +110,8 @@ def _from_experts(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outp
 
 def _with_moe_info(call: OperatorCall) -> OperatorCall:
     """The call with what `moeInfo` says beside its other parameters, where a dump has it."""
-    known = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
-    info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in known.items()}
+    names = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
+    info = {flat: call.param["moeInfo"][name] or call.param[flat] for flat, name in names.items()}
     return replace(call, param={**call.param, **info})
 
 
@@ -147,7 +147,7 @@ _BY_TYPE: Mapping[int, ComputeRanks] = {
     ALL_REDUCE: _all_reduced,
     REDUCE_SCATTER: _reduced_and_scattered,
     ALL_GATHER: _gathered,
-    PURE: _each_alone,
+    PURE: _products,
     TWO_DIMENSIONS: _two_dimensions,
     TO_EXPERTS: _to_experts,
     FROM_EXPERTS: _from_experts,
@@ -196,7 +196,7 @@ def _by_row(values: torch.Tensor, size: int, weight: torch.Tensor) -> torch.Tens
 
 
 def _result(call: OperatorCall, rank: Tensors, value: torch.Tensor) -> As:
-    """What this rank writes: bias and residual added, row scales applied."""
+    """The output of this rank: bias and residual added, row scales applied."""
     p = call.param
     if "perTokenScale" in rank:
         value = value * call.wide(rank["perTokenScale"]).reshape(-1, 1)

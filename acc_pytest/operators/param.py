@@ -40,10 +40,10 @@ def integer(default: int = 0, alias: str = "") -> Key:
     return Key("int", default, alias=alias)
 
 
-def choice(default: int, *names: str, start: int = 0, more: Mapping[int, str] | None = None) -> Key:
-    """An enumeration printed as a number: `names` count from `start`, `more` adds values out of line."""
+def choice(default: int, *names: str, start: int = 0, extra: Mapping[int, str] | None = None) -> Key:
+    """An enumeration printed as a number: `names` count from `start`, `extra` adds values out of line."""
     values = {start + i: name for i, name in enumerate(names)}
-    return Key("int", default, {**values, **(more or {})})
+    return Key("int", default, {**values, **(extra or {})})
 
 
 def number(default: float = 0.0, alias: str = "") -> Key:
@@ -103,25 +103,25 @@ COMMUNICATION: Schema = {
     "commDomain": text(),
     "hcclComm": Key("any", 0),
 }
-"""What every operator between ranks has."""
+"""The parameters of every operator between ranks."""
 
 
-def read(operator: str, schema: Schema, given: Param) -> dict[str, Any]:
-    """`given` checked against `schema` and completed with defaults. Raises `OperatorError`."""
-    return _read(operator, schema, given, "")
+def read(operator: str, schema: Schema, param: Param) -> dict[str, Any]:
+    """`param` checked against `schema` and completed with defaults. Raises `OperatorError`."""
+    return _read(operator, schema, param, "")
 
 
-def _read(operator: str, schema: Schema, given: Param, prefix: str) -> dict[str, Any]:
+def _read(operator: str, schema: Schema, param: Param, prefix: str) -> dict[str, Any]:
     aliases = {key.alias: name for name, key in schema.items() if isinstance(key, Key) and key.alias}
     values: dict[str, Any] = {}
-    for name, value in given.items():
-        known = aliases.get(name, name)
-        if known not in schema:
+    for name, value in param.items():
+        schema_name = aliases.get(name, name)
+        if schema_name not in schema:
             raise OperatorError(
                 f"{operator}: unknown parameter {prefix}{name}{_near(name, schema)}; "
                 f"known: {', '.join(sorted(schema)) or 'none'}"
             )
-        values[known] = value
+        values[schema_name] = value
     result: dict[str, Any] = {}
     for name, key in schema.items():
         if not isinstance(key, Key):
@@ -155,8 +155,8 @@ def _any(value: Any) -> Any:
 
 def _integer(value: Any) -> int | None:
     """ATB's own parameters have 64 bits at most."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return value if is_whole else None
+    fits = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return value if fits else None
 
 
 def _float(value: Any) -> float | None:
@@ -190,7 +190,7 @@ _KINDS: Mapping[str, tuple[str, _Reader]] = {
     "floats": ("a list of numbers", _list_of(_float)),
     "any": ("a value", _any),
 }
-"""What each kind is called, and what makes a value one of its Python type; `None` if it is not one."""
+"""The name of each kind, and a function that converts a value to its Python type, or gives `None`."""
 
 
 def _near(name: str, schema: Schema) -> str:

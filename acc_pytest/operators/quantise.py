@@ -7,7 +7,7 @@ import torch
 from .registry import As, OperatorCall, Outputs
 
 
-def dynamic(call: OperatorCall, value: torch.Tensor, *, asymmetric: bool) -> Outputs:
+def quantise_dynamic(call: OperatorCall, value: torch.Tensor, *, asymmetric: bool) -> Outputs:
     """Quantise each row of wide `value` by its own scale: int8, scale float32[, offset float32].
 
     Symmetric: scale = max|x| / 127. Asymmetric: scale = (max - min) / 255, offset = -(max + min) / (2
@@ -23,7 +23,9 @@ def dynamic(call: OperatorCall, value: torch.Tensor, *, asymmetric: bool) -> Out
     return As(quantised, torch.int8), As(scale, torch.float32), As(offset, torch.float32)
 
 
-def static(call: OperatorCall, value: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> As:
+def quantise_static(
+    call: OperatorCall, value: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None
+) -> As:
     """value * scale + offset, int8."""
     shift = 0 if offset is None else call.wide(offset)
     return As(value * call.wide(scale) + shift, torch.int8)

@@ -51,13 +51,13 @@ def gmm_deq_swiglu_quant_gmm_deq(call: OperatorCall, t: Tensors) -> Outputs:
         ends == sorted(ends) and (not ends or 0 <= ends[0] <= ends[-1] <= len(x)),
         f"groupList {sizes} does not cut x {list(x.shape)} into groups",
     )
-    parts = [
+    products = [
         _mlp(call, t, x[start:stop], t["perTokenScale"].flatten()[start:stop], group)
         for group, (start, stop) in enumerate(pairwise([0, *ends]))
     ]
-    call.need(bool(parts), "groupList is empty")
-    result = parts[0].new_zeros(len(x), parts[0].shape[1])
-    result[: ends[-1]] = torch.cat(parts)
+    call.need(bool(products), "groupList is empty")
+    result = products[0].new_zeros(len(x), products[0].shape[1])
+    result[: ends[-1]] = torch.cat(products)
     return [As(result, _DTYPES[call.param["outputType"]])]
 
 
@@ -112,8 +112,8 @@ def _matrix(
         weight.ndim == plain and (group is None or group < len(weight)),
         f"{name} {list(weight.shape)} is no matrix for {'every' if group is not None else 'the one'} expert",
     )
-    one = weight if group is None else weight[group]
-    return one.T if transposed else one
+    matrix = weight if group is None else weight[group]
+    return matrix.T if transposed else matrix
 
 
 def _scale(call: OperatorCall, scale: torch.Tensor, group: int | None) -> torch.Tensor:

@@ -47,22 +47,23 @@ def razor_fusion_attention(call: OperatorCall, t: Tensors) -> Outputs:
     )
     q = heads_of(call, query, len(query), p["headNum"], "query")
     k, v = (
-        heads_of(call, one, len(one), p["kvHeadNum"], name) for one, name in ((key, "key"), (value, "value"))
+        heads_of(call, tensor, len(tensor), p["kvHeadNum"], name)
+        for tensor, name in ((key, "key"), (value, "value"))
     )
     bias = call.wide(~_visible(call)) * HIDDEN
-    parts = [
-        attend(call, *part, bias, scale=p["qkScale"])
-        for part in zip(torch.split(q, rows), torch.split(k, columns), torch.split(v, columns))
+    results = [
+        attend(call, *sequence, bias, scale=p["qkScale"])
+        for sequence in zip(torch.split(q, rows), torch.split(k, columns), torch.split(v, columns))
     ]
-    out = torch.cat(parts) if parts else q.new_zeros(0, p["headNum"], v.shape[-1])
+    out = torch.cat(results) if results else q.new_zeros(0, p["headNum"], v.shape[-1])
     return [As(out.reshape(output_shape(query, p["headNum"], out.shape[-1])), query.dtype)]
 
 
 def _visible(call: OperatorCall) -> torch.Tensor:
-    """Which keys each query sees, `[rows, columns]`: near blocks of 128 in any picture, and text."""
+    """A mask `[rows, columns]` of the keys that a query sees: near blocks of 128 in any picture, and text."""
     p = call.param
     length, before, after = p["razorLen"], p["preTokens"] // BLOCK, p["nextTokens"] // BLOCK
     block = torch.arange(length) // BLOCK
     ahead = block - block[:, None]
-    seen = ((ahead > -before) & (ahead < after)).repeat(p["tileQ"], p["tileKv"])
-    return torch.nn.functional.pad(seen, (0, p["textKvLen"], 0, p["textQLen"]), value=True)
+    visible = ((ahead > -before) & (ahead < after)).repeat(p["tileQ"], p["tileKv"])
+    return torch.nn.functional.pad(visible, (0, p["textKvLen"], 0, p["textQLen"]), value=True)

@@ -34,7 +34,7 @@ class As:
     """Makes the bytes of a type that torch has not; `dtype` is then that of the bytes."""
 
     def rounded(self) -> torch.Tensor:
-        """What the operator writes."""
+        """The value as the operator writes it, rounded to its dtype."""
         return self.encode(self.value) if self.encode else rounded(self.value, self.dtype)
 
 
@@ -46,7 +46,7 @@ Outputs = Sequence[Output]
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """One computation: whose, with which complete parameters, in which precision, on which chip.
+    """One computation: its operator, complete parameters, precision and chip.
 
     `rounds` is whether outputs (and what kernels hand to each other) are rounded.
     """
@@ -107,7 +107,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What the table holds of an operator; `compute` or, of a collective one, `ranks` is its function."""
+    """The entry of an operator in the table; `compute` or, of a collective one, `ranks` is its function."""
 
     schema: Schema
     inputs: Names | Callable[[Param], Names]

@@ -34,27 +34,29 @@ FREE = 1 << 15
 CALLS = 256
 PER_CALL = 1024
 _FEATURES = 16
-"""Of a head of attention, at least."""
+"""Features of a head of attention, at least."""
 _READ, _ADDED = 8, 16
 """Elements that are read, or added up, in the time that one is made in, at least."""
 
 
 class Room(DispatchMode):
-    """`with Room("RepeatOperation", inputs, written):` bounds what torch makes inside, by this thread.
+    """`with Room("RepeatOperation", inputs, dump_elements):` bounds what torch makes inside, by this thread.
 
-    `inputs` are tensors or their headers, `written` the elements of the outputs as they lie in the dump;
-    `pairs` says that every token may meet every other. Raises `OperatorError` for a call that would make too
-    much, or draws numbers.
+    `inputs` are tensors or their headers, `dump_elements` the number of elements that the dump has of the
+    outputs. With `pairs` every token may meet every other. Raises `OperatorError` for a call that would make
+    too much, or draws numbers.
     """
 
-    def __init__(self, name: str, inputs: Iterable[Any], written: int = 0, *, pairs: bool = False) -> None:
+    def __init__(
+        self, name: str, inputs: Iterable[Any], dump_elements: int = 0, *, pairs: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        shapes = [one.shape for one in inputs if one is not None]
+        shapes = [tensor.shape for tensor in inputs if tensor is not None]
         self._name = name
-        self._elements = written + sum(map(math.prod, shapes))
+        self._elements = dump_elements + sum(map(math.prod, shapes))
         longest = max((size for shape in shapes for size in shape), default=0) if pairs else 0
-        self._most = min(FREE + (COPIES + longest // _FEATURES) * self._elements, _memory() // 16)
-        self._work = CALLS * self._most
+        self._max_elements = min(FREE + (COPIES + longest // _FEATURES) * self._elements, _memory() // 16)
+        self._work = CALLS * self._max_elements
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -74,8 +76,8 @@ class Room(DispatchMode):
             raise OperatorError(f"{self._name}: {func} draws numbers at random")
         if str(kwargs.get("device")).partition(":")[0] not in ("None", "cpu", "meta"):
             raise OperatorError(f"{self._name}: {func} would move a tensor to {kwargs['device']}")
-        elements = 0 if _is_alias(func) else _made(func, args, kwargs)
-        if elements > self._most:
+        elements = 0 if _is_alias(func) else _largest(func, args, kwargs)
+        if elements > self._max_elements:
             self._refuse(f"a tensor of {elements} elements")
         self._work -= PER_CALL + (_effort(func, elements, args) if elements else 0)
         if self._work < 0:
@@ -98,23 +100,25 @@ def _memory() -> int:
 @functools.cache
 def _is_alias(func: Any) -> bool:
     """Whether an operator of torch makes no tensor of its own: a view, one that writes in place, a number."""
-    return all(one.alias_info is not None or "Tensor" not in str(one.type) for one in func._schema.returns)
+    return all(
+        result.alias_info is not None or "Tensor" not in str(result.type) for result in func._schema.returns
+    )
 
 
 def _effort(func: Any, elements: int, args: Sequence[Any]) -> int:
-    """What it takes to make so many elements, in elements."""
+    """The effort of making so many elements, in elements."""
     tensors = tensors_in(args)
     terms = _TERMS.get(func._schema.name.removeprefix("aten::"))
     added = 0 if terms is None else terms(*tensors)
-    return elements * (1 + added // _ADDED) + sum(one.numel() for one in tensors) // _READ
+    return elements * (1 + added // _ADDED) + sum(tensor.numel() for tensor in tensors) // _READ
 
 
-def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+def _largest(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     """Elements of the largest tensor that a call makes."""
     name = func._schema.name.removeprefix("aten::")
     if name in _GROWING:
         return _GROWING[name](*args, **kwargs)
-    shapes = [one.shape for one in tensors_in((*args, *kwargs.values()))]
+    shapes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))]
     if torch.Tag.pointwise in func.tags or name in _KEEPING:
         return _spread(shapes)
     if torch.Tag.dynamic_output_shape in func.tags:  # it chooses among what it is given, by places
@@ -123,11 +127,11 @@ def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 
 
 def _without_values(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """The same, as torch itself says of tensors on the meta device."""
-    named = {name: _on_meta(one) for name, one in kwargs.items()}
+    """Elements of the largest tensor that a call makes, as torch counts them on the meta device."""
+    named = {name: _on_meta(value) for name, value in kwargs.items()}
     if any(argument.name == "device" for argument in func._schema.arguments):
         named["device"] = "meta"
-    return max((one.numel() for one in tensors_in([func(*map(_on_meta, args), **named)])), default=0)
+    return max((tensor.numel() for tensor in tensors_in([func(*map(_on_meta, args), **named)])), default=0)
 
 
 def _on_meta(value: Any) -> Any:
@@ -137,24 +141,24 @@ def _on_meta(value: Any) -> Any:
 
 
 def tensors_in(args: Iterable[Any]) -> list[torch.Tensor]:
-    """Those in arguments, and in lists among them."""
-    found: list[torch.Tensor] = []
-    for one in args:
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, (list, tuple)):
-            found += tensors_in(one)
-    return found
+    """The tensors among arguments, and in lists among them."""
+    tensors: list[torch.Tensor] = []
+    for argument in args:
+        if isinstance(argument, torch.Tensor):
+            tensors.append(argument)
+        elif isinstance(argument, (list, tuple)):
+            tensors += tensors_in(argument)
+    return tensors
 
 
 def _spread(shapes: Iterable[Sequence[int]]) -> int:
     """Elements of the shape to which `shapes` are spread; of such as do not fit anything (torch says so)."""
-    found: list[int] = []
+    sizes: list[int] = []
     for shape in shapes:
-        found = [1] * (len(shape) - len(found)) + found
-        for place, size in enumerate(shape, start=len(found) - len(shape)):
-            found[place] = size if found[place] == 1 else found[place]
-    return math.prod(found)
+        sizes = [1] * (len(shape) - len(sizes)) + sizes
+        for place, size in enumerate(shape, start=len(sizes) - len(shape)):
+            sizes[place] = size if sizes[place] == 1 else sizes[place]
+    return math.prod(sizes)
 
 
 def _arange(*numbers: float, **_: Any) -> int:
@@ -164,26 +168,26 @@ def _arange(*numbers: float, **_: Any) -> int:
 
 def _padded(x: torch.Tensor, pad: Sequence[int], *_: Any) -> int:
     ends = [sum(pair) for pair in zip(pad[::2], pad[1::2])]
-    more = [*ends, *[0] * (x.ndim - len(ends))]
-    return math.prod(size + one for size, one in zip(reversed(x.shape), more))
+    growths = [*ends, *[0] * (x.ndim - len(ends))]
+    return math.prod(size + growth for size, growth in zip(reversed(x.shape), growths))
 
 
 def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None], *_: Any) -> int:
     chosen: list[Sequence[int]] = []
     rest: list[int] = []
     sizes = list(x.shape)
-    for one in indices:
-        if one is None:
+    for index in indices:
+        if index is None:
             rest.append(sizes.pop(0))
             continue
-        mask = one.dtype in (torch.bool, torch.uint8)
-        chosen.append([int(one.count_nonzero())] if mask else one.shape)
-        del sizes[: one.ndim if mask else 1]
+        mask = index.dtype in (torch.bool, torch.uint8)
+        chosen.append([int(index.count_nonzero())] if mask else index.shape)
+        del sizes[: index.ndim if mask else 1]
     return _spread(chosen) * math.prod((*rest, *sizes))
 
 
 def _product(*operands: Any, **_: Any) -> int:
-    """Of the last two operands, matrices or batches of them: rows times columns."""
+    """Elements of the product of the last two operands, matrices or batches of them: rows times columns."""
     x, y = tensors_in(operands)[-2:]
     return x.numel() // max(x.shape[-1], 1) * y.shape[-1]
 
@@ -206,7 +210,7 @@ _GROWING: Mapping[str, Callable[..., int]] = {
     "index_select": lambda x, dim, index: (
         index.numel() * (x.numel() // max(x.shape[dim], 1) if x.ndim else 1)
     ),
-    "bincount": lambda x, _weights=None, least=0: max(least, int(x.max()) + 1 if x.numel() else 0),
+    "bincount": lambda x, _weights=None, minlength=0: max(minlength, int(x.max()) + 1 if x.numel() else 0),
     "repeat_interleave": lambda times, **_: int(times.sum()),
 }
 """Operators of torch that make more than they are given: how many elements, of their arguments."""
@@ -224,4 +228,4 @@ _TERMS: Mapping[str, Callable[..., int]] = {
     "convolution": lambda x, weight, *_: math.prod(weight.shape[1:]),
     "_cdist_forward": lambda x, _: x.shape[-1],
 }
-"""How many terms each element is the sum of."""
+"""The number of terms that each element is the sum of."""

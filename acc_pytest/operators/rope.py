@@ -79,9 +79,9 @@ def dynamic_ntk(call: OperatorCall, t: Tensors) -> Outputs:
         f"seqLens {counts} do not cut {len(positions)} positions for {len(frequencies)} rows of invFreq",
     )
     angles = torch.cat([torch.outer(p, f) for p, f in zip(torch.split(positions, counts), frequencies)])
-    both = angles.repeat(1, 2)
+    table = angles.repeat(1, 2)
     dtype = torch_dtype(call.param["outDataType"], torch.float16)
-    return [As(both.sin(), dtype), As(both.cos(), dtype)]
+    return [As(table.sin(), dtype), As(table.cos(), dtype)]
 
 
 @operator(

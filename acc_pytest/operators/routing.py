@@ -36,7 +36,7 @@ def onehot(call: OperatorCall, t: Tensors) -> Outputs:
 
 MAX, MIN, SUM = 1, 2, 3
 REDUCE = {
-    "reduceType": choice(0, "max", "min", "sum", start=1, more={0: "undefined"}),
+    "reduceType": choice(0, "max", "min", "sum", start=1, extra={0: "undefined"}),
     "axis": integers(),
 }
 
@@ -84,15 +84,15 @@ def where(call: OperatorCall, t: Tensors) -> Outputs:
 def nonzero(call: OperatorCall, t: Tensors) -> Outputs:
     """Coordinates of the nonzero elements, a column each, zero padded `[ndim, numel]`; how many `[1]`."""
     x = t["x"]
-    found = x.nonzero().T
+    coordinates = x.nonzero().T
     places = torch.zeros(x.ndim, x.numel(), dtype=torch.int64)
-    places[:, : found.shape[1]] = found
-    return [places, torch.tensor([found.shape[1]])]
+    places[:, : coordinates.shape[1]] = coordinates
+    return [places, torch.tensor([coordinates.shape[1]])]
 
 
 ADD, ADD_VALID = 1, 2
 INDEX_ADD = {
-    "indexType": choice(0, "add", "add the valid ones", start=1, more={0: "undefined"}),
+    "indexType": choice(0, "add", "add the valid ones", start=1, extra={0: "undefined"}),
     "axis": integer(),
 }
 
@@ -150,12 +150,12 @@ def gating(call: OperatorCall, t: Tensors) -> Outputs:
         running = counts[: p["cumSumNum"]].cumsum(0).to(count_type)
         return [original // p["topkExpertNum"], running, original]
     local = torch.tensor(p["deviceExpert"])
-    kept = original[torch.isin(experts, local.to(experts.dtype))]
+    local_pairs = original[torch.isin(experts, local.to(experts.dtype))]
     packed = torch.zeros_like(original)
-    packed[: len(kept)] = kept
+    packed[: len(local_pairs)] = local_pairs
     tokens = packed // p["topkExpertNum"]
     running = counts[local].cumsum(0).to(count_type)
-    return [tokens, running, packed, torch.tensor([len(kept)], dtype=torch.int32)]
+    return [tokens, running, packed, torch.tensor([len(local_pairs)], dtype=torch.int32)]
 
 
 SCATTER = {"axis": integer(-1), "reduction": choice(0, "none", "add")}

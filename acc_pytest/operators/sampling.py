@@ -63,7 +63,7 @@ TOPK_TOPP = {
         "batch, multinomial, logprobs",
         "batch, exponential, logprobs",
         start=0,
-        more={-1: "undefined"},
+        extra={-1: "undefined"},
     ),
     "randSeeds": integers(),
     "randSeed": integer(),
@@ -100,19 +100,19 @@ def topk_topp_sampling(call: OperatorCall, t: Tensors) -> Outputs:
         values = values.masked_fill(values < values.gather(1, last), 0.0)
         numbers = _numbers(call, t, kind, batch)
     running = values.cumsum(-1)
-    kept = ((running < topp).sum(-1, keepdim=True) - 1).clamp(min=0)
+    last_rank = ((running < topp).sum(-1, keepdim=True) - 1).clamp(min=0)
     if kind in (EXPONENTIAL, LOGPROBS_EXPONENTIAL):
         rank = (values.masked_fill(running > topp, 0.0) / call.wide(t["exp"])).argmax(-1, keepdim=True)
     else:
-        threshold = running.gather(1, kept) * call.wide(torch.tensor(numbers)).reshape(-1, 1)
-        below = running <= threshold if kind == SINGLE else running < threshold
-        rank = below.sum(-1, keepdim=True).clamp(max=values.shape[1] - 1)
+        threshold = running.gather(1, last_rank) * call.wide(torch.tensor(numbers)).reshape(-1, 1)
+        passed = running <= threshold if kind == SINGLE else running < threshold
+        rank = passed.sum(-1, keepdim=True).clamp(max=values.shape[1] - 1)
     index = order.gather(1, rank)
     outputs = [index.int(), t["probs"].gather(1, index)]
     if kind in (LOGPROBS_MULTINOMIAL, LOGPROBS_EXPONENTIAL):
         size = call.param["logProbsSize"]
-        logs = torch.log(values[:, :size] / running.gather(1, kept))
-        logs = logs.masked_fill(torch.arange(size) > kept, -9999.0)
+        logs = torch.log(values[:, :size] / running.gather(1, last_rank))
+        logs = logs.masked_fill(torch.arange(size) > last_rank, -9999.0)
         return [*outputs, As(logs, torch.float32)]
     return outputs
 

@@ -20,7 +20,7 @@ _SCORES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class EightBit:
-    """How int8 query, key and value are computed with: scales for each head `[heads]`.
+    """The scales of int8 query, key and value, for each head `[heads]`.
 
     Scores are the integer products times `score`. The weights exp(s - max) are quantised by 127 over the
     row's largest, or by `weight`; their products with the values are scaled by `value`, and the row is
@@ -96,13 +96,15 @@ def _by_group(
 ) -> torch.Tensor:
     """`attend` for one key head after the other, so that the scores of all are never there together."""
     heads, groups = query.shape[1], key.shape[1]
-    each = heads // groups
+    size = heads // groups
     result = torch.empty(query.shape[0], heads, value.shape[-1], dtype=call.accumulate)
     for group in range(groups):
-        mine, one = slice(group * each, (group + 1) * each), slice(group, group + 1)
+        mine, key_head = slice(group * size, (group + 1) * size), slice(group, group + 1)
         by_head = bias is not None and bias.ndim == 3 and bias.shape[0] == heads
-        part = bias[mine] if bias is not None and by_head else bias
-        result[:, mine] = attend(call, query[:, mine], key[:, one], value[:, one], part, **how)
+        group_bias = bias[mine] if bias is not None and by_head else bias
+        result[:, mine] = attend(
+            call, query[:, mine], key[:, key_head], value[:, key_head], group_bias, **how
+        )
     return result
 
 

@@ -18,14 +18,14 @@ def _squares(call: OperatorCall, flat: torch.Tensor) -> list[torch.Tensor]:
         sum(sizes) == flat.numel(),
         f"{flat.numel()} elements are not the squares of qSeqLen {list(counts)} for {heads} heads",
     )
-    parts = torch.split(call.wide(flat).flatten(), sizes)
-    return [part.reshape(heads, s, s) for part, s in zip(parts, counts)]
+    sequences = torch.split(call.wide(flat).flatten(), sizes)
+    return [flat_scores.reshape(heads, s, s) for flat_scores, s in zip(sequences, counts)]
 
 
 @operator("FastSoftMaxOperation", FAST, ("x",))
 def fast_softmax(call: OperatorCall, t: Tensors) -> Outputs:
     """Softmax of each row of every sequence's scores."""
-    value = torch.cat([part.softmax(-1).flatten() for part in _squares(call, t["x"])])
+    value = torch.cat([scores.softmax(-1).flatten() for scores in _squares(call, t["x"])])
     return [As(value.reshape(t["x"].shape), t["x"].dtype)]
 
 

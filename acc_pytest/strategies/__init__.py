@@ -111,7 +111,7 @@ def params(operator: str) -> SearchStrategy[dict[str, Any]]:
 def check(
     case: DrawnCase, outputs: Sequence[torch.Tensor], standard: str = DEFAULT_STANDARD, soc: str = ""
 ) -> list[str]:
-    """What is wrong with `outputs` of `case`, a sentence each; empty when nothing is.
+    """The errors of `outputs` of `case`, a sentence each; empty when there is none.
 
     `standard` of `--acc-opcheck-standard` judges, as for a device of type `soc`. New values of inputs that
     are written in place follow the outputs, as `operators.compute` returns them. Raises `OperatorError` for
@@ -125,9 +125,9 @@ def check(
     if len(outputs) != len(reference):
         return [f"{len(outputs)} outputs, not {len(reference)}"]
     shapes = [
-        f"output[{number}]: shape {list(output.shape)} is not {list(wanted.shape)}"
-        for number, (output, wanted) in enumerate(zip(outputs, reference))
-        if output.shape != wanted.shape
+        f"output[{number}]: shape {list(output.shape)} is not {list(golden.shape)}"
+        for number, (output, golden) in enumerate(zip(outputs, reference))
+        if output.shape != golden.shape
     ]
     return shapes or disagreements(case, outputs, of_operators(standard), soc)
 

@@ -7,19 +7,19 @@ from itertools import accumulate
 import torch
 
 from .table import rule
-from .values import SHORT, Draw, Drawn, counts, distinct, floats, one_of, some, whole, wholes, yes
+from .values import SHORT, Draw, Drawn, counts, distinct, flag, floats, integer, integers, numbers, one_of
 
 
 @rule("KvCacheOperation")
 def kv_cache(draw: Draw) -> Drawn:
     """New rows of some sequences behind what each has, in rows or in groups of columns."""
-    new, layers, dtype, tiled = some(draw, 1, 3, 0, 3), whole(draw, 1, 3), torch.float16, yes(draw)
-    width = 16 * whole(draw, 1, 2) if tiled else whole(draw, 1, 8)
-    ends = [n + whole(draw, 0, 3) for n in new]
-    positions, batch = max(ends) + whole(draw, 0 if max(ends) else 1, 2), len(new) + whole(draw, 0, 1)
+    new, layers, dtype, tiled = numbers(draw, 1, 3, 0, 3), integer(draw, 1, 3), torch.float16, flag(draw)
+    width = 16 * integer(draw, 1, 2) if tiled else integer(draw, 1, 8)
+    ends = [n + integer(draw, 0, 3) for n in new]
+    positions, batch = max(ends) + integer(draw, 0 if max(ends) else 1, 2), len(new) + integer(draw, 0, 1)
     size = [width // 16, positions, 16] if tiled else [positions, width]
     cache = floats(draw, [layers, batch, *size], dtype)
-    layer = counts([whole(draw, 0, layers - 1)])
+    layer = counts([integer(draw, 0, layers - 1)])
     return {}, [floats(draw, [sum(new), width], dtype), layer, cache, counts(ends), counts(new)]
 
 
@@ -30,16 +30,16 @@ def reshape_and_cache(draw: Draw) -> Drawn:
     if kind in ("last", "window"):
         new, caches, last = _by_head(draw, window=kind == "window")
         return {"compressType": 1 if kind == "last" else 2}, [*new, *caches, *last]
-    tokens, block, blocks = whole(draw, 0, 5), whole(draw, 1, 4), whole(draw, 2, 6)
+    tokens, block, blocks = integer(draw, 0, 5), integer(draw, 1, 4), integer(draw, 2, 6)
     tokens = min(tokens, block * blocks)
     slots = distinct(draw, tokens, block * blocks)
-    if tokens and yes(draw):
-        slots[whole(draw, 0, tokens - 1)] = -1
-    heads, dtype = whole(draw, 1, 3), one_of(draw, *SHORT, torch.int8)
+    if tokens and flag(draw):
+        slots[integer(draw, 0, tokens - 1)] = -1
+    heads, dtype = integer(draw, 1, 3), one_of(draw, *SHORT, torch.int8)
     group = 32 if dtype == torch.int8 else 16
     new, caches = [], []
     for _ in range(1 if kind == "alone" else 2):
-        size = group // one_of(draw, 1, 2) if kind == "tiled" else whole(draw, 1, 8)
+        size = group // one_of(draw, 1, 2) if kind == "tiled" else integer(draw, 1, 8)
         heads = heads if kind != "tiled" or size == group else 2
         cache = [blocks, block, heads, size]
         if kind == "tiled":
@@ -50,20 +50,20 @@ def reshape_and_cache(draw: Draw) -> Drawn:
 
 
 def _numbers(draw: Draw, size: list[int], dtype: torch.dtype) -> torch.Tensor:
-    return wholes(draw, size, -128, 127, dtype) if dtype == torch.int8 else floats(draw, size, dtype)
+    return integers(draw, size, -128, 127, dtype) if dtype == torch.int8 else floats(draw, size, dtype)
 
 
 def _by_head(
     draw: Draw, *, window: bool
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
     """New keys and values, caches of compressed heads, and slots, wins, lengths (and where windows begin)."""
-    lengths, heads, size = some(draw, 1, 3, 0, 5), whole(draw, 1, 3), whole(draw, 1, 6)
+    lengths, heads, size = numbers(draw, 1, 3, 0, 5), integer(draw, 1, 3), integer(draw, 1, 6)
     dtype, pairs = one_of(draw, *SHORT), len(lengths) * heads
-    wins = [whole(draw, 0, 4) for _ in range(pairs)]
+    wins = [integer(draw, 0, 4) for _ in range(pairs)]
     room = 6  # rows that no entry outgrows
     block = one_of(draw, 1, 2, 3, 6)
     slots = distinct(draw, pairs, pairs + 1) * room
-    skipped = whole(draw, 0, pairs)
+    skipped = integer(draw, 0, pairs)
     if skipped < pairs:
         slots[skipped] = -1
     new = [floats(draw, [sum(lengths), heads, size], dtype) for _ in range(2)]
@@ -71,7 +71,7 @@ def _by_head(
     caches = [floats(draw, [blocks, block, 1, size], dtype) for _ in range(2)]
     last = [slots, counts(wins), counts(lengths)]
     if window:
-        last.append(counts([whole(draw, -1, 4) for _ in range(pairs)]))
+        last.append(counts([integer(draw, -1, 4) for _ in range(pairs)]))
     return new, caches, last
 
 
@@ -85,9 +85,9 @@ def reshape_and_cache_omni(draw: Draw) -> Drawn:
 @rule("ReshapeAndCacheWithStrideOperation")
 def reshape_and_cache_with_stride(draw: Draw) -> Drawn:
     """All forms, of views that begin anywhere and step over, repeat or overlap their rows."""
-    param, given = reshape_and_cache(draw)
-    operands = [one for one in given if one is not None]
-    views = [_view(draw, one) for one in operands[: 1 if param.get("kvCacheCfg") == 1 else 2]]
+    param, tensors = reshape_and_cache(draw)
+    operands = [operand for operand in tensors if operand is not None]
+    views = [_view(draw, operand) for operand in operands[: 1 if param.get("kvCacheCfg") == 1 else 2]]
     return param, [*operands, *(steps for steps, _ in views), *(start for _, start in views)]
 
 
@@ -96,41 +96,41 @@ def _view(draw: Draw, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if not x.numel():
         return torch.tensor(x.stride()), torch.zeros(1, dtype=torch.int64)
     steps = list(x.stride())
-    steps[0] = whole(draw, 0, steps[0])
+    steps[0] = integer(draw, 0, steps[0])
     last = sum((n - 1) * step for n, step in zip(x.shape, steps))
-    return torch.tensor(steps), torch.tensor([whole(draw, 0, x.numel() - 1 - last)])
+    return torch.tensor(steps), torch.tensor([integer(draw, 0, x.numel() - 1 - last)])
 
 
 @rule("BlockCopyOperation")
 def block_copy(draw: Draw) -> Drawn:
     """Blocks copied over others; no block is both source and target."""
-    targets = some(draw, 1, 2, 1, 2)
+    targets = numbers(draw, 1, 2, 1, 2)
     sources, total = len(targets), sum(targets)
-    blocks = sources + total + whole(draw, 0, 2)
-    numbers = distinct(draw, sources + total, blocks)
-    size = [blocks, whole(draw, 1, 3), whole(draw, 1, 2), whole(draw, 1, 4)]
+    blocks = sources + total + integer(draw, 0, 2)
+    places = distinct(draw, sources + total, blocks)
+    size = [blocks, integer(draw, 1, 3), integer(draw, 1, 2), integer(draw, 1, 4)]
     caches = [floats(draw, size, torch.float16) for _ in range(2)]
-    return {}, [*caches, numbers[:sources], numbers[sources:], counts(list(accumulate(targets)))]
+    return {}, [*caches, places[:sources], places[sources:], counts(list(accumulate(targets)))]
 
 
 @rule("PagedCacheLoadOperation")
 def paged_cache_load(draw: Draw) -> Drawn:
     """Rows of some requests from their blocks, by lengths or running sums, from any block on."""
-    contexts, block, tiled, late = some(draw, 1, 3, 0, 7), whole(draw, 1, 4), yes(draw), yes(draw)
-    starts = [whole(draw, 0, 2) if late else 0 for _ in contexts]
+    contexts, block, tiled, late = numbers(draw, 1, 3, 0, 7), integer(draw, 1, 4), flag(draw), flag(draw)
+    starts = [integer(draw, 0, 2) if late else 0 for _ in contexts]
     batch, columns = len(contexts), max(-(-n // block) + first for n, first in zip(contexts, starts))
-    blocks = batch * columns + whole(draw, 1, 2)
+    blocks = batch * columns + integer(draw, 1, 2)
     tables = distinct(draw, batch * columns, blocks).reshape(batch, columns)
-    heads, running = whole(draw, 1, 2), yes(draw)
+    heads, running = integer(draw, 1, 2), flag(draw)
     dtype = one_of(draw, *SHORT, torch.int8)
     group = 32 if dtype == torch.int8 else 16
     caches, out = [], []
     for _ in range(2):
-        size = group * whole(draw, 1, 2) if tiled else whole(draw, 1, 8)
+        size = group * integer(draw, 1, 2) if tiled else integer(draw, 1, 8)
         shape = [blocks, heads * size // group, block, group] if tiled else [blocks, block, heads, size]
         caches.append(_numbers(draw, shape, dtype))
-        out.append(wholes(draw, [sum(contexts), heads, size], 7, 7, dtype))
+        out.append(integers(draw, [sum(contexts), heads, size], 7, 7, dtype))
     ends = [0, *accumulate(contexts)] if running else contexts
     param = {"kvCacheCfg": int(not tiled), "isSeqLensCumsumMode": running, "hasSeqStarts": late}
-    more = [counts([first * block for first in starts])] if late else []
-    return param, [*caches, tables, counts(ends), *out, *more]
+    offsets = [counts([first * block for first in starts])] if late else []
+    return param, [*caches, tables, counts(ends), *out, *offsets]

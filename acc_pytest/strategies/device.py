@@ -40,7 +40,7 @@ class Device:
     refused: list[str] = field(default_factory=list)
 
     def compute(self, case: DrawnCase) -> Sequence[torch.Tensor]:
-        """What the device makes of `case`. Raises `Refused`."""
+        """The outputs of the device for `case`. Raises `Refused`."""
         # a device that shares our memory may write into its inputs
         inputs = [None if tensor is None else tensor.clone() for tensor in case.inputs]
         try:
@@ -51,14 +51,14 @@ class Device:
             raise Refused(reason) from error
 
     def judge(self, case: DrawnCase, outputs: Sequence[torch.Tensor]) -> list[str]:
-        """What the standard finds wrong with `outputs`, a sentence an output."""
+        """The errors that the standard finds in `outputs`, a sentence an output."""
         return disagreements(case, outputs, self.standard, self.soc)
 
 
 def disagreements(
     case: DrawnCase, outputs: Sequence[torch.Tensor], standard: Standard, soc: str = ""
 ) -> list[str]:
-    """What `standard` finds wrong with `outputs` of `case` against our operators, a sentence an output."""
+    """The errors that `standard` finds in `outputs` of `case` against our operators, a sentence an output."""
     with tempfile.TemporaryDirectory() as home:
         csv = write_case(from_values(case.operator, case.param, case.inputs, outputs, soc), home)
         return [

@@ -15,30 +15,30 @@ from .values import (
     Draw,
     Drawn,
     counts,
+    flag,
     floats,
     generator,
+    integer,
+    integers,
+    numbers,
     one_of,
-    some,
     uniform,
-    whole,
-    wholes,
-    yes,
 )
 
 
 @rule("FusedAddTopkDivOperation")
 def fused_add_topk_div(draw: Draw) -> Drawn:
     """Scores whose order no rounding changes, positive and negative ones; with and without a mapping."""
-    tokens, groups, each = whole(draw, 1, 4), whole(draw, 1, 4), whole(draw, 1, 3)
-    experts, dtype = groups * each, one_of(draw, *FLOATS)
+    tokens, groups, group_size = integer(draw, 1, 4), integer(draw, 1, 4), integer(draw, 1, 3)
+    experts, dtype = groups * group_size, one_of(draw, *FLOATS)
     param: dict[str, Any] = {
         "groupNum": groups,
-        "groupTopk": whole(draw, 1, groups),
-        "n": whole(draw, 1, each),
-        "k": whole(draw, 1, experts),
-        "isNorm": yes(draw),
+        "groupTopk": integer(draw, 1, groups),
+        "n": integer(draw, 1, group_size),
+        "k": integer(draw, 1, experts),
+        "isNorm": flag(draw),
         "scale": one_of(draw, 1.0, 2.5, 0.3),
-        "enableExpertMapping": yes(draw),
+        "enableExpertMapping": flag(draw),
     }
     # powers of two 4 apart: what a sigmoid adds never decides, and no two sums of some are the same
     source = generator(draw)
@@ -47,10 +47,10 @@ def fused_add_topk_div(draw: Draw) -> Drawn:
     added = (4 * torch.exp2(powers.float()) * signs).to(dtype)
     inputs = [floats(draw, [tokens, experts], dtype), added]
     if param["enableExpertMapping"]:
-        copies = whole(draw, 1, 3)
+        copies = integer(draw, 1, 3)
         inputs += [
-            wholes(draw, [experts], 0, copies, torch.int32),
-            wholes(draw, [experts, copies], 0, 99, torch.int32),
+            integers(draw, [experts], 0, copies, torch.int32),
+            integers(draw, [experts, copies], 0, 99, torch.int32),
         ]
     return param, inputs
 
@@ -58,12 +58,12 @@ def fused_add_topk_div(draw: Draw) -> Drawn:
 @rule("GroupedMatmulInplaceAddOperation")
 def grouped_matmul_inplace_add(draw: Draw) -> Drawn:
     """Groups of the inner dimension, some of them empty, which need not cover all of it."""
-    m, n, sizes = whole(draw, 1, 5), whole(draw, 1, 5), some(draw, 1, 4, 0, 6)
-    k = max(sum(sizes) + whole(draw, 0, 2), 1)
-    turned, second, dtype = yes(draw), yes(draw), one_of(draw, *SHORT)
+    m, n, sizes = integer(draw, 1, 5), integer(draw, 1, 5), numbers(draw, 1, 4, 0, 6)
+    k = max(sum(sizes) + integer(draw, 0, 2), 1)
+    turned, second, dtype = flag(draw), flag(draw), one_of(draw, *SHORT)
     x = floats(draw, [k, m] if turned else [m, k], dtype)
     weight = floats(draw, [n, k] if second else [k, n], dtype)
-    rows = [len(sizes), m, n] if yes(draw) else [len(sizes) * m, n]
+    rows = [len(sizes), m, n] if flag(draw) else [len(sizes) * m, n]
     ends = torch.tensor(list(accumulate(sizes)))
     return {"transposeA": turned, "transposeB": second}, [x, weight, ends, floats(draw, rows, torch.float32)]
 
@@ -71,10 +71,11 @@ def grouped_matmul_inplace_add(draw: Draw) -> Drawn:
 @rule("GroupedMatmulWithRoutingOperation")
 def grouped_matmul_with_routing(draw: Draw) -> Drawn:
     """Up and down, float and int8; experts without a token."""
-    tokens, top, experts = whole(draw, 1, 4), whole(draw, 1, 3), whole(draw, 1, 4)
-    k, n, down, turned, eight = whole(draw, 1, 17), whole(draw, 1, 6), yes(draw), yes(draw), yes(draw)
+    tokens, top, experts = integer(draw, 1, 4), integer(draw, 1, 3), integer(draw, 1, 4)
+    k, n, down = integer(draw, 1, 17), integer(draw, 1, 6), flag(draw)
+    turned, eight = flag(draw), flag(draw)
     rows = tokens * top
-    owner = wholes(draw, [rows], 0, experts - 1, torch.int64)
+    owner = integers(draw, [rows], 0, experts - 1, torch.int64)
     ends = counts(torch.bincount(owner, minlength=experts).cumsum(0).tolist())
     order = torch.randperm(rows, generator=generator(draw))
     indices = (torch.arange(rows) // top)[order].int()
@@ -85,28 +86,28 @@ def grouped_matmul_with_routing(draw: Draw) -> Drawn:
         return param, [floats(draw, x, dtype), floats(draw, weight, dtype), ends, indices]
     param["outDataType"] = one_of(draw, 27, 0)
     scales = [floats(draw, size, torch.float32, positive=True) / 512 for size in ([experts, n], x[:1])]
-    operands = [wholes(draw, size, -128, 127, torch.int8) for size in (x, weight)]
+    operands = [integers(draw, size, -128, 127, torch.int8) for size in (x, weight)]
     return param, [*operands, ends, indices, *scales]
 
 
 def _mlp(draw: Draw, groups: int, rows: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
     """Operands of int8 MLPs: numbers small enough for float16 between the products."""
-    kind = whole(draw, 0, 1)
-    n, k = (256, 128)[kind] * whole(draw, 1, 2), one_of(draw, 32, 1, 7, 33)
-    up_turned, down_turned = yes(draw), yes(draw)
-    x = wholes(draw, [rows, k], -16, 16, torch.int8)
-    up = wholes(draw, [groups, *([n, k] if up_turned else [k, n])], -16, 16, torch.int8)
-    down = wholes(draw, [groups, *([k, n // 2] if down_turned else [n // 2, k])], -16, 16, torch.int8)
+    kind = integer(draw, 0, 1)
+    n, k = (256, 128)[kind] * integer(draw, 1, 2), one_of(draw, 32, 1, 7, 33)
+    up_turned, down_turned = flag(draw), flag(draw)
+    x = integers(draw, [rows, k], -16, 16, torch.int8)
+    up = integers(draw, [groups, *([n, k] if up_turned else [k, n])], -16, 16, torch.int8)
+    down = integers(draw, [groups, *([k, n // 2] if down_turned else [n // 2, k])], -16, 16, torch.int8)
     # no gate is far out in the tail of the sigmoid, where the product of two tiny numbers would be lost
     scales = [uniform(draw, size, 0.02, 0.1) for size in ([groups, n], [rows])]
     last = uniform(draw, [groups, k], 0.01, 0.05)
     param = {
-        "outputType": whole(draw, 0, 1),
+        "outputType": integer(draw, 0, 1),
         "weightUpPermuteType": kind,
         "transposeWeightUp": up_turned,
         "transposeWeightDown": down_turned,
     }
-    if yes(draw):
+    if flag(draw):
         up, down = nd_to_nz(up, 32), nd_to_nz(down, 32)
     return param, [x, up, *scales, down, last]
 
@@ -114,7 +115,7 @@ def _mlp(draw: Draw, groups: int, rows: int) -> tuple[dict[str, Any], list[torch
 @rule("MmDeqSwigluQuantMmDeqOperation")
 def mm_deq_swiglu_quant_mm_deq(draw: Draw) -> Drawn:
     """One expert, weights plain or in tiles, any of them transposed."""
-    param, (x, up, scale, rows, down, last) = _mlp(draw, 1, whole(draw, 1, 4))
+    param, (x, up, scale, rows, down, last) = _mlp(draw, 1, integer(draw, 1, 4))
     plain = up.ndim == 3
     return param, [x, up[0] if plain else up, scale[0], rows, down[0] if plain else down, last[0]]
 
@@ -122,10 +123,10 @@ def mm_deq_swiglu_quant_mm_deq(draw: Draw) -> Drawn:
 @rule("GmmDeqSwigluQuantGmmDeqOperation")
 def gmm_deq_swiglu_quant_gmm_deq(draw: Draw) -> Drawn:
     """Some experts, also without rows, and rows of nobody at the end."""
-    sizes = some(draw, 1, 3, 0, 3)
-    counted = yes(draw)
+    sizes = numbers(draw, 1, 3, 0, 3)
+    counted = flag(draw)
     param, (x, *weights, down, last) = _mlp(
-        draw, len(sizes), sum(sizes) + whole(draw, 0, 1) + (not sum(sizes))
+        draw, len(sizes), sum(sizes) + integer(draw, 0, 1) + (not sum(sizes))
     )
     groups = torch.tensor(sizes if counted else list(accumulate(sizes)))
     return {**param, "groupListType": int(counted)}, [x, *weights, groups, down, last]

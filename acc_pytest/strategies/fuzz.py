@@ -26,7 +26,7 @@ from .device import Refused
 from .drawn import DrawnCase
 
 Backend = Callable[[DrawnCase], Sequence[torch.Tensor]]
-"""What computes a case: outputs, then new values of the inputs that are written in place."""
+"""The computation of a case: outputs, then new values of the inputs that are written in place."""
 Judge = Callable[[DrawnCase, Sequence[torch.Tensor]], Sequence[str]]
 """Says what is wrong with the outputs of a case, a sentence each."""
 
@@ -106,10 +106,10 @@ def save(example: Counterexample, directory: str | os.PathLike[str], soc: str = 
     return write_case(stand_alone, _unused(Path(directory) / case.operator))
 
 
-def _unused(wanted: Path) -> Path:
-    """`wanted`, with a number behind it where earlier runs have left something."""
-    path, number = wanted, 1
+def _unused(first: Path) -> Path:
+    """`first`, with a number behind it where earlier runs have left something."""
+    path, number = first, 1
     while path.exists():
         number += 1
-        path = wanted.with_name(f"{wanted.name}_{number}")
+        path = first.with_name(f"{first.name}_{number}")
     return path

@@ -8,7 +8,20 @@ import torch
 
 from ..operators.layout import nd_to_nz
 from .table import rule
-from .values import LARGE, SHORT, Draw, Drawn, block_tables, counts, floats, one_of, some, whole, wholes, yes
+from .values import (
+    LARGE,
+    SHORT,
+    Draw,
+    Drawn,
+    block_tables,
+    counts,
+    flag,
+    floats,
+    integer,
+    integers,
+    numbers,
+    one_of,
+)
 
 _SCALES = (1.0, 0.5, 0.125)
 
@@ -16,18 +29,18 @@ _SCALES = (1.0, 0.5, 0.125)
 @rule("MultiLatentAttentionOperation")
 def multi_latent_attention(draw: Draw) -> Drawn:
     """Decoding over latent caches of all kinds, with and without sums, and prefill."""
-    if whole(draw, 0, 3) == 3:
+    if integer(draw, 0, 3) == 3:
         return _prefill(draw)
-    kind, several, ring = one_of(draw, "apart", "nz", "int8"), yes(draw), yes(draw)
-    heads, dtype, tiled = whole(draw, 1, 4), one_of(draw, *SHORT), kind != "apart"
-    latent, rope = (32, 16) if tiled else (whole(draw, 1, 12), whole(draw, 1, 6))
-    lengths = some(draw, 1, 3, 1, 20)
-    queries = [whole(draw, 1, min(3, n)) for n in lengths] if several else [1] * len(lengths)
+    kind, several, ring = one_of(draw, "apart", "nz", "int8"), flag(draw), flag(draw)
+    heads, dtype, tiled = integer(draw, 1, 4), one_of(draw, *SHORT), kind != "apart"
+    latent, rope = (32, 16) if tiled else (integer(draw, 1, 12), integer(draw, 1, 6))
+    lengths = numbers(draw, 1, 3, 1, 20)
+    queries = [integer(draw, 1, min(3, n)) for n in lengths] if several else [1] * len(lengths)
     block = 16 if tiled else one_of(draw, 2, 5, 16)
     tables, blocks = block_tables(draw, lengths, block)
     of_latent = [sum(queries), heads, latent], [blocks, block, 1, latent]
     query, cache = (
-        wholes(draw, size, -20, 20, torch.int8) if kind == "int8" else floats(draw, size, dtype)
+        integers(draw, size, -20, 20, torch.int8) if kind == "int8" else floats(draw, size, dtype)
         for size in of_latent
     )
     turned = floats(draw, [sum(queries), heads, rope], dtype)
@@ -43,10 +56,10 @@ def multi_latent_attention(draw: Draw) -> Drawn:
         "maskType": one_of(draw, 0, 1, 2, 3) if several else 0,
     }
     mask = _spec_mask(draw, param["maskType"], queries, lengths, dtype)
-    more = [counts(queries)] if several else []
+    extra = [counts(queries)] if several else []
     if kind == "int8":
-        more += [floats(draw, [heads], torch.float32, positive=True) / 512 for _ in range(2)]
-    return param, [query, turned, cache, ropes, tables, counts(lengths), *mask, *more]
+        extra += [floats(draw, [heads], torch.float32, positive=True) / 512 for _ in range(2)]
+    return param, [query, turned, cache, ropes, tables, counts(lengths), *mask, *extra]
 
 
 def _spec_mask(
@@ -57,18 +70,18 @@ def _spec_mask(
         return []
     if kind == 2:
         return [torch.full((128, 128), LARGE).triu(1).to(dtype)]
-    mask = wholes(draw, [sum(queries), max(lengths)], 0, 1, torch.int8).to(dtype) * LARGE
+    mask = integers(draw, [sum(queries), max(lengths)], 0, 1, torch.int8).to(dtype) * LARGE
     mask[:, 0] = 0
     return [mask]
 
 
 def _prefill(draw: Draw) -> Drawn:
     """Packed queries over packed or padded keys: everything, up to themselves, or a window."""
-    lengths, kind = some(draw, 1, 3, 1, 6), one_of(draw, 0, 2, 3, 4)
-    before = [whole(draw, 0, 3) for _ in lengths]
-    totals = [n + more for n, more in zip(lengths, before)]
-    groups, each, dtype = whole(draw, 1, 2), whole(draw, 1, 2), one_of(draw, *SHORT)
-    heads, size, rope = groups * each, whole(draw, 1, 10), whole(draw, 1, 5)
+    lengths, kind = numbers(draw, 1, 3, 1, 6), one_of(draw, 0, 2, 3, 4)
+    before = [integer(draw, 0, 3) for _ in lengths]
+    totals = [n + past for n, past in zip(lengths, before)]
+    groups, share, dtype = integer(draw, 1, 2), integer(draw, 1, 2), one_of(draw, *SHORT)
+    heads, size, rope = groups * share, integer(draw, 1, 10), integer(draw, 1, 5)
     param: dict[str, Any] = {
         "headNum": heads,
         "kvHeadNum": groups,
@@ -76,10 +89,10 @@ def _prefill(draw: Draw) -> Drawn:
         "calcType": 4,
         "cacheMode": 1,
         "maskType": kind,
-        "windowSize": whole(draw, 1, 4) if kind == 4 else 0,
+        "windowSize": integer(draw, 1, 4) if kind == 4 else 0,
     }
     tokens, longest = sum(lengths), max(totals)
-    padded = longest != groups and yes(draw)
+    padded = longest != groups and flag(draw)
     query, turned = floats(draw, [tokens, heads, size], dtype), floats(draw, [tokens, heads, rope], dtype)
     keys = [
         floats(draw, [len(totals), longest, groups * n] if padded else [sum(totals), groups, n], dtype)
@@ -92,21 +105,21 @@ def _prefill(draw: Draw) -> Drawn:
 @rule("RingMLAOperation")
 def ring_mla(draw: Draw) -> Drawn:
     """One part of a ring, the first or a later one; sequences without keys hand on what they had."""
-    lengths, groups, each = some(draw, 1, 3, 1, 5), whole(draw, 1, 2), whole(draw, 1, 2)
-    heads, size, rope, wide = groups * each, whole(draw, 1, 10), whole(draw, 1, 5), whole(draw, 1, 6)
-    dtype, first, own = one_of(draw, *SHORT), yes(draw), yes(draw)
-    totals = lengths if own else [whole(draw, 0, 6) for _ in lengths]
+    lengths, groups, share = numbers(draw, 1, 3, 1, 5), integer(draw, 1, 2), integer(draw, 1, 2)
+    heads, size, rope, wide = groups * share, integer(draw, 1, 10), integer(draw, 1, 5), integer(draw, 1, 6)
+    dtype, first, self_attending = one_of(draw, *SHORT), flag(draw), flag(draw)
+    totals = lengths if self_attending else [integer(draw, 0, 6) for _ in lengths]
     param = {
         "headNum": heads,
         "kvHeadNum": groups,
         "qkScale": one_of(draw, *_SCALES),
         "calcType": int(first),
-        "maskType": whole(draw, 0, 1),
+        "maskType": integer(draw, 0, 1),
     }
     queries = [floats(draw, [sum(lengths), heads, n], dtype) for n in (size, rope)]
     keys = [floats(draw, [sum(totals), groups, n], dtype) for n in (size, rope, wide)]
     mask = torch.full((8, 8), LARGE).triu(1).to(dtype) if param["maskType"] else None
-    count = counts(lengths) if own else torch.stack((counts(lengths), counts(totals)))
+    count = counts(lengths) if self_attending else torch.stack((counts(lengths), counts(totals)))
     if first:
         return param, [*queries, *keys, mask, count]
     before = [
@@ -119,22 +132,22 @@ def ring_mla(draw: Draw) -> Drawn:
 @rule("RelayAttentionOperation")
 def relay_attention(draw: Draw) -> Drawn:
     """Sequences with and without shared rows; every one sees something."""
-    shared = some(draw, 1, 3, 1, 4)
-    owners = some(draw, 1, 4, -1, len(shared) - 1)
-    queries = [whole(draw, 1, 3) for _ in owners]
-    own = [whole(draw, 1 if owner < 0 else 0, 5) for owner in owners]
-    groups, each, size = whole(draw, 1, 2), whole(draw, 1, 3), whole(draw, 1, 10)
-    heads, dtype = groups * each, one_of(draw, *SHORT)
-    totals = [n + (shared[owner] if owner >= 0 else 0) for n, owner in zip(own, owners)]
+    shared = numbers(draw, 1, 3, 1, 4)
+    owners = numbers(draw, 1, 4, -1, len(shared) - 1)
+    queries = [integer(draw, 1, 3) for _ in owners]
+    lengths = [integer(draw, 1 if owner < 0 else 0, 5) for owner in owners]
+    groups, share, size = integer(draw, 1, 2), integer(draw, 1, 3), integer(draw, 1, 10)
+    heads, dtype = groups * share, one_of(draw, *SHORT)
+    totals = [n + (shared[owner] if owner >= 0 else 0) for n, owner in zip(lengths, owners)]
     param = {"headNum": heads, "kvHeadNum": groups, "qkScale": one_of(draw, *_SCALES), "maskType": 0}
-    spread = yes(draw)
+    spread = flag(draw)
 
     def rows(count: int, number: int) -> torch.Tensor:
         return floats(draw, [count, number, size] if spread else [count, number * size], dtype)
 
     tensors = [
         rows(sum(queries), heads),
-        *(rows(n, groups) for n in (sum(own), sum(own), sum(shared), sum(shared))),
+        *(rows(n, groups) for n in (sum(lengths), sum(lengths), sum(shared), sum(shared))),
     ]
     return param, [*tensors, counts(queries), counts(totals), counts(owners), counts(shared)]
 
@@ -142,19 +155,19 @@ def relay_attention(draw: Draw) -> Drawn:
 @rule("RazorFusionAttentionOperation")
 def razor_fusion_attention(draw: Draw) -> Drawn:
     """Pictures of up to three blocks, text or none."""
-    length, size, batch = one_of(draw, 0, 5, 130, 257), whole(draw, 1, 4), whole(draw, 1, 2)
-    least = 0 if length else 1
+    length, size, batch = one_of(draw, 0, 5, 130, 257), integer(draw, 1, 4), integer(draw, 1, 2)
+    min_length = 0 if length else 1
     param = {
         "qkScale": one_of(draw, *_SCALES),
         "razorLen": length,
         "tileQ": 1,
-        "tileKv": whole(draw, 1, 2),
-        "textQLen": whole(draw, least, 3),
-        "textKvLen": whole(draw, least, 3),
-        "preTokens": 128 * whole(draw, 0, 2),
-        "nextTokens": 128 * whole(draw, 0, 2),
+        "tileKv": integer(draw, 1, 2),
+        "textQLen": integer(draw, min_length, 3),
+        "textKvLen": integer(draw, min_length, 3),
+        "preTokens": 128 * integer(draw, 0, 2),
+        "nextTokens": 128 * integer(draw, 0, 2),
     }
     rows = length + int(param["textQLen"])
     columns = length * int(param["tileKv"]) + int(param["textKvLen"])
-    dtype, lead = one_of(draw, *SHORT), [1] if yes(draw) else []
+    dtype, lead = one_of(draw, *SHORT), [1] if flag(draw) else []
     return param, [floats(draw, [batch * n, *lead, size], dtype) for n in (rows, columns, columns)]

@@ -13,17 +13,17 @@ from .values import (
     Draw,
     Drawn,
     distinct,
+    flag,
     floats,
+    integer,
+    integers,
+    numbers,
     one_of,
     shape,
-    some,
     uniform,
-    whole,
-    wholes,
-    yes,
 )
 
-_PARTS = {1: "normParam", 2: "preNormParam", 3: "postNormParam"}
+_STRUCTS = {1: "normParam", 2: "preNormParam", 3: "postNormParam"}
 
 
 def _epsilon(draw: Draw) -> float:
@@ -34,50 +34,54 @@ def _epsilon(draw: Draw) -> float:
 def rms_norm(draw: Draw) -> Drawn:
     """norm, prenorm, postnorm; int8 with a given scale or those of each row; rstd and gemma."""
     kind, dtype = one_of(draw, 1, 2, 3), one_of(draw, *FLOATS)
-    quantised = yes(draw)
+    quantised = flag(draw)
     dtype = torch.float16 if quantised else dtype
     size = shape(draw, 1, 4, 9)
-    gamma = size[-whole(draw, 1, len(size)) :] if kind == 1 and not quantised else size[-1:]
-    part: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
+    gamma = size[-integer(draw, 1, len(size)) :] if kind == 1 and not quantised else size[-1:]
+    norm_param: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
     x, weight = floats(draw, size, dtype), floats(draw, gamma, dtype)
-    scale = [floats(draw, [1], dtype, positive=True), wholes(draw, [1], -20, 20, torch.int8)]
+    scale = [floats(draw, [1], dtype, positive=True), integers(draw, [1], -20, 20, torch.int8)]
     if kind == 1:
-        more = _quantised_norm(draw, part, weight, scale) if quantised else _plain_norm(draw, part, weight)
-        return {"layerType": kind, _PARTS[kind]: part}, [x, *more]
-    part["hasBias"] = yes(draw)
-    inputs = [x, *([floats(draw, size[-1:], dtype)] if part["hasBias"] else [])]
+        extra = (
+            _quantised_norm(draw, norm_param, weight, scale)
+            if quantised
+            else _plain_norm(draw, norm_param, weight)
+        )
+        return {"layerType": kind, _STRUCTS[kind]: norm_param}, [x, *extra]
+    norm_param["hasBias"] = flag(draw)
+    inputs = [x, *([floats(draw, size[-1:], dtype)] if norm_param["hasBias"] else [])]
     inputs += [floats(draw, size, dtype), weight]
     if quantised:
         inputs += [floats(draw, gamma, dtype)] if kind == 2 else []
         inputs += scale
-    return {"layerType": kind, _PARTS[kind]: part}, inputs
+    return {"layerType": kind, _STRUCTS[kind]: norm_param}, inputs
 
 
-def _plain_norm(draw: Draw, part: dict[str, Any], weight: torch.Tensor) -> list[torch.Tensor]:
+def _plain_norm(draw: Draw, norm_param: dict[str, Any], weight: torch.Tensor) -> list[torch.Tensor]:
     """The weight of a norm that hands out its reciprocal root mean squares, or is that of gemma or not."""
-    if yes(draw):
-        part["rstd"] = True
+    if flag(draw):
+        norm_param["rstd"] = True
     else:
-        part["modelType"] = whole(draw, 0, 1)
+        norm_param["modelType"] = integer(draw, 0, 1)
     return [_perhaps_with_dimension(draw, weight)]
 
 
 def _quantised_norm(
-    draw: Draw, part: dict[str, Any], weight: torch.Tensor, scale: list[torch.Tensor]
+    draw: Draw, norm_param: dict[str, Any], weight: torch.Tensor, scale: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """gamma and beta of a norm with the given scale, or with one of each row without and with an offset."""
     width = len(weight)
-    part["dynamicQuantType"] = whole(draw, 0, 2 if width > 1 else 1)
-    if part["dynamicQuantType"] == 2:
+    norm_param["dynamicQuantType"] = integer(draw, 0, 2 if width > 1 else 1)
+    if norm_param["dynamicQuantType"] == 2:
         return _spread(draw, width, weight.dtype)
     beta = floats(draw, [width], weight.dtype)
     inputs = [_perhaps_with_dimension(draw, weight), beta]
-    return inputs if part["dynamicQuantType"] else [*inputs, *scale]
+    return inputs if norm_param["dynamicQuantType"] else [*inputs, *scale]
 
 
 def _perhaps_with_dimension(draw: Draw, weight: torch.Tensor) -> torch.Tensor:
     """Dimensions of size 1 in front of a weight count for nothing."""
-    return weight[None] if yes(draw) else weight
+    return weight[None] if flag(draw) else weight
 
 
 def _spread(draw: Draw, width: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -89,46 +93,47 @@ def _spread(draw: Draw, width: int, dtype: torch.dtype) -> list[torch.Tensor]:
 @rule("LayerNormOperation")
 def layer_norm(draw: Draw) -> Drawn:
     """norm over trailing dimensions, prenorm, postnorm; int8 with a given scale or those of each row."""
-    kind, quantised = one_of(draw, 1, 2, 3), yes(draw)
+    kind, quantised = one_of(draw, 1, 2, 3), flag(draw)
     dtype = torch.float16 if quantised else one_of(draw, *FLOATS)
     size = shape(draw, 1, 4, 9)
-    part: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
+    norm_param: dict[str, Any] = {"epsilon": _epsilon(draw), "quantType": 2 if quantised else 0}
     first = len(size) - 1
     if kind == 1 and not quantised:
-        first = whole(draw, 0, len(size) - 1)
-        part["beginNormAxis"] = first if yes(draw) else first - len(size)
+        first = integer(draw, 0, len(size) - 1)
+        norm_param["beginNormAxis"] = first if flag(draw) else first - len(size)
     x = floats(draw, size, dtype)
     weights = [floats(draw, size[first:], dtype) for _ in range(2)]
     inputs = [x]
     if kind != 1:
         inputs.append(floats(draw, size, dtype))
         if not quantised:
-            part["zoomScaleValue"] = one_of(draw, 1.0, 0.5, 3.0)
+            norm_param["zoomScaleValue"] = one_of(draw, 1.0, 0.5, 3.0)
     inputs += weights
     if kind == 1 and quantised:
-        part["dynamicQuantType"] = whole(draw, 0, 2 if size[-1] > 1 else 0)
-        if part["dynamicQuantType"]:
+        norm_param["dynamicQuantType"] = integer(draw, 0, 2 if size[-1] > 1 else 0)
+        if norm_param["dynamicQuantType"]:
             inputs[1:] = _spread(draw, size[-1], dtype)
-            return {"layerType": kind, _PARTS[kind]: part}, inputs
+            return {"layerType": kind, _STRUCTS[kind]: norm_param}, inputs
     if quantised:
-        inputs += [floats(draw, [1], dtype, positive=True), wholes(draw, [1], -20, 20, torch.int8)]
-    return {"layerType": kind, _PARTS[kind]: part}, inputs
+        inputs += [floats(draw, [1], dtype, positive=True), integers(draw, [1], -20, 20, torch.int8)]
+    return {"layerType": kind, _STRUCTS[kind]: norm_param}, inputs
 
 
 @rule("CohereLayerNormOperation")
 def cohere_layer_norm(draw: Draw) -> Drawn:
     """A weight for each of the last elements, or a row of them for each head."""
     size, dtype = shape(draw, 2, 3, 9), one_of(draw, *SHORT)
-    weight = size[-whole(draw, 1, 2) :]
+    weight = size[-integer(draw, 1, 2) :]
     return {"epsilon": _epsilon(draw)}, [floats(draw, size, dtype), floats(draw, weight, dtype)]
 
 
 @rule("GatherPreRmsNormOperation")
 def gather_pre_rms_norm(draw: Draw) -> Drawn:
     """Rows of the residual picked for each row of x."""
-    rows, kept, width, dtype = whole(draw, 1, 6), whole(draw, 1, 6), whole(draw, 1, 16), one_of(draw, *SHORT)
-    tensors = [floats(draw, [rows, width], dtype), floats(draw, [kept, width], dtype)]
-    indices = wholes(draw, [rows], 0, kept - 1, torch.int32)
+    rows, sources = integer(draw, 1, 6), integer(draw, 1, 6)
+    width, dtype = integer(draw, 1, 16), one_of(draw, *SHORT)
+    tensors = [floats(draw, [rows, width], dtype), floats(draw, [sources, width], dtype)]
+    indices = integers(draw, [rows], 0, sources - 1, torch.int32)
     return {"epsilon": _epsilon(draw)}, [*tensors, indices, floats(draw, [width], dtype)]
 
 
@@ -145,10 +150,10 @@ def rms_norm_backward(draw: Draw) -> Drawn:
 def softmax(draw: Draw) -> Drawn:
     """One axis, or several neighbouring ones, counted from either end."""
     size = shape(draw)
-    first = whole(draw, 0, len(size) - 1)
-    last = whole(draw, first, len(size) - 1)
-    back = len(size) if yes(draw) else 0
-    axes = [one - back for one in range(first, last + 1)]
+    first = integer(draw, 0, len(size) - 1)
+    last = integer(draw, first, len(size) - 1)
+    back = len(size) if flag(draw) else 0
+    axes = [axis - back for axis in range(first, last + 1)]
     return {"axes": axes}, [floats(draw, size, one_of(draw, *FLOATS))]
 
 
@@ -159,7 +164,7 @@ def _views(draw: Draw, size: list[int], dtype: torch.dtype) -> list[torch.Tensor
     for n in reversed(size):
         steps.insert(0, count)
         count *= n
-    steps[0] = whole(draw, 0, steps[0])
+    steps[0] = integer(draw, 0, steps[0])
     return [
         floats(draw, size, dtype),
         torch.tensor(steps, dtype=torch.int64),
@@ -189,7 +194,7 @@ def layer_norm_with_stride(draw: Draw) -> Drawn:
 @rule("FastSoftMaxOperation")
 def fast_softmax(draw: Draw) -> Drawn:
     """Packed squares of scores."""
-    heads, lengths = whole(draw, 1, 3), some(draw, 1, 3, 1, 5)
+    heads, lengths = integer(draw, 1, 3), numbers(draw, 1, 3, 1, 5)
     size = heads * sum(n * n for n in lengths)
     return {"headNum": heads, "qSeqLen": lengths}, [floats(draw, [size], torch.float16)]
 

@@ -15,35 +15,35 @@ from .values import (
     Drawn,
     block_tables,
     counts,
+    flag,
     floats,
     head_counts,
+    integer,
+    integers,
+    numbers,
     one_of,
-    some,
     uniform,
-    whole,
-    wholes,
-    yes,
 )
 
 
 @dataclass
 class _Drawn:
-    """What the forms have in common: parameters, lengths, tables, and the operands behind them."""
+    """The parameters, lengths and tables of every form, and the operands behind them."""
 
     param: dict[str, Any]
     contexts: list[int]
     tables: torch.Tensor
     blocks: int
     block: int
-    more: list[torch.Tensor] = field(default_factory=list)
+    operands: list[torch.Tensor] = field(default_factory=list)
 
 
-def _start(draw: Draw, least: int = 0, rows: int = 1) -> tuple[_Drawn, tuple[int, int, int]]:
+def _start(draw: Draw, min_context: int = 0, rows: int = 1) -> tuple[_Drawn, tuple[int, int, int]]:
     """Sequences of which some may have no context; `rows` tables for each."""
     heads, groups, size = head_counts(draw)
-    sequences = whole(draw, 1, 3)
+    sequences = integer(draw, 1, 3)
     number = sequences * (groups if rows != 1 else 1)
-    contexts = some(draw, number, number, least, 9)
+    contexts = numbers(draw, number, number, min_context, 9)
     block = one_of(draw, 2, 4, 16)
     tables, blocks = block_tables(draw, contexts, block)
     param = {"headNum": heads, "kvHeadNum": groups, "qkScale": one_of(draw, 1.0, 0.5, 0.125)}
@@ -58,7 +58,7 @@ def paged_attention(draw: Draw) -> Drawn:
 
 def _random_mask(draw: Draw, size: list[int], dtype: torch.dtype) -> torch.Tensor:
     """Every row sees its first key."""
-    mask = wholes(draw, size, 0, 1, torch.int8).to(dtype) * LARGE
+    mask = integers(draw, size, 0, 1, torch.int8).to(dtype) * LARGE
     mask[..., 0] = 0
     return mask
 
@@ -72,32 +72,32 @@ def _decode(draw: Draw) -> Drawn:
     if kind:
         d.param["maskType"] = kind
         mask = [_random_mask(draw, [batch, 1, longest] if kind == 1 else [batch, heads, 1, longest], dtype)]
-    if yes(draw):
+    if flag(draw):
         d.param["batchRunStatusEnable"] = True
-        d.more.append(counts([whole(draw, 0, 1) for _ in d.contexts]))
-    if yes(draw):
+        d.operands.append(counts([integer(draw, 0, 1) for _ in d.contexts]))
+    if flag(draw):
         d.param["scaleType"] = 1
-        d.more.append(uniform(draw, [batch], 1.0, 2.0))
+        d.operands.append(uniform(draw, [batch], 1.0, 2.0))
     d.param["qScale"] = one_of(draw, 0.0, 1.0, 0.5)
-    inside, wide = yes(draw), whole(draw, 1, 12)
+    inside, wide = flag(draw), integer(draw, 1, 12)
     if inside:
-        d.param["mlaVHeadSize"] = whole(draw, 1, size)
+        d.param["mlaVHeadSize"] = integer(draw, 1, size)
     caches = [
         floats(draw, [d.blocks, d.block, groups, width], dtype)
         for width in ((size,) if inside else (size, wide))
     ]
-    if yes(draw):
+    if flag(draw):
         d.param["inputLayout"] = 1
         caches = [cache.transpose(1, 2).contiguous() for cache in caches]
-    query = floats(draw, [batch, heads, size] if yes(draw) else [batch, heads * size], dtype)
-    return d.param, [query, *caches, d.tables, counts(d.contexts), *mask, *d.more]
+    query = floats(draw, [batch, heads, size] if flag(draw) else [batch, heads * size], dtype)
+    return d.param, [query, *caches, d.tables, counts(d.contexts), *mask, *d.operands]
 
 
 def _several(draw: Draw) -> Drawn:
     """Some tokens of each sequence, behind each other: without mask, by token, by position, made inside."""
-    d, (heads, groups, size) = _start(draw, least=1)
+    d, (heads, groups, size) = _start(draw, min_context=1)
     dtype, longest = one_of(draw, *SHORT), max(d.contexts)
-    queries = [whole(draw, 1, min(3, n)) for n in d.contexts]
+    queries = [integer(draw, 1, min(3, n)) for n in d.contexts]
     kind = one_of(draw, 0, 1, 3, 4)
     mask = {
         0: [],
@@ -114,13 +114,13 @@ def _several(draw: Draw) -> Drawn:
 def _dequantised(draw: Draw) -> Drawn:
     """int8 caches, scaled back channel by channel, scales plain or packed."""
     d, (heads, groups, size) = _start(draw)
-    caches = [wholes(draw, [d.blocks, d.block, groups, size], -128, 127, torch.int8) for _ in range(2)]
-    shifted, packed = yes(draw), yes(draw)
+    caches = [integers(draw, [d.blocks, d.block, groups, size], -128, 127, torch.int8) for _ in range(2)]
+    shifted, packed = flag(draw), flag(draw)
     extra = []
     for _ in range(2):
         scale = uniform(draw, [groups * size], 0.001, 0.02)
         extra.append(scale.view(torch.int32).long() if packed else scale)
-        extra += [wholes(draw, [groups * size], -20, 20, torch.int32)] if shifted else []
+        extra += [integers(draw, [groups * size], -20, 20, torch.int32)] if shifted else []
     query = floats(draw, [len(d.contexts), heads, size], one_of(draw, *SHORT))
     param = {**d.param, "quantType": 1, "hasQuantOffset": shifted}
     return param, [query, *caches, d.tables, counts(d.contexts), *extra]
@@ -129,9 +129,9 @@ def _dequantised(draw: Draw) -> Drawn:
 def _eight_bit(draw: Draw) -> Drawn:
     """Query, keys and values in int8."""
     d, (heads, groups, _) = _start(draw)
-    size, offline = 8 * whole(draw, 1, 2), yes(draw)
-    query = wholes(draw, [len(d.contexts), heads, size], -20, 20, torch.int8)
-    caches = [wholes(draw, [d.blocks, d.block, groups, size], -20, 20, torch.int8) for _ in range(2)]
+    size, offline = 8 * integer(draw, 1, 2), flag(draw)
+    query = integers(draw, [len(d.contexts), heads, size], -20, 20, torch.int8)
+    caches = [integers(draw, [d.blocks, d.block, groups, size], -20, 20, torch.int8) for _ in range(2)]
     scales = [uniform(draw, [heads], 0.001, 0.01) for _ in range(2)]
     last = [uniform(draw, [heads], 60.0, 127.0)] if offline else []
     param = {**d.param, "quantType": 2 if offline else 3, "outDataType": one_of(draw, 1, 27)}

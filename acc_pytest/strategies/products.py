@@ -9,7 +9,7 @@ import torch
 
 from ..operators.layout import nd_to_nz
 from .table import rule
-from .values import FLOATS, SHORT, Draw, Drawn, floats, one_of, whole, wholes, yes
+from .values import FLOATS, SHORT, Draw, Drawn, flag, floats, integer, integers, one_of
 
 
 class _Sizes(NamedTuple):
@@ -57,18 +57,18 @@ def linear(draw: Draw) -> Drawn:
     weight = floats(draw, operands.weight, sizes.dtype)
     inputs = [floats(draw, operands.x, sizes.dtype), operands.stored(weight)]
     if mode == "accumulating":
-        more = [floats(draw, operands.result, torch.float32)]
-        return {**operands.param, "hasBias": False, "enAccum": True}, [*inputs, *more]
-    biased = yes(draw)
+        accumulator = [floats(draw, operands.result, torch.float32)]
+        return {**operands.param, "hasBias": False, "enAccum": True}, [*inputs, *accumulator]
+    biased = flag(draw)
     if biased:
         inputs.append(floats(draw, operands.of_columns(draw), one_of(draw, sizes.dtype, torch.float32)))
     return {**operands.param, "hasBias": biased}, inputs
 
 
 def _sizes(draw: Draw, mode: str) -> _Sizes:
-    m, k, n = whole(draw, 1, 9), whole(draw, 1, 40), whole(draw, 1, 9)
-    batch, dtype = whole(draw, 1, 3), one_of(draw, *(SHORT if mode == "einsum" else FLOATS))
-    if mode == "accumulating" or not yes(draw):
+    m, k, n = integer(draw, 1, 9), integer(draw, 1, 40), integer(draw, 1, 9)
+    batch, dtype = integer(draw, 1, 3), one_of(draw, *(SHORT if mode == "einsum" else FLOATS))
+    if mode == "accumulating" or not flag(draw):
         return _Sizes(m, k, n, batch, dtype, tiled=False)
     # a tiled weight has whole tiles of columns
     return _Sizes(m, k, 32, batch, one_of(draw, *SHORT), tiled=True)
@@ -77,7 +77,7 @@ def _sizes(draw: Draw, mode: str) -> _Sizes:
 def _einsum(draw: Draw, sizes: _Sizes) -> Drawn:
     """Batches between the rows and columns of x, with one weight for all of them or for each."""
     m, k, n, batch, dtype, tiled = sizes
-    weight, biased = floats(draw, [batch, k, n] if yes(draw) else [k, n], dtype), yes(draw)
+    weight, biased = floats(draw, [batch, k, n] if flag(draw) else [k, n], dtype), flag(draw)
     x = floats(draw, [m, batch, k], dtype)
     if tiled:
         weight = nd_to_nz(weight if weight.ndim == 3 else weight[None])
@@ -88,23 +88,23 @@ def _einsum(draw: Draw, sizes: _Sizes) -> Drawn:
 def _operands(draw: Draw, mode: str, sizes: _Sizes) -> _Operands:
     """Either operand may be transposed; a weight may have a batch of its own, or one of size 1."""
     m, k, n, batch, _, tiled = sizes
-    first = mode != "accumulating" and yes(draw)
-    second = yes(draw)
-    lead = [batch] if mode == "batched" or (mode.startswith("int8") and yes(draw)) else []
+    first = mode != "accumulating" and flag(draw)
+    second = flag(draw)
+    lead = [batch] if mode == "batched" or (mode.startswith("int8") and flag(draw)) else []
     x, weight = [*lead, *([k, m] if first else [m, k])], [n, k] if second else [k, n]
-    own = bool(lead) and yes(draw)
-    if tiled or own or yes(draw):
-        weight = [batch if own else 1, *weight]
+    batched = bool(lead) and flag(draw)
+    if tiled or batched or flag(draw):
+        weight = [batch if batched else 1, *weight]
     return _Operands(x, weight, [*lead, m, n], tiled, {"transposeA": first, "transposeB": second})
 
 
 def _eight_bit(draw: Draw, operands: _Operands, *, by_token: bool) -> Drawn:
-    x = wholes(draw, operands.x, -128, 127, torch.int8)
-    weight = wholes(draw, operands.weight, -128, 127, torch.int8)
-    bias, half = yes(draw), yes(draw)
+    x = integers(draw, operands.x, -128, 127, torch.int8)
+    weight = integers(draw, operands.weight, -128, 127, torch.int8)
+    bias, half = flag(draw), flag(draw)
     inputs = [x, operands.stored(weight, 32)]
     if bias:
-        inputs.append(wholes(draw, operands.of_columns(draw), -1000, 1000, torch.int32))
+        inputs.append(integers(draw, operands.of_columns(draw), -1000, 1000, torch.int32))
     # small enough for the results to stay inside float16
     scale = floats(draw, operands.of_columns(draw), torch.float32, positive=True) / 2048
     param = {**operands.param, "hasBias": bias, "outDataType": 1 if half else 27}
@@ -112,7 +112,7 @@ def _eight_bit(draw: Draw, operands: _Operands, *, by_token: bool) -> Drawn:
         *lead, m, _ = operands.result
         rows = floats(draw, one_of(draw, [m * prod(lead)], [*lead, m]), torch.float32, positive=True)
         return {**param, "quantMode": 2}, [*inputs, scale, rows / 64 if half else rows]
-    if half and yes(draw):
+    if half and flag(draw):
         # the bits in the low half, and what the conversion of the device's library sets above them
         scale = scale.view(torch.int32).long() + one_of(draw, 0, 1 << 46)
     return param, [*inputs, scale]
@@ -121,8 +121,8 @@ def _eight_bit(draw: Draw, operands: _Operands, *, by_token: bool) -> Drawn:
 @rule("MatmulOperation")
 def matmul(draw: Draw) -> Drawn:
     """Products of matrices, either transposed."""
-    m, k, n = whole(draw, 1, 9), whole(draw, 1, 40), whole(draw, 1, 9)
-    first, second, dtype = yes(draw), yes(draw), one_of(draw, *FLOATS)
+    m, k, n = integer(draw, 1, 9), integer(draw, 1, 40), integer(draw, 1, 9)
+    first, second, dtype = flag(draw), flag(draw), one_of(draw, *FLOATS)
     x = floats(draw, [k, m] if first else [m, k], dtype)
     return {"transposeA": first, "transposeB": second}, [x, floats(draw, [n, k] if second else [k, n], dtype)]
 
@@ -130,20 +130,20 @@ def matmul(draw: Draw) -> Drawn:
 @rule("StridedBatchMatmulOperation")
 def strided_batch_matmul(draw: Draw) -> Drawn:
     """Heads behind each other, or side by side in the rows of each operand; batches of different sizes."""
-    batch, heads = whole(draw, 1, 3), whole(draw, 1, 3)
-    first, second = yes(draw), yes(draw)
+    batch, heads = integer(draw, 1, 3), integer(draw, 1, 3)
+    first, second = flag(draw), flag(draw)
     param: dict[str, Any] = {"transposeA": first, "transposeB": second, "batch": batch, "headNum": heads}
     keys = ("m", "n", "k", "lda", "ldb", "ldc", "strideA", "strideB", "strideC")
     lists: dict[str, list[int]] = {key: [] for key in keys}
     sizes = [0, 0]
     for _ in range(batch):
-        m, n, k = whole(draw, 1, 5), whole(draw, 1, 5), whole(draw, 1, 9)
+        m, n, k = integer(draw, 1, 5), integer(draw, 1, 5), integer(draw, 1, 9)
         for key, size in zip("mnk", (m, n, k)):
             lists[key].append(size)
         matrices = ((k, m) if first else (m, k), (n, k) if second else (k, n), (m, n))
         for letter, (rows, columns) in zip("abc", matrices):
-            beside = yes(draw)
-            lists[f"ld{letter}"].append(columns * heads if beside else columns)
-            lists[f"stride{letter.upper()}"].append(columns if beside else rows * columns)
+            side_by_side = flag(draw)
+            lists[f"ld{letter}"].append(columns * heads if side_by_side else columns)
+            lists[f"stride{letter.upper()}"].append(columns if side_by_side else rows * columns)
         sizes = [sizes[0] + m * k * heads, sizes[1] + n * k * heads]
     return {**param, **lists}, [floats(draw, [size], torch.float16) for size in sizes]

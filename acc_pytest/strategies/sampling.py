@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .table import rule
-from .values import Draw, Drawn, generator, one_of, uniform, whole, wholes
+from .values import Draw, Drawn, generator, integer, integers, one_of, uniform
 
 _PARTS = 1024
 
@@ -26,33 +26,34 @@ def _probabilities(draw: Draw, batch: int, width: int, dtype: torch.dtype) -> to
 def _seed(draw: Draw) -> int:
     return (
         one_of(draw, 0, 1, 2**31 - 1, 2**31, 2**32 - 1)
-        if whole(draw, 0, 3) == 3
-        else whole(draw, 0, 2**32 - 1)
+        if integer(draw, 0, 3) == 3
+        else integer(draw, 0, 2**32 - 1)
     )
 
 
 @rule("MultinomialOperation")
 def multinomial(draw: Draw) -> Drawn:
     """Some draws of each row, which all see the same numbers."""
-    batch, width, dtype = whole(draw, 1, 4), whole(draw, 1, 12), one_of(draw, torch.float16, torch.float32)
-    param = {"numSamples": whole(draw, 1, 6), "randSeed": _seed(draw)}
+    batch, width = integer(draw, 1, 4), integer(draw, 1, 12)
+    dtype = one_of(draw, torch.float16, torch.float32)
+    param = {"numSamples": integer(draw, 1, 6), "randSeed": _seed(draw)}
     return param, [_probabilities(draw, batch, width, dtype)]
 
 
 @rule("TopkToppSamplingOperation")
 def topk_topp_sampling(draw: Draw) -> Drawn:
     """All kinds: one topk and topp, or those of each row; numbers from seeds, or given."""
-    kind, batch, width = whole(draw, 0, 4), whole(draw, 1, 4), whole(draw, 1, 12)
+    kind, batch, width = integer(draw, 0, 4), integer(draw, 1, 4), integer(draw, 1, 12)
     dtype = one_of(draw, torch.float16, torch.float32 if kind == 0 else torch.bfloat16)
     # 1/8ths are exact in bfloat16 as well
     probs = _probabilities(draw, batch, width, torch.float16)
     if dtype == torch.bfloat16:
         probs = (probs * 8).round() / 8
-    topp = (wholes(draw, [batch, 1], 0, 8, torch.float16) / 8).to(dtype)
+    topp = (integers(draw, [batch, 1], 0, 8, torch.float16) / 8).to(dtype)
     param: dict[str, Any] = {"topkToppSamplingType": kind}
     if kind == 0:
-        return {**param, "topk": whole(draw, 1, width), "randSeed": _seed(draw)}, [probs.to(dtype), topp]
-    inputs = [probs.to(dtype), wholes(draw, [batch, 1], 0, width, torch.int32), topp]
+        return {**param, "topk": integer(draw, 1, width), "randSeed": _seed(draw)}, [probs.to(dtype), topp]
+    inputs = [probs.to(dtype), integers(draw, [batch, 1], 0, width, torch.int32), topp]
     if kind == 1:
         param["randSeeds"] = [_seed(draw) for _ in range(batch)]
     elif kind == 3:
@@ -60,5 +61,5 @@ def topk_topp_sampling(draw: Draw) -> Drawn:
     else:
         inputs.append(uniform(draw, [batch, width], 0.1, 3.0))
     if kind in (3, 4):
-        param["logProbsSize"] = whole(draw, 1, width)
+        param["logProbsSize"] = integer(draw, 1, width)
     return param, inputs

@@ -14,14 +14,14 @@ from .values import (
     Drawn,
     block_tables,
     counts,
+    flag,
     floats,
     head_counts,
+    integer,
+    integers,
+    numbers,
     one_of,
-    some,
     uniform,
-    whole,
-    wholes,
-    yes,
 )
 
 _KINDS = {
@@ -44,7 +44,7 @@ def _param(draw: Draw, heads: int, groups: int, **more: Any) -> dict[str, Any]:
 
 def _lengths(draw: Draw) -> list[int]:
     """Sequences, some of them perhaps empty."""
-    lengths = some(draw, 1, 3, 0, 6)
+    lengths = numbers(draw, 1, 3, 0, 6)
     return lengths if any(lengths) else [1]
 
 
@@ -68,7 +68,7 @@ def _mask(
         biases = (slopes[:, None, None] * -(place[:, None] - place).abs() + hidden).to(dtype)
         return [biases.expand(batch, -1, -1, -1).contiguous() if name.endswith("sequence") else biases], []
     if name.startswith("window"):
-        param["windowSize"] = whole(draw, 1, 4)
+        param["windowSize"] = integer(draw, 1, 4)
         plane = _hidden(4) if name.endswith("compress") else _hidden(longest, param["windowSize"])
         return [plane.to(dtype)], []
     plane = {"indicator": (hidden < 0).float(), "compress": _hidden(one_of(draw, 2, 4, 8))}.get(name, hidden)
@@ -79,20 +79,20 @@ def _mask(
 def _packed(draw: Draw) -> Drawn:
     """Queries and keys of all sequences behind each other."""
     lengths, (heads, groups, size), name = _lengths(draw), head_counts(draw), one_of(draw, *_KINDS)
-    dtype, wide = one_of(draw, *SHORT), whole(draw, 1, 12)
-    param = _param(draw, heads, groups, calcType=3, maskType=_KINDS[name], kernelType=whole(draw, 0, 1))
-    apart = name in ("none", "causal") and yes(draw)
-    totals = [n + whole(draw, 0, 4) for n in lengths] if apart else lengths
-    spread, inside = yes(draw), yes(draw)
+    dtype, wide = one_of(draw, *SHORT), integer(draw, 1, 12)
+    param = _param(draw, heads, groups, calcType=3, maskType=_KINDS[name], kernelType=integer(draw, 0, 1))
+    apart = name in ("none", "causal") and flag(draw)
+    totals = [n + integer(draw, 0, 4) for n in lengths] if apart else lengths
+    spread, inside = flag(draw), flag(draw)
     if inside:
-        param["mlaVHeadSize"] = wide = whole(draw, 1, size)
+        param["mlaVHeadSize"] = wide = integer(draw, 1, size)
     sizes = [(sum(lengths), heads, size), (sum(totals), groups, size), (sum(totals), groups, wide)]
     shapes = [[n, h, width] if spread else [n, h * width] for n, h, width in sizes]
-    inputs = [floats(draw, one, dtype) for one in shapes[: 2 if inside else 3]]
+    inputs = [floats(draw, tensor_shape, dtype) for tensor_shape in shapes[: 2 if inside else 3]]
     mask, slopes = _mask(draw, name, param, max(lengths), len(lengths), dtype)
     count = torch.stack((counts(lengths), counts(totals))) if apart else counts(lengths)
     log_n = []
-    if yes(draw):
+    if flag(draw):
         param["scaleType"] = 1
         log_n = [uniform(draw, [max(lengths)], 1.0, 2.0)]
     return param, [*inputs, *mask, count, *slopes, *log_n]
@@ -100,17 +100,17 @@ def _packed(draw: Draw) -> Drawn:
 
 def _cached(draw: Draw, new: list[int], **more: Any) -> tuple[dict[str, Any], list[torch.Tensor], list[int]]:
     """Parameters, query, new rows and caches of layers, and how long each sequence is then."""
-    (heads, groups, size), wide = head_counts(draw), whole(draw, 1, 12)
+    (heads, groups, size), wide = head_counts(draw), integer(draw, 1, 12)
     param = _param(draw, heads, groups, qScale=one_of(draw, 1.0, 0.5, 2.0), **more)
-    dtype, layers = one_of(draw, *SHORT), whole(draw, 1, 2)
-    ends = [max(n + whole(draw, 0, 4), 1) for n in new]
-    positions = max(ends) + whole(draw, 0, 2)
+    dtype, layers = one_of(draw, *SHORT), integer(draw, 1, 2)
+    ends = [max(n + integer(draw, 0, 4), 1) for n in new]
+    positions = max(ends) + integer(draw, 0, 2)
     query = floats(draw, [sum(new), heads * size], dtype)
     rows = [floats(draw, [sum(new), groups * width], dtype) for width in (size, wide)]
     caches = [floats(draw, [layers, len(new), positions, groups * width], dtype) for width in (size, wide)]
-    if yes(draw):
+    if flag(draw):
         param["clampType"], param["clampMin"], param["clampMax"] = 1, -1.0, 0.5
-    bypass = yes(draw)
+    bypass = flag(draw)
     if bypass:
         param["kvcacheCfg"] = 1
     return param, [query, *([] if bypass else rows), *caches], ends
@@ -119,10 +119,10 @@ def _cached(draw: Draw, new: list[int], **more: Any) -> tuple[dict[str, Any], li
 def _flash(draw: Draw) -> Drawn:
     """Several new tokens behind what a cache holds; all of it is seen, or what is not ahead."""
     new = _lengths(draw)
-    param, inputs, ends = _cached(draw, new, calcType=whole(draw, 0, 1))
+    param, inputs, ends = _cached(draw, new, calcType=integer(draw, 0, 1))
     positions, dtype = inputs[-1].shape[2], inputs[0].dtype
     mask = []
-    if yes(draw):
+    if flag(draw):
         param["maskType"] = 1
         mask = [_hidden(positions).to(dtype)]
     return param, [*inputs, *mask, *_tail(draw, param, ends, new, max(new))]
@@ -130,18 +130,18 @@ def _flash(draw: Draw) -> Drawn:
 
 def _decoding(draw: Draw) -> Drawn:
     """One new token of each sequence: masks by sequence, windows, and caches that go round."""
-    new = [1] * whole(draw, 1, 3)
+    new = [1] * integer(draw, 1, 3)
     param, inputs, ends = _cached(draw, new, calcType=2)
     name, dtype = one_of(draw, "none", "norm", "window"), inputs[0].dtype
     mask = []
     if name == "norm":
         param["maskType"] = 1
-        values = wholes(draw, [len(new), 1, max(ends)], 0, 1, torch.int8).to(dtype) * LARGE
+        values = integers(draw, [len(new), 1, max(ends)], 0, 1, torch.int8).to(dtype) * LARGE
         values[..., 0] = 0
         mask = [values]
     if name == "window":
-        param["maskType"], param["windowSize"] = 7, whole(draw, 1, 4)
-        param["cacheType"] = int("kvcacheCfg" in param and yes(draw))
+        param["maskType"], param["windowSize"] = 7, integer(draw, 1, 4)
+        param["cacheType"] = int("kvcacheCfg" in param and flag(draw))
     return param, [*inputs, *mask, *_tail(draw, param, ends, new, len(new))]
 
 
@@ -150,10 +150,10 @@ def _tail(
 ) -> list[torch.Tensor]:
     """Lengths, the layer, which sequences run, factors of the scores."""
     last = [counts(ends), counts(new), counts([0])]
-    if yes(draw):
+    if flag(draw):
         param["batchRunStatusEnable"] = True
-        last.append(counts([whole(draw, 0, 1) for _ in new]))
-    if yes(draw):
+        last.append(counts([integer(draw, 0, 1) for _ in new]))
+    if flag(draw):
         param["scaleType"] = 1
         last.append(uniform(draw, [factors], 1.0, 2.0))
     return last
@@ -163,7 +163,7 @@ def _prefix(draw: Draw) -> Drawn:
     """Packed queries behind a prefix, keys and values in blocks."""
     lengths, (heads, groups, size), dtype = _lengths(draw), head_counts(draw), one_of(draw, *SHORT)
     name = one_of(draw, "none", "norm", "causal", "slopes", "slopes, square root", "slopes, left")
-    totals = [max(n + whole(draw, 0, 5), 1) for n in lengths]
+    totals = [max(n + integer(draw, 0, 5), 1) for n in lengths]
     block = one_of(draw, 2, 4)
     tables, blocks = block_tables(draw, totals, block)
     query = floats(draw, [sum(lengths), heads * size], dtype)
@@ -176,11 +176,8 @@ def _prefix(draw: Draw) -> Drawn:
 def _by_batch(draw: Draw) -> Drawn:
     """Heads before tokens, sequences in planes of their own."""
     lengths, (heads, groups, size), dtype = _lengths(draw), head_counts(draw), one_of(draw, *SHORT)
-    name, longest, wide = (
-        one_of(draw, "none", "norm", "causal"),
-        max(lengths) + whole(draw, 0, 2),
-        whole(draw, 1, 6),
-    )
+    name, longest = one_of(draw, "none", "norm", "causal"), max(lengths) + integer(draw, 0, 2)
+    wide = integer(draw, 1, 6)
     param = _param(draw, heads, groups, calcType=3, inputLayout=1, maskType=_KINDS[name])
     sizes = ((heads, size), (groups, size), (groups, wide))
     inputs = [floats(draw, [len(lengths), h, longest, width], dtype) for h, width in sizes]
@@ -190,14 +187,14 @@ def _by_batch(draw: Draw) -> Drawn:
 
 def _eight_bit(draw: Draw) -> Drawn:
     """int8 all through, weights quantised by their largest or by a given scale."""
-    lengths, (heads, groups, _), offline = _lengths(draw), head_counts(draw), yes(draw)
-    name, size = one_of(draw, "none", "norm", "causal"), 8 * whole(draw, 1, 2)
+    lengths, (heads, groups, _), offline = _lengths(draw), head_counts(draw), flag(draw)
+    name, size = one_of(draw, "none", "norm", "causal"), 8 * integer(draw, 1, 2)
     param = _param(draw, heads, groups, calcType=3, maskType=_KINDS[name])
     param |= {"quantType": 2 if offline else 3, "outDataType": one_of(draw, 1, 27)}
     dtype = torch.bfloat16 if param["outDataType"] == 27 else torch.float16
-    inputs = [wholes(draw, [sum(lengths), n * size], -20, 20, torch.int8) for n in (heads, groups, groups)]
+    inputs = [integers(draw, [sum(lengths), n * size], -20, 20, torch.int8) for n in (heads, groups, groups)]
     mask, _ = _mask(draw, name, param, max(lengths), len(lengths), dtype)
-    unused = [counts([0] * heads) if yes(draw) else None for _ in range(2)]
+    unused = [counts([0] * heads) if flag(draw) else None for _ in range(2)]
     scales = [uniform(draw, [heads], 0.001, 0.01) for _ in range(2)]
     last = [uniform(draw, [heads], 60.0, 127.0)] if offline else []
     return param, [*inputs, *mask, counts(lengths), scales[0], unused[0], scales[1], unused[1], *last]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .table import rule
-from .values import SHORT, Draw, Drawn, floats, one_of, some, whole, yes
+from .values import SHORT, Draw, Drawn, flag, floats, integer, numbers, one_of
 
 
 def _laid_out(heads: torch.Tensor, layout: str) -> torch.Tensor:
@@ -16,27 +16,27 @@ def _laid_out(heads: torch.Tensor, layout: str) -> torch.Tensor:
 
 def _tensors(draw: Draw) -> tuple[dict[str, Any], torch.dtype, list[torch.Tensor], torch.Tensor | None]:
     """Query, key (perhaps wider), value `[b, heads, s, size]`; a mask that shows every row something."""
-    layout, batch, length = one_of(draw, "BNSD", "SBH"), whole(draw, 1, 2), whole(draw, 1, 6)
-    groups, each = whole(draw, 1, 2), 1 if layout == "SBH" else whole(draw, 1, 2)
-    size, dtype = whole(draw, 1, 8), one_of(draw, torch.bfloat16, *SHORT)
-    widths = (size, size + whole(draw, 0, 3), whole(draw, 1, 8))
-    heads = (groups * each, groups, groups)
-    found = [floats(draw, [batch, n, length, width], dtype) for n, width in zip(heads, widths)]
+    layout, batch, length = one_of(draw, "BNSD", "SBH"), integer(draw, 1, 2), integer(draw, 1, 6)
+    groups, share = integer(draw, 1, 2), 1 if layout == "SBH" else integer(draw, 1, 2)
+    size, dtype = integer(draw, 1, 8), one_of(draw, torch.bfloat16, *SHORT)
+    widths = (size, size + integer(draw, 0, 3), integer(draw, 1, 8))
+    heads = (groups * share, groups, groups)
+    tensors = [floats(draw, [batch, n, length, width], dtype) for n, width in zip(heads, widths)]
     param: dict[str, Any] = {
-        "headNum": groups * each,
+        "headNum": groups * share,
         "inputLayout": layout,
         "scaleValue": one_of(draw, 0.08838834764831843, 0.5, 0.25),
         "preTokens": one_of(draw, 2**31 - 1, 1, 2),
     }
-    mask = torch.ones(length, length).triu(1).to(dtype) if yes(draw) else None
-    return param, dtype, found, mask
+    mask = torch.ones(length, length).triu(1).to(dtype) if flag(draw) else None
+    return param, dtype, tensors, mask
 
 
 @rule("LaserAttentionOperation")
 def laser_attention(draw: Draw) -> Drawn:
     """Both layouts, grouped heads, all keys, causal, or the last ones."""
     param, _, tensors, mask = _tensors(draw)
-    laid = [_laid_out(one, param["inputLayout"]) for one in tensors]
+    laid = [_laid_out(tensor, param["inputLayout"]) for tensor in tensors]
     return param, [*laid, *([None, None, None, mask] if mask is not None else [])]
 
 
@@ -44,8 +44,8 @@ def laser_attention(draw: Draw) -> Drawn:
 def laser_attention_grad(draw: Draw) -> Drawn:
     """Gradients with what the forward pass left, here nearly exact."""
     param, dtype, tensors, mask = _tensors(draw)
-    query, key, value = (one.double() for one in tensors)
-    key, value = (one.repeat_interleave(param["headNum"] // one.shape[1], 1) for one in (key, value))
+    query, key, value = (tensor.double() for tensor in tensors)
+    key, value = (tensor.repeat_interleave(param["headNum"] // tensor.shape[1], 1) for tensor in (key, value))
     scores = query @ key[..., : query.shape[-1]].transpose(-1, -2) * param["scaleValue"]
     if mask is not None:
         hidden = mask.double()
@@ -58,7 +58,7 @@ def laser_attention_grad(draw: Draw) -> Drawn:
     out = scores.softmax(-1) @ value
     grad = floats(draw, out.shape, dtype)
     layout = param["inputLayout"]
-    laid = [_laid_out(one, layout) for one in (*tensors, grad)]
+    laid = [_laid_out(tensor, layout) for tensor in (*tensors, grad)]
     rest = [None, None, None, mask, highest.float(), total.float(), None, _laid_out(out, layout).float()]
     return param, [*laid, *rest]
 
@@ -66,6 +66,6 @@ def laser_attention_grad(draw: Draw) -> Drawn:
 @rule("GenAttentionMaskOperation")
 def gen_attention_mask(draw: Draw) -> Drawn:
     """Corners of masks, one after the other."""
-    lengths, largest = some(draw, 1, 3, 0, 5), whole(draw, 5, 6)
+    lengths, largest = numbers(draw, 1, 3, 0, 5), integer(draw, 5, 6)
     mask = floats(draw, [len(lengths), 1, largest, largest], torch.float16)
-    return {"headNum": whole(draw, 1, 3), "seqLen": lengths}, [mask]
+    return {"headNum": integer(draw, 1, 3), "seqLen": lengths}, [mask]

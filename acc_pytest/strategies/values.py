@@ -13,16 +13,16 @@ import torch
 from hypothesis import strategies as st
 
 Draw = Callable[[Any], Any]
-"""What hypothesis hands to a composite strategy."""
+"""The function that hypothesis hands to a composite strategy."""
 
 Drawn = tuple[Mapping[str, Any], Sequence["torch.Tensor | None"]]
-"""What a rule returns: parameters, and inputs in ATB's order."""
+"""The result of a rule: parameters, and inputs in ATB's order."""
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)
 SHORT = (torch.float16, torch.bfloat16)
 
 LARGE = -10000.0
-"""What hides a key in a mask of numbers; small enough for float16, and exp of it is 0 in every dtype."""
+"""The number that hides a key in a mask; small enough for float16, and exp of it is 0 in every dtype."""
 
 T = TypeVar("T")
 
@@ -33,22 +33,22 @@ def one_of(draw: Draw, *choices: T) -> T:
     return chosen
 
 
-def whole(draw: Draw, low: int, high: int) -> int:
+def integer(draw: Draw, low: int, high: int) -> int:
     """A whole number from `low` to `high`; shrinks toward `low`."""
     return int(draw(st.integers(low, high)))
 
 
-def some(draw: Draw, least: int, most: int, low: int, high: int) -> list[int]:
-    """Between `least` and `most` whole numbers from `low` to `high`."""
-    return list(draw(st.lists(st.integers(low, high), min_size=least, max_size=most)))
+def numbers(draw: Draw, min_count: int, max_count: int, low: int, high: int) -> list[int]:
+    """Between `min_count` and `max_count` whole numbers from `low` to `high`."""
+    return list(draw(st.lists(st.integers(low, high), min_size=min_count, max_size=max_count)))
 
 
-def shape(draw: Draw, least: int = 1, most: int = 4, largest: int = 6) -> list[int]:
+def shape(draw: Draw, min_dims: int = 1, max_dims: int = 4, largest: int = 6) -> list[int]:
     """Dimensions, none of them empty."""
-    return some(draw, least, most, 1, largest)
+    return numbers(draw, min_dims, max_dims, 1, largest)
 
 
-def yes(draw: Draw) -> bool:
+def flag(draw: Draw) -> bool:
     """True or false; shrinks toward false."""
     return bool(draw(st.booleans()))
 
@@ -60,18 +60,18 @@ def order(draw: Draw, count: int) -> list[int]:
 
 def axis(draw: Draw, ndim: int) -> int:
     """An axis of a tensor, counted from either end."""
-    return whole(draw, -ndim, ndim - 1)
+    return integer(draw, -ndim, ndim - 1)
 
 
 def head_counts(draw: Draw) -> tuple[int, int, int]:
     """Query heads, key heads, size of one."""
-    groups, each = whole(draw, 1, 3), whole(draw, 1, 3)
-    return groups * each, groups, whole(draw, 1, 12)
+    groups, share = integer(draw, 1, 3), integer(draw, 1, 3)
+    return groups * share, groups, integer(draw, 1, 12)
 
 
 def generator(draw: Draw) -> torch.Generator:
     """A source of numbers with a drawn seed."""
-    return torch.Generator().manual_seed(whole(draw, 0, 2**16))
+    return torch.Generator().manual_seed(integer(draw, 0, 2**16))
 
 
 def floats(draw: Draw, size: Sequence[int], dtype: torch.dtype, *, positive: bool = False) -> torch.Tensor:
@@ -96,21 +96,21 @@ def uniform(draw: Draw, size: Sequence[int], low: float, high: float) -> torch.T
     return low + (high - low) * torch.rand(tuple(size), generator=generator(draw))
 
 
-def wholes(draw: Draw, size: Sequence[int], low: int, high: int, dtype: torch.dtype) -> torch.Tensor:
+def integers(draw: Draw, size: Sequence[int], low: int, high: int, dtype: torch.dtype) -> torch.Tensor:
     """Whole numbers from `low` to `high`."""
     return torch.randint(low, high + 1, tuple(size), generator=generator(draw)).to(dtype)
 
 
-def distinct(draw: Draw, count: int, below: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+def distinct(draw: Draw, count: int, limit: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
     """`count` different whole numbers from 0 on."""
-    return torch.randperm(below, generator=generator(draw))[:count].to(dtype)
+    return torch.randperm(limit, generator=generator(draw))[:count].to(dtype)
 
 
 def block_tables(draw: Draw, lengths: Sequence[int], block: int) -> tuple[torch.Tensor, int]:
     """Blocks of `block` rows for sequences of these lengths, in any order, and how many blocks there are."""
     columns = max(1, max(-(-n // block) for n in lengths))
     used = len(lengths) * columns
-    blocks = used + whole(draw, 0, 2)
+    blocks = used + integer(draw, 0, 2)
     return distinct(draw, used, blocks).reshape(len(lengths), columns), blocks
 
 

@@ -62,7 +62,7 @@ def asks_for_no_more_than_was_dumped(op_type: str) -> None:
             given = [({**attrs, name: value}, inputs) for name in names for value in (*NUMBERS, *LISTS)]
             for attributes, tensors in (*given, *((attrs, one) for one in with_number(inputs))):
                 try:
-                    made = compute(op_type, attributes, tensors, most=64)
+                    made = compute(op_type, attributes, tensors, max_elements=64)
                 except OperatorError as error:
                     assert "alloc" not in str(error), f"{attributes}: {error}"  # noqa: PT017
                 else:

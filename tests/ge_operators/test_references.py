@@ -362,7 +362,7 @@ def test_numbers_of_a_file_make_nothing_larger_than_what_was_dumped(
     op_type: str, attrs: Mapping[str, object], inputs: Tensors
 ) -> None:
     with pytest.raises(OperatorError, match=r"elements|steps"):
-        compute(op_type, attrs, inputs, most=2000)
+        compute(op_type, attrs, inputs, max_elements=2000)
 
 
 def test_notes_of_the_compiler_are_no_attributes() -> None:

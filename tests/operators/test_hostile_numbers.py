@@ -76,7 +76,7 @@ def with_number(inputs: Inputs) -> Iterator[Inputs]:
 
 def check(name: str, param: Mapping[str, Any], inputs: Inputs, written: int) -> None:
     try:
-        compute(name, param, inputs, written=written)
+        compute(name, param, inputs, dump_elements=written)
     except OperatorError as error:
         assert "alloc" not in str(error), f"{param}: {error}"  # noqa: PT017 - both ways out are right
 
@@ -86,7 +86,7 @@ def asks_for_no_more_than_the_tensors_explain(name: str) -> None:
         for case in drawn(name):
             outputs = compute(name, case.param, case.inputs)
             written = sum(one.numel() for one in outputs)
-            again = compute(name, case.param, case.inputs, written=written)
+            again = compute(name, case.param, case.inputs, dump_elements=written)
             assert [one.shape for one in again] == [one.shape for one in outputs]
             schema = operator_of(name, case.param).schema
             for value in NUMBERS:
@@ -109,6 +109,6 @@ def test_nor_between_ranks(name: str) -> None:
         for value in NUMBERS:
             for param in with_one(schema, {}, value):
                 try:
-                    compute_collective(name, param, inputs, written=32)
+                    compute_collective(name, param, inputs, dump_elements=32)
                 except OperatorError as error:
                     assert "alloc" not in str(error), f"{param}: {error}"  # noqa: PT017

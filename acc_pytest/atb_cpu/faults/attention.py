@@ -13,7 +13,7 @@ from .fault import FaultKind, Leaf, is_a, on_inputs, on_result
 
 WRONG_BASE_RATIO = 100.0
 WRONG_SCORES = 4.0
-"""As if heads of 16 numbers were not scaled at all."""
+"""The factor of scores that are not scaled at all, for heads of 16 numbers."""
 
 
 _is_rope = is_a("RopeOperation")
@@ -48,8 +48,8 @@ def _other_base(leaf: Leaf) -> Wrong:
         last = size // 2 - 1 if leaf.operation.leaf_param["rotaryCoeff"] == 2 else size - 1
         position = (torch.atan2(sin[:, last].float(), cos[:, last].float()) / slowest).round()
         angle = torch.outer(position, (base * leaf.size) ** -exponent)
-        both = angle.repeat(1, 2) if last < size - 1 else angle.repeat_interleave(2, 1)
-        return right(q, k, both.cos().to(cos.dtype), both.sin().to(sin.dtype), length)
+        angles = angle.repeat(1, 2) if last < size - 1 else angle.repeat_interleave(2, 1)
+        return right(q, k, angles.cos().to(cos.dtype), angles.sin().to(sin.dtype), length)
 
     return wrong
 
@@ -82,12 +82,12 @@ def _turned_heads(leaf: Leaf) -> Wrong:
     """The results of the heads are in reverse order."""
     heads = leaf.operation.leaf_param["headNum"]
 
-    def change(made: Tensors) -> Tensors:
-        apart = made[0].reshape(-1, heads, made[0].numel() // made[0].shape[0] // heads)
+    def change(outputs: Tensors) -> Tensors:
+        apart = outputs[0].reshape(-1, heads, outputs[0].numel() // outputs[0].shape[0] // heads)
         if _is_flash(leaf):
-            apart = made[0].reshape(*made[0].shape[:2], heads, -1).flip(2)
-            return apart.reshape(made[0].shape), *made[1:]
-        return apart.flip(1).reshape(made[0].shape), *made[1:]
+            apart = outputs[0].reshape(*outputs[0].shape[:2], heads, -1).flip(2)
+            return apart.reshape(outputs[0].shape), *outputs[1:]
+        return apart.flip(1).reshape(outputs[0].shape), *outputs[1:]
 
     return on_result(change)(leaf)
 
@@ -101,9 +101,9 @@ def _stale(leaf: Leaf) -> Wrong:
         slot = int(inputs[4][-1])
         caches = []
         for new, old in zip(right(*inputs), inputs[2:4]):
-            kept = new.clone()
-            kept.flatten(0, 1)[slot] = old.flatten(0, 1)[slot]
-            caches.append(kept)
+            cache = new.clone()
+            cache.flatten(0, 1)[slot] = old.flatten(0, 1)[slot]
+            caches.append(cache)
         return tuple(caches)
 
     return wrong
@@ -119,7 +119,7 @@ def _stale_flash(right: Callable[..., Tensors], inputs: Tensors) -> Tensors:
     return right(*changed)
 
 
-KINDS = (
+ATTENTION_KINDS = (
     FaultKind("rope_sign", "the sine of the rotation is negated", _is_rope, on_inputs(_negative_sine)),
     FaultKind(
         "rope_base",

@@ -1,4 +1,4 @@
-"""What a fault is, and which operators can have one."""
+"""A fault, and the operators that can have one."""
 
 from __future__ import annotations
 
@@ -89,6 +89,9 @@ class FaultKind:
 def is_a(*kinds: str) -> Callable[[Leaf], bool]:
     """Whether a leaf is an operation of one of these types."""
     return lambda leaf: leaf.kind in kinds
+
+
+is_linear = is_a("LinearOperation")
 
 
 def sized_result(change: Callable[[Tensors, float], Tensors]) -> Callable[[Leaf], Wrong]:

@@ -9,10 +9,12 @@ from ...errors import SettingsError
 from ..graph import Call, Operation
 from ..models.spec import ModelSpec
 from ..topology import AtbModel
-from . import attention, linear, other
+from .attention import ATTENTION_KINDS
 from .fault import Fault, FaultKind, FaultyOperator, Leaf
+from .linear import LINEAR_KINDS
+from .other import LAYER_KINDS
 
-FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*other.KINDS, *attention.KINDS, *linear.KINDS)}
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*LAYER_KINDS, *ATTENTION_KINDS, *LINEAR_KINDS)}
 """Every fault by its name, which is what users type."""
 
 
@@ -56,32 +58,32 @@ def _layer(model: AtbModel, layer: int) -> int:
 
 
 def _wrong(kind: FaultKind, leaf: Leaf) -> Operation:
-    made = kind.make(leaf)
-    return made if isinstance(made, Operation) else replace(leaf.operation, wrong=made)
+    fault = kind.make(leaf)
+    return fault if isinstance(fault, Operation) else replace(leaf.operation, wrong=fault)
 
 
 def _leaves(operation: Operation, numbers: tuple[int, ...], path: str, spec: ModelSpec) -> Iterator[Leaf]:
     for index, call in enumerate(operation.calls):
-        below, name = (*numbers, index), f"{path}/{index}_{call.operation.kind}"
+        place, name = (*numbers, index), f"{path}/{index}_{call.operation.kind}"
         if call.operation.is_graph:
-            yield from _leaves(call.operation, below, name, spec)
+            yield from _leaves(call.operation, place, name, spec)
         else:
-            yield Leaf(below, name, call, spec)
+            yield Leaf(place, name, call, spec)
 
 
 def _find(layer: Operation, fault: Fault, kind: FaultKind, spec: ModelSpec) -> Leaf:
     leaves = list(_leaves(layer, (), "", spec))
     if fault.operator:
         ends = ("/" + fault.operator, "_" + fault.operator)
-        whole = [leaf for leaf in leaves if leaf.path == ends[0]]
-        fitting = whole or [leaf for leaf in leaves if leaf.path.endswith(ends)]
+        exact = [leaf for leaf in leaves if leaf.path == ends[0]]
+        fitting = exact or [leaf for leaf in leaves if leaf.path.endswith(ends)]
     else:
         fitting = [leaf for leaf in leaves if kind.is_usual(leaf)]
     if not fitting:
         names = ", ".join(leaf.path[1:] for leaf in leaves)
-        wanted = fault.operator or f"that fault {fault.kind!r} fits ({kind.what})"
+        description = fault.operator or f"that fault {fault.kind!r} fits ({kind.what})"
         raise SettingsError(
-            f"layer {fault.layer} of this model has no operator {wanted}; choose one of {names}"
+            f"layer {fault.layer} of this model has no operator {description}; choose one of {names}"
         )
     leaf = fitting[-1] if kind.last and not fault.operator else fitting[0]
     if not kind.fits(leaf):

@@ -7,21 +7,18 @@ from collections.abc import Callable
 import torch
 
 from ..graph import Tensors, Wrong
-from .fault import FaultKind, Leaf, is_a, on_inputs, sized_inputs
+from .fault import FaultKind, Leaf, is_linear, on_inputs, sized_inputs
 
-WRONG_SCALE = 8.0
+WRONG_CHANNEL_SCALE = 8.0
 """A power of two, as a wrong shift would make it; beyond the noise of int8 in all channels together."""
 
 
-_is_linear = is_a("LinearOperation")
-
-
 def _is_quantised(leaf: Leaf) -> bool:
-    return _is_linear(leaf) and leaf.operation.leaf_param.get("outDataType", -1) != -1
+    return is_linear(leaf) and leaf.operation.leaf_param.get("outDataType", -1) != -1
 
 
 def _is_float(leaf: Leaf) -> bool:
-    return _is_linear(leaf) and not _is_quantised(leaf)
+    return is_linear(leaf) and not _is_quantised(leaf)
 
 
 def _has_bias(leaf: Leaf) -> bool:
@@ -43,16 +40,16 @@ def _narrow(leaf: Leaf) -> Wrong:
     """Partial sums keep half of the mantissa bits of the dtype (float16: 5 of 10, bfloat16: 3 of 7)."""
 
     def wrong(right: Callable[..., Tensors], inputs: Tensors) -> Tensors:
-        made = right(*inputs)[0]
+        output = right(*inputs)[0]
         x, weight = inputs[0].float(), inputs[1].float()
         columns = weight if leaf.operation.leaf_param.get("transposeB", True) else weight.t()
-        bits = 5 if made.dtype == torch.float16 else 3
+        bits = 5 if output.dtype == torch.float16 else 3
         total = torch.zeros((*x.shape[:-1], columns.shape[0]))
         for k in range(x.shape[-1]):
             total = _rounded(total + x[..., k : k + 1] * columns[:, k], bits)
         if leaf.operation.leaf_param.get("hasBias"):
             total = total + inputs[2].float()
-        return (total.reshape(made.shape).to(made.dtype),)
+        return (total.reshape(output.shape).to(output.dtype),)
 
     return wrong
 
@@ -68,16 +65,16 @@ def _wrong_channel(inputs: Tensors, factor: float) -> Tensors:
 
     910B passes the float32 bits of scales as int64.
     """
-    *others, scale = inputs
+    *operands, scale = inputs
     changed = scale.clone()
     if changed.dtype == torch.int64:
         changed[..., 0] = (changed[..., 0].to(torch.int32).view(torch.float32) * factor).view(torch.int32)
     else:
         changed[..., 0] *= factor
-    return *others, changed
+    return *operands, changed
 
 
-KINDS = (
+LINEAR_KINDS = (
     FaultKind("bias", "the bias of a linear is dropped", _has_bias, _without_bias),
     FaultKind("weight", "a weight is read transposed", _is_float, on_inputs(_misread_weight)),
     FaultKind("low_precision", "a matmul accumulates with half of the mantissa", _is_float, _narrow),
@@ -86,6 +83,6 @@ KINDS = (
         "one channel's int8 scale is 8 times too large",
         _is_quantised,
         sized_inputs(_wrong_channel),
-        size=WRONG_SCALE,
+        size=WRONG_CHANNEL_SCALE,
     ),
 )

@@ -12,10 +12,10 @@ import torch
 from ...operators import operator_of
 from ..graph import Operation, Tensors, Wrong
 from ..models.leaves import ADD, single
-from .fault import FaultKind, Leaf, is_a, on_inputs, on_result, sized_result
+from .fault import FaultKind, Leaf, is_a, is_linear, on_inputs, on_result, sized_result
 
 RESIDUALS = ("hidden", "attended")
-"""What the layers of all families call the tensor that goes around attention and feed-forward."""
+"""Names of the tensor that goes around attention and feed-forward, in the layers of all families."""
 WRONG_EPSILON = 1.0
 """Large beside the mean square of any layer's input, so that every layer shows it."""
 WRONG_SCALE = 1.3
@@ -23,7 +23,6 @@ WRONG_SCALE = 1.3
 GELU, SWISH = 2, 4
 
 
-_is_linear = is_a("LinearOperation")
 _is_norm = is_a("RmsNormOperation", "LayerNormOperation")
 
 
@@ -41,8 +40,8 @@ def _is_residual(leaf: Leaf) -> bool:
 
 
 def _without_residual(leaf: Leaf) -> Wrong:
-    kept = 1 if leaf.call.inputs[0] in RESIDUALS else 0
-    return lambda _, inputs: (inputs[kept].clone(),)
+    position = 1 if leaf.call.inputs[0] in RESIDUALS else 0
+    return lambda _, inputs: (inputs[position].clone(),)
 
 
 def _with_epsilon(leaf: Leaf) -> Operation:
@@ -61,30 +60,30 @@ def _no_weight(inputs: Tensors) -> Tensors:
     return inputs[0], torch.ones_like(inputs[1]), *inputs[2:]
 
 
-def _is_split_of(parts: int) -> Any:
-    return lambda leaf: leaf.kind == "SplitOperation" and len(leaf.call.outputs) == parts
+def _is_split_of(count: int) -> Any:
+    return lambda leaf: leaf.kind == "SplitOperation" and len(leaf.call.outputs) == count
 
 
-def _swapped(made: Tensors) -> Tensors:
+def _swapped(outputs: Tensors) -> Tensors:
     """The last two parts change places; they are of the same size."""
-    return *made[:-2], made[-1], made[-2]
+    return *outputs[:-2], outputs[-1], outputs[-2]
 
 
-def _scaled(made: Tensors, factor: float) -> Tensors:
-    return (made[0].float() * factor).to(made[0].dtype), *made[1:]
+def _scaled(outputs: Tensors, factor: float) -> Tensors:
+    return (outputs[0].float() * factor).to(outputs[0].dtype), *outputs[1:]
 
 
-def _nan(made: Tensors) -> Tensors:
-    spoilt = made[0].clone()
+def _nan(outputs: Tensors) -> Tensors:
+    spoilt = outputs[0].clone()
     spoilt.view(-1)[spoilt.numel() // 2] = float("nan")
-    return spoilt, *made[1:]
+    return spoilt, *outputs[1:]
 
 
 def _last_row(factor: float) -> Callable[[Tensors], Tensors]:
-    def change(made: Tensors) -> Tensors:
-        spoilt = made[0].clone()
+    def change(outputs: Tensors) -> Tensors:
+        spoilt = outputs[0].clone()
         spoilt.view(-1, spoilt.shape[-1])[-1] *= factor
-        return spoilt, *made[1:]
+        return spoilt, *outputs[1:]
 
     return change
 
@@ -95,12 +94,12 @@ def _on_rank_1(leaf: Leaf) -> Wrong:
     return sized_result(_scaled)(leaf)
 
 
-def _own_part(leaf: Leaf) -> Wrong:
+def _unsummed(leaf: Leaf) -> Wrong:
     """The sum of the ranks is missing: every rank goes on with its own part."""
     return lambda _, inputs: (inputs[0].clone(),)
 
 
-KINDS = (
+LAYER_KINDS = (
     FaultKind("residual", "the residual is not added", _is_residual, _without_residual, last=True),
     FaultKind(
         "norm_eps",
@@ -119,15 +118,15 @@ KINDS = (
         "the result is 30 % too large",
         _anything,
         sized_result(_scaled),
-        _is_linear,
+        is_linear,
         size=WRONG_SCALE,
     ),
-    FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), _is_linear),
+    FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), is_linear),
     FaultKind(
-        "nan_row", "one row of the result is NaN", _anything, on_result(_last_row(math.nan)), _is_linear
+        "nan_row", "one row of the result is NaN", _anything, on_result(_last_row(math.nan)), is_linear
     ),
     FaultKind(
-        "row", "one row of the result has the wrong sign", _anything, on_result(_last_row(-1)), _is_linear
+        "row", "one row of the result has the wrong sign", _anything, on_result(_last_row(-1)), is_linear
     ),
     FaultKind(
         "replica",
@@ -136,5 +135,5 @@ KINDS = (
         _on_rank_1,
         size=WRONG_SCALE,
     ),
-    FaultKind("all_reduce", "the ranks are not summed", is_a("AllReduceOperation"), _own_part),
+    FaultKind("all_reduce", "the ranks are not summed", is_a("AllReduceOperation"), _unsummed),
 )

@@ -13,7 +13,7 @@ from .moe import Moe
 
 def family_of(name: str) -> Family:
     """The family called `name` (one of `spec.FAMILIES`)."""
-    made: dict[str, Family] = {
+    families: dict[str, Family] = {
         "llama": Llama(packed=True),
         "llama-separate": Llama(packed=False),
         "llama-int8": Int8Llama(),
@@ -21,7 +21,7 @@ def family_of(name: str) -> Family:
         "bloom": Bloom(),
         "chatglm": ChatGlm(),
     }
-    return made[name]
+    return families[name]
 
 
 __all__ = ["Family", "family_of", "read_model"]

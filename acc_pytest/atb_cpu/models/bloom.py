@@ -13,7 +13,7 @@ from .leaves import ADD, MULS, activation, elewise, gather, layer_norm, linear, 
 from .mindie import shard
 from .spec import ModelSpec, Phase
 
-WEIGHTS = (
+BLOOM_WEIGHTS = (
     "input_layernorm.weight",
     "input_layernorm.bias",
     "self_attention.query_key_value.weight",
@@ -34,9 +34,9 @@ WEIGHTS = (
 """A layer's weights; a dash is a placeholder."""
 ROWS = ("query_key_value.weight", "query_key_value.bias", "dense_h_to_4h.weight", "dense_h_to_4h.bias")
 COLUMNS = ("self_attention.dense.weight", "mlp.dense_4h_to_h.weight")
-"""What is split over ranks, and along which dimension. Heads are apart in the rows of query_key_value."""
-RUNTIME = ("hidden", "mask", "k_cache", "v_cache", "offset", "length", "spare", "layer")
-NAME = "Bloom7BFlashAttentionModel"
+"""Weights that are split over ranks along their columns. Heads are apart in the rows of query_key_value."""
+BLOOM_RUNTIME = ("hidden", "mask", "k_cache", "v_cache", "offset", "length", "spare", "layer")
+BLOOM_NAME = "Bloom7BFlashAttentionModel"
 
 
 def slopes(heads: int) -> torch.Tensor:
@@ -51,7 +51,7 @@ def slopes(heads: int) -> torch.Tensor:
     return torch.cat((first, between))
 
 
-def _mlp(spec: ModelSpec, rank: int) -> Operation:
+def _bloom_mlp(spec: ModelSpec, rank: int) -> Operation:
     spare = tuple(f"p{i}" for i in range(14))
     names = ("x", "w1", "p0", "w2", "p1", "p2", "p3", "b1", "p4", "b2", *spare[5:])
     down = parallel_linear(bias=True, summed=(rank, spec.ranks))
@@ -65,7 +65,7 @@ def _mlp(spec: ModelSpec, rank: int) -> Operation:
     )
 
 
-def _layer(spec: ModelSpec, rank: int) -> Operation:
+def _bloom_layer(spec: ModelSpec, rank: int) -> Operation:
     heads, size = spec.own_heads, spec.head_size
     add, keep = elewise(ADD, old=True), elewise(MULS, old=True, scale=1.0)
     spare = ("spare",) * 4
@@ -76,7 +76,7 @@ def _layer(spec: ModelSpec, rank: int) -> Operation:
     dense = parallel_linear(bias=True, summed=(rank, spec.ranks))
     return graph(
         "Bloom7bCommonLayer",
-        (*(f"w{i}" for i in range(len(WEIGHTS))), *RUNTIME),
+        (*(f"w{i}" for i in range(len(BLOOM_WEIGHTS))), *BLOOM_RUNTIME),
         ("out", "k_out", "v_out"),
         Call(layer_norm(spec.epsilon), ("hidden", "w0", "w1"), ("first",)),
         Call(linear(bias=True, old=True), ("first", "w2", "w3"), ("qkv",)),
@@ -91,15 +91,15 @@ def _layer(spec: ModelSpec, rank: int) -> Operation:
         Call(dense, ("context", "w5", "w6", *spare), ("dense",)),
         Call(add, ("dense", "hidden"), ("attended",)),
         Call(layer_norm(spec.epsilon), ("attended", "w8", "w9"), ("normed",)),
-        Call(_mlp(spec, rank), mlp, ("fed",)),
+        Call(_bloom_mlp(spec, rank), mlp, ("fed",)),
         Call(add, ("fed", "attended"), ("out",)),
         Call(keep, ("out",), ("k_out",)),
         Call(keep, ("out",), ("v_out",)),
     )
 
 
-def _part(spec: ModelSpec, name: str, weight: torch.Tensor, rank: int) -> torch.Tensor:
-    """What one rank holds of a layer's weight."""
+def _bloom_shard(spec: ModelSpec, name: str, weight: torch.Tensor, rank: int) -> torch.Tensor:
+    """The shard of a layer's weight that one rank holds."""
     if name.endswith(ROWS):
         return shard(weight, 0, rank, spec.ranks)
     return shard(weight, 1, rank, spec.ranks) if name in COLUMNS else weight
@@ -112,8 +112,8 @@ class Bloom(FlashFamily):
 
     def bias(self, spec: ModelSpec, rank: int) -> torch.Tensor:
         size = spec.positions
-        own = slopes(spec.heads)[rank * spec.own_heads :][: spec.own_heads]
-        return own[:, None, None] * torch.arange(size).float() + causal_mask(size)
+        rank_slopes = slopes(spec.heads)[rank * spec.own_heads :][: spec.own_heads]
+        return rank_slopes[:, None, None] * torch.arange(size).float() + causal_mask(size)
 
     def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
         placeholder = torch.zeros(1, dtype=spec.torch_dtype)
@@ -127,18 +127,18 @@ class Bloom(FlashFamily):
             Call(gather(), ("weight_0", "input_0"), ("internal_0",)),
             Call(layer_norm(spec.epsilon), ("internal_0", "weight_1", "weight_2"), ("internal_1",)),
         ]
-        hidden, layer = "internal_1", _layer(spec, rank)
+        hidden, layer = "internal_1", _bloom_layer(spec, rank)
         for index in range(spec.layers):
-            held = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
+            slots = tuple(f"weight_{len(table) + i}" for i in range(len(BLOOM_WEIGHTS)))
             base = f"transformer.h.{index}."
             table += [
-                placeholder if name == "-" else _part(spec, name, weights[base + name], rank)
-                for name in WEIGHTS
+                placeholder if name == "-" else _bloom_shard(spec, name, weights[base + name], rank)
+                for name in BLOOM_WEIGHTS
             ]
-            made = "output_0" if index == spec.layers - 1 else f"internal_{index + 2}"
+            result = "output_0" if index == spec.layers - 1 else f"internal_{index + 2}"
             feed = (*(f"input_{i}" for i in range(1, 7)), f"input_{7 + index}")
-            calls.append(Call(layer, (*held, hidden, *feed), (made, "output_2", "output_3")))
-            hidden = made
+            calls.append(Call(layer, (*slots, hidden, *feed), (result, "output_2", "output_3")))
+            hidden = result
         end, last = len(table), spec.layers + 1
         table += [
             weights["transformer.ln_f.weight"],
@@ -153,5 +153,5 @@ class Bloom(FlashFamily):
             Call(projection(spec, rank), (picked, f"weight_{end + 2}"), ("output_1",)),
         ]
         layers = tuple(range(2, 2 + spec.layers))
-        name = NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
+        name = BLOOM_NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
         return AtbModel(name, tuple(calls), tuple(table), layers, inputs=7 + spec.layers)

@@ -13,7 +13,7 @@ from .leaves import ADD, MUL, activation, elewise, gather, linear, rms_norm, rop
 from .mindie import by_head, rotation, shard, shard_heads
 from .spec import ModelSpec, Phase
 
-WEIGHTS = (
+CHATGLM_WEIGHTS = (
     "input_layernorm.weight",
     "self_attention.query_key_value.weight",
     "self_attention.query_key_value.bias",
@@ -22,11 +22,11 @@ WEIGHTS = (
     "mlp.dense_h_to_4h.weight",
     "mlp.dense_4h_to_h.weight",
 )
-RUNTIME = ("hidden", "cos", "sin", "mask", "k_cache", "v_cache", "offset", "length", "spare", "layer")
-NAME = "ChatGlm2CommonModelFa"
+CHATGLM_RUNTIME = ("hidden", "cos", "sin", "mask", "k_cache", "v_cache", "offset", "length", "spare", "layer")
+CHATGLM_NAME = "ChatGlm2CommonModelFa"
 
 
-def _mlp(spec: ModelSpec, rank: int) -> Operation:
+def _chatglm_mlp(spec: ModelSpec, rank: int) -> Operation:
     down, spare = parallel_linear(bias=False, summed=(rank, spec.ranks)), ("spare",) * 5
     width = spec.intermediate // spec.ranks
     return graph(
@@ -53,7 +53,7 @@ def _output(spec: ModelSpec, rank: int) -> Operation:
     return linear(old=True) if spec.ranks == 1 else parallel_linear(bias=False, summed=(rank, spec.ranks))
 
 
-def _layer(spec: ModelSpec, rank: int) -> Operation:
+def _chatglm_layer(spec: ModelSpec, rank: int) -> Operation:
     heads, kv, size = spec.own_heads, spec.own_kv_heads, spec.head_size
     add = elewise(ADD, old=True)
     core = flash_attention(heads, kv, size, alibi=False)
@@ -64,7 +64,7 @@ def _layer(spec: ModelSpec, rank: int) -> Operation:
     batched[2] = lambda shape: (*shape[:2], kv, size)
     return graph(
         "CommonLayer",
-        (*(f"w{i}" for i in range(len(WEIGHTS))), *RUNTIME),
+        (*(f"w{i}" for i in range(len(CHATGLM_WEIGHTS))), *CHATGLM_RUNTIME),
         ("out",),
         Call(rms_norm(spec.epsilon), ("hidden", "w0"), ("first",)),
         Call(linear(bias=True, old=True), ("first", "w1", "w2"), ("qkv",)),
@@ -80,21 +80,21 @@ def _layer(spec: ModelSpec, rank: int) -> Operation:
         Call(output, ("context", "w3", *("spare",) * (len(output.inputs) - 2)), ("dense",)),
         Call(add, ("dense", "hidden"), ("attended",)),
         Call(rms_norm(spec.epsilon), ("attended", "w4"), ("normed",)),
-        Call(_mlp(spec, rank), ("normed", "w5", "w6", "spare"), ("fed",)),
+        Call(_chatglm_mlp(spec, rank), ("normed", "w5", "w6", "spare"), ("fed",)),
         Call(add, ("fed", "attended"), ("out",)),
     )
 
 
-def _part(spec: ModelSpec, name: str, weight: torch.Tensor, rank: int) -> torch.Tensor:
-    """What one rank holds of a layer's weight; packs are split part by part."""
+def _chatglm_shard(spec: ModelSpec, name: str, weight: torch.Tensor, rank: int) -> torch.Tensor:
+    """The shard of a layer's weight that one rank holds; packs are split matrix by matrix."""
     ranks, size = spec.ranks, spec.head_size
     if ranks == 1:
         return weight
     if "query_key_value" in name:
         packed = torch.split(weight, [heads * size for heads in (spec.heads, spec.kv_heads, spec.kv_heads)])
-        return torch.cat([shard_heads(part, size, rank, ranks) for part in packed])
+        return torch.cat([shard_heads(block, size, rank, ranks) for block in packed])
     if "dense_h_to_4h" in name:
-        return torch.cat([shard(part, 0, rank, ranks) for part in weight.chunk(2)])
+        return torch.cat([shard(block, 0, rank, ranks) for block in weight.chunk(2)])
     return shard(weight, 1, rank, ranks) if weight.ndim == 2 else weight
 
 
@@ -109,13 +109,13 @@ class ChatGlm(FlashFamily):
         table = [weights["transformer.embedding.word_embeddings.weight"]]
         calls = [Call(gather(), ("weight_0", "input_0"), ("internal_0",))]
         cos, sin = f"input_{7 + spec.layers}", f"input_{8 + spec.layers}"
-        layer = _layer(spec, rank)
+        layer = _chatglm_layer(spec, rank)
         for index in range(spec.layers):
-            held = tuple(f"weight_{len(table) + i}" for i in range(len(WEIGHTS)))
+            slots = tuple(f"weight_{len(table) + i}" for i in range(len(CHATGLM_WEIGHTS)))
             base = f"transformer.encoder.layers.{index}."
-            table += [_part(spec, name, weights[base + name], rank) for name in WEIGHTS]
+            table += [_chatglm_shard(spec, name, weights[base + name], rank) for name in CHATGLM_WEIGHTS]
             feed = (cos, sin, *(f"input_{i}" for i in range(1, 7)), f"input_{7 + index}")
-            calls.append(Call(layer, (*held, f"internal_{index}", *feed), (f"internal_{index + 1}",)))
+            calls.append(Call(layer, (*slots, f"internal_{index}", *feed), (f"internal_{index + 1}",)))
         end, last = len(table), spec.layers
         table += [
             weights["transformer.encoder.final_layernorm.weight"],
@@ -128,5 +128,5 @@ class ChatGlm(FlashFamily):
             Call(projection(spec, rank), (row, f"weight_{end + 1}"), ("output_0",)),
         ]
         layers = tuple(range(1, 1 + spec.layers))
-        name = NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
+        name = CHATGLM_NAME + {"prefill": "Encoder", "decode": "Decoder", "both": ""}[phase]
         return AtbModel(name, tuple(calls), tuple(table), layers, inputs=9 + spec.layers)

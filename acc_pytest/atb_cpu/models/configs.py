@@ -18,7 +18,7 @@ _REQUIRED = object()
 
 
 def sizes_of(config: Any, tokens: int) -> Sizes:
-    """What `config` says of the model, run over at most `tokens` tokens.
+    """The sizes of the model that `config` describes, run over at most `tokens` tokens.
 
     Raises `SettingsError` for a kind of model without ATB graphs here, and for options that they lack.
     """
@@ -44,9 +44,9 @@ def _get(config: Any, *names: str, default: Any = _REQUIRED) -> Any:
 def _need(config: Any, name: str, *allowed: Any) -> None:
     value = getattr(config, name, allowed[0])
     if value not in allowed:
-        said = " or ".join(map(repr, allowed))
+        choices = " or ".join(map(repr, allowed))
         raise SettingsError(
-            f"model: {name}={value!r} of this {config.model_type} has no ATB graph here; only {said} has"
+            f"model: {name}={value!r} of this {config.model_type} has no ATB graph here; only {choices} has"
         )
 
 
@@ -59,8 +59,8 @@ def _rope(config: Any) -> tuple[float, float]:
             f"model: rope_scaling of type {kind!r} has no ATB graph here; use a model with plain rotation"
         )
     base = parameters.get("rope_theta", _get(config, "rope_theta", default=10000.0))
-    part = parameters.get("partial_rotary_factor", _get(config, "partial_rotary_factor", default=1.0))
-    return float(base), float(part)
+    share = parameters.get("partial_rotary_factor", _get(config, "partial_rotary_factor", default=1.0))
+    return float(base), float(share)
 
 
 def _decoder(config: Any, tokens: int) -> Sizes:
@@ -74,7 +74,7 @@ def _decoder(config: Any, tokens: int) -> Sizes:
         )
     heads = _get(config, "num_attention_heads")
     size = _get(config, "head_dim", default=config.hidden_size // heads)
-    base, part = _rope(config)
+    base, share = _rope(config)
     return {
         "family": "llama",
         "models": 2,
@@ -87,7 +87,7 @@ def _decoder(config: Any, tokens: int) -> Sizes:
         "vocab": _get(config, "vocab_size"),
         "epsilon": _get(config, "rms_norm_eps"),
         "rope_base": base,
-        "rotary_size": int(size * part),
+        "rotary_size": int(size * share),
         "tokens": tokens,
     }
 

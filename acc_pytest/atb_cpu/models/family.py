@@ -1,4 +1,4 @@
-"""What a family of models must provide to run as ATB graphs."""
+"""A family of models that runs as ATB graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Family(ABC):
 
     @abstractmethod
     def state(self, spec: ModelSpec) -> dict[str, Cell]:
-        """What a rank keeps between steps: the key/value caches, zero at first."""
+        """The tensors that a rank keeps between steps: the key/value caches, zero at first."""
 
     @abstractmethod
     def inputs(

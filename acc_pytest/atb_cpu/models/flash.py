@@ -1,4 +1,4 @@
-"""What the flash-attention models of 2024 (Bloom, ChatGLM) share: one contiguous cache, biases apart.
+"""Operations of the flash-attention models of 2024 (Bloom, ChatGLM): one contiguous cache, biases apart.
 
 Over ranks the linears into attention and feed-forward are column parallel, those out of them row
 parallel; the embedding is on every rank.
@@ -33,10 +33,11 @@ def parallel_linear(*, bias: bool, summed: tuple[int, int] | None = None) -> Ope
         steps.append((all_reduce(*summed), ()))
     if bias:
         steps.append((elewise(ADD, old=True), ("b",)))
-    made = [*("product", "sum")[: len(steps) - 1], "out"]
-    sources = ["x", *made]
+    results = [*("product", "sum")[: len(steps) - 1], "out"]
+    sources = ["x", *results]
     calls = [
-        Call(step, (source, *more), (result,)) for (step, more), source, result in zip(steps, sources, made)
+        Call(step, (source, *operands), (result,))
+        for (step, operands), source, result in zip(steps, sources, results)
     ]
     return graph("ParallelLinearBaseV2", names, ("out",), *calls)
 
@@ -52,12 +53,7 @@ def projection(spec: ModelSpec, rank: int) -> Operation:
         ("out",),
         Call(multiply, ("x", "w"), ("part",)),
         Call(all_gather(rank, ranks), ("part",), ("parts",)),
-        Call(
-            transpose_gathered(4),
-            ("parts",),
-            ("out",),
-            shapes={0: lambda shape: (*shape[:-2], -1)},
-        ),
+        Call(transpose_gathered(4), ("parts",), ("out",), shapes={0: lambda shape: (*shape[:-2], -1)}),
     )
 
 

@@ -41,7 +41,7 @@ _CHATGLM = (
     r"transformer\.encoder\.layers\.\d+\.self_attention\.dense\.weight",
     r"transformer\.encoder\.layers\.\d+\.mlp\.dense_(h_to_4h|4h_to_h)\.weight",
 )
-_KNOWN = {"bloom": _BLOOM, "chatglm": _CHATGLM}
+_NAMES = {"bloom": _BLOOM, "chatglm": _CHATGLM}
 _TABLES = re.compile(r"(^|\.)(inv_freq|rotary_pos_emb\..*|attn\.bias|masked_bias)$")
 """Buffers that hold no parameter."""
 _TIED = {
@@ -70,7 +70,7 @@ def read_model(
     else:
         sizes = sizes_of(config, tokens)
         weights = _renamed(weights)
-        spec = ModelSpec(**{**sizes, **_seen(sizes, weights)}, ranks=ranks, dtype=dtype)
+        spec = ModelSpec(**{**sizes, **_from_weights(sizes, weights)}, ranks=ranks, dtype=dtype)
     if family is not None:
         spec = _as_family(spec, family)
     spec = spec if models is None else replace(spec, models=models)
@@ -78,9 +78,9 @@ def read_model(
     return spec, weights
 
 
-def _seen(sizes: Sizes, weights: dict[str, torch.Tensor]) -> Sizes:
-    """What the weights say and configurations call by many names: which linears have a bias."""
-    if sizes["family"] in _KNOWN:
+def _from_weights(sizes: Sizes, weights: dict[str, torch.Tensor]) -> Sizes:
+    """Sizes that the weights tell: the linears with a bias, for which configurations have many names."""
+    if sizes["family"] in _NAMES:
         return {}
     first = "model.layers.0."
     return {
@@ -105,8 +105,8 @@ def _renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         name = re.sub(r"(\.experts\.\d+\.)w([123])\.", lambda m: m[1] + _MIXTRAL[m[2]] + "_proj.", name)
         base, _, kind = name.partition(".gate_up_proj")
         if kind or name.endswith(".gate_up_proj"):
-            for half, part in zip(("gate", "up"), tensor.chunk(2, -2)):
-                _unpack(named, base, half, kind, part)
+            for half, block in zip(("gate", "up"), tensor.chunk(2, -2)):
+                _unpack(named, base, half, kind, block)
         elif name.endswith(".experts.down_proj"):
             _unpack(named, name.removesuffix(".down_proj"), "down", "", tensor)
         else:
@@ -121,18 +121,18 @@ def _renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 _MIXTRAL = {"1": "gate", "2": "down", "3": "up"}
 
 
-def _unpack(named: dict[str, torch.Tensor], base: str, half: str, kind: str, part: torch.Tensor) -> None:
+def _unpack(named: dict[str, torch.Tensor], base: str, half: str, kind: str, block: torch.Tensor) -> None:
     """One matrix, or one for each expert."""
-    if part.ndim == 3:
-        for expert, matrix in enumerate(part):
+    if block.ndim == 3:
+        for expert, matrix in enumerate(block):
             named[f"{base}.{expert}.{half}_proj.weight"] = matrix
     else:
-        named[f"{base}.{half}_proj{kind}"] = part
+        named[f"{base}.{half}_proj{kind}"] = block
 
 
 def _check(spec: ModelSpec, weights: dict[str, torch.Tensor]) -> None:
     """Every weight has a place. (A missing one is named by the family that looks for it.)"""
-    known = re.compile("|".join(_KNOWN.get(spec.family, _DECODER)))
+    patterns = re.compile("|".join(_NAMES.get(spec.family, _DECODER)))
     for name in weights:
-        if not known.fullmatch(name):
+        if not patterns.fullmatch(name):
             raise SettingsError(f"model: weight {name} has no place in the ATB graphs of a {spec.family}")

@@ -75,13 +75,13 @@ class Int8Llama(Llama):
         biased = {4: spec.qkv_bias, 22: spec.output_bias, 32: spec.mlp_bias, 44: spec.mlp_bias}
         for place, first in enumerate(LINEARS):
             bias = slots[first + 1].float() if biased[first] else torch.zeros(1)
-            whole = slots[first]
+            unsplit = slots[first]
             if first in ROWS:
                 # the sum over ranks has the bias once
                 bias = bias if rank == 0 else torch.zeros(1)
-                whole = weights[f"model.layers.{index}.{ROWS[first]}"]
-            seen = self._ranges[place + len(LINEARS) * index]
-            slots[first : first + 5] = _quantised(slots[first], whole, bias, seen, spec.torch_dtype)
+                unsplit = weights[f"model.layers.{index}.{ROWS[first]}"]
+            input_range = self._ranges[place + len(LINEARS) * index]
+            slots[first : first + 5] = _quantised(slots[first], unsplit, bias, input_range, spec.torch_dtype)
         for first in (0, 28):
             slots[first + 1] = torch.zeros_like(slots[first])
         return slots
@@ -103,15 +103,15 @@ class Range:
 
 
 def _quantised(
-    weight: torch.Tensor, whole: torch.Tensor, bias: torch.Tensor, seen: Range, dtype: torch.dtype
+    weight: torch.Tensor, unsplit: torch.Tensor, bias: torch.Tensor, input_range: Range, dtype: torch.dtype
 ) -> list[torch.Tensor]:
     """int8 weight, int32 bias, scale of the product, offset and scale of the input, as MindIE lays them out.
 
     With q = x / scale + offset: x W^T + b = (q Q^T + b / s - offset sum(Q)) s, Q = W / channel scales, s =
     scale * channel scales. The device takes s as bits of float32 in int64, with bfloat16 as float32.
     """
-    scale, offset = seen.grid(dtype)
-    channels = whole.float().abs().amax(1) / 127
+    scale, offset = input_range.grid(dtype)
+    channels = unsplit.float().abs().amax(1) / 127
     channels = torch.where(channels > 0, channels, torch.ones(()))
     integers = (weight.float() / channels[:, None]).round().clamp(-127, 127)
     product = scale.float() * channels
@@ -125,12 +125,12 @@ class _Ranges(NoProbe):
     """A probe that notes what the linears read."""
 
     def __init__(self) -> None:
-        self.seen: list[Range] = []
+        self.ranges: list[Range] = []
 
     def executed(self, count: int, execution: Execution) -> None:
         if execution.operation.kind == "LinearOperation":
             x = execution.before[0]
-            self.seen.append(Range(float(x.min()), float(x.max())))
+            self.ranges.append(Range(float(x.min()), float(x.max())))
 
 
 @torch.no_grad()
@@ -142,4 +142,4 @@ def calibrated(spec: ModelSpec, weights: Weights) -> list[Range]:
     inputs = family.inputs(spec, ids, 0, "prefill", 0)
     scope = {**{name: Cell(tensor) for name, tensor in inputs.items()}, **family.state(spec)}
     Runtime([probe]).load([family.model(spec, weights, 0, "prefill")]).execute([scope])
-    return probe.seen
+    return probe.ranges

@@ -113,10 +113,10 @@ class Llama(Family):
 
         store = Call(reshape_and_cache(), ("k", "v", *caches, "slots"), caches, seen(1))
         if phase == "decode":
-            taken = ("q", *caches, "table", "length")
-            return [store, Call(paged_attention(heads, kv, size), taken, ("context",))]
-        taken = ("q", "k", "v", "mask", "length")
-        return [store, Call(self_attention(heads, kv, size), taken, ("context",), seen(2))]
+            operands = ("q", *caches, "table", "length")
+            return [store, Call(paged_attention(heads, kv, size), operands, ("context",))]
+        operands = ("q", "k", "v", "mask", "length")
+        return [store, Call(self_attention(heads, kv, size), operands, ("context",), seen(2))]
 
     def _projections(
         self, spec: ModelSpec, sizes: tuple[int, int, int], names: tuple[str, ...]
@@ -166,21 +166,21 @@ class Llama(Family):
         ]
         declared = 12 + (spec.layers if phase == "both" else 0)
         for index, kind in enumerate(self.kinds(spec, phase)):
-            held = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
-            table += self._held(spec, weights, index, rank)
+            slots = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
+            table += self._slot_weights(spec, weights, index, rank)
             feed = list(FEED)
             feed[1:3] = f"kCache_{index}", f"vCache_{index}"
             if phase == "both":
                 feed[0:3], feed[5] = ("input_4", "kCache_0", "vCache_0"), f"input_{12 + index}"
             feed += [f"input_{declared + i}" for i in range(len(self.constants(spec)))]
-            taken = (*held, "internal_0", "internal_1", "internal_2", *feed)
-            calls.append(Call(self._layer(spec, rank, phase, kind, index), taken, ("internal_0",)))
+            operands = (*slots, "internal_0", "internal_1", "internal_2", *feed)
+            calls.append(Call(self._layer(spec, rank, phase, kind, index), operands, ("internal_0",)))
         table += [weights["model.norm.weight"], shard(weights["lm_head.weight"], 0, rank, spec.ranks)]
         final, head = f"weight_{len(table) - 2}", f"weight_{len(table) - 1}"
         calls.append(Call(rms_norm(spec.epsilon), ("internal_0", final), ("internal_0",)))
         spare = ("input_9",) * 5
-        taken = ("internal_0", head, *spare, "input_11", "input_9")
-        calls.append(Call(lm_head(spec, rank, pick=phase != "decode"), taken, ("output_0",)))
+        operands = ("internal_0", head, *spare, "input_11", "input_9")
+        calls.append(Call(lm_head(spec, rank, pick=phase != "decode"), operands, ("output_0",)))
         name = {"prefill": "DecoderModel_Prefill", "decode": "DecoderModel_Decoder", "both": "DecoderModel"}[
             phase
         ]
@@ -191,7 +191,7 @@ class Llama(Family):
         """Number of weight slots of a layer."""
         return SLOTS + 2 * spec.sandwich
 
-    def _held(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
+    def _slot_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
         """`layer_weights`, put together once for all models of a rank."""
         if (index, rank) not in self._layers:
             self._layers[index, rank] = self.layer_weights(spec, weights, index, rank)
@@ -213,11 +213,11 @@ class Llama(Family):
         slots[28] = weights[base + "post_attention_layernorm.weight"]
         slots[22] = shard(weights[base + "self_attn.o_proj.weight"], 1, rank, spec.ranks)
         for offset, kind in enumerate(("weight", "bias")[: 1 + spec.qkv_bias]):
-            parts = [
+            matrices = [
                 shard_heads(weights[f"{base}self_attn.{n}_proj.{kind}"], spec.head_size, rank, spec.ranks)
                 for n in "qkv"
             ]
-            _place(slots, (4 + offset, 10 + offset, 16 + offset), parts, packed=self.packed)
+            _place(slots, (4 + offset, 10 + offset, 16 + offset), matrices, packed=self.packed)
         if spec.output_bias:
             slots[23] = weights[base + "self_attn.o_proj.bias"]
         if spec.sandwich:
@@ -230,8 +230,8 @@ class Llama(Family):
     ) -> None:
         """Put gate, up and down below `base` into their slots (gate and up into one if packed)."""
         for offset, kind in enumerate(("weight", "bias")[: 1 + spec.mlp_bias]):
-            parts = [shard(weights[f"{base}{n}_proj.{kind}"], 0, rank, spec.ranks) for n in ("gate", "up")]
-            _place(slots, (32 + offset, 38 + offset), parts, packed=self.packed)
+            matrices = [shard(weights[f"{base}{n}_proj.{kind}"], 0, rank, spec.ranks) for n in ("gate", "up")]
+            _place(slots, (32 + offset, 38 + offset), matrices, packed=self.packed)
         slots[44] = shard(weights[base + "down_proj.weight"], 1, rank, spec.ranks)
         if spec.mlp_bias:
             slots[45] = weights[base + "down_proj.bias"]
@@ -281,14 +281,14 @@ class Llama(Family):
 
 
 def _place(
-    slots: list[torch.Tensor], places: Sequence[int], parts: list[torch.Tensor], *, packed: bool
+    slots: list[torch.Tensor], places: Sequence[int], matrices: list[torch.Tensor], *, packed: bool
 ) -> None:
     """Put parallel linears into slots of their own, or one after the other into the first."""
     if packed:
-        slots[places[0]] = torch.cat(parts)
+        slots[places[0]] = torch.cat(matrices)
         return
-    for place, part in zip(places, parts):
-        slots[place] = part
+    for place, matrix in zip(places, matrices):
+        slots[place] = matrix
 
 
 def _mask(spec: ModelSpec, phase: Phase, new: int) -> torch.Tensor:

@@ -51,8 +51,8 @@ def unbatched(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def plain_linear(*, bias: bool = False) -> Operation:
     """`LinearNoQuant`: the wrapper MindIE puts around a float linear."""
-    taken = ("input", "weight", "bias") if bias else ("input", "weight")
-    return graph("LinearNoQuant", PLAIN, ("out",), Call(linear(bias=bias), taken, ("out",)))
+    operands = ("input", "weight", "bias") if bias else ("input", "weight")
+    return graph("LinearNoQuant", PLAIN, ("out",), Call(linear(bias=bias), operands, ("out",)))
 
 
 def row_linear(
@@ -65,10 +65,10 @@ def row_linear(
     if ranks == 1:
         return linear_operation or plain_linear(bias=bias)
     bias = bias and linear_operation is None
-    made = "sum" if bias else "out"
+    result = "sum" if bias else "out"
     calls = [
         Call(linear_operation or plain_linear(), PLAIN, ("partial",)),
-        Call(all_reduce(rank, ranks), ("partial",), (made,)),
+        Call(all_reduce(rank, ranks), ("partial",), (result,)),
     ]
     if bias:
         calls.append(Call(elewise(ADD), ("sum", "bias"), ("out",)))
@@ -151,21 +151,23 @@ def lm_head(spec: ModelSpec, rank: int, *, pick: bool) -> Operation:
 def rotation(spec: ModelSpec) -> Operation:
     """The rotation in its wrapper, of the whole head, which writes onto query and key, or of a part."""
     size = spec.rotary_size
-    taken, made = ("q", "k", "cos", "sin", "length"), ("q_out", "k_out")
+    operands, results = ("q", "k", "cos", "sin", "length"), ("q_out", "k_out")
     turn = rope(size if spec.interleaved else 2)
     if size == spec.head_size:
         heads = dict.fromkeys(range(2), by_head(size))
-        return graph("RotaryPositionEmbedding", taken, made, Call(turn, taken, made, shapes=heads))
+        return graph(
+            "RotaryPositionEmbedding", operands, results, Call(turn, operands, results, shapes=heads)
+        )
     widths = (size, spec.head_size - size)
     apart, rows = {0: by_head(spec.head_size)}, {0: merge, 1: merge}
     heads = dict.fromkeys(range(2), by_head(size))
     return graph(
         "RotaryPositionEmbedding",
-        taken,
-        made,
+        operands,
+        results,
         Call(split(widths), ("q",), ("q_part", "q_rest"), apart),
         Call(split(widths), ("k",), ("k_part", "k_rest"), apart),
-        Call(turn, ("q_part", "k_part", *taken[2:]), ("q_turned", "k_turned"), rows, heads),
+        Call(turn, ("q_part", "k_part", *operands[2:]), ("q_turned", "k_turned"), rows, heads),
         Call(concat(), ("q_turned", "q_rest"), ("q_out",)),
         Call(concat(), ("k_turned", "k_rest"), ("k_out",)),
     )
@@ -174,7 +176,7 @@ def rotation(spec: ModelSpec) -> Operation:
 def contiguous(heads: int, kv: int, size: int) -> list[Call]:
     """Attend over a contiguous cache, as a model does that serves prefill and decode alike."""
     core = flash_attention(heads, kv, size, alibi=False)
-    taken = ("q", "k", "v", "k_cache", "v_cache", "mask", "offset", "length", "zero")
+    operands = ("q", "k", "v", "k_cache", "v_cache", "mask", "offset", "length", "zero")
     batched = dict.fromkeys(range(3), lambda shape: (1, shape[0], -1, size))
     merged = {0: lambda shape: (*shape[:2], -1)}
-    return [Call(core, taken, ("context",), batched, merged)]
+    return [Call(core, operands, ("context",), batched, merged)]

@@ -75,11 +75,11 @@ class Moe(Llama):
         return [*["Dense_layer"] * dense, *["Moe_layer"] * (spec.layers - dense)]
 
     def slots(self, spec: ModelSpec, layer: int) -> int:
-        own = super().slots(spec, layer)
-        return own if layer < spec.dense_layers else ROUTER + 6 + 18 * spec.experts
+        count = super().slots(spec, layer)
+        return count if layer < spec.dense_layers else ROUTER + 6 + 18 * spec.experts
 
     def constants(self, spec: ModelSpec) -> dict[str, torch.Tensor]:
-        """What Onehot writes for a hit and for none."""
+        """The values that Onehot writes for a hit and for none."""
         if not _chooses(spec):
             return {}
         return {"one": torch.ones(1, dtype=torch.int32), "none": torch.zeros(1, dtype=torch.int32)}
@@ -100,14 +100,14 @@ class Moe(Llama):
         for expert, share in enumerate(shares):
             gate, up, down = (pack(first) for first in _packs(expert))
             names += [*gate, *up, *down]
-            made = "out" if expert == 0 else "part"
+            result = "out" if expert == 0 else "part"
             calls += [
                 Call(plain_linear(), ("normed", *gate), ("gate",)),
                 Call(activation("swish"), ("gate",), ("act",)),
                 Call(plain_linear(), ("normed", *up), ("up",)),
                 Call(elewise(MUL), ("act", "up"), ("act",)),
                 Call(row_linear(rank, spec.ranks), ("act", *down), ("down",)),
-                Call(elewise(MUL), ("down", share), (made,)),
+                Call(elewise(MUL), ("down", share), (result,)),
             ]
             if expert:
                 calls.append(Call(elewise(ADD), ("out", "part"), ("out",)))

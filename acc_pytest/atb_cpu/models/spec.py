@@ -1,4 +1,4 @@
-"""What model to build: sizes, variants, precision, and how it is spread over ranks."""
+"""The model to build: sizes, variants, precision, and how it is spread over ranks."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class ModelSpec:
     def __post_init__(self) -> None:
         for name, allowed in (("family", FAMILIES), ("dtype", tuple(DTYPES)), ("models", (1, 2))):
             if getattr(self, name) not in allowed:
-                said = ", ".join(map(str, allowed))
-                raise SettingsError(f"model: {name} must be one of {said}, got {getattr(self, name)!r}")
+                choices = ", ".join(map(str, allowed))
+                raise SettingsError(f"model: {name} must be one of {choices}, got {getattr(self, name)!r}")
         for name in POSITIVE:
             if getattr(self, name) < 1:
                 raise SettingsError(f"model: {name} must be >= 1, got {getattr(self, name)}")

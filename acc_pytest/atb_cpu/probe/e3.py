@@ -12,11 +12,18 @@ from dataclasses import dataclass
 
 from ..execution import Execution
 from ..kernels import Kernel, kernels_of
-from . import selection
 from .config_file import WatchedConfig, json_object
 from .csv_files import CsvFiles, Slots, compact
 from .files import append_text, check_name, check_path, replace_text
-from .selection import Ranges, device_selected, in_ranges
+from .selection import (
+    Ranges,
+    comma_list,
+    device_selected,
+    id_selected,
+    in_ranges,
+    name_selected,
+    parse_ranges,
+)
 from .settings import ProbeSettings
 from .tensors import Content, ProbedTensors, TensorFiles
 
@@ -65,11 +72,11 @@ class E3Probe:
         ids = "_".join(map(str, execution.ids))
         kind = execution.operation.kind
         for index, kernel in enumerate(kernels):
-            below = f"{index}_{kernel.name}"
+            directory = f"{index}_{kernel.name}"
             if self._selected(count, f"{ids}_{index}", kind):
-                self._tensors(f"{home}/{below}", _probed(kernel))
+                self._tensors(f"{home}/{directory}", _probed(kernel))
                 if self._settings.tiling:
-                    self._tiling(f"{relative}/{below}", kernel)
+                    self._tiling(f"{relative}/{directory}", kernel)
             if "kernel" in self._settings.types:
                 self._kernel_row(count, kernel, home)
         if self._selected(count, ids, kind):
@@ -78,7 +85,7 @@ class E3Probe:
             before, after = dict(enumerate(execution.before)), dict(enumerate(execution.after))
             outputs = execution.stale, execution.outputs
             self._tensors(home, ProbedTensors(before, after, *outputs, names=names if named else ((), ())))
-            if execution.operation.leaf_param and self._saves_here():
+            if execution.operation.leaf_param and self._saves_device():
                 self._replace(f"{home}/op_param.json", compact(execution.operation.param) + "\n")
         if not execution.operation.is_graph and "op" in self._settings.types:
             self._operation_row(count, execution, home)
@@ -93,18 +100,18 @@ class E3Probe:
     def _selected(self, count: int, ids: str, name: str) -> bool:
         """Whether execution `count` of the operation is saved. With a config file, the file decides."""
         if self._config is None:
-            wanted = "tensor" in self._settings.types and in_ranges(self._settings.ranges, count)
-            return wanted and self._settings.chosen(ids, name)
+            in_range = "tensor" in self._settings.types and in_ranges(self._settings.ranges, count)
+            return in_range and self._settings.chosen(ids, name)
         now = self._now
         return now.enabled and in_ranges(now.ranges, count) and now.chosen(ids, name, self._settings.names)
 
-    def _saves_here(self) -> bool:
+    def _saves_device(self) -> bool:
         """Whether tensors and parameters of this device are saved; tiling data and rows always are."""
-        wanted = self._settings.devices if self._config is None else self._now.devices
-        return device_selected(wanted, self._device)
+        devices = self._settings.devices if self._config is None else self._now.devices
+        return device_selected(devices, self._device)
 
     def _tensors(self, home: str, probed: ProbedTensors) -> None:
-        if self._saves_here():
+        if self._saves_device():
             for directory, name, tensor in probed.files(self._settings.places):
                 self._files.write(f"{home}/{directory}/{name}", tensor)
 
@@ -163,8 +170,8 @@ class DynamicSettings:
         """
         if not self.ids and not names:
             return self.child or "_" not in ids
-        by_id = selection.id_selected(self.ids, ids, child=self.child)
-        return by_id or selection.name_selected(names, name)
+        by_id = id_selected(self.ids, ids, child=self.child)
+        return by_id or name_selected(names, name)
 
 
 def parse(text: str) -> DynamicSettings:
@@ -177,10 +184,10 @@ def parse(text: str) -> DynamicSettings:
 
     return DynamicSettings(
         enabled=get("dump_enable", "false") == "true",
-        ranges=selection.parse_ranges("er", get("er", "0,0")),
-        ids=selection.items(get("ids", "")),
+        ranges=parse_ranges("er", get("er", "0,0")),
+        ids=comma_list(get("ids", "")),
         child=get("child", "true") == "true",
-        devices=selection.items(get("device", "")),
+        devices=comma_list(get("device", "")),
     )
 
 
@@ -198,7 +205,7 @@ _LENGTH = 32
 
 
 def placeholder(kernel: str) -> str:
-    """As many zero bytes as the kernel's tiling data takes where that is known, else 32."""
+    """Zero bytes in place of tiling data: as many as the kernel's takes, 32 where that is not known."""
     for stem, length in _LENGTHS.items():
         if kernel.startswith(stem):
             return "\0" * length

@@ -14,7 +14,7 @@ from .csv_files import compact
 from .e4_settings import E4Settings
 from .files import check_name, check_path, replace_text
 from .selection import IN_BEFORE_OUT_AFTER, device_selected, in_ranges
-from .statistic_csv import StatisticRows, row
+from .statistic_csv import StatisticRows, statistic_row
 from .tensors import ProbedTensors, TensorFiles
 
 
@@ -78,8 +78,8 @@ class E4Probe:
         rows = {"before": "", "after": ""}
         for directory, name, tensor in probed.files(IN_BEFORE_OUT_AFTER):
             target = "/".join((now.root, "data", self._worker, str(count), *path, directory, name))
-            written = target if now.task != "statistics" else ""
-            if written:
+            file = target if now.task != "statistics" else ""
+            if file:
                 alias = self._alias(now, path, name)
                 if alias:
                     self._check(target)
@@ -88,7 +88,7 @@ class E4Probe:
                 else:
                     self._tensors.write(target, tensor)
             measured = now.task != "tensor"
-            rows[directory] += row(self._worker, count, path, name, tensor, written, measured)
+            rows[directory] += statistic_row(self._worker, count, path, name, tensor, file, measured)
         return rows["before"], rows["after"]
 
     def _alias(self, now: E4Settings, path: tuple[str, ...], name: str) -> str:
@@ -100,7 +100,7 @@ class E4Probe:
         if now.level < 1 or not now.child or not now.chosen(path[:1]):
             return ""
         number, _, top = path[0].partition("_")
-        ids = "_".join(part.partition("_")[0] for part in path)
+        ids = "_".join(component.partition("_")[0] for component in path)
         alias = self._aliases.get(f"{top}_{number}", {}).get(f"{ids}_{name.removesuffix('.bin')}", "")
         dropped = now.level == 2 and path[-1].endswith("Kernel")
         return alias or (name if dropped else "")
@@ -118,7 +118,7 @@ class E4Probe:
             check_path(path)
 
 
-_MOST_NODES = 1000
+_MAX_NODES = 1000
 """Layers with more nodes are written in full."""
 
 
@@ -130,14 +130,14 @@ def alias_table(layer: str) -> dict[str, str]:
     """
     root: Mapping[str, Any] = json.loads(layer)
     table: dict[str, str] = {}
-    known: dict[str, str] = {}
+    sources: dict[str, str] = {}
     count = 0
 
     def see(name: str, key: str, *, again: bool = False) -> None:
-        if name in known and not again:
-            table[key] = known[name] + ".bin"
+        if name in sources and not again:
+            table[key] = sources[name] + ".bin"
         else:
-            known[name] = key
+            sources[name] = key
 
     def walk(node: Mapping[str, Any], ids: str) -> None:
         nonlocal count
@@ -151,4 +151,4 @@ def alias_table(layer: str) -> dict[str, str]:
             see(name, f"{ids}_outtensor{index}", again=not children and name in inputs)
 
     walk(root, str(root["opName"]).removeprefix(f"{root['opType']}_"))
-    return table if count <= _MOST_NODES else {}
+    return table if count <= _MAX_NODES else {}

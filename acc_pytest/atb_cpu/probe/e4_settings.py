@@ -1,22 +1,21 @@
-"""What the config file of msprobe (typed JSON) asks of the newest probe."""
+"""Settings of the newest probe from the config file of msprobe (typed JSON)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import selection
 from .config_file import json_object
-from .selection import Ranges
+from .selection import Ranges, comma_list, id_selected, name_selected, parse_ranges
 
 TASKS = ("tensor", "statistics", "all")
-OWN_KEYS = frozenset({"task", "exec_range", "op_name", "save_child", "filter_level"})
+E4_KEYS = frozenset({"task", "exec_range", "op_name", "save_child", "filter_level"})
 """Keys by which the file is told from that of the last msit probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class E4Settings:
-    """Everything the newest probe can be asked for; the defaults are those of an empty config file.
+    """Settings of the newest probe; the defaults are those of an empty config file.
 
     `output` is the directory in which `atb_dump_data` appears. `level` 1 writes a tensor that is the
     same edge of the graph as one already written as an alias, 2 drops the values of kernels too.
@@ -49,21 +48,19 @@ class E4Settings:
         """
         if not self.ids and not self.names:
             return self.child or len(path) == 1
-        parts = [part.partition("_") for part in path]
-        ids = "_".join(number for number, _, _ in parts)
-        if selection.id_selected(self.ids, ids, child=self.child):
+        components = [directory.partition("_") for directory in path]
+        ids = "_".join(number for number, _, _ in components)
+        if id_selected(self.ids, ids, child=self.child):
             return True
-        names = [name for _, _, name in parts]
-        return any(
-            selection.name_selected(self.names, name) for name in (names if self.child else names[-1:])
-        )
+        names = [name for _, _, name in components]
+        return any(name_selected(self.names, name) for name in (names if self.child else names[-1:]))
 
     def read(self, text: str) -> E4Settings:
-        """These settings with what a config file says; a key that is missing or of another type is empty."""
-        given = json_object(text)
+        """These settings with those of a config file; a key that is missing or of another type is empty."""
+        entries = json_object(text)
 
         def get(key: str, default: Any) -> Any:
-            return given[key] if type(given.get(key)) is type(default) else default
+            return entries[key] if type(entries.get(key)) is type(default) else default
 
         empty = E4Settings()
         task, level = get("task", empty.task), get("filter_level", empty.level)
@@ -71,11 +68,11 @@ class E4Settings:
             self,
             task=task if task in TASKS else empty.task,
             enabled=get("dump_enable", empty.enabled),
-            ranges=selection.parse_ranges("exec_range", get("exec_range", "0,0")),
-            ids=selection.items(get("ids", "")),
-            names=selection.items(get("op_name", "").lower()),
+            ranges=parse_ranges("exec_range", get("exec_range", "0,0")),
+            ids=comma_list(get("ids", "")),
+            names=comma_list(get("op_name", "").lower()),
             child=get("save_child", empty.child),
-            devices=selection.items(get("device", "")),
+            devices=comma_list(get("device", "")),
             level=level if level in (0, 1, 2) else empty.level,
         )
 
@@ -83,4 +80,4 @@ class E4Settings:
 def is_e4_config(text: str) -> bool:
     """Whether a config file's text is the newest probe's: typed values, or keys that only it knows."""
     values = json_object(text)
-    return bool(OWN_KEYS & values.keys()) or isinstance(values.get("dump_enable"), bool)
+    return bool(E4_KEYS & values.keys()) or isinstance(values.get("dump_enable"), bool)

@@ -9,8 +9,8 @@ from ...errors import DumpError
 from ...tensors.whole_file import whole_file
 
 _LONGEST_PATH = 4096
-_LONGEST_PART = 255
-_MOST_SLASHES = 32
+_LONGEST_NAME = 255
+_MAX_SLASHES = 32
 _PATH = re.compile(r"[a-zA-Z0-9_./-]+")
 _NAME = re.compile(r"""[_A-Za-z0-9"'><=\[\])(,}{: /.~-]+""")
 
@@ -21,10 +21,10 @@ def check_path(path: str) -> None:
     reason = ""
     if not _PATH.fullmatch(absolute):
         reason = "holds other characters than letters, digits and _ . / -"
-    elif len(absolute) > _LONGEST_PATH or any(len(p) > _LONGEST_PART for p in absolute.split("/")):
-        reason = f"is longer than {_LONGEST_PATH} characters, or a part of it than {_LONGEST_PART}"
-    elif absolute.count("/") > _MOST_SLASHES:
-        reason = f"has more than {_MOST_SLASHES} slashes"
+    elif len(absolute) > _LONGEST_PATH or any(len(p) > _LONGEST_NAME for p in absolute.split("/")):
+        reason = f"is longer than {_LONGEST_PATH} characters, or a part of it than {_LONGEST_NAME}"
+    elif absolute.count("/") > _MAX_SLASHES:
+        reason = f"has more than {_MAX_SLASHES} slashes"
     if reason:
         raise DumpError(f"{absolute}: the probe refuses this path because it {reason}; dump elsewhere")
 
@@ -57,10 +57,10 @@ def append_text(path: str, text: str) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
             size = os.fstat(descriptor).st_size
-            written = os.write(descriptor, data)
-            if written != len(data):
+            count = os.write(descriptor, data)
+            if count != len(data):
                 os.ftruncate(descriptor, size)
-                raise OSError(f"{written} of {len(data)} bytes fit")
+                raise OSError(f"{count} of {len(data)} bytes fit")
         finally:
             os.close(descriptor)
     except OSError as error:

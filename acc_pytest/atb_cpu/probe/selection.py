@@ -1,4 +1,4 @@
-"""What a probe saves of what it sees: ranges of executions, ids, names, devices, files. Pure functions.
+"""The tensors that a probe saves: by ranges of executions, ids, names, devices, files. Pure functions.
 
 Every filter of ATB is a text in the environment or a config file; here it is parsed once, then asked.
 """
@@ -29,7 +29,7 @@ def integer(name: str, text: str) -> int:
         return 0
 
 
-def items(text: str) -> tuple[str, ...]:
+def comma_list(text: str) -> tuple[str, ...]:
     """The items of a comma list; empty ones are none."""
     return tuple(item for item in text.split(",") if item)
 
@@ -38,32 +38,32 @@ def parse_ranges(name: str, text: str) -> Ranges:
     """`0,1,5,5` -> two pairs; an odd number at the end is ignored. `all` and `none` mean what they say."""
     if text in ("all", "none"):
         return EVERY if text == "all" else NONE
-    numbers = [integer(name, item) for item in items(text)]
+    numbers = [integer(name, item) for item in comma_list(text)]
     return tuple(zip(numbers[::2], numbers[1::2]))
 
 
 def in_ranges(ranges: Ranges, count: int) -> bool:
-    """Whether execution `count` is one of those asked for."""
+    """Whether execution `count` is in one of `ranges`."""
     return any(first <= count <= last for first, last in ranges)
 
 
-def id_selected(wanted: Sequence[str], ids: str, *, child: bool) -> bool:
-    """Whether `ids` (`2_0_1`) is wanted itself or, with `child`, lies below one that is."""
-    return any(ids == item or (child and ids.startswith(item + "_")) for item in wanted)
+def id_selected(selection: Sequence[str], ids: str, *, child: bool) -> bool:
+    """Whether `ids` (`2_0_1`) is in `selection` or, with `child`, lies below an entry of it."""
+    return any(ids == item or (child and ids.startswith(item + "_")) for item in selection)
 
 
-def name_selected(wanted: Sequence[str], name: str) -> bool:
-    """Whether an operation's name starts with a wanted one. Only the name is lower-cased."""
-    return any(name.lower().startswith(item) for item in wanted)
+def name_selected(prefixes: Sequence[str], name: str) -> bool:
+    """Whether an operation's name starts with one of `prefixes`. Only the name is lower-cased."""
+    return any(name.lower().startswith(item) for item in prefixes)
 
 
-def device_selected(wanted: Sequence[str], device: int) -> bool:
-    """Whether this device is one of those asked for; nothing asked for means all."""
-    return not wanted or str(device) in wanted
+def device_selected(devices: Sequence[str], device: int) -> bool:
+    """Whether `device` is one of `devices`; none means all."""
+    return not devices or str(device) in devices
 
 
-def places(time: int, part: int, *, in_before_out_after: bool) -> tuple[Place, ...]:
-    """Where tensors go: `time` 0 before, 1 after, 2 both; `part` 0 inputs, 1 outputs, 2 both, else none.
+def places(time: int, side: int, *, in_before_out_after: bool) -> tuple[Place, ...]:
+    """The places of tensors: `time` 0 before, 1 after, 2 both; `side` 0 inputs, 1 outputs, 2 both, else none.
 
     With `in_before_out_after`, inputs are saved before and outputs after, whatever `time` says.
     """
@@ -74,5 +74,5 @@ def places(time: int, part: int, *, in_before_out_after: bool) -> tuple[Place, .
         for directory, times in (("before", (0, 2)), ("after", (1, 2))):
             if time in times:
                 chosen += [(directory, "in"), (directory, "out")]  # type: ignore[list-item]
-    sides = {0: ("in",), 1: ("out",), 2: ("in", "out")}.get(part, ())
+    sides = {0: ("in",), 1: ("out",), 2: ("in", "out")}.get(side, ())
     return tuple(place for place in chosen if place[1] in sides)

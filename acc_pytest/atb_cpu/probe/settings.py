@@ -1,4 +1,4 @@
-"""What the `ATB_*` variables ask of a probe of the msit eras, as one frozen object."""
+"""Settings of a probe of the msit eras from the `ATB_*` variables, as one frozen object."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from . import selection
-from .selection import NONE, Place, Ranges
+from .selection import (
+    NONE,
+    Place,
+    Ranges,
+    comma_list,
+    id_selected,
+    integer,
+    name_selected,
+    parse_ranges,
+    places,
+)
 
 Era = Literal["E2", "E3"]
 """E2: mid-2024, `ait_dump`; E3: the last of msit, `msit_dump`."""
@@ -18,7 +27,7 @@ DEFAULT_TYPES = frozenset({"layer", "model", "tensor"})
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """Everything a probe of E2 or E3 can be asked for; the defaults are those of an empty environment.
+    """Settings of a probe of E2 or E3; the defaults are those of an empty environment.
 
     `output` is a prefix: the name of the root follows it without a slash. `values` is off for
     descriptions only; `statistics` comes before both. `ids` and `names` select operations, an
@@ -62,8 +71,8 @@ class ProbeSettings:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where tensors are saved."""
-        return selection.places(self.time, self.part, in_before_out_after=self.splits)
+        """The places where tensors are saved."""
+        return places(self.time, self.part, in_before_out_after=self.splits)
 
     @property
     def csv_directory(self) -> str:
@@ -74,8 +83,8 @@ class ProbeSettings:
         """Whether the operation (for a kernel: the kernel with its operation's name) is selected."""
         if not self.ids and not self.names:
             return True
-        by_id = selection.id_selected(self.ids, ids, child=self.child)
-        return by_id or selection.name_selected(self.names, name)
+        by_id = id_selected(self.ids, ids, child=self.child)
+        return by_id or name_selected(self.names, name)
 
     @classmethod
     def from_environment(
@@ -87,7 +96,7 @@ class ProbeSettings:
         """
 
         def number(name: str, default: int) -> int:
-            return selection.integer(name, environ[name]) if name in environ else default
+            return integer(name, environ[name]) if name in environ else default
 
         def read(name: str, parse: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
             return parse(environ.get(name, ""))
@@ -105,11 +114,11 @@ class ProbeSettings:
             time=number("ATB_SAVE_TENSOR_TIME", 1),
             in_before_out_after=number("ATB_SAVE_TENSOR_IN_BEFORE_OUT_AFTER", 1) == 1,
             part=number("ATB_SAVE_TENSOR_PART", 2),
-            ranges=NONE if ranges is None else selection.parse_ranges("ATB_SAVE_TENSOR_RANGE", ranges),
-            ids=read("ATB_SAVE_TENSOR_IDS", selection.items),
-            names=read("ATB_SAVE_TENSOR_RUNNER", selection.items),
+            ranges=NONE if ranges is None else parse_ranges("ATB_SAVE_TENSOR_RANGE", ranges),
+            ids=read("ATB_SAVE_TENSOR_IDS", comma_list),
+            names=read("ATB_SAVE_TENSOR_RUNNER", comma_list),
             child=number("ATB_SAVE_CHILD", 0) != 0,
-            devices=read("ATB_DEVICE_ID", selection.items),
+            devices=read("ATB_DEVICE_ID", comma_list),
             tiling=number("ATB_SAVE_TILING", 0) != 0,
             symlink=newest and number("ATB_SAVE_SYMLINK", 0) == 1,
             config=environ.get("ATB_DUMP_CONFIG", "") if newest else "",

@@ -12,7 +12,7 @@ from ...tensors.dtypes import by_torch
 from .csv_files import is_safe
 from .files import append_text
 
-COLUMNS = (
+STATISTIC_COLUMNS = (
     *("Device and PID", "Execution Count", "Op Name", "Op Type", "Op Id", "Input/Output", "Index"),
     *("Dtype", "Format", "Shape", "Max", "Min", "Mean", "Norm", "Tensor Path"),
 )
@@ -20,24 +20,24 @@ _FILE = re.compile(r"(in|out)tensor(.*)\.bin")
 Path = tuple[str, ...]
 
 
-def row(
-    worker: str, count: int, path: Path, file: str, tensor: torch.Tensor, written: str, measured: bool
+def statistic_row(
+    worker: str, count: int, path: Path, file: str, tensor: torch.Tensor, tensor_path: str, measured: bool
 ) -> str:
     """One line, or nothing where a cell is not safe (`-inf`), as the probe has it.
 
     `path` are the directories from the top-level operation down, `file` is the tensor file's name,
-    `written` its path or empty, and with `measured` the row holds statistics.
+    `tensor_path` its path or empty, and with `measured` the row holds statistics.
     """
-    parts = [part.partition("_") for part in path]
+    components = [directory.partition("_") for directory in path]
     match = _FILE.fullmatch(file)
     side, index = (match[1], match[2]) if match else ("in", file)
     values = text_of(tensor, wide_squares=True) if measured else dict.fromkeys(KEYS, "N/A")
     cells = [
-        *(worker, str(count), "/".join(name for _, _, name in parts), parts[-1][2]),
-        *("_".join(number for number, _, _ in parts), f"{side}put", index),
+        *(worker, str(count), "/".join(name for _, _, name in components), components[-1][2]),
+        *("_".join(number for number, _, _ in components), f"{side}put", index),
         *(by_torch(tensor.dtype).atb_name, "nd", "x".join(map(str, tensor.shape))),
         *(values[key] for key in KEYS),
-        written or "N/A",
+        tensor_path or "N/A",
     ]
     return ",".join(cells) + "\n" if all(map(is_safe, cells)) else ""
 
@@ -56,11 +56,11 @@ class StatisticRows:
 
         Raises `DumpError` naming the file when it cannot be written.
         """
-        below = [entry for entry in self._waiting if entry[0][: len(path)] == path]
+        entries = [entry for entry in self._waiting if entry[0][: len(path)] == path]
         self._waiting = [entry for entry in self._waiting if entry[0][: len(path)] != path]
-        text = before + "".join(rows for _, rows in below) + after
+        text = before + "".join(rows for _, rows in entries) + after
         if len(path) > 1:
             self._waiting.append((path, text))
         elif text:
-            header = "" if os.path.exists(file) else ",".join(COLUMNS) + "\n"
+            header = "" if os.path.exists(file) else ",".join(STATISTIC_COLUMNS) + "\n"
             append_text(file, header + text)

@@ -24,7 +24,7 @@ Tensors = Mapping[int, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class ProbedTensors:
-    """What a probe sees of one operation or kernel: tensors by index, before and after.
+    """The tensors of one operation or kernel by index, before and after.
 
     `names` are those that an ATB of 2026 gives inputs and outputs, empty where it gives none.
     """
@@ -35,10 +35,10 @@ class ProbedTensors:
     outputs: Sequence[torch.Tensor]
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
 
-    def files(self, wanted: Sequence[Place]) -> list[tuple[str, str, torch.Tensor]]:
+    def files(self, places: Sequence[Place]) -> list[tuple[str, str, torch.Tensor]]:
         """(directory, file name, tensor) for every tensor to be saved; empty tensors have no file."""
         files: list[tuple[str, str, torch.Tensor]] = []
-        for directory, side in wanted:
+        for directory, side in places:
             for index, tensor in self._at(directory, side).items():
                 if tensor.numel():
                     name = file_name(side, index, self.names[0 if side == "in" else 1])
@@ -60,7 +60,7 @@ def file_name(side: str, index: int, names: Sequence[str] = ()) -> str:
 
 
 def memory(old: torch.Tensor | None, new: torch.Tensor) -> torch.Tensor:
-    """What lay in the memory of output `new` before it was written: the bytes of `old`, or zeros.
+    """The memory of output `new` before it was written: the bytes of `old`, or zeros.
 
     A device would show what some other operation left there.
     """

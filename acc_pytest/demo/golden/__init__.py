@@ -20,7 +20,7 @@ MODULES = {
     "bloom": BloomForCausalLM,
     "chatglm": ChatGLMForConditionalGeneration,
 }
-"""What makes the golden module of a family."""
+"""The class or function that makes the golden module of a family."""
 
 
 def seeded(spec: ModelSpec, seed: int) -> GoldenModel:

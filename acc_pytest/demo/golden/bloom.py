@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import EPSILON, GoldenModel, causal_bias, heads_attention
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
+from .parts import EPSILON, GoldenModel, KeyValue, causal_bias, heads_attention
 
 
 def slopes(heads: int) -> torch.Tensor:
@@ -40,7 +38,7 @@ class BloomAttention(nn.Module):
         self, x: torch.Tensor, residual: torch.Tensor, *, past: KeyValue | None
     ) -> tuple[torch.Tensor, KeyValue]:
         packed = self.query_key_value(x).unflatten(-1, (self.heads, 3, -1))
-        q, k, v = (part.transpose(1, 2) for part in packed.unbind(-2))
+        q, k, v = (tensor.transpose(1, 2) for tensor in packed.unbind(-2))
         if past:
             k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
         new, total = q.shape[2], k.shape[2]
@@ -106,9 +104,9 @@ class BloomForCausalLM(GoldenModel):
         self.lm_head = nn.Linear(spec.hidden, spec.vocab, bias=False)
 
     def forward(self, *, ids: torch.Tensor, cache: list[Any] | None) -> dict[str, Any]:
-        made = self.transformer(ids=ids, cache=cache)
-        return {"logits": self.lm_head(made["hidden"]), "cache": made["cache"]}
+        outputs = self.transformer(ids=ids, cache=cache)
+        return {"logits": self.lm_head(outputs["hidden"]), "cache": outputs["cache"]}
 
     def step(self, ids: torch.Tensor, cache: list[Any] | None) -> tuple[torch.Tensor, list[Any]]:
-        made = self(ids=ids, cache=cache)
-        return made["logits"], made["cache"]
+        outputs = self(ids=ids, cache=cache)
+        return outputs["logits"], outputs["cache"]

@@ -12,9 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import GoldenModel, RMSNorm, causal_bias, heads_attention, rotate, tables
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
+from .parts import GoldenModel, KeyValue, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 
 class RotaryEmbedding(nn.Module):
@@ -58,8 +56,8 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: torch.Tensor, mask: torch.Tensor, rotary: torch.Tensor, *, past: KeyValue | None
     ) -> tuple[torch.Tensor, KeyValue]:
-        parts = self.query_key_value(x).split(self.widths, -1)
-        q, k, v = (part.unflatten(-1, (-1, self.size)) for part in parts)
+        packed = self.query_key_value(x).split(self.widths, -1)
+        q, k, v = (tensor.unflatten(-1, (-1, self.size)) for tensor in packed)
         cos, sin = (table[-x.shape[0] :, None, None] for table in rotary.unbind(-1))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if past:
@@ -155,10 +153,10 @@ class ChatGLMForConditionalGeneration(GoldenModel):
         self.transformer = ChatGLMModel(spec)
 
     def forward(self, *, ids: torch.Tensor, cache: list[Any] | None) -> dict[str, Any]:
-        made = self.transformer(ids=ids, cache=cache)
-        logits = self.transformer.output_layer(made["hidden"][-1:]).transpose(0, 1)
-        return {"logits": logits, "cache": made["cache"]}
+        outputs = self.transformer(ids=ids, cache=cache)
+        logits = self.transformer.output_layer(outputs["hidden"][-1:]).transpose(0, 1)
+        return {"logits": logits, "cache": outputs["cache"]}
 
     def step(self, ids: torch.Tensor, cache: list[Any] | None) -> tuple[torch.Tensor, list[Any]]:
-        made = self(ids=ids, cache=cache)
-        return made["logits"], made["cache"]
+        outputs = self(ids=ids, cache=cache)
+        return outputs["logits"], outputs["cache"]

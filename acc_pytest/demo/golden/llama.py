@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from ...atb_cpu import ModelSpec
-from .parts import GoldenModel, RMSNorm, causal_bias, heads_attention, rotate, tables
-
-KeyValue = tuple[torch.Tensor, torch.Tensor]
+from .parts import GoldenModel, KeyValue, RMSNorm, causal_bias, heads_attention, rotate, tables
 
 
 class LlamaRMSNorm(RMSNorm):
@@ -115,12 +113,12 @@ class LlamaForCausalLM(GoldenModel):
         self.lm_head = nn.Linear(spec.hidden, spec.vocab, bias=False)
 
     def forward(self, *, ids: torch.Tensor, cache: list[Any] | None) -> dict[str, Any]:
-        made = self.model(ids=ids, cache=cache)
-        return {"logits": self.lm_head(made["hidden"]), "cache": made["cache"]}
+        outputs = self.model(ids=ids, cache=cache)
+        return {"logits": self.lm_head(outputs["hidden"]), "cache": outputs["cache"]}
 
     def step(self, ids: torch.Tensor, cache: list[Any] | None) -> tuple[torch.Tensor, list[Any]]:
-        made = self(ids=ids, cache=cache)
-        return made["logits"], made["cache"]
+        outputs = self(ids=ids, cache=cache)
+        return outputs["logits"], outputs["cache"]
 
 
 def llama(spec: ModelSpec) -> LlamaForCausalLM:

@@ -23,8 +23,8 @@ class SparseMoeBlock(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shares = self.gate(x).softmax(-1)
-        parts = [expert(x) * shares[..., index : index + 1] for index, expert in enumerate(self.experts)]
-        return torch.stack(parts).sum(0)
+        products = [expert(x) * shares[..., index : index + 1] for index, expert in enumerate(self.experts)]
+        return torch.stack(products).sum(0)
 
 
 def moe(spec: ModelSpec) -> LlamaForCausalLM:

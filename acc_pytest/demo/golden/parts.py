@@ -1,4 +1,4 @@
-"""What the golden models share. They are written apart from the operators that compute mine."""
+"""Modules that several golden models use. They are written apart from the operators that compute mine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 
 EPSILON = 1e-5
 ROPE_BASE = 10000.0
+KeyValue = tuple[torch.Tensor, torch.Tensor]
 
 
 class GoldenModel(nn.Module, ABC):

@@ -52,7 +52,7 @@ class Lowering:
         return self.operators
 
     def edge(self, value: Any) -> Edge:
-        """What stands for an argument; a number becomes a constant."""
+        """The edge of an argument; a number becomes a constant."""
         if isinstance(value, fx.Node):
             return self._values[value][0]
         return self.constant(torch.as_tensor(value))
@@ -75,15 +75,15 @@ class Lowering:
         count = self._counts[type]
         self._counts[type] += 1
         name = f"{type}_{count}" if count else type
-        return self._put(GeOperator(name, type, inputs, compute, outputs, attributes=attributes))
+        return self._append(GeOperator(name, type, inputs, compute, outputs, attributes=attributes))
 
-    def _put(self, operator: GeOperator) -> Edge:
+    def _append(self, operator: GeOperator) -> Edge:
         self.operators.append(operator)
         return Edge(operator.name, 0)
 
     def _placeholder(self, name: str) -> Edge:
         index = sum(operator.type == "Data" for operator in self.operators)
-        return self._put(GeOperator(name, "Data", (), _nothing, attributes={"index": index}))
+        return self._append(GeOperator(name, "Data", (), _nothing, attributes={"index": index}))
 
     def _convert(self, node: fx.Node) -> None:
         target = str(node.target)
@@ -104,7 +104,7 @@ class Lowering:
     def _output(self, node: fx.Node) -> None:
         returned: Any = node.args[0]
         results = tuple(self.edge(value) for value in returned if isinstance(value, fx.Node))
-        self._put(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
+        self._append(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
 
 
 def _nothing(_inputs: Values) -> Values:
@@ -113,38 +113,38 @@ def _nothing(_inputs: Values) -> Values:
 
 def _t(to: Lowering, args: Args) -> list[Edge]:
     order = to.constant(torch.tensor([1, 0]))
-    return [to.add("Transpose", (to.edge(args[0]), order), lambda given: [given[0].T.contiguous()])]
+    return [to.add("Transpose", (to.edge(args[0]), order), lambda inputs: [inputs[0].T.contiguous()])]
 
 
 def _addmm(to: Lowering, args: Args) -> list[Edge]:
     bias, left, right = (to.edge(value) for value in args)
-    one = to.constant(torch.tensor(1.0))
-    product = to.add("MatMulV2", (left, right, None, None), lambda given: [given[0] @ given[1]])
-    scaled = to.add("Mul", (product, one), lambda given: [given[0] * given[1]])
-    return [to.add("Add", (scaled, bias), lambda given: [given[0] + given[1]])]
+    unit = to.constant(torch.tensor(1.0))
+    product = to.add("MatMulV2", (left, right, None, None), lambda inputs: [inputs[0] @ inputs[1]])
+    scaled = to.add("Mul", (product, unit), lambda inputs: [inputs[0] * inputs[1]])
+    return [to.add("Add", (scaled, bias), lambda inputs: [inputs[0] + inputs[1]])]
 
 
 def _gelu(to: Lowering, args: Args) -> list[Edge]:
-    return [to.add("Gelu", (to.edge(args[0]),), lambda given: [torch.nn.functional.gelu(given[0])])]
+    return [to.add("Gelu", (to.edge(args[0]),), lambda inputs: [torch.nn.functional.gelu(inputs[0])])]
 
 
 def _add(to: Lowering, args: Args) -> list[Edge]:
     left, right = (to.edge(value) for value in args)
-    return [to.add("Add", (left, right), lambda given: [given[0] + given[1]])]
+    return [to.add("Add", (left, right), lambda inputs: [inputs[0] + inputs[1]])]
 
 
 def _mul(to: Lowering, args: Args) -> list[Edge]:
     left, right = (to.edge(value) for value in args)
-    product = to.add("Mul", (left, right), lambda given: [given[0] * given[1]])
-    return [to.add("Cast", (product,), lambda given: [given[0]], **_FLOAT16)]
+    product = to.add("Mul", (left, right), lambda inputs: [inputs[0] * inputs[1]])
+    return [to.add("Cast", (product,), lambda inputs: [inputs[0]], **_FLOAT16)]
 
 
 def _layer_norm(to: Lowering, args: Args) -> list[Edge]:
     x, shape, weight, bias, epsilon = args
     axes = to.constant(torch.tensor(shape))
 
-    def compute(given: Values) -> Values:
-        return torch.native_layer_norm(given[0], list(shape), given[2], given[3], epsilon)
+    def compute(inputs: Values) -> Values:
+        return torch.native_layer_norm(inputs[0], list(shape), inputs[2], inputs[3], epsilon)
 
     first = to.add("LayerNormV4", (to.edge(x), axes, to.edge(weight), to.edge(bias)), compute, 3)
     return [Edge(first.producer, index) for index in range(3)]
@@ -156,28 +156,28 @@ def _split(to: Lowering, args: Args) -> list[Edge]:
     axis_edge = to.constant(torch.tensor(axis))
     total = args[0].meta["val"].shape[axis]
     sizes = [size] * (total // size)
-    packed = to.add("Pack", tuple(to.constant(torch.tensor(part)) for part in sizes), _pack)
-    wide = to.add("Cast", (packed,), lambda given: [given[0].long()], **_INT64)
+    packed = to.add("Pack", tuple(to.constant(torch.tensor(length)) for length in sizes), _pack)
+    wide = to.add("Cast", (packed,), lambda inputs: [inputs[0].long()], **_INT64)
 
-    def compute(given: Values) -> Values:
-        return torch.split(given[0], sizes, axis)
+    def compute(inputs: Values) -> Values:
+        return torch.split(inputs[0], sizes, axis)
 
     first = to.add("SplitV", (edge, wide, axis_edge), compute, len(sizes))
     return [Edge(first.producer, index) for index in range(len(sizes))]
 
 
-def _pack(given: Values) -> Values:
-    return [torch.stack(list(given)).int()]
+def _pack(inputs: Values) -> Values:
+    return [torch.stack(list(inputs)).int()]
 
 
 def _cat(to: Lowering, args: Args) -> list[Edge]:
-    parts, axis = args
-    edges = tuple(to.edge(part) for part in parts)
+    values, axis = args
+    edges = tuple(to.edge(value) for value in values)
     return [
         to.add(
             "ConcatV2",
             (*edges, to.constant(torch.tensor(axis))),
-            lambda given: [torch.cat(list(given[:-1]), axis)],
+            lambda inputs: [torch.cat(list(inputs[:-1]), axis)],
         )
     ]
 
@@ -185,24 +185,24 @@ def _cat(to: Lowering, args: Args) -> list[Edge]:
 def _view(to: Lowering, args: Args) -> list[Edge]:
     x, shape = args
     edges = (to.edge(x), to.constant(torch.tensor(shape)))
-    return [to.add("Reshape", edges, lambda given: [given[0].reshape(tuple(shape))])]
+    return [to.add("Reshape", edges, lambda inputs: [inputs[0].reshape(tuple(shape))])]
 
 
 def _topk(to: Lowering, args: Args) -> list[Edge]:
     x, count, *_ = args
 
-    def compute(given: Values) -> Values:
-        values, places = given[0].topk(count, dim=-1)
+    def compute(inputs: Values) -> Values:
+        values, places = inputs[0].topk(count, dim=-1)
         return [values, places.int()]
 
     first = to.add("TopKV2", (to.edge(x), to.constant(torch.tensor(count))), compute, 2)
-    wide = to.add("Cast", (Edge(first.producer, 1),), lambda given: [given[0].long()], **_INT64)
+    wide = to.add("Cast", (Edge(first.producer, 1),), lambda inputs: [inputs[0].long()], **_INT64)
     return [first, wide]
 
 
 def _softmax(to: Lowering, args: Args) -> list[Edge]:
     axis = args[1]
-    return [to.add("SoftmaxV2", (to.edge(args[0]),), lambda given: [given[0].softmax(axis)])]
+    return [to.add("SoftmaxV2", (to.edge(args[0]),), lambda inputs: [inputs[0].softmax(axis)])]
 
 
 _CONVERTERS: Mapping[str, Callable[[Lowering, Args], list[Edge]]] = {

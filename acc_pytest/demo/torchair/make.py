@@ -48,7 +48,7 @@ def make_torchair_demo(directory: Path, spec: TorchairSpec) -> TorchairPaths:
 
 def _clear(path: Path) -> None:
     parent = path.parent
-    foreign = [found.name for found in parent.iterdir() if found.name != path.name] if parent.exists() else []
+    foreign = [entry.name for entry in parent.iterdir() if entry.name != path.name] if parent.exists() else []
     if foreign:
         raise DumpError(
             f"{parent}: holds {foreign[0]!r}, which is not from a demo; choose an empty directory"
@@ -118,7 +118,7 @@ def records(root: Path, spec: TorchairSpec, rank: int, graph: int, step: int) ->
 
 
 LAYOUTS = {"7.2": "7.2", "7.1": "7.1", "7.0": "7.1", "oldest": "oldest"}
-"""What the FX backend calls the tree of a release."""
+"""The FX backend's name for the tree of a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +129,16 @@ class Compiled:
     runs: tuple[Path, ...]
 
     def inputs(self, run: Path) -> dict[str, torch.Tensor]:
-        """What the graph was called with, by placeholder: the argument of the first node that takes it."""
-        found = {}
+        """The inputs of the graph by placeholder: the argument of the first node that takes it."""
+        tensors = {}
         for node in self.graph.nodes:
             if node.op != "placeholder":
                 continue
             reader = next(iter(node.users))
             stem = f"{reader.name}-{reader.target}.INPUT.{reader.args.index(node)}"
             (file,) = run.glob(f"{stem}.*.npy")
-            found[node.name] = torch.from_numpy(np.load(file))
-        return found
+            tensors[node.name] = torch.from_numpy(np.load(file))
+        return tensors
 
 
 @one_thread()
@@ -146,22 +146,22 @@ def run_golden(root: Path, spec: TorchairSpec, rank: int) -> list[Compiled]:
     """Run the model of one rank; returns its graphs in the order of their compilation."""
     graphs: dict[fx.Graph, list[Path]] = {}
 
-    def seen(node: fx.Node) -> fx.Node:
+    def register(node: fx.Node) -> fx.Node:
         graphs.setdefault(node.graph, [])
         return node
 
     torch._dynamo.reset()  # a graph that another call compiled would be taken instead
     backend = fx_dump_backend(
-        root, filter=seen, layout=LAYOUTS[spec.release], rank=rank, world_size=spec.ranks
+        root, filter=register, layout=LAYOUTS[spec.release], rank=rank, world_size=spec.ranks
     )
     model = torch.compile(seeded(spec.seed), backend=backend, dynamic=False)
-    known = _folders(root)
+    folders = _folders(root)
     with torch.no_grad():
         for number, tokens in enumerate(spec.tokens):
             for step in range(spec.steps):
                 model(prompt(tokens, 1000 * spec.seed + 100 * rank + 10 * number + step + 1))
-                (folder,) = _folders(root) - known
-                known.add(folder)
+                (folder,) = _folders(root) - folders
+                folders.add(folder)
                 list(graphs.values())[number].append(folder)
     return [Compiled(graph, tuple(runs)) for graph, runs in graphs.items()]
 

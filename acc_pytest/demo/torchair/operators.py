@@ -45,10 +45,10 @@ class GeOperator:
     def edges(self) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.inputs if edge is not None)
 
-    def reading(self, moved: Mapping[Edge, Edge]) -> GeOperator:
-        """The same with other inputs."""
+    def reading(self, edges: Mapping[Edge, Edge]) -> GeOperator:
+        """This operator with other inputs."""
         return replace(
-            self, inputs=tuple(None if edge is None else moved.get(edge, edge) for edge in self.inputs)
+            self, inputs=tuple(None if edge is None else edges.get(edge, edge) for edge in self.inputs)
         )
 
 

@@ -1,4 +1,4 @@
-"""What the Graph Engine makes of a graph before it runs: no idle casts, two operators in one, device formats.
+"""Passes of the Graph Engine over a graph before it runs: no idle casts, fused operators, device formats.
 
 The text of the graph that TorchAir writes is that before these passes, which is why a dump has to be matched.
 """
@@ -27,29 +27,29 @@ def compiled(operators: Sequence[GeOperator], *, fused: bool) -> list[GeOperator
 def without_casts(operators: Sequence[GeOperator]) -> list[GeOperator]:
     """Casts to the type that their input has already are taken out; a `Mul` is where the demo has them."""
     types = {operator.name: operator.type for operator in operators}
-    moved: dict[Edge, Edge] = {}
-    kept = []
+    edges: dict[Edge, Edge] = {}
+    result = []
     for operator in operators:
         if operator.type == "Cast" and types[operator.edges[0].producer] == "Mul":
-            moved[Edge(operator.name, 0)] = operator.edges[0]
+            edges[Edge(operator.name, 0)] = operator.edges[0]
         else:
-            kept.append(operator.reading(moved))
-    return kept
+            result.append(operator.reading(edges))
+    return result
 
 
 def insert_transdata(operators: Sequence[GeOperator], reader: str) -> list[GeOperator]:
     """The first input of `reader` is brought to fractal format by an operator of the Graph Engine's own."""
-    made = []
+    result = []
     for operator in operators:
         if operator.name == reader:
-            source, *others = operator.inputs
+            source, *inputs = operator.inputs
             name = "trans_TransData_1"
-            made.append(GeOperator(name, "TransData", (source,), list, storage="FRACTAL_NZ"))
-            operator = replace(operator, inputs=(Edge(name, 0), *others))
+            result.append(GeOperator(name, "TransData", (source,), list, storage="FRACTAL_NZ"))
+            operator = replace(operator, inputs=(Edge(name, 0), *inputs))
         if operator.name in IN_NZ:
             operator = replace(operator, storage="FRACTAL_NZ")
-        made.append(operator)
-    return made
+        result.append(operator)
+    return result
 
 
 def fuse(operators: Sequence[GeOperator], names: tuple[str, str]) -> list[GeOperator]:
@@ -66,12 +66,12 @@ def fuse(operators: Sequence[GeOperator], names: tuple[str, str]) -> list[GeOper
         raise CaptureError(f"{second.name} does not read {first.name}, so they cannot be fused")
     outer = tuple(edge for edge in second.edges if edge != inner)
 
-    def compute(given: Values) -> Values:
-        between = first.compute(given[: len(first.edges)])[0]
-        rest = iter(given[len(first.edges) :])
+    def compute(values: Values) -> Values:
+        between = first.compute(values[: len(first.edges)])[0]
+        rest = iter(values[len(first.edges) :])
         return second.compute([between if edge == inner else next(rest) for edge in second.edges])
 
-    both = replace(
+    fused = replace(
         second,
         name="".join(names),
         type="AutomaticBufferFusionOp",
@@ -79,6 +79,6 @@ def fuse(operators: Sequence[GeOperator], names: tuple[str, str]) -> list[GeOper
         compute=compute,
         parts=names,
     )
-    moved = {Edge(second.name, index): Edge(both.name, index) for index in range(second.outputs)}
-    kept = [both if operator is second else operator for operator in operators if operator is not first]
-    return [operator.reading(moved) for operator in kept]
+    edges = {Edge(second.name, index): Edge(fused.name, index) for index in range(second.outputs)}
+    result = [fused if operator is second else operator for operator in operators if operator is not first]
+    return [operator.reading(edges) for operator in result]

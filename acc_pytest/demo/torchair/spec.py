@@ -1,4 +1,4 @@
-"""What a TorchAir demo looks like: the release whose layout it has, its size, and what is wrong with it."""
+"""A TorchAir demo: the release whose layout it has, its size, and the fault of mine."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class GeFault:
     rank: int | None = None
 
     def strikes(self, operator: str, graph: int, step: int, rank: int) -> bool:
-        """Whether the operator is wrong there."""
-        wanted = ((self.graph, graph), (self.step, step), (self.rank, rank))
-        return operator == self.operator and all(chosen in (None, here) for chosen, here in wanted)
+        """Whether the fault makes this execution of the operator wrong."""
+        filters = ((self.graph, graph), (self.step, step), (self.rank, rank))
+        return operator == self.operator and all(chosen in (None, number) for chosen, number in filters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TorchairSpec:
 
 @dataclass(frozen=True, slots=True)
 class TorchairPaths:
-    """Where the dumps lie: of FX (the golden), of GE with fusion (mine) and without it, which has no fault.
+    """The paths of the dumps: FX (golden), GE with fusion (mine), and GE without it, which has no fault.
 
     `faulty` names the operators that hold the fault, one per rank, graph and step: `Gelu`.
     """

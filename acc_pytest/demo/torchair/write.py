@@ -63,18 +63,20 @@ def write_records(
     step: StepFolder, operators: Sequence[GeOperator], values: Mapping[Edge, torch.Tensor]
 ) -> None:
     """A record for each operator that runs on the device; constants and the end of the graph do not."""
-    made = {operator.name: operator for operator in operators}
+    by_name = {operator.name: operator for operator in operators}
     for task, operator in enumerate(operators, start=1):
         if operator.type in ("Const", "NetOutput"):
             continue
         inputs = [
-            _value(values[edge], made[edge.producer], null=(operator.name, "input", place) in WITHOUT_MEMORY)
+            _value(
+                values[edge], by_name[edge.producer], null=(operator.name, "input", place) in WITHOUT_MEMORY
+            )
             for place, edge in enumerate(operator.edges)
         ]
         outputs = [
             _value(values[Edge(operator.name, index)], operator, index) for index in range(operator.outputs)
         ]
-        readers = sum(Edge(operator.name, 0) in other.edges for other in operators)
+        readers = sum(Edge(operator.name, 0) in reader.edges for reader in operators)
         for copy in range(readers if operator.type == "Data" else 1):
             time = step.started + 10 * task + copy
             name = f"{operator.type}.{operator.name}.{task}.{_STREAM}.{time}"
