@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .own_modules import find_first
+from .base.imports import find_first
 
 if TYPE_CHECKING:
     from .capture.golden import dump_golden as dump_golden

@@ -11,26 +11,14 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
+from .base.imports import check_numpy, go_without_blas
 from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
-from .commands.compare import add_compare
-from .commands.convert import add_convert
-from .commands.demo import add_demo
-from .commands.demo_torchair import add_demo_torchair
-from .commands.dump import add_dump
-from .commands.dump_info import add_dump_info
-from .commands.generate import add_generate
-from .commands.index import add_index
-from .commands.map import add_map
-from .commands.noise_profile import add_noise_profile
-from .commands.onnx import add_onnx
+from .commands.comparing import add_compare, add_map, add_noise_profile, add_report
+from .commands.demo import add_demo, add_demo_torchair, add_generate
+from .commands.dumps import add_convert, add_dump, add_dump_info, add_index, add_onnx
 from .commands.opcheck import add_opcheck
-from .commands.report import add_report
-from .errors import AccError
-from .guard import FLAG, guarded, show_tracebacks
-from .imports import go_without_blas
-from .installed import check_numpy
-from .reporting.printable import error_text
-from .reporting.wrapping import paragraph
+from .errors import FLAG, AccError, guarded, show_tracebacks
+from .reporting.texts import error_text, paragraph
 
 COMMANDS = (
     *(add_compare, add_opcheck, add_dump, add_dump_info, add_convert, add_index, add_map, add_onnx),

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from . import newhooks, options
-from .fixtures.atb_dump import acc_atb_dump
-from .fixtures.comparison import acc_compare, acc_golden, acc_mine, acc_pair, parametrize_pairs
-from .fixtures.opcheck import acc_opcheck, acc_operator
-from .fixtures.torch_dump import acc_torch_dump
-from .fixtures.torchair import acc_fx_dump, acc_ge_dump
-from .marks import USAGE
-from .run_state import AUTO, is_open
+from . import options
+from .fixtures.comparison import (
+    acc_compare,
+    acc_golden,
+    acc_mine,
+    acc_opcheck,
+    acc_operator,
+    acc_pair,
+    parametrize_pairs,
+)
+from .fixtures.dumps import acc_atb_dump, acc_fx_dump, acc_ge_dump, acc_torch_dump
+from .options import marks
+from .options.marks import USAGE
+from .running.host import AUTO, is_open
 
 __all__ = [
     "acc_atb_dump",
@@ -37,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the hooks that conftest files may implement."""
-    pluginmanager.add_hookspecs(newhooks)
+    pluginmanager.add_hookspecs(marks)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,11 +66,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     config = session.config
     if options.values(config):
-        from .modes.opening import open_run
+        from .running.opening import open_run
 
         open_run(config)
     elif config.pluginmanager.hasplugin("dsession"):
-        from .modes.late import LateRows
+        from .running.late import LateRows
 
         config.pluginmanager.register(LateRows(config), "acc_late_rows")
 
@@ -80,7 +86,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
 def pytest_configure_node(node: Any) -> None:
     """Send the plan to an xdist worker, which then opens no dump."""
     if is_open(node.config):
-        from .modes.opening import send_to
+        from .running.opening import send_to
 
         send_to(node)
 
@@ -92,7 +98,7 @@ def pytest_make_collect_report(
     """Put the generated tests below the session, beside the paths that were named."""
     report = yield
     if isinstance(collector, pytest.Session) and is_open(collector.config):
-        from .modes.opening import collectors
+        from .running.opening import collectors
 
         report.result += collectors(collector)
     return report
@@ -107,6 +113,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Note which pairs run, for whether a failure is inherited depends on them."""
     if is_open(session.config):
-        from .modes.opening import note_what_runs
+        from .running.opening import note_what_runs
 
         note_what_runs(session)

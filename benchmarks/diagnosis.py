@@ -17,8 +17,8 @@ from pathlib import Path
 
 from acc_pytest.comparison import compare_pair
 from acc_pytest.demo import DemoSpec, Fault, make_demo
+from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import StoredRecomputer
 from acc_pytest.diagnosis.run import diagnose, with_cause
 from acc_pytest.diagnosis.summary import Ledger, root_lines

@@ -34,7 +34,7 @@ from detecting.tables import Cells
 from excusing.kinds import KINDS, Case
 from excusing.runs import Outcome, examine, make
 
-from acc_pytest.threads import one_thread
+from acc_pytest.base.threads import one_thread
 
 FULL, QUICK = (8, 3), (1, 1)
 """Golden networks of each kind, and faults in each."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from acc_pytest.atb_cpu.models.spec import DTYPES
 from acc_pytest.comparison import compare_pair
 from acc_pytest.demo import DemoSpec, make_demo
-from acc_pytest.demo.spec import FAMILIES
+from acc_pytest.demo.make import FAMILIES
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.planner import plan

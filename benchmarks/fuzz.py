@@ -31,7 +31,7 @@ from fuzzing.case import Format, Place, Prepared
 from fuzzing.formats import FORMATS
 from fuzzing.oracle import BAD, Watch
 
-from acc_pytest.threads import one_thread
+from acc_pytest.base.threads import one_thread
 
 COUNT = 10_000
 SHOWN = 12

@@ -35,8 +35,8 @@ import numpy as np
 import torch
 from plain import EPSILON, Metrics, straightforward
 
-from acc_pytest.metrics.catalogue import COLUMN_METRICS
 from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import COLUMN_METRICS
 from acc_pytest.metrics.native.library import VARIABLE, described
 from acc_pytest.tensors.source import TensorSource
 

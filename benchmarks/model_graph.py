@@ -29,10 +29,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Cause, Row, RowSide
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Diagnosis, Root, Run
 from tests.reporting.html.chromium import Page, browser, find_chromium
 from tests.reporting.html.made import inherited, made_row, result_of
 

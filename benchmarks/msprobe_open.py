@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from acc_pytest.base.imports import without_collector
 from acc_pytest.dumps import open_dump
-from acc_pytest.garbage import without_collector
 from acc_pytest.mapping.planner import plan
 
 _MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

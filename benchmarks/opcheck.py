@@ -39,7 +39,7 @@ import torch.nn.functional as F
 from acc_pytest.opcheck.case import Case
 from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_case
-from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.opcheck.stand_alone import COLUMNS, StandAlone, write_case
 from acc_pytest.operators import compute
 

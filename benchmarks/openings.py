@@ -25,11 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torchair import make_step
 
+from acc_pytest.base.imports import without_collector
 from acc_pytest.dumps import open_dump
-from acc_pytest.garbage import without_collector
 from acc_pytest.mapping.planner import plan
-from acc_pytest.opcheck.listed import listed
-from acc_pytest.opcheck.settings import OpcheckSettings
+from acc_pytest.opcheck.settings import OpcheckSettings, listed
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.api import save_npy_data, save_torch_data
 from tests.mapping.torchair.hand_made import Fx, Ge, op, tensor

@@ -47,7 +47,7 @@ from realistic.runs import Batch
 from realistic.styles import STYLES
 from realistic.ways import WAYS
 
-from acc_pytest.threads import one_thread
+from acc_pytest.base.threads import one_thread
 
 CLEAN, FAULTS, DEEP, ATB = "clean", "faults", "32 layers", "ATB"
 

@@ -50,11 +50,11 @@ import torch
 from metrics import kinds, streamed
 from small_pairs import Sessions, files, kept, make_dump, marginal
 
+from acc_pytest.base.threads import cores
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.native.library import VARIABLE, described
-from acc_pytest.tensors.mapped import mapped
+from acc_pytest.tensors.file_bytes import mapped
 from acc_pytest.tensors.read_source import source_of
-from acc_pytest.threads import cores
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
 
+from acc_pytest.base.imports import without_collector
 from acc_pytest.dumps import open_dump
-from acc_pytest.garbage import without_collector
 from acc_pytest.mapping.planner import plan
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.tensors.ge_record import GeValue, write_record

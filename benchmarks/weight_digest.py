@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from acc_pytest.tensors.digest import digest
-from acc_pytest.tensors.sketch import STANDARD_ERROR
+from acc_pytest.tensors.digest import STANDARD_ERROR, digest
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8)
 _PAIRS = 300

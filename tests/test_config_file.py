@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest import config_file
-from acc_pytest.config_file import config_names, find_config, merge_tables, read_config
+from acc_pytest import settings
 from acc_pytest.errors import SettingsError
+from acc_pytest.settings import config_names, find_config, merge_tables, read_config
 
 SHIPPED = [
     "baichuan",
@@ -35,7 +35,7 @@ def test_a_config_in_the_wheel_wins_over_the_repository(
     wheel = tmp_path / "golden_configs"
     wheel.mkdir()
     (wheel / "llama.toml").write_text("")
-    monkeypatch.setattr(config_file, "_CONFIG_DIRECTORIES", (wheel, *config_file._CONFIG_DIRECTORIES))
+    monkeypatch.setattr(settings, "_CONFIG_DIRECTORIES", (wheel, *settings._CONFIG_DIRECTORIES))
     assert find_config("llama") == wheel / "llama.toml"
     assert find_config("qwen").parent != wheel
 

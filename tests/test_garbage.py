@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acc_pytest import garbage, imports
+from acc_pytest.base import imports
 
 
 @pytest.fixture
@@ -17,10 +17,10 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether the collector was at work, for each time that all objects were frozen."""
     calls: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.isenabled()))
-    garbage.leave_what_stays.cache_clear()
+    imports.leave_what_stays.cache_clear()
     imports.import_torch.cache_clear()
     yield calls
-    garbage.leave_what_stays.cache_clear()
+    imports.leave_what_stays.cache_clear()
     imports.import_torch.cache_clear()
 
 
@@ -29,10 +29,10 @@ def test_the_collector_is_afterwards_as_it_was(enabled: bool) -> None:
     before = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()
-        with garbage.without_collector():
+        with imports.without_collector():
             assert not gc.isenabled()
         assert gc.isenabled() is enabled
-        with pytest.raises(ZeroDivisionError), garbage.without_collector():
+        with pytest.raises(ZeroDivisionError), imports.without_collector():
             1 / 0  # noqa: B018
         assert gc.isenabled() is enabled
     finally:
@@ -40,8 +40,8 @@ def test_the_collector_is_afterwards_as_it_was(enabled: bool) -> None:
 
 
 def test_what_stays_is_frozen_once(frozen: list[bool]) -> None:
-    garbage.leave_what_stays()
-    garbage.leave_what_stays()
+    imports.leave_what_stays()
+    imports.leave_what_stays()
     assert frozen == [True]
 
 
@@ -50,7 +50,7 @@ def test_so_is_torch_when_it_is_imported_later(
     frozen: list[bool], asked: bool, expected: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if asked:
-        garbage.leave_what_stays()
+        imports.leave_what_stays()
     imported: list[bool] = []
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(imports, "import_module", lambda name: imported.append(gc.isenabled()))
@@ -71,7 +71,7 @@ def test_garbage_is_not_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = weakref.ref(cycle)
     del cycle
     monkeypatch.setattr(gc, "freeze", lambda: left.append(gone() is not None))
-    garbage.leave_what_stays.cache_clear()
-    garbage.leave_what_stays()
-    garbage.leave_what_stays.cache_clear()
+    imports.leave_what_stays.cache_clear()
+    imports.leave_what_stays()
+    imports.leave_what_stays.cache_clear()
     assert left == [False]

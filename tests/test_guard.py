@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from acc_pytest import guard
-from acc_pytest.errors import FormatError, OperatorError, Unforeseen
-from acc_pytest.guard import calling, guarded
+from acc_pytest import errors
+from acc_pytest.errors import FormatError, OperatorError, Unforeseen, calling, guarded
 
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     yield
-    guard.show_tracebacks(False)
+    errors.show_tracebacks(False)
 
 
 def _deep(level: int = 0) -> int:
@@ -64,7 +63,7 @@ def test_the_inner_door_says_what_was_done() -> None:
 
 
 def test_the_traceback_is_printed_for_those_who_ask(capsys: pytest.CaptureFixture[str]) -> None:
-    guard.show_tracebacks(True)
+    errors.show_tracebacks(True)
     with pytest.raises(Unforeseen, match="its traceback is on stderr"), guarded("reading F"):
         raise KeyError("x")
     assert "Traceback (most recent call last)" in capsys.readouterr().err

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from acc_pytest.base.vocabulary import LONGEST
 from acc_pytest.errors import AccError
-from acc_pytest.ids import Naming, is_ours, select_named
 from acc_pytest.mapping.pair import Operand, Pair, Plan, Unmapped
-from acc_pytest.vocabulary import LONGEST
+from acc_pytest.running.mode import Naming, is_ours, select_named
 
 SIDE = Operand("n", "n", "Op", "output[0]", ())
 

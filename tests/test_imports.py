@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acc_pytest import imports
+from acc_pytest.base import imports
 
 VARIABLE = "OPENBLAS_NUM_THREADS"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest import cli, installed
+from acc_pytest import cli
+from acc_pytest.base import imports
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.errors import AccError
@@ -23,11 +24,11 @@ SENTENCE = (
 def versions(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """What is installed, as far as the check can tell: an old torch, which takes no array of a new numpy."""
     found = {"torch": "2.1.0", "numpy": "2.2.6"}
-    monkeypatch.setattr(installed, "installed_version", lambda name: found[name])
+    monkeypatch.setattr(imports, "installed_version", lambda name: found[name])
     monkeypatch.setattr(torch.Tensor, "numpy", _no_numpy)
-    installed.check_numpy.cache_clear()
+    imports.check_numpy.cache_clear()
     yield found
-    installed.check_numpy.cache_clear()
+    imports.check_numpy.cache_clear()
 
 
 def unwrapped(text: str) -> str:
@@ -78,12 +79,12 @@ def test_pairs_that_fit_are_told_by_their_versions(
     versions: dict[str, str], torch_version: str, numpy: str
 ) -> None:
     versions.update(torch=torch_version, numpy=numpy)
-    installed.check_numpy()
+    imports.check_numpy()
 
 
 def test_an_old_torch_that_was_built_for_it_is_believed(
     versions: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(installed, "installed_version", lambda name: versions[name])
-    installed.check_numpy()
+    monkeypatch.setattr(imports, "installed_version", lambda name: versions[name])
+    imports.check_numpy()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from acc_pytest import cli, options
-from acc_pytest.modes.opening import Interrupts
+from acc_pytest.running.opening import Interrupts
 from acc_pytest.session import noting_interrupts
 
 
@@ -55,7 +55,7 @@ def test_ctrl_c_before_there_is_a_session_is_one_word(
     config = pytester.parseconfig("--acc-golden", "/tmp")
     monkeypatch.setattr(pytest, "main", stop)
     assert options.start_over(config) == pytest.ExitCode.INTERRUPTED
-    monkeypatch.setattr("acc_pytest.cli.demo.run", stop)
+    monkeypatch.setattr("acc_pytest.commands.demo.run_demo", stop)
     assert cli.main(["demo", "--list-faults"]) == 130
     assert capsys.readouterr().err == "\ninterrupted\nacc: interrupted\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.json_text import NotJson, parsed
+from acc_pytest.base.texts import NotJson, parsed
 
 
 @pytest.mark.parametrize(

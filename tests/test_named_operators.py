@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.diagnosis.functions import function_results
-from acc_pytest.diagnosis.golden_model.traced_functions import call_function
-from acc_pytest.errors import OperatorError
-from acc_pytest.guard import calling
-from acc_pytest.named_operators import draws, is_random, operator_named, operator_of, overloads
+from acc_pytest.base.named_operators import draws, is_random, operator_named, operator_of, overloads
+from acc_pytest.diagnosis.aten import function_results
+from acc_pytest.diagnosis.golden_model.traced import call_function
+from acc_pytest.errors import OperatorError, calling
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 NAMES = sorted(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import acc_pytest
-from acc_pytest.older_torch import rms_norm, rounded_once, tree_leaves
+from acc_pytest.base.older_torch import rms_norm, rounded_once, tree_leaves
 
 PACKAGE = Path(acc_pytest.__file__).parent
 NEWER = {
@@ -26,7 +26,7 @@ NEWER = {
 PRIVATE = {
     "older_torch.py",
     "dispatch_mode.py",
-    "capture/torch_hooks/steps.py",
+    "capture/torch_hooks/recorder.py",
     "capture/fx_backend/backend.py",
 }
 """Modules that import private names of torch. All but the first take only such as every release has."""

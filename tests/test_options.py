@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from acc_pytest import options, settings
-from acc_pytest.reporting.printable import shell
+from acc_pytest.reporting.texts import shell
 
 
 def test_every_option_is_a_setting_and_every_setting_an_option() -> None:
@@ -38,7 +38,7 @@ def test_a_command_line_gives_the_same_values_again() -> None:
     words = shlex.split(shell(options.command_line(given)))
     parsed = parser.parse(words)
     for option in options.OPTIONS:
-        value = getattr(parsed, option.dest)
+        value = getattr(parsed, option.dest, None)
         wanted = given.get(option.field)
         assert (tuple(value) if isinstance(value, list) else value) == wanted
 

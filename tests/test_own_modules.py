@@ -8,8 +8,8 @@ from importlib.machinery import SourceFileLoader
 import pytest
 
 import acc_pytest
-from acc_pytest import threads
-from acc_pytest.own_modules import OwnModules, find_first
+from acc_pytest.base import threads
+from acc_pytest.base.imports import OwnModules, find_first
 
 
 def test_python_imports_ours_and_pytest_the_tests() -> None:

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.config_file import config_names, find_config, read_config
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.threshold import JudgeContext
 from acc_pytest.judging.tolerance import tolerance
-from acc_pytest.settings import DEFAULT_MIN_COVERAGE, Settings
+from acc_pytest.settings import DEFAULT_MIN_COVERAGE, Settings, config_names, find_config, read_config
 
 
 @pytest.fixture

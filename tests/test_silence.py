@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.silence import PATIENCE, STOPPED, Silence, is_stopped
+from acc_pytest.running.worker_reports import PATIENCE, STOPPED, Silence, is_stopped
 
 LONG = PATIENCE + 1
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from acc_pytest import threads
+from acc_pytest.base import threads
 
 
 @pytest.fixture(autouse=True)

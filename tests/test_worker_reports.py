@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.recording import LAST, SINK
 from acc_pytest.reporting.row import Row, RowSide, WorstElement
-from acc_pytest.worker_reports import PACKED, ReportsOfWorkers, WorkerReports, rows_of
+from acc_pytest.running.run import LAST, SINK
+from acc_pytest.running.worker_reports import PACKED, ReportsOfWorkers, WorkerReports, rows_of
 
 HOSTILE = (
     Row("id", "fail", "", golden=RowSide(path="/data/\udcca\udcfd/a.bin", node="\ud800\0\x1b")),

@@ -15,12 +15,11 @@ Whole models come from `LanguageModel(ModelSpec(...), weights, runtime)`.
 from __future__ import annotations
 
 from .faults import FAULTS, Fault
-from .graph import Call, Operation, graph, operation
+from .graph import AtbModel, Call, Operation, graph, operation
 from .language_model import LanguageModel
 from .models.spec import ModelSpec
 from .probe import probe_from_environment
 from .runtime import NoProbe, Probe, Runtime
-from .topology import AtbModel
 
 __all__ = [
     "FAULTS",

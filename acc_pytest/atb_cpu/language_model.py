@@ -7,15 +7,13 @@ from typing import Any
 
 import torch
 
+from ..base.threads import one_thread
 from ..errors import SettingsError
-from ..threads import one_thread
 from .faults import Fault, FaultyOperator, fitting, inject
-from .graph import Cell, Scope
+from .graph import AtbModel, Cell, Scope
 from .models import family_of, read_model
-from .models.family import NamedWeights, Weights
-from .models.spec import ModelSpec, Phase
+from .models.spec import ModelSpec, NamedWeights, Phase, Weights
 from .runtime import LoadedModel, Runtime
-from .topology import AtbModel
 
 
 class LanguageModel:

@@ -13,9 +13,7 @@ from typing import Protocol
 import torch
 
 from ..errors import OperatorError
-from .execution import Execution, run
-from .graph import Call, Cell, Operation, Scope
-from .topology import AtbModel, layer_json, model_json
+from .graph import AtbModel, Call, Cell, Execution, Operation, Scope, layer_json, model_json, run
 
 Profile = Mapping[str, int]
 """Times in microseconds, and counts, under ATB's names."""

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from ..base.imports import check_numpy
 from ..dumps.manual import FOLDER, METADATA, read_metadata
 from ..errors import AccError, CaptureError
-from ..installed import check_numpy
 from ..tensors.api import save_torch_data
 from ..tensors.ref import TensorRef
 from ..tensors.whole_file import whole_file

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..vocabulary import LEVELS, TOKEN_POLICIES
+from ..base.vocabulary import LEVELS, TOKEN_POLICIES
+from ..errors import FLAG, shows_tracebacks
+from ..options import command_line
 
 USAGE_ERROR = 4
 """pytest's exit code for a wrong command line."""
@@ -113,3 +116,17 @@ def values_of_sides(arguments: argparse.Namespace) -> dict[str, object]:
     if arguments.config:
         values["config"] = tuple(arguments.config)
     return values
+
+
+# Running pytest for a subcommand.
+
+
+def run_pytest(values: Mapping[str, object], arguments: Sequence[str]) -> int:
+    """Run pytest with the options `values`, by `Settings` field, and further words; returns its exit code."""
+    import pytest
+
+    # -p acc: also where plugins are not loaded by themselves (PYTEST_DISABLE_PLUGIN_AUTOLOAD).
+    # acc_pytest is loaded already, which pytest would warn of.
+    quiet = ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+    debug = [FLAG] if shows_tracebacks() else []
+    return int(pytest.main(["-p", "acc", *quiet, *command_line(values), *debug, *arguments]))

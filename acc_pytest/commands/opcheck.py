@@ -8,11 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
 from ..errors import AccError, SettingsError
-from ..reporting.printable import message
-from ..vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
-from .arguments import LOG_LEVELS, add_output
-from .pytest_run import run_pytest
+from ..reporting.texts import message
+from .arguments import LOG_LEVELS, add_output, run_pytest
 
 if TYPE_CHECKING:
     from .arguments import Commands, Parser
@@ -187,9 +186,8 @@ def values_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 def run_export(arguments: argparse.Namespace) -> int:
     """Write the selected cases into one directory; says where."""
-    from ..opcheck.listed import listed
     from ..opcheck.prepare import prepare
-    from ..opcheck.settings import OpcheckSettings
+    from ..opcheck.settings import OpcheckSettings, listed
     from ..opcheck.stand_alone import export_case
 
     values = {
@@ -210,7 +208,7 @@ def catalogue() -> Iterator[str]:
 
     The class decides the bounds of the standard `ascend`, by default parameters.
     """
-    from ..judging.standards.atb_classes import op_class
+    from ..judging.standards.ascend import op_class
     from ..operators import WITHOUT_REFERENCE, known, operator_of
     from ..strategies import WITHOUT_STRATEGY
 

@@ -6,27 +6,31 @@ is wrong) becomes the row's reason: a comparison never raises for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..dumps.msprobe_stacks import source_line_of
-from ..errors import AccError, NoPayload, ShapesDiffer
-from ..guard import guarded
+from ..base.imports import torch
+from ..base.vocabulary import number
+from ..dumps.msprobe import source_line_of
+from ..dumps.torch_model import FOREIGN, WEIGHTS_FILE, weights_of
+from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
 from ..judging.judges import Judge
-from ..judging.threshold import JudgeContext
-from ..mapping.pair import Pair
+from ..judging.threshold import JudgeContext, Threshold
+from ..judging.verdict import Check, Judgement, verdict_of
+from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, Opened, open_pair
 from ..mapping.weights import POLICY
 from ..reporting.row import Row, RowSide
+from ..tensors.digest import WeightDigest, digest
 from ..tensors.header import looking_once
-from .after_ties import after_ties, with_left
-from .fed import with_input_sentence
+from .choices import with_choices
 from .noise import with_noise
-from .rows import incomparable, measured_row, pair_row, worst_replica
+from .rows import incomparable, judged, measured_row, pair_row, worst_replica
 from .statistics import compare_statistics
-from .ties import with_choices
-from .weights import compare_weights, has_digest
+from .tokens import after_ties, with_left
 
 if TYPE_CHECKING:
     from ..noise.counterparts import Counterpart
@@ -187,3 +191,188 @@ def with_source_line(row: Row, pair: Pair) -> Row:
         return row
     line = source_line_of(pair.mine.refs[0].path, pair.mine.refs[0].member)
     return replace(row, notes=(*row.notes, f"mine called this at {line}")) if line else row
+
+
+# Sentences on what a run was fed: token ids, positions, masks or weights differ, and how.
+
+
+NAMES = {"token ids": "token ids differ", "positions": "positions differ", "mask": "the mask differs"}
+_LARGEST = 1 << 20
+"""Elements up to which whole numbers are looked at one by one; prompts are shorter."""
+
+
+def with_input_sentence(row: Row, pair: Pair) -> Row:
+    """The row of what a run was fed with a sentence that says so, where it does not pass.
+
+    Another shape of what was fed is a difference like any other: what follows cannot be compared for it.
+    """
+    if not pair.fed or row.skipped or row.verdict not in ("fail", "incomparable"):
+        return row
+    if row.verdict == "incomparable" and not row.shapes_differ:
+        return row
+    if row.shapes_differ and pair.fed == "mask":
+        mask_sentence = f"masks in different forms: golden is {row.golden.shape}, mine {row.mine.shape}"
+        return replace(row, sentence=mask_sentence, reasons=(mask_sentence, *row.reasons), skipped=True)
+    where = "" if pair.fed in WEIGHTS else f" at step {pair.step}"
+    sentence = f"{_what(pair)}{where}{_how(row, pair)}"
+    reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
+    return replace(row, verdict="fail", sentence=sentence, reasons=reasons)
+
+
+def _what(pair: Pair) -> str:
+    if pair.fed in WEIGHTS:
+        module, _, last = pair.mine.name.removeprefix("root.").rpartition(".")
+        return f"{last} of {module} differs" if module else f"{pair.fed} {last} differs"
+    # An input of a compiled graph has a name of its own there.
+    slot = "" if pair.graph else f"{pair.mine.slot} of "
+    return NAMES.get(pair.fed, f"{pair.fed} {slot}{pair.mine.name} differs")
+
+
+def _how(row: Row, pair: Pair) -> str:
+    if row.shapes_differ:
+        return f": {_lengths(row, pair)}"
+    values = None if pair.fed in WEIGHTS or pair.fed == "input" else _whole_numbers(pair)
+    if values is None:
+        distance = row.metrics.get("relative_euclidean_distance")
+        return f": relative L2 {number(distance)}" if isinstance(distance, float) else f": {row.sentence}"
+    golden, mine = values
+    where = (golden != mine).nonzero().flatten()
+    if not len(where):
+        return f": {row.sentence}"
+    first = int(where[0])
+    differing_values = f"golden {golden[first].item()}, mine {mine[first].item()}"
+    if len(golden) == 1:
+        return f": {differing_values}{_argmax(pair, int(golden), int(mine))}"
+    return f": {len(where)} of {len(golden)}, the first at {first}: {differing_values}"
+
+
+def _lengths(row: Row, pair: Pair) -> str:
+    """`prompts have 7 and 9 tokens`, or the shapes."""
+    shapes = [_shape(operand) for operand in (pair.golden, pair.mine)]
+    if pair.fed == "token ids" and all(shapes):
+        golden, mine = (shape[-1] for shape in shapes)
+        if golden != mine and pair.step == 0:
+            return f"prompts have {golden} (golden) and {mine} (mine) tokens"
+    return f"golden is {row.golden.shape}, mine {row.mine.shape}"
+
+
+def _shape(operand: Operand) -> tuple[int, ...]:
+    try:
+        return operand.refs[0].header().shape
+    except (AccError, OSError):
+        return ()
+
+
+def _whole_numbers(pair: Pair) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The values of both sides in one order; `None` for others than whole numbers, or too many."""
+    try:
+        golden, mine = (_flat(operand) for operand in (pair.golden, pair.mine))
+    except (AccError, OSError):
+        return None
+    if golden is None or mine is None or len(golden) != len(mine):
+        return None
+    return golden, mine
+
+
+def _flat(operand: Operand) -> torch.Tensor | None:
+    if math.prod(operand.refs[0].header().shape) > _LARGEST:
+        return None
+    tensor = operand.refs[0].open()
+    return None if tensor.is_floating_point() else tensor.reshape(-1).to(torch.int64)
+
+
+def _argmax(pair: Pair, golden: int, mine: int) -> str:
+    """Why the token of a decode step is another one, as far as the logits of the step before tell."""
+    best = [_last_argmax(operand) for operand in (pair.golden, pair.mine)]
+    if None in best or not isinstance(pair.step, int):
+        return ""
+    if best == [golden, mine]:
+        return f"; the argmax of step {pair.step - 1} diverged"
+    if best[0] == golden and best[1] != mine:
+        return f"; the argmax of mine at step {pair.step - 1} is {best[1]}"
+    return ""
+
+
+def _last_argmax(operand: Operand) -> int | None:
+    """The token with the largest of the last logits; `None` where these are not at hand on one rank."""
+    if len(operand.chosen_from) != 1:
+        return None
+    try:
+        logits = operand.chosen_from[0].open()
+    except (AccError, OSError):
+        return None
+    if not logits.is_floating_point() or not logits.dim() or not logits.shape[-1]:
+        return None
+    return int(logits.reshape(-1, logits.shape[-1])[-1].argmax())
+
+
+# Weights by what two torch dumps say of them: no value is there, and none is read.
+#
+# Two weights of one dtype are the same or are not. Of other dtypes each may be the other one rounded;
+# beyond that they are different weights. Thresholds of a standard and of rules are for results, and do not
+# count here.
+
+
+METRIC = "relative_euclidean_distance"
+
+
+def has_digest(pair: Pair) -> bool:
+    """Whether the pair is one of weights of which a side has a digest and not the values."""
+    if pair.policy != POLICY:
+        return False
+    return any(Path(ref.path).name == WEIGHTS_FILE for side in (pair.golden, pair.mine) for ref in side.refs)
+
+
+def compare_weights(pair: Pair, row: Row) -> Row:
+    """The row of a weight that a dump has a digest of; the other one's is made of the values, where it has
+    these.
+
+    Raises `NoPayload` where one has none, and for shapes or units that differ; `FormatError` for the digests
+    of another capture.
+    """
+    golden, mine = _digest(pair.golden), _digest(pair.mine)
+    if golden.shape != mine.shape:
+        raise NoPayload(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
+    try:
+        distance = golden.distance(mine) if golden.differs(mine) else 0.0
+    except ValueError as error:
+        raise NoPayload(str(error)) from error
+    note = _agreement(golden, mine) if distance else ""
+    if note:
+        distance = 0.0
+    judgement = _judged(golden, mine, distance)
+    return judged(
+        row,
+        judgement,
+        metrics={METRIC: distance},
+        counts={"elements": math.prod(golden.shape)},
+        notes=(*((note,) if note else ()), "by digests: the weights were not dumped"),
+    )
+
+
+def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgement:
+    allowed = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
+    why = "one dtype" if golden.dtype == mine.dtype else f"rounding of {golden.dtype} to {mine.dtype}"
+    return verdict_of(
+        [Check.of(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], math.prod(golden.shape)
+    )
+
+
+def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
+    """A note that both are equal once they are rounded to a narrower dtype; empty where they are not."""
+    for name, crc32 in golden.rounded.items():
+        if mine.rounded.get(name) == crc32:
+            return f"equal once both are rounded to {name}"
+    return ""
+
+
+def _digest(operand: Operand) -> WeightDigest:
+    (ref,) = operand.refs
+    if not ref.member:
+        return digest(ref.open())
+    saved = weights_of(Path(ref.path).parent).get(ref.member)
+    if saved is not None and saved.reason == FOREIGN:
+        raise FormatError(f"{FOREIGN}: {ref.path}")
+    if saved is None or saved.digest is None:
+        raise NoPayload(f"{ref}: no digest: {saved.reason if saved is not None else 'it is not listed'}")
+    return saved.digest

@@ -13,9 +13,8 @@ from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.views import RankSum, View, WithBias
 from ..metrics.kernel import measure
-from ..noise.errors import NoiseErrors
-from ..noise.profile_plan import stale_file
-from ..noise.stated import stated_errors
+from ..noise.counterparts import stale_file
+from ..noise.errors import NoiseErrors, stated_errors
 
 if TYPE_CHECKING:
     from ..noise.counterparts import Counterpart

@@ -23,11 +23,11 @@ import torch
 from ..dumps.base import Dump, Rank, Slot, Step
 from ..errors import AccError, MappingError
 from ..judging.tolerance import tolerance
-from ..mapping.op_mapping_file import Endpoint, read_op_mapping_file
 from ..mapping.pair import Pair, Plan
 from ..mapping.reconcile import open_pair
 from ..mapping.shapes import same_order
 from ..mapping.steps import common_steps
+from ..mapping.tables import Endpoint, read_op_mapping_file
 from ..metrics.kernel import measure
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node

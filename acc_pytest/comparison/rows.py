@@ -11,8 +11,7 @@ from ..judging.replay import context_scalars, statistics_scalars, with_replicas
 from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
-from ..metrics.catalogue import COLUMN_METRICS, SLICE_METRICS
-from ..metrics.measurement import Measurement
+from ..metrics.measurement import COLUMN_METRICS, SLICE_METRICS, Measurement
 from ..reporting.row import FACTOR, Row, RowSide, Scalar, WorstElement, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}

@@ -18,12 +18,10 @@ from ..judging.replay import context_scalars, stated_scalars
 from ..judging.statistics import judge_statistics, measure_statistics, thresholds_for_statistics
 from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
-from ..mapping.engine_views import RowParallel
-from ..mapping.fed import BLOCKED
-from ..mapping.pair import Operand, Pair
-from ..mapping.views import LastToken, Permuted, RankSum, Whole
-from ..metrics.catalogue import STATISTICS
-from ..noise.stated import statistics_of
+from ..mapping.pair import BLOCKED, Operand, Pair
+from ..mapping.views import LastToken, Permuted, RankSum, RowParallel, Whole
+from ..metrics.measurement import STATISTICS
+from ..noise.errors import statistics_of
 from ..reporting.row import Row
 from ..tensors.header import Statistics, TensorHeader
 from ..tensors.ref import TensorRef

@@ -6,7 +6,6 @@ Used by `acc demo`, by README and by this repository's tests; needs neither an N
 from __future__ import annotations
 
 from ..atb_cpu import Fault
-from .make import make_demo
-from .spec import HOMES, DemoPaths, DemoSpec
+from .make import HOMES, DemoPaths, DemoSpec, make_demo
 
 __all__ = ["HOMES", "DemoPaths", "DemoSpec", "Fault", "make_demo"]

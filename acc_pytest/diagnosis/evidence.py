@@ -23,21 +23,26 @@ summary counts it, and those below it are held against their own E again, not ag
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..comparison.expert_calls import ExpertCalls
-from ..judging.tolerance import PER_LAYER, SAFETY
-from ..mapping.choices_above import is_choice
-from ..mapping.fed import EXACT
-from .names import full_name
-from .pair_state import PairState
-from .recomputation import Recomputation, Recomputer
+from ..comparison.tokens import ExpertCalls
+from ..judging.derive import by_tolerance, is_exact, is_zero, least_tolerance, needed_rounding
+from ..judging.replay import context_of, is_stated, measurement_of
+from ..judging.threshold import SET, Threshold, is_narrowed
+from ..judging.tolerance import CAP, PER_LAYER, SAFETY, cap_of
+from ..judging.verdict import Check
+from ..mapping.choices import is_choice
+from ..mapping.pair import BLOCKED, EXACT
+from ..reporting.row import FACTOR, REPLAY, TIMES_LIFTED, Row, Scalar
+from ..tensors.dtypes import by_name
+from .recomputation import NOT_COMPUTED, Recomputation, Recomputer, full_name
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
+
 
 _MODULE_ROUNDINGS = PER_LAYER / SAFETY
 """Units of rounding of an operator that was not computed again: it may be a whole layer."""
@@ -262,3 +267,290 @@ def _rounding_of(recomputed: Recomputation, state: PairState) -> float:
     if recomputed.outcome == "right" and recomputed.allowed is not None:
         return recomputed.allowed / PER_LAYER
     return min(_MODULE_ROUNDINGS * state.roundoff, state.allowed / SAFETY)
+
+
+# The state of a pair: a few numbers of its row, for root analysis.
+
+
+DISTANCE = "relative_euclidean_distance"
+
+FAILING = frozenset({"fail", "inherited", "known"})
+"""Verdicts of pairs that are beyond their thresholds, whatever is made of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairState:
+    """Whether a pair was compared, is beyond its thresholds, and by how much.
+
+    `level` is the largest share of an allowed error that was measured, also where it is within its bound:
+    infinite for NaN where golden has none. `error` is the relative L2 distance, `None` where it has no value,
+    and `allowed` its bound, infinite without one.
+    `masked` says that golden has values as a mask puts them: beside them the bound is so wide that passing
+    tells little of the others. `stated` says that only statistics were compared, which other tensors may have
+    too. `shapes_differ` is that of the row. `input_sentence` is the sentence of a row about what
+    the run was fed, empty for all others. `recomputed` is the operator of mine computed again on its own
+    inputs. `accumulated` is the T up to which an earlier run took its error for rounding, `None` where it did
+    not. `near` says that the error is no more than the rounding of one operator, whatever came before,
+    `excused` that the pair passes as a tie or as accumulated rounding. `roundoff` is that of the coarser of
+    the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
+    of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
+    a failing pair hold, infinite where no T decides; `cap` the largest T that may excuse it.
+    """
+
+    number: int
+    compared: bool
+    failing: bool
+    level: float
+    error: float | None
+    name: str
+    shapes_differ: bool = False
+    input_sentence: str = ""
+    masked: bool = False
+    stated: bool = False
+    recomputed: Recomputation = NOT_COMPUTED
+    accumulated: float | None = None
+    near: bool = False
+    excused: bool = False
+    roundoff: float = 0.0
+    quantised: float = 0.0
+    needed: float = math.inf
+    allowed: float = math.inf
+    cap: float = CAP
+
+    @property
+    def replayed(self) -> str:
+        """The outcome of replay for the operator of mine: `right`, `wrong`, or empty."""
+        return self.recomputed.outcome
+
+    @classmethod
+    def of(cls, row: Row, number: int) -> PairState:
+        """The state of the pair `number`, from its row.
+
+        The row of a passing test is asked about twice, by who looks for causes and by who sums up the run:
+        both get and keep the same state.
+        """
+        if _latest and _latest[0][0] is row and _latest[0][1].number == number:
+            return _latest[0][1]
+        state = cls._of_row(row, number)
+        _latest[:] = [(row, state)]
+        return state
+
+    @classmethod
+    def _of_row(cls, row: Row, number: int) -> PairState:
+        error = row.metrics.get(DISTANCE)
+        declared = str(row.context.get("declared", ""))
+        mine = declared if is_narrowed(row.mine.dtype, declared) else row.mine.dtype
+        formats = (by_name(dtype).format for dtype in (row.golden.dtype, mine))
+        roundoff = max((fmt.roundoff for fmt in formats if fmt is not None), default=0.0)
+        accumulated = row.context.get(ACCUMULATED)
+        return cls(
+            number,
+            row.verdict in FAILING or (row.verdict in ("pass", "tie") and row.after_tie != "wholly"),
+            row.verdict in FAILING,
+            level_of(row),
+            float(error) if isinstance(error, (int, float)) else None,
+            row.name,
+            row.shapes_differ,
+            row.sentence if row.fed else "",
+            row.golden.min is not None and row.golden.min <= BLOCKED,
+            is_stated(row.statistics),
+            replay_of(row) or NOT_COMPUTED,
+            accumulated if isinstance(accumulated, float) else None,
+            row.verdict == "pass" and isinstance(error, (int, float)) and error <= PER_LAYER * roundoff,
+            row.verdict == "tie" or accumulated is not None,
+            roundoff,
+            _quantised(row),
+            needed_tolerance(row) if row.verdict in FAILING else math.inf,
+            next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
+            cap_of(factor if isinstance(factor := row.context.get(FACTOR), float) else 1.0),
+        )
+
+
+_latest: list[tuple[Row, PairState]] = []
+"""The row that was asked about last, and its state."""
+
+
+def _quantised(row: Row) -> float:
+    """The root mean square of rounding to the steps of a quantised type whose range golden fills: a step is
+    the largest value over the largest level, and rounding is off by 1 / sqrt(12) of it."""
+    rms, largest = row.statistics.get("golden_rms"), row.statistics.get("golden_max_abs")
+    levels = 2.0 ** (by_name(row.mine.dtype).bits - 1) - 1 if by_name(row.mine.dtype).kind == "int" else 0.0
+    if by_name(row.golden.dtype).format is None or not levels or not rms or not largest:
+        return 0.0
+    return float(largest) / levels / math.sqrt(12) / float(rms)
+
+
+def level_of(row: Row) -> float:
+    """The largest share of an allowed error that was measured; metrics that are switched off do not count,
+    nor what replay measured: that is no error against golden."""
+    levels = [check.excess for check in row.checks if not (check.off or check.metric.startswith(REPLAY))]
+    return max(levels, default=math.inf if row.verdict in FAILING else 0.0)
+
+
+# Outcomes of replay in rows: checks beside those against golden, and the way back.
+#
+# It is kept in the row's context, so that a row can be judged again without the tensors.
+
+
+ACCUMULATED = f"{REPLAY}accumulated"
+"""In the context of a row that passes as accumulated rounding: the T of its bounds, 0 for a choice."""
+_FOLLOW_FROM_T = frozenset({
+    "relative_euclidean_distance", "cosine_similarity", "max_absolute_error", "typical_row_error",
+    "worst_row_error", "worst_channel_error", "bulk_error", "bias",
+})  # fmt: skip
+_WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit")
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(_WORDS, (str,)),
+    **{one.name: (float, int, type(None)) for one in fields(Recomputation) if one.name not in _WORDS},
+}
+_WHAT = {
+    "error": "",
+    "row_error": "the worst row; ",
+    "typical_row_error": "rows that weigh alike; ",
+    "bias": "too large or small as a whole, beside u/4 and 4 standard errors; ",
+    "part_bias": "a sixteenth of the channels too large or small; ",
+    "golden_error": "with golden's weights and numbers; ",
+}
+"""What a measure is of, before the reason for its bound."""
+
+
+def with_replay(row: Row, recomputed: Recomputation) -> Row:
+    """The row of a pair with what became of the operator of mine on its own inputs."""
+    values = {field.name: getattr(recomputed, field.name) for field in fields(recomputed)}
+    entries: dict[str, Scalar] = {
+        REPLAY + name: value for name, value in values.items() if value is not None and value != ""
+    }
+    return as_replayed(replace(row, context={**row.context, **entries}))
+
+
+def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
+    """The row of an operator that nothing but replay judges."""
+    if not recomputed.outcome:
+        why = f"not computed again: {recomputed.why}"
+        row = replace(row, verdict="incomparable", sentence=why, reasons=(why,), skipped=True)
+    else:
+        error = "" if recomputed.error is None else f": relative L2 error {recomputed.error:.3g}"
+        row = replace(row, verdict="pass", sentence=f"the operator is right on its own inputs{error}")
+    return with_replay(row, recomputed)
+
+
+def replay_of(row: Row) -> Recomputation | None:
+    """The outcome of replay for the pair; `None` where the run was without, or its file is broken."""
+    if row.replayed is None:
+        return None
+    values: dict[str, Any] = {
+        name: row.context[REPLAY + name] for name in _KINDS if REPLAY + name in row.context
+    }
+    sound = all(isinstance(value, _KINDS[name]) for name, value in values.items())
+    if not values or not sound or values.get("outcome", "") not in ("", "right", "wrong"):
+        return None
+    return Recomputation(**values)
+
+
+def stored_replay(row: Row) -> Recomputation | None:
+    """The outcome for the operator of a row of an earlier run: by replay, or from looking for its cause."""
+    replay = replay_of(row)
+    if replay is not None or row.cause is None or not row.cause.local:
+        return replay
+    return Recomputation(row.cause.local, row.cause.local_error)
+
+
+def as_replayed(row: Row) -> Row:
+    """A row with the checks of what its context says of replay. Wrong on its own inputs fails, whatever the
+    comparison with golden says.
+    """
+    replay = replay_of(row)
+    if replay is None:
+        return row
+    checks = (*(check for check in row.checks if not check.metric.startswith(REPLAY)), *_checks(replay))
+    if replay.outcome != "wrong":
+        note = replay.note if replay.outcome else f"not computed again: {replay.why}"
+        return _noted(replace(row, checks=checks), note)
+    sentence = replay.sentence
+    reasons = tuple(reason for reason in row.reasons if reason != sentence)
+    failing = replace(
+        row, verdict="fail", skipped=False, sentence=sentence, checks=checks, reasons=(sentence, *reasons)
+    )
+    return _noted(failing, replay.note)
+
+
+def _noted(row: Row, note: str) -> Row:
+    present = not note or note in (*row.notes, *row.reasons)
+    return row if present else replace(row, notes=(*row.notes, note))
+
+
+def may_accumulate(row: Row) -> bool:
+    """Whether a row fails by derived thresholds alone: a bound that somebody has set is meant, and what a
+    gate finds (`baseline.mismatches`) is no rounding. Its shapes may differ because rounding has changed a
+    choice."""
+    if row.verdict == "incomparable":
+        return row.shapes_differ and not row.fed
+    failing = [check for check in row.checks if not check.passed]
+    return row.verdict == "fail" and not any("." in check.metric or SET in check.reason for check in failing)
+
+
+def needed_tolerance(row: Row) -> float:
+    """The least T at which the bounds of a failing row hold; infinite where no T decides: NaN, zeros, whole
+    numbers, statistics alone, metrics of the user's own."""
+    if not may_accumulate(row) or is_stated(row.statistics):
+        return math.inf
+    failing = {check.metric for check in row.checks if not check.passed}
+    try:
+        measurement = measurement_of(row.statistics)
+    except (KeyError, TypeError, ValueError):
+        return math.inf
+    if is_exact(measurement) or is_zero(measurement) or not failing <= _FOLLOW_FROM_T:
+        return math.inf
+    return max(least_tolerance(measurement), PER_LAYER * needed_rounding(measurement))
+
+
+def as_accumulated(row: Row, t: float) -> Row:
+    """A failing row whose error is rounding that has accumulated, up to T `t`: bounds that do not hold follow
+    from that. A row that cannot be held against a T has other rows or numbers, which rounding chose: a tie.
+    """
+    context: dict[str, Scalar] = {**row.context, ACCUMULATED: t}
+    if not t:
+        return replace(
+            row,
+            verdict="tie",
+            sentence=f"{row.sentence}: a choice above differs by rounding that has accumulated",
+            context=context,
+            checks=tuple(check if check.passed else check._replace(passed=True) for check in row.checks),
+        )
+    reason = (
+        f"T = {t:.3g}: rounding that has accumulated, {SAFETY:g} times what the operators up to here make"
+    )
+    thresholds = by_tolerance(context_of(row.context), measurement_of(row.statistics), t, reason)
+    lifted = {threshold.metric: threshold for threshold in thresholds}
+    checks = tuple(
+        check if check.passed else Check.of(_with_bound(lifted[check.metric], check), check.measured)
+        for check in row.checks
+    )
+    times = max(check.excess for check in row.checks if not check.passed)
+    sentence = f"rounding that has accumulated, {times:.3g} times the bound without it: {reason}"
+    return replace(
+        row,
+        verdict="pass",
+        sentence=sentence,
+        checks=checks,
+        reasons=(),
+        notes=(*row.notes, sentence),
+        context={**context, TIMES_LIFTED: times},
+    )
+
+
+def _with_bound(threshold: Threshold, check: Check) -> Threshold:
+    return threshold._replace(reason=f"{threshold.reason} (else {check.bound})")
+
+
+def _checks(replay: Recomputation) -> Iterator[Check]:
+    measured = replay.measured
+    for name, (error, allowed) in measured.items():
+        yield _check(name, error, allowed, f"{_WHAT[name]}{replay.reason}")
+    beyond = any(error > allowed for error, allowed in measured.values())
+    if replay.outcome == "wrong" and not beyond:
+        yield _check("wrong", 1.0, 0.0, replay.why or replay.reason)
+
+
+def _check(name: str, measured: float, allowed: float, reason: str) -> Check:
+    return Check(REPLAY + name, measured, allowed, False, reason, measured <= allowed)

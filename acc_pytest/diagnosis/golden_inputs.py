@@ -18,25 +18,27 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from ..errors import AccError, OperatorError
-from ..judging.standards.atb_bounds import EXACT
-from ..judging.standards.atb_classes import op_class
-from ..mapping.engine_views import RowParallel, WithResidual
+from ..judging.standards.ascend import EXACT, op_class
 from ..mapping.operand_shards import open_shards, shards_of
 from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair, reconcile
+from ..mapping.views import RowParallel, WithResidual
 from ..opcheck.case import Case
 from ..opcheck.golden import Golden
-from ..opcheck.listing import tensors_in
+from ..opcheck.prepare import tensors_in
+from ..opcheck.sources import STATES, Entry, entries_of_directory
 from ..operators import known
 from ..tensors.dtypes import by_torch
+from ..tensors.ref import TensorRef
+from ..tensors.stores.place import is_directory
 from .measured_bound import Twice, judged_twice
-from .operator_directories import directory_of_node, operator_directory
-from .projected_pairs import whole
+from .projected import whole
 from .recomputation import Recomputation
 
 CaseOf = Callable[[str, int], Case]
@@ -363,3 +365,43 @@ def scale_of(operand: Operand, rank: int) -> tuple[torch.Tensor, torch.Tensor] |
     if scale.numel() != 1 or offset.numel() > 1:
         raise OperatorError("each channel has a scale of its own")
     return scale, offset if offset.numel() else torch.zeros(1)
+
+
+# The directory of an operator in an ATB dump, and what opcheck makes of it.
+
+
+def operator_directory(ref: TensorRef) -> str:
+    """The directory of the operator that a tensor of an ATB dump belongs to; empty for other files."""
+    state = os.path.dirname(ref.path)
+    return os.path.dirname(state) if os.path.basename(state) in STATES else ""
+
+
+def entry_of(directory: str) -> Entry | None:
+    """The operator in a directory as opcheck lists it; `None` where the directory is no operator's."""
+    home = os.path.abspath(directory)
+    return next((entry for entry in entries_of_directory(Path(home)) if entry.directory == home), None)
+
+
+def directory_of_node(ref: TensorRef, node: str, path: str) -> str:
+    """The directory of the node `path`, given that `ref` is a tensor of `node` in the same execution.
+
+    Ids of the first level differ between the ranks of a run by a constant. Empty where there is none.
+    """
+    ref_segments = operator_directory(ref).split(os.sep)
+    node_segments, path_segments = node.split("/"), path.split("/")
+    depth = len(ref_segments) - len(node_segments)
+    if depth <= 0 or ref_segments[depth + 1 :] != node_segments[1:]:
+        return ""
+    base, top = ref_segments[:depth], ref_segments[depth]
+    number, _, kind = path_segments[0].partition("_")
+    if not number.isdecimal():
+        return ""
+    shift = number_of(top) - number_of(node_segments[0])
+    directory = os.sep.join([*base, f"{int(number) + shift}_{kind}", *path_segments[1:]])
+    return directory if is_directory(directory) else ""
+
+
+def number_of(name: str) -> int:
+    """The id that the name of a directory begins with; 0 without one."""
+    number = name.partition("_")[0]
+    return int(number) if number.isdecimal() else 0

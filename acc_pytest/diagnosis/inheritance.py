@@ -23,21 +23,22 @@ anything that runs fails, a root that runs fails.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..mapping.fed import WEIGHTS
+from ..mapping.pair import WEIGHTS
 from ..reporting.row import Cause
-from .ancestors import Ancestors
-from .evidence import PairEvidence, Standing
-from .names import listed, shown
-from .pair_state import PairState
-from .recomputation import Recomputation, Recomputer
-from .suspects import Suspects
+from .evidence import PairEvidence, PairState, Standing
+from .recomputation import Recomputation, Recomputer, full_name, listed, shown
 
 if TYPE_CHECKING:
-    from ..mapping.pair import Plan
+    from ..mapping.pair import Pair, Plan
+    from ..reporting.row import Row
+
 
 JUMP = 4.0
 """How many times the error of its inputs a pair's may be and still be taken for theirs: one operator seldom
@@ -352,3 +353,157 @@ class KnownInputs:
         )
         tensor_name = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
         return f"{fault}: {tensor_name} differs, and {agree}{not_compared}"
+
+
+# Suspects: operators above a root, or between it and its inputs, that are wrong on their own inputs or have
+# other parameters.
+
+
+LOOKED_AT = 12
+"""Pairs above a root whose operators are computed again to find the one that is wrong. Of operators that are
+not compared at all it is as many as the plan names (`nearest.MOST_BETWEEN`)."""
+_PLAIN = re.compile("Elewise|Split|Concat|Slice|Transpose|Reshape|AllReduce|AllGather")
+"""Operators without weights, and whose parameters hardly differ: they only move, add and multiply."""
+
+
+def may_differ(row: Row, number: int, pair: Pair) -> bool:
+    """Whether the operator of a pair that passes may have other weights or parameters than golden's: it has
+    some, and is further off than one operator rounds. Rows of a tie or of experts may be others."""
+    if _PLAIN.match(pair.mine.op_type) or pair.golden.experts is not None or row.after_tie:
+        return False
+    state = PairState.of(row, number)
+    return state.error is not None and not state.near
+
+
+class Suspects:
+    """The operators around the pairs of a plan; names are those that roots are called by."""
+
+    def __init__(self, plan: Plan, ancestors: Ancestors, local: Recomputer) -> None:
+        self._plan = plan
+        self._ancestors = ancestors
+        self._local = local
+
+    def wrong_between(self, number: int) -> str:
+        """The operator that is wrong, and not compared, between a pair and those above it; or empty."""
+        for path in self._plan.between.get(number, ()):
+            if self._local.of_operator(number, path).outcome == "wrong":
+                return full_name(path)
+        for parent in self._ancestors.passed(number)[:LOOKED_AT]:
+            local = self._local.of_pair(parent)
+            if local.outcome == "wrong":
+                return local.culprit or self._plan.pairs[parent].mine.name
+        return ""
+
+    def unlike_between(self, number: int) -> tuple[str, str]:
+        """The operator that has other parameters than golden's and is not compared, and why; or empty.
+
+        One whose parameters are not those of the other layers; else the nearest that has any, above an
+        operator that has none itself: a sum or a split cannot be off where it is right.
+        """
+        paths = self._plan.between.get(number, ())
+        for path in paths:
+            if unlike := self._local.unlike(number, path):
+                return full_name(path), unlike
+        if not _PLAIN.match(self._plan.pairs[number].mine.op_type):
+            return "", ""
+        nearest = next((name for name in map(full_name, paths) if not _PLAIN.match(name)), "")
+        return nearest, "its weights or parameters are other ones than golden's"
+
+    def wrong_above(self, number: int) -> str:
+        """The nearest operator above that is wrong although it is within its thresholds; or empty."""
+        count = 0
+        for state, _ in self._ancestors.walk(number, lambda _: False):
+            if count == LOOKED_AT:
+                break
+            local = self._local.of_pair(state.number)
+            count += bool(local.outcome)
+            if local.outcome == "wrong":
+                return local.culprit or state.name
+        return ""
+
+    def unlike_above(self, number: int) -> tuple[str, str]:
+        """The nearest operator above with a parameter that other layers do not have, and which; or empty."""
+        near = (state for state, _ in self._ancestors.walk(number, lambda _: False))
+        for state in islice(near, LOOKED_AT):
+            if unlike := self.unlike(state.number):
+                return state.name, unlike
+        return "", ""
+
+    def unlike(self, number: int) -> str:
+        """A sentence on parameters of a pair's operator that other layers do not have; or empty."""
+        return self._local.unlike(number, self._plan.pairs[number].mine.node)
+
+
+# The pairs above a pair that have something to say: those that run and could be compared.
+
+
+MOST_FOUND = 64
+"""Ancestors of one pair that are looked at; a pair reads that many tensors only where little is compared."""
+MOST_PASSED = 4096
+"""Pairs without a result that are walked through on the way to these."""
+
+
+class Ancestors:
+    """Walks upwards through `parents`. `state` judges a pair, and is `None` for one that does not run.
+
+    `step_of` says which step a pair is of: its own step is searched before those before it.
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[Sequence[int]],
+        state: Callable[[int], PairState | None],
+        step_of: Callable[[int], object],
+    ) -> None:
+        self._parents = parents
+        self._state_of = state
+        self._step_of = step_of
+
+    def nearest(self, number: int) -> Iterator[PairState]:
+        """The nearest pairs above that have a result, judged one after the other as they are asked for."""
+        return (state for state, _ in self.walk(number, lambda state: state.compared))
+
+    def passed(self, number: int) -> list[int]:
+        """The pairs without a result between a pair and the nearest above it that have one."""
+        passed: list[int] = []
+        for _ in self.walk(number, lambda state: state.compared, passed):
+            pass
+        return passed
+
+    def walk(
+        self,
+        number: int,
+        stop: Callable[[PairState], bool],
+        passed: list[int] | None = None,
+    ) -> Iterator[tuple[PairState, bool]]:
+        """Upwards until `stop` holds: every pair with a result that was met, and whether it holds there.
+
+        Only where it does not is the search continued above. `passed` collects the pairs without a result.
+        """
+        step = self._step_of(number)
+        in_step: deque[int] = deque()
+        earlier: deque[int] = deque()
+        visited = {number}
+        with_result = walked = 0
+
+        def open_up(current: int) -> None:
+            for parent in self._parents[current] if current < len(self._parents) else ():
+                if parent not in visited:
+                    visited.add(parent)
+                    (in_step if self._step_of(parent) == step else earlier).append(parent)
+
+        open_up(number)
+        while (in_step or earlier) and with_result < MOST_FOUND and walked < MOST_PASSED:
+            current = in_step.popleft() if in_step else earlier.popleft()
+            walked += 1
+            state = self._state_of(current)
+            if state is None or not state.compared:
+                if passed is not None:
+                    passed.append(current)
+                open_up(current)
+                continue
+            with_result += 1
+            stopped = stop(state)
+            yield state, stopped
+            if not stopped:
+                open_up(current)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..reporting.printable import message
+from ..base.vocabulary import REPEATED
 from ..reporting.summary import coverage, summary_lines
+from ..reporting.texts import message
 from ..reporting.view import Result
-from ..vocabulary import REPEATED
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan

@@ -18,27 +18,31 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from ..base.texts import parsed
 from ..errors import OperatorError
-from ..json_text import parsed
-from ..judging.standards.atb_bounds import EXACT
-from ..judging.standards.atb_classes import op_class
+from ..judging.standards.ascend import EXACT, op_class
 from ..mapping.pair import Pair
 from ..opcheck.case import Case
-from ..opcheck.golden import Golden
-from ..opcheck.listing import tensors_in
-from ..opcheck.loading import in_shape
-from ..opcheck.prepare import prepare
-from ..opcheck.source_directory import PARAM_FILE
+from ..opcheck.golden import Golden, in_shape
+from ..opcheck.prepare import prepare, tensors_in
+from ..opcheck.sources import PARAM_FILE
 from ..operators import known
-from ..reporting.printable import shortened
+from ..reporting.texts import shortened
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stores.place import names_at, on_disk
-from .golden_inputs import GoldenInputs
+from .golden_inputs import GoldenInputs, directory_of_node, entry_of, number_of, operator_directory
 from .measured_bound import Twice, judged_twice
-from .names import full_name
 from .one_operator import SIZE, check_size, judged, moved
-from .operator_directories import directory_of_node, entry_of, number_of, operator_directory
-from .recomputation import DOUBTS, LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
+from .recomputation import (
+    DOUBTS,
+    LOOKING,
+    Recomputation,
+    Recomputations,
+    RecomputeBudget,
+    Recomputer,
+    full_name,
+    worst,
+)
 
 
 class AtbRecomputer:

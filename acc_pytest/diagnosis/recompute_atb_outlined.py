@@ -26,19 +26,18 @@ import torch
 from torch import nn
 
 from ..dumps import open_dump
-from ..dumps.torch_outline import Outline
+from ..dumps.torch_model import Outline
 from ..errors import AccError, OperatorError
 from ..mapping.operand_shards import open_shards, shards_of
 from ..mapping.pair import Operand, Pair, Plan
 from ..mapping.reconcile import open_pair, reconcile
 from ..opcheck.case import Case
 from ..opcheck.golden import Golden
-from ..opcheck.listing import tensors_in
+from ..opcheck.prepare import tensors_in
 from ..tensors.ref import TensorRef
+from .golden_inputs import operator_directory
 from .one_operator import check_size
-from .operator_directories import operator_directory
-from .projected import ProjectedLinear
-from .projected_pairs import is_plain, judged_by_golden, layers_of, whole
+from .projected import ProjectedLinear, is_plain, judged_by_golden, layers_of, whole
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer
 from .recompute_atb import AtbRecomputer
 from .recompute_torch import TorchRecomputer

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..dumps.torchair_names import FxFileName, parse_fx_name
-from ..errors import AccError, OperatorError
-from ..guard import guarded
+from ..dumps.torchair_files import FxFileName, parse_fx_name
+from ..errors import AccError, OperatorError, guarded
 from ..mapping.pair import Pair
-from ..tensors.kept_index import names_in
+from ..tensors.kept_dump import names_in
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
 from ..tensors.stores.place import names_at

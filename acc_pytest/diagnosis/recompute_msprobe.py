@@ -14,17 +14,15 @@ from typing import Any, NamedTuple
 import torch
 
 from ..dumps.base import StepLabel
-from ..dumps.msprobe_files import TENSORS
-from ..dumps.msprobe_names import CallName, call_name
-from ..errors import AccError, OperatorError
-from ..guard import guarded
+from ..dumps.msprobe import TENSORS
+from ..dumps.msprobe_calls import CallName, call_name
+from ..errors import AccError, OperatorError, guarded
 from ..mapping.pair import Operand, Pair
 from ..tensors.dtypes import by_name
 from ..tensors.header import version_of
 from ..tensors.msprobe_records import CallTensor, Records, json_of, records_in
 from ..tensors.ref import TensorRef
-from .aten import Results
-from .functions import function_results
+from .aten import Results, function_results
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
 from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst

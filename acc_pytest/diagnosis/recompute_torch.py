@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 
 import torch
 from torch import nn
 
-from ..comparison.padding import Padding
-from ..dumps.base import Dump
-from ..dumps.calls import NodeSlot
-from ..dumps.modules import ModuleDump
+from ..base.vocabulary import CHOOSING
+from ..capture.torch_hooks.model import module_tree
+from ..comparison.tokens import Padding
+from ..dumps import open_dump
+from ..dumps.base import Dump, Slot
+from ..dumps.modules import ModuleDump, NodeSlot
+from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
-from ..mapping.pair import Pair
+from ..mapping.pair import Pair, Plan
 from ..tensors.ref import TensorRef, readable
-from .choosing import chosen_again, function_of
-from .complex_values import in_reals
-from .golden_model.copies import ModelCopy, copies, network_dtype
-from .golden_model.cut_run import Tensors
-from .golden_model.module_calls import BARE, ModuleCall, module_calls
-from .golden_model.replay import StepReplay
+from .golden_model.calls import BARE, ModuleCall, module_calls
+from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
+from .golden_model.replay import StepReplay, Tensors
 from .measured_bound import Twice, judged_twice
-from .one_operator import check_size
-from .projected import ProjectedLinear, judged_by_projection
+from .one_operator import check_size, in_reals
+from .projected import ProjectedLinear, judged_by_golden, judged_by_projection, layers_of
 from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
 
 
@@ -319,3 +322,178 @@ def stored_as(rounded: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
     there it gave back what it was given."""
     floats = rounded.is_floating_point() and mine.is_floating_point()
     return rounded.to(mine.dtype) if floats and mine.itemsize < rounded.itemsize else rounded
+
+
+# Is a module of torch right? By what golden's dump outlines of its model, without the model.
+#
+# An outline is weaker than a model: golden may have run other code than the class that it names (a patched
+# method, a hook). So where mine is found wrong, and where its error is to be explained, golden's own module
+# is computed from golden's inputs too, and nothing is said unless that is right.
+
+
+class OutlinedRecomputer(Recomputer):
+    """Computes modules of mine again as golden's `outline` says: of all ranks, or of that in the place of
+    golden's where both sides have as many. `opened` opens their dumps."""
+
+    def __init__(
+        self, plan: Plan, outline: Outline, budget: RecomputeBudget, opened: Callable[[str], Dump] = open_dump
+    ) -> None:
+        self._opened = opened
+        self._plan = plan
+        self._outline = outline
+        self._budget = budget
+        self._lacking = ""
+        self._mine = self._of(plan.mine_root, plan.pairs)
+
+    def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
+        """The recomputer of the modules of one side."""
+        dump, golden_dump = self._opened(root), self._opened(self._plan.golden_root)
+        assert isinstance(dump, ModuleDump)
+        if len(dump.ranks) == len(golden_dump.ranks):
+            names = [rank.name for rank in golden_dump.ranks]
+            dump = dump.of_rank(dump.ranks[names.index(os.path.basename(self._outline.home))])
+        model = self._model(golden_dump)
+        golden = _by_all_names(weights_of(Path(self._outline.home)))
+        layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
+        return TorchRecomputer(dump, pairs, model, self._budget, layers)
+
+    def _model(self, golden: Dump) -> nn.Module:
+        """Golden's modules; an empty one where they cannot be made: linear layers need none."""
+        try:
+            return outlined_model(self._outline, [step.directory for step in golden.steps])
+        except AccError as error:
+            self._lacking = str(error)
+            return nn.Module()
+
+    @cached_property
+    def _golden(self) -> TorchRecomputer:
+        turned = [replace(pair, mine=pair.golden) for pair in self._plan.pairs]
+        return self._of(self._plan.golden_root, turned)
+
+    def of_pair(self, number: int) -> Recomputation:
+        """See `Recomputer.of_pair`. Wrong only where golden's own module is right."""
+        result = self._mine.of_pair(number)
+        if not result.outcome:
+            result = self._of_ranks(number, result)
+        if result.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
+            return Recomputation(why="golden itself does not compute what its dump outlines")
+        return replace(result, lacking=self._lacking)
+
+    def _of_ranks(self, number: int, unknown: Recomputation) -> Recomputation:
+        """Whether a linear layer that mine calls otherwise or shares out over ranks is golden's."""
+        pair = self._plan.pairs[number]
+        if pair.golden.node not in self._layers or pair.mine.slot != "output[0]" or pair.fed:
+            return unknown
+        limit = self._budget.limit
+        return attempted(
+            lambda: judged_by_golden(pair, self._layers, self._mine.inputs_of(number), limit),
+            f"holding {pair.id} to golden",
+        )
+
+    @cached_property
+    def _layers(self) -> dict[str, ProjectedLinear]:
+        return layers_of(self._outline)
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """See `Recomputer.of_operator`."""
+        result = self._mine.of_operator(number, path)
+        return result if result.outcome == "right" else replace(result, outcome="")
+
+    def of_golden(self, number: int) -> Recomputation:
+        """Whether golden's module is what its dump outlines."""
+        return self._golden.of_pair(number)
+
+
+def _layers(
+    outline: Outline, model: nn.Module, golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]
+) -> dict[str, ProjectedLinear]:
+    """The linear layers whose weights the model has no values of."""
+    modules = {place.name: place.module for place in module_tree(model).walk()}
+    with_values = {
+        name
+        for name in outline.projections
+        if name in modules and not any(weight.is_meta for weight in modules[name].parameters(recurse=False))
+    }
+    return {
+        name: ProjectedLinear(
+            projection,
+            outline.weights.get(f"{name}.bias"),
+            outline.outputs[name],
+            _equal_weights(golden, mine, f"{name}.weight"),
+        )
+        for name, projection in outline.projections.items()
+        if name in outline.outputs and name not in with_values
+    }
+
+
+def _equal_weights(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str) -> bool:
+    """Whether a weight is known to have the same values on both sides, in whatever dtypes: their sums are
+    those of the same numbers in the same order.
+    """
+    ours, theirs = (side[name].digest if name in side else None for side in (golden, mine))
+    if ours is None or theirs is None:
+        return False
+    return ours.shape == theirs.shape and (ours.sum, ours.squares) == (theirs.sum, theirs.squares)
+
+
+def _by_all_names(saved: Mapping[str, SavedWeight]) -> Mapping[str, SavedWeight]:
+    return {name: weight for first, weight in saved.items() for name in (first, *weight.aliases)}
+
+
+# Whether a function chose the best of its input, for `topk`, `max` and `argmax`, without a model.
+
+
+_PLACES = {"topk": (1,), "max": (1,), "argmax": BARE}
+"""Under which key the result says which places were chosen."""
+
+
+def function_of(path: str) -> str:
+    """The choosing function that a call is of: `topk` of `root.mlp.topk.2`; empty of other calls."""
+    name = path.rstrip("0123456789").rstrip(".").rpartition(".")[2]
+    return name if name in CHOOSING else ""
+
+
+def chosen_again(call: ModuleCall, slot: Slot) -> Recomputation:
+    """Whether the places that a call chose are the best, and its values those at these places.
+
+    Raises `OperatorError` where its tensors do not tell, and what opening a file raises.
+    """
+    function = function_of(call.path)
+    where = call.outputs.get(_PLACES[function])
+    if where is None or not call.inputs or slot.index not in call.outputs:
+        raise OperatorError(f"what {call.path} chose was not dumped")
+    values = next(iter(call.inputs.values())).open()
+    places = _with_axis(where.open().long(), values)
+    axis = _axis(values, places)
+    if axis is None or bool(values.isnan().any()):
+        raise OperatorError(f"nothing says what {call.path} chose from")
+    output = None if slot.index == _PLACES[function] else _with_axis(call.outputs[slot.index].open(), values)
+    values, places = values.movedim(axis, -1), places.movedim(axis, -1)
+    if bool(((places < 0) | (places >= values.shape[-1])).any()):
+        return Recomputation("wrong", None, "it chose places that there are not")
+    chosen = values.gather(-1, places)
+    if output is not None and not torch.equal(chosen, output.movedim(axis, -1)):
+        return Recomputation("wrong", None, "its values are not those at the places that it chose")
+    best = values.topk(places.shape[-1], -1).values
+    differing = int((chosen.sort(-1).values != best.sort(-1).values).any(-1).sum())
+    if not differing:
+        return Recomputation("right", 0.0)
+    smallest = values.topk(places.shape[-1], -1, largest=False).values
+    if torch.equal(chosen.sort(-1).values, smallest.sort(-1).values):
+        raise OperatorError(f"{call.path} chose the smallest")
+    return Recomputation("wrong", None, f"{differing} of {chosen[..., 0].numel()} choices are not the best")
+
+
+def _with_axis(result: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A result with the dimension that was chosen along, the last where it was left out."""
+    return result.unsqueeze(-1) if result.ndim < values.ndim else result
+
+
+def _axis(values: torch.Tensor, places: torch.Tensor) -> int | None:
+    """The dimension that was chosen along."""
+    if values.ndim != places.ndim or not values.ndim:
+        return None
+    differing = [axis for axis in range(values.ndim) if values.shape[axis] != places.shape[axis]]
+    if len(differing) > 1 or (differing and places.shape[differing[0]] > values.shape[differing[0]]):
+        return None
+    return differing[0] if differing else values.ndim - 1

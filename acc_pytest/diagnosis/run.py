@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from ..comparison import compare_pair
 from ..comparison.tie_reach import AfterTies
 from ..judging.judges import Judge
-from ..reporting.diagnosis import Diagnosis
 from ..reporting.row import Cause, Row
+from ..reporting.view import Diagnosis
+from .evidence import PairState, as_accumulated, may_accumulate
 from .inheritance import Inheritance
-from .pair_state import PairState
-from .recomputers import recomputer_of
-from .replayed import as_accumulated, may_accumulate
+from .recomputation import recomputer_of
 from .summary import Ledger
 
 if TYPE_CHECKING:

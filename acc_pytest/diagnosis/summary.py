@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
-from ..reporting.diagnosis import Diagnosis, Root
 from ..reporting.row import Cause, Row
-from ..reporting.view import View
-from .folding import RootAtStep, folded
-from .pair_state import PairState
-from .peers import Peers
+from ..reporting.view import Diagnosis, Root, View
+from ..tensors.dtypes import by_name
+from .evidence import FAILING, PairState, level_of, replay_of
+from .recomputation import shown
 
 if TYPE_CHECKING:
-    from ..mapping.pair import Plan
+    from ..mapping.pair import Pair, Plan
+
 
 MOST_LINES = 8
 """Roots that the summary has a line for."""
@@ -240,3 +243,330 @@ def _weights(state: PairState, sources: Sequence[PairState]) -> dict[int, float]
     squares = {number: (size / largest) ** 2 for number, size in sizes.items()}
     total = sum(squares.values())
     return {number: square / total for number, square in squares.items()}
+
+
+# Outliers among peers (one operator in all layers and steps) although every bound holds.
+#
+# Most pairs of a run are right, so that the same operator elsewhere says what rounding does here. Two
+# things are told, and change no verdict:
+#
+#     outlier    a pair whose share of what is allowed is 3 times the median of its peers, and 8 times their
+#                usual distance from it (the median absolute one, as a standard deviation) above that
+#     bias       all operators of one kind that are too large, or too small, by more together than
+#
+#                    u / 16 + what the other computation has + 4 standard errors of their mean
+#
+#                where the bound of each alone has u / 4 (`row_bounds`): errors of random sign average out
+#                over layers and steps, a scale that is off does not
+#
+# A pair has a share by replay where its operator was computed again, which is its own whatever came before
+# it; else the largest of its shares of bounds against golden. The prefill is no peer of decode steps. Where
+# a pair of the run fails, its roots say more, and nothing is told.
+
+
+MOST_OF_A_SORT = 3
+FEWEST = 4
+"""Peers, the pair among them, that say what is usual."""
+TIMES = 3.0
+DISTANCES = 8.0
+_OF_NORMAL = 1.4826
+"""A standard deviation in median absolute distances of a normal distribution."""
+_LEAST = 0.1
+"""The usual distance is taken as no less than this part of the median."""
+DIRECTED = 1 / 16
+_SIGMAS = 4.0
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class _OperatorBias:
+    """The bias of one operator, that of the other computation, its standard error, and u."""
+
+    mean: float
+    expected: float
+    deviation: float
+    roundoff: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    name: str
+    share: float
+    replayed: bool
+    bias: _OperatorBias | None
+
+
+class Peers:
+    """Takes the rows of a run in any order, and keeps a few numbers of each."""
+
+    def __init__(self) -> None:
+        self._peers: dict[int, _Peer] = {}
+        self._fails = False
+
+    def add(self, row: Row) -> None:
+        """Take the row of a pair into account."""
+        self._fails |= row.verdict in FAILING
+        if row.number is None or row.fed or row.verdict != "pass":
+            return
+        replay = replay_of(row)
+        local = replay.measured.get("error") if replay is not None and replay.outcome == "right" else None
+        share = level_of(row) if local is None or not local[1] else local[0] / local[1]
+        fmt = by_name(row.mine.dtype).format if row.mine.dtype else None
+        bias = None
+        if replay is not None and fmt is not None and replay.bias is not None and replay.bias_deviation:
+            bias = _OperatorBias(replay.bias, replay.bias_noise or 0.0, replay.bias_deviation, fmt.roundoff)
+        self._peers[row.number] = _Peer(row.name, share, local is not None, bias)
+
+    def lines(self, plan: Plan) -> tuple[str, ...]:
+        """A line for each that stands out, the farthest first; `MOST_OF_A_SORT` of each sort."""
+        if self._fails:
+            return ()
+        groups: dict[object, list[int]] = defaultdict(list)
+        for number in sorted(self._peers):
+            if number < len(plan.pairs):
+                groups[_kind(plan.pairs[number])].append(number)
+        outliers = sorted(self._outliers(groups.values(), plan), reverse=True)
+        biased = sorted(self._biased(groups.values(), plan), reverse=True)
+        return tuple(line for _, line in (*biased[:MOST_OF_A_SORT], *outliers[:MOST_OF_A_SORT]))
+
+    def _outliers(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
+        for peers in self._comparable(groups, plan):
+            shares = [self._peers[number].share for number in peers]
+            middle = median(shares)
+            usual = _OF_NORMAL * median(abs(share - middle) for share in shares)
+            limit = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
+            for number, share in zip(peers, shares):
+                if middle and limit < share < math.inf:
+                    yield (
+                        share / middle,
+                        self._sentence(number, plan.pairs[number], share / middle, len(peers) - 1),
+                    )
+
+    def _sentence(self, number: int, pair: Pair, times: float, count: int) -> str:
+        peer = self._peers[number]
+        what = "error on its own inputs" if peer.replayed else "share of its bounds"
+        sentence = f"its {what} is {times:.2g} times that of its {count} peers, and within its bounds"
+        return f"outlier: {shown(peer.name)} step {pair.step}: {sentence}"
+
+    def _comparable(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[Sequence[int]]:
+        """Peers that are judged in one way, of prefills or of decode steps."""
+        first = min((str(pair.step) for pair in plan.pairs), default="")
+        for group in groups:
+            by_kind: dict[object, list[int]] = defaultdict(list)
+            for number in group:
+                by_kind[self._peers[number].replayed, str(plan.pairs[number].step) == first].append(number)
+            yield from (members for members in by_kind.values() if len(members) >= FEWEST)
+
+    def _biased(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[tuple[float, str]]:
+        for group in groups:
+            biases = [bias for number in group if (bias := self._peers[number].bias) is not None]
+            if len(biases) < FEWEST:
+                continue
+            weights = [bias.deviation**-2 for bias in biases]
+            total = sum(weights)
+            mean = sum(weight * (bias.mean - bias.expected) for weight, bias in zip(weights, biases)) / total
+            expected = sum(weight * abs(bias.expected) for weight, bias in zip(weights, biases)) / total
+            allowed = DIRECTED * biases[0].roundoff + expected + _SIGMAS / math.sqrt(total)
+            if abs(mean) > allowed:
+                name = _everywhere(plan.pairs[group[0]])
+                yield (
+                    abs(mean) / allowed,
+                    f"bias: all {len(biases)} of {shown(name)} are {abs(mean):.2g} too "
+                    f"{'large' if mean > 0 else 'small'} together, rounding may do {allowed:.2g}",
+                )
+
+
+def _kind(pair: Pair) -> tuple[str, ...]:
+    """The key that an operator shares with those of other layers, steps and ranks."""
+    path = _NUMBER.sub("*", path_in_model(pair.mine.node))
+    return pair.mine.op_type, path, _everywhere(pair), pair.mine.slot
+
+
+def _everywhere(pair: Pair) -> str:
+    """The name of golden's node, without the numbers of layers."""
+    return _NUMBER.sub("*", pair.golden.node)
+
+
+# One fault is one root: the same operator at several steps and ranks, or one kind of what a run was fed.
+#
+# The tests of the pairs stay as they are, each red for itself; only what is said of the run is folded.
+
+
+TOP = "root"
+"""What the dump of a torch model calls the model itself."""
+STEPS_NAMED = 4
+"""Other steps (or ranks) that a line names."""
+NAMED = 3
+"""Modules that the line of a kind of inputs names."""
+_DIFFER = {"weight": "weights", "buffer": "buffers", "cache": "caches", "input": "inputs", "mask": "masks"}
+"""Kinds of what a run is fed that are one thing, and what several of them are called."""
+_AGAIN = re.compile(r"\.call\d+_*(?=\.|$)", re.ASCII)
+"""What the name of a further call of a module in one step has more than that of the first."""
+_OF_MODULES = frozenset(("weight", "buffer"))
+
+
+@dataclass(frozen=True, slots=True)
+class RootAtStep:
+    """A root at one step and rank: the row of its first tensor, and what follows from it.
+
+    `share` is the part of the error of the step's final output `final` that it explains.
+    """
+
+    row: Row
+    cause: Cause
+    pair: Pair
+    number: int
+    level: float
+    inherited_level: float
+    inherited: int
+    share: float | None
+    final: str
+
+    @property
+    def name(self) -> str:
+        """The name of the root: its own, or that of the operator above that is wrong."""
+        return self.cause.root_name or self.row.name
+
+
+def folded(roots: Sequence[RootAtStep]) -> list[Root]:
+    """One root for each fault, those of what the run was fed first; else in execution order."""
+    groups: dict[object, list[RootAtStep]] = {}
+    counts: Counter[object] = Counter()
+    for root in roots:
+        if root.pair.fed:
+            groups.setdefault(("fed", root.pair.fed), []).append(root)
+            continue
+        place = _place_in_model(root)
+        # Two of a step and rank are two operators, whatever their names share, but for calls of one module.
+        place_in_step = place, root.pair.graph, root.pair.step, root.pair.rank
+        repeats_call = _AGAIN.search(root.pair.mine.node) is not None
+        groups.setdefault((place, 0 if repeats_call else counts[place_in_step]), []).append(root)
+        counts[place_in_step] += not repeats_call
+    ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
+    return [_root(group) for group in ordered]
+
+
+def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
+    """The place of an operator in the model, equal for all steps, ranks and compiled forms of a layer.
+
+    ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
+    differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
+    but in a compiled graph an operator's own name does.
+    """
+    pair = root.pair
+    places = [path_in_model(pair.mine.node)]
+    if "/" not in pair.mine.node and not pair.graph:
+        places.append(path_in_model(pair.golden.node))
+    named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
+    # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
+    layer = "" if pair.layer == pair.graph else pair.layer
+    return layer, pair.mine.op_type, named, *places
+
+
+def path_in_model(node: str) -> str:
+    """A path without its first directory; `1_Norm` without its number, `act_fn.call1` as `act_fn`."""
+    node = _AGAIN.sub("", node)
+    top, _, inner = node.partition("/")
+    number, _, kind = top.partition("_")
+    return inner or (kind if number.isdecimal() else node)
+
+
+def _without_number(name: str) -> str:
+    """`RopeOperation_2_0_1` as `RopeOperation 0_1`; other names as they are."""
+    kind, *numbers = name.split("_")
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        return name
+    return f"{kind} {'_'.join(numbers[1:])}"
+
+
+def _root(group: Sequence[RootAtStep]) -> Root:
+    first = group[0]
+    level = max(root.level for root in group)
+    inherited_level = max(root.inherited_level for root in group)
+    amplified = 0 < inherited_level < float("inf") and 0 < level < float("inf")
+    inherited = sum(root.inherited for root in group)
+    amplification = inherited_level / level if amplified else None
+    return Root(
+        first.number,
+        first.name,
+        first.row.test_id,
+        first.row,
+        inherited,
+        amplification,
+        first.share,
+        first.cause.basis,
+        _sentence(group, inherited, amplification),
+        tuple(root.row for root in group[1:]),
+        again(group),
+        _input_sentence(group) if first.pair.fed else "",
+    )
+
+
+def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float | None) -> str:
+    first = group[0]
+    effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
+    if amplification is not None and inherited:
+        effects.append(f"at most {amplification:.2g} times its error there")
+    if first.share is None and first.final:
+        of = "of " if first.final == TOP else ""
+        effects.append(f"the final output {of}{_final(first.final)} is within its bounds")
+    elif first.share is not None and first.final != first.row.name:
+        effects.append(f"explains {first.share:.0%} of the error of {_final(first.final)}")
+    repeats = again(group)
+    suffix = f" ({repeats})" if repeats else ""
+    if first.pair.fed in _OF_MODULES:
+        return f"{_input_sentence(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
+    if first.pair.fed:
+        return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
+    return f"{_about(first)}{suffix}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
+
+
+def _final(name: str) -> str:
+    """The name of a final output; of a torch model as a whole what it is as well."""
+    return f"the model ({name})" if name == TOP else shown(name)
+
+
+def _about(root: RootAtStep) -> str:
+    """The name of an operator, its type, and where it is."""
+    row, name = root.row, root.name
+    kind = row.mine.op_type or row.golden.op_type if name == row.name else ""
+    where = [f"step {row.step}"] if row.step != "" else []
+    where += [f"rank {row.rank}"] if row.rank else []
+    where += [row.graph] if row.graph else []
+    where += [row.layer] if row.layer and row.layer != row.graph else []
+    first_place = "" if name == row.name else f" (first seen at {shown(row.name)})"
+    return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{first_place}"
+
+
+def _input_sentence(group: Sequence[RootAtStep]) -> str:
+    """A sentence on an input of the run that differs; it says nothing of operators."""
+    first = group[0]
+    kind, names = first.pair.fed, _names(group)
+    if len(names) == 1:
+        if first.cause.text:
+            return first.cause.text
+        subject = f"{kind} of {shown(first.name)}" if kind in _OF_MODULES else f"{kind} {shown(first.name)}"
+        verb = "differs" if kind in _DIFFER else "differ"
+        return f"{subject} {verb} at step {first.row.step}: {first.row.sentence}"
+    omitted = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    several = _DIFFER.get(kind, kind) + (f" of {len(names)} modules" if kind in _OF_MODULES else "")
+    return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{omitted}"
+
+
+def _names(group: Sequence[RootAtStep]) -> list[str]:
+    return list(dict.fromkeys(root.name for root in group))
+
+
+def again(group: Sequence[RootAtStep]) -> str:
+    """The other steps, ranks and graphs of a root, in words: `again at steps 1, 2`; empty without any."""
+    first = group[0].row
+    steps = [str(root.row.step) for root in group if root.row.step != first.step]
+    ranks = [root.row.rank for root in group if root.row.rank != first.rank]
+    places = []
+    for what, names in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
+        if names:
+            omitted = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
+            places.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{omitted}")
+    graphs = [root.pair.graph for root in group if root.pair.graph != group[0].pair.graph]
+    places += dict.fromkeys(map(shown, graphs))
+    return f"again at {' and '.join(places)}" if places else ""

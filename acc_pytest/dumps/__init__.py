@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..guard import guarded
+from ..errors import guarded
 from ..tensors.stores.address import Places, text_of_places
 from .base import Dump, Rank, Slot, Step, StepLabel
 
 if TYPE_CHECKING:
-    from .roots import Cache
+    from .places import Cache
 
 __all__ = ["Dump", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
@@ -35,7 +35,6 @@ def open_dump(
     """
     with guarded(f"opening the dump {text_of_places(path)}"):
         from .opening import opened
-        from .places import path_of
-        from .roots import Cache
+        from .places import Cache, path_of
 
         return opened(path_of(path, cache or Cache()), token_policy, golden)

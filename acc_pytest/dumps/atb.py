@@ -8,21 +8,35 @@ The number of a token directory counts executions of an operation, so which step
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ..tensors.ref import TensorRef
-from ..topology.atb_tree import top_level
+from ..errors import DumpError
+from ..tensors.file_bytes import opened
+from ..tensors.ref import TensorRef, readable
+from ..topology.atb import (
+    KnownOperations,
+    ModelFile,
+    ReportedOperation,
+    TopLevel,
+    build_tree,
+    joined,
+    operation_ids,
+    read_layer,
+    read_model,
+    settle_ids,
+    top_level,
+)
 from ..topology.tree import Node, Tree
-from .atb_files import AtbFiles, AtbLayout, Executions, operations_in
-from .atb_reports import AtbReports, read_reports, trees_of
-from .atb_steps import steps_of
-from .base import Dump, Rank, Slot, Step, StepLabel
-from .listing import Listing
-from .naming import stable_name
-from .ranks import Worker, atb_worker, select
+from .base import Dump, Listing, Rank, Slot, Step, StepLabel, Worker, atb_worker, select, stable_name
+from .modules import is_of_a_model
+from .statistics_rows import ATB_FILE, AtbRows, atb_rows
+from .token_policy import WARMUP, Facts, TokenEvidence, decide, gather
 
 COMMUNICATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|LinearParallel")
 """Names of operators that compute from the tensors of all ranks."""
@@ -167,3 +181,391 @@ def _shifted(path: str, shift: int) -> str:
     top, slash, inner = path.partition("/")
     parsed = top_level(top) if shift else None
     return f"{parsed[0] + shift}_{parsed[1]}{slash}{inner}" if parsed else path
+
+
+# The topology reports of an ATB dump: whose are used, the models in them, and the trees made of these.
+
+
+@dataclass(frozen=True, slots=True)
+class AtbReports:
+    """`model/{pid}/*.json` and `layer/{pid}/*.json` of one process; all ranks run the same model.
+
+    `models` are the model reports by first id: prefill, decode, further models that are not compared. Where
+    a probe wrote none, they are made of the layer reports (`from_layers`). `layers` is the directory of layer
+    reports and `reported` their names; one is read when it is asked for.
+    """
+
+    models: Sequence[ModelFile]
+    from_layers: bool
+    layers: Path
+    reported: frozenset[str]
+
+    def op_types(self) -> set[str]:
+        """Types of all operations at every depth."""
+        types = set()
+        pending = [op for model in self.models for op in model.operations]
+        while pending:
+            op = pending.pop()
+            types.add(op.op_type)
+            pending += op.children
+        return types
+
+    @property
+    def top_level(self) -> frozenset[TopLevel]:
+        """The top-level operations that have a layer report."""
+        return frozenset(top for name in self.reported if (top := _top(name)))
+
+    def layer(self, name: str) -> ReportedOperation | None:
+        """The layer report of a top-level operation by full name, or `None`."""
+        return read_layer(self.layers / f"{name}.json") if name in self.reported else None
+
+
+def read_reports(
+    layout: AtbLayout, listing: Listing, workers: Sequence[Worker], named: str, notes: list[str]
+) -> AtbReports:
+    """The reports of the process `named`, else of the first that has any; `notes` are told of the choice.
+
+    Raises `DumpError` where there is no report, `FormatError` for a broken one.
+    """
+    directory = _chosen(layout, listing, workers, named, notes)
+    from_layers = directory.parent.name != "model"
+    layers = directory if from_layers else layout.info / "layer" / directory.name
+    reported = frozenset(name.removesuffix(".json") for name in _json(listing, layers))
+    if from_layers:
+        operations = [read_layer(layers / f"{name}.json") for name in sorted(reported)]
+        models = models_of(operations)
+        notes.append(
+            f"no model report: {len(models)} model{'s' * (len(models) > 1)} "
+            f"made of {len(operations)} layer reports"
+        )
+    else:
+        models = [read_model(directory / name) for name in _json(listing, directory)]
+        models = _compared_first(sorted(models, key=lambda model: model.first_id), notes)
+    return AtbReports(models, from_layers, layers, reported)
+
+
+def trees_of(reports: AtbReports, files: AtbFiles, worker: str, ran: Executions) -> tuple[Tree, ...]:
+    """Trees of the first two models; ids and what no report mentions come from the files of `worker`."""
+    where = {f"{number}_{kind}": token for token in reversed([*ran]) for number, kind in ran[token]}
+
+    def slots_of(op: ReportedOperation) -> Mapping[Slot, TensorRef]:
+        path = f"{op.last_id or 0}_{op.op_type}"
+        return files.slots(worker, where[path], path) if path in where else {}
+
+    def entries(path: str) -> Collection[str]:
+        token = where.get(path.partition("/")[0])
+        return files.names(worker, token, path) if token else ()
+
+    models = [wired(model, slots_of) for model in reports.models] if reports.from_layers else reports.models
+    operations = KnownOperations(reports.top_level, operations_in(ran))
+    ids = [settle_ids(model, operations) for model in models]
+    claimed = {number for numbers in ids for number in numbers}
+    strays = [top for top in operations.reports | operations.directories if top[0] not in claimed]
+    starts = [min(numbers, default=0) for numbers in ids[:2]]
+
+    def owner(top: TopLevel) -> int:
+        return max((index for index, start in enumerate(starts) if start <= top[0]), default=0)
+
+    return tuple(
+        build_tree(model, numbers, [top for top in strays if owner(top) == index], reports.layer, entries)
+        for index, (model, numbers) in enumerate(zip(models[:2], ids))
+    )
+
+
+def _chosen(
+    layout: AtbLayout, listing: Listing, workers: Sequence[Worker], named: str, notes: list[str]
+) -> Path:
+    """The directory of the reports that are used."""
+    for kind in ("model", "layer", "operation_graph"):
+        home = layout.info / kind
+        names = [name for name in listing.directories(home) if _json(listing, home / name)]
+        if names:
+            break
+    else:
+        raise DumpError(
+            f"{layout.root}: is an ATB dump without topology; dump again with --type model tensor"
+        )
+    by_pid = {name.rpartition("_")[2]: name for name in names}
+    preferred = sorted(workers, key=lambda worker: (worker.name != named, worker))
+    theirs = [name for worker in preferred if (name := by_pid.get(str(worker.pid)))]
+    chosen = theirs[0] if theirs else layout.pid if layout.pid in names else names[0]
+    if preferred and by_pid.get(str(preferred[0].pid)) != chosen:
+        notes.append(f"no topology of {preferred[0].name}, that of process {chosen} is used")
+    return home / chosen
+
+
+def _compared_first(models: list[ModelFile], notes: list[str]) -> list[ModelFile]:
+    """The two models that are compared before all others, which `notes` are told of."""
+    if len(models) <= 2:
+        return models
+    telling = [model for word in ("prefill", "decod") for model in models if word in model.name.lower()]
+    chosen = telling if len(telling) == 2 else models[:2]
+    skipped = [model for model in models if model not in chosen]
+    notes.append(
+        f"{len(models)} models; {chosen[0].name} and {chosen[1].name} are compared, "
+        f"{', '.join(model.name for model in skipped)} not"
+    )
+    return [*chosen, *skipped]
+
+
+def _json(listing: Listing, directory: Path) -> list[str]:
+    return [name for name in listing.files(directory) if name.endswith(".json")]
+
+
+def _top(report: str) -> TopLevel | None:
+    """`Prefill_layer_2` as `(2, "Prefill_layer")`."""
+    kind, _, number = report.rpartition("_")
+    return (int(number), kind) if number.isdecimal() else None
+
+
+SlotsOf = Callable[[ReportedOperation], Mapping[Slot, TensorRef]]
+_PHASE = re.compile(r"prefill|decod(?:er|e|ing)?|encoder", re.IGNORECASE)
+"""Words in the types of layers that differ between two models of one network."""
+
+
+def models_of(layers: Sequence[ReportedOperation]) -> list[ModelFile]:
+    """One or two models of top-level operations with ids in their names."""
+    ordered = sorted(layers, key=lambda layer: layer.last_id or 0)
+    start = _second_model(ordered)
+    groups = [ordered[:start], ordered[start:]] if start else [ordered]
+    return [ModelFile(f"model{number}", "", tuple(group)) for number, group in enumerate(groups)]
+
+
+def _second_model(layers: Sequence[ReportedOperation]) -> int:
+    """The place where the types of operations begin again, a layer of several operations among them; 0 for
+    nowhere."""
+    kinds = [_PHASE.sub("", layer.op_type) for layer in layers]
+    best, longest = 0, 0
+    for start in range(1, len(layers)):
+        length = 0
+        while start + length < len(layers) and length < start and kinds[length] == kinds[start + length]:
+            length += 1
+        again = any(layer.children for layer in layers[:length])
+        if again and length > longest and kinds[start - 1] != kinds[start]:
+            best, longest = start, length
+    return best
+
+
+def wired(model: ModelFile, slots_of: SlotsOf) -> ModelFile:
+    """The model with inputs named as the earlier output that holds the same bytes."""
+    producers: dict[tuple[object, ...], dict[str, str]] = {}
+    operations = []
+    for op in model.operations:
+        slots = slots_of(op)
+        names = {}
+        for index, name in enumerate(op.inputs):
+            ref = slots.get(Slot("input", (index,)))
+            shape = _shape(ref)
+            if ref is not None and shape in producers and (earlier := producers[shape].get(_digest(ref))):
+                names[name] = earlier
+        op = op.renamed(names)
+        operations.append(op)
+        for index, name in enumerate(op.outputs):
+            ref = slots.get(Slot("output", (index,)))
+            if ref is not None and (shape := _shape(ref)):
+                producers.setdefault(shape, {})[_digest(ref)] = name
+    return replace(model, operations=tuple(operations))
+
+
+def _shape(ref: TensorRef | None) -> tuple[object, ...]:
+    """Dtype and shape of a tensor whose numbers are there; empty for others."""
+    header = readable(ref)
+    return (header.dtype, *header.shape) if header is not None and header.payload == "data" else ()
+
+
+def _digest(ref: TensorRef) -> str:
+    header = ref.header()
+    with opened(ref.path) as (file, _):
+        file.seek(header.offset)
+        return hashlib.blake2b(file.read(header.nbytes)).hexdigest()
+
+
+# The steps of an ATB dump: which token directory is which, by the policy and what the first tensors say.
+
+
+SlotsIn = Callable[[str, Node], Mapping[Slot, TensorRef]]
+"""The tensors of a node in a token directory."""
+
+_EVIDENCE_STEPS = 4
+"""Steps per model whose first tensors are read as evidence."""
+
+
+def steps_of(
+    layout: AtbLayout,
+    models: Sequence[Tree],
+    ran: Executions,
+    slots_in: SlotsIn,
+    policy: str,
+    golden: Dump | None,
+    notes: list[str],
+) -> tuple[Step, ...]:
+    """Steps in order; `notes` are told how they were decided.
+
+    Raises `SettingsError` for an unknown policy, `DumpError` for one that contradicts what is on disk, for
+    a named token directory without operations, and for a warm-up that `golden` does not have.
+    """
+    tokens = {int(token): token for token in ran}
+    present = _models_present(models, ran)
+    if not present:
+        notes.append("no tensor of any operation was dumped; dump again with --type model tensor")
+    _refuse_empty(layout, present)
+    evidence = {
+        (number, model): gather(tree, functools.partial(slots_in, tokens[number]))
+        for model, tree in enumerate(models)
+        for number in _first_of(model, present)
+    }
+    decision = decide(policy, Facts(len(models), present, evidence, _evidence_of(golden)))
+    notes += decision.notes
+    joint = models[0] if len(models) == 1 else joined("+".join(tree.model for tree in models), models)
+    steps = tuple(
+        Step(item.label, joint if item.model is None else models[item.model], tokens[item.directory])
+        for item in decision.steps
+    )
+    if not layout.token:
+        _refuse_warmup_alone(steps, golden)
+        return steps
+    selected = tuple(step for step in steps if step.directory == layout.token)
+    return selected or (Step(int(layout.token), joint, layout.token),)
+
+
+def _refuse_empty(layout: AtbLayout, present: Mapping[int, frozenset[int]]) -> None:
+    """A token directory that was named must hold something of the model."""
+    if layout.token and int(layout.token) not in present:
+        raise DumpError(
+            f"{layout.worker}/{layout.token}: holds no operation of the model; "
+            f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
+        )
+
+
+def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
+    """The first token directories that a model ran in, as many as are read as evidence."""
+    return [number for number in sorted(present) if model in present[number]][:_EVIDENCE_STEPS]
+
+
+def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:
+    """The models that ran in each token directory that holds any."""
+    paths = [{child.path for child in tree.root.children} for tree in models]
+    present = {}
+    for token, tops in ran.items():
+        names = {f"{number}_{kind}" for number, kind in tops}
+        present[int(token)] = frozenset(model for model, theirs in enumerate(paths) if names & theirs)
+    return {number: indices for number, indices in present.items() if indices}
+
+
+def _refuse_warmup_alone(steps: Sequence[Step], golden: Dump | None) -> None:
+    labels = {step.label for step in golden.steps} if golden else set()
+    if labels and WARMUP not in labels and steps and all(step.label == WARMUP for step in steps):
+        raise DumpError(
+            "holds only the warm-up run (directory 0), which golden does not have; dump later "
+            "executions too (-er 0,3), or give --acc-token-policy no-warmup if it is not a warm-up"
+        )
+
+
+def _evidence_of(golden: Dump | None) -> dict[StepLabel, TokenEvidence]:
+    if golden is None or not is_of_a_model(golden) or not golden.ranks:
+        return {}
+    rank = golden.ranks[0]
+    steps = golden.steps[: 2 * _EVIDENCE_STEPS]
+    return {step.label: gather(step.tree, functools.partial(golden.tensors, step, rank)) for step in steps}
+
+
+# The process directories of an ATB dump: executions, and the tensors of an operation.
+#
+# `{device}_{pid}/{N}/{id}_{Op}/{index}_{Op}/…/{before,after}/{in,out}tensor{i}[_{name}].bin`, and since
+# 2025-11 `{device}_{pid}/{N}/statistic.csv`. Directories of kernels lie among those of operations; nobody
+# asks for them.
+
+
+Executions = Mapping[str, frozenset[TopLevel]]
+"""Token directories of a process in numeric order, each with the top-level operations in it."""
+
+_TENSOR = re.compile(r"^(in|out)tensor(\d+)(?:_(.+))?\.bin$")
+
+
+@dataclass(frozen=True, slots=True)
+class AtbLayout:
+    """The place of an ATB dump: `data` holds the process directories, `info` has `model` and `layer` in it.
+
+    `worker`, `pid` and `token` are what the user's path named of it, empty where it stopped above.
+    """
+
+    root: Path
+    data: Path
+    info: Path
+    worker: str = ""
+    pid: str = ""
+    token: str = ""
+
+
+def operations_in(executions: Executions) -> frozenset[TopLevel]:
+    """The top-level operations of all executions together."""
+    return frozenset(top for tops in executions.values() for top in tops)
+
+
+class AtbFiles:
+    """The process directories below `data`, listed when asked for and remembered."""
+
+    def __init__(self, data: Path, listing: Listing) -> None:
+        self._data = data
+        self._listing = listing
+        self._rows: dict[str, AtbRows] = {}
+
+    def processes(self) -> dict[Worker, Executions]:
+        """Process directories in numeric order, and what ran in each."""
+        names = self._listing.directories(self._data)
+        workers = sorted(worker for name in names if (worker := atb_worker(name)))
+        return {worker: self._executions(f"{self._data}/{worker.name}") for worker in workers}
+
+    def _executions(self, home: str) -> Executions:
+        tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
+        return {token: self._top_level(f"{home}/{token}") for token in tokens}
+
+    def _top_level(self, execution: str) -> frozenset[TopLevel]:
+        names = self._listing.directories(execution)
+        tops = frozenset(top for name in names if (top := top_level(name)))
+        # Statistics without tensors leave directories only where parameters were written.
+        if any(self._listing.directories(f"{execution}/{name}") for name in names):
+            return tops
+        return tops | self._statistics(execution).top_level
+
+    def names(self, worker: str, token: str, path: str) -> frozenset[str]:
+        """Everything in the directory of the operation at `path`; empty where there is none."""
+        home = f"{self._data}/{worker}/{token}/{path}"
+        return frozenset((*self._listing.directories(home), *self._listing.files(home)))
+
+    def slots(self, worker: str, token: str, path: str) -> Mapping[Slot, TensorRef]:
+        """Tensors of the operation at `path`: outputs as after it ran, inputs as before it, else as after.
+
+        The root of a model (an empty path) has none.
+        An output saved before the run (`-time 0` and `2`) holds whatever the memory held and is no tensor
+        of the operation. An operation without files of its own may have rows in `statistic.csv`.
+        """
+        if not path:
+            return {}
+        # Plain strings: this runs once per operation, step and rank, and `Path` costs more than the listing.
+        execution = f"{self._data}/{worker}/{token}"
+        slots: dict[Slot, TensorRef] = {}
+        for directory, kinds in (("after", "in out"), ("before", "in")):
+            home = f"{execution}/{path}/{directory}"
+            for name in self._listing.files(home):
+                tensor = _TENSOR.match(name)
+                if tensor is not None and tensor.group(1) in kinds:
+                    slot = Slot("input" if tensor.group(1) == "in" else "output", (int(tensor.group(2)),))
+                    slots[slot] = TensorRef(f"{home}/{name}", root=execution)
+        if not slots:
+            return self._statistics(execution).slots.get(operation_ids(path), {})
+        return {slot: slots[slot] for slot in sorted(slots, key=Slot.place)}
+
+    def stale_outputs(self, worker: str, token: str, path: str) -> bool:
+        """Whether an operation's outputs were saved before it ran and not after."""
+        home = f"{self._data}/{worker}/{token}/{path}"
+        after, before = self._listing.files(f"{home}/after"), self._listing.files(f"{home}/before")
+        return not after and any(name.startswith("out") and _TENSOR.match(name) for name in before)
+
+    def _statistics(self, execution: str) -> AtbRows:
+        if execution not in self._rows:
+            is_listed = ATB_FILE in self._listing.files(execution)
+            self._rows[execution] = (
+                atb_rows(Path(execution, ATB_FILE)) if is_listed else AtbRows({}, frozenset())
+            )
+        return self._rows[execution]

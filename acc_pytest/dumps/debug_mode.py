@@ -22,10 +22,8 @@ from ..tensors.ref import TensorRef
 from ..tensors.stores.place import is_file
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step
-from .modules import ModuleDump
-from .naming import stable_name
-from .recorded import ROOT
+from .base import Dump, Rank, Slot, Step, stable_name
+from .modules import ROOT, ModuleDump
 from .torch_manifest import SavedTensor
 
 SUFFIXES = frozenset({".txt", ".log", ""})

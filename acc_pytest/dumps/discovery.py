@@ -12,22 +12,50 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
 from ..tensors.debug_tree import is_tree
-from ..tensors.kept_index import FILES, INDEX, kept_version, read_index
+from ..tensors.kept_dump import FILES, INDEX, kept_version, read_index
 from ..tensors.stores.address import path_on_disk
 from ..tensors.stores.place import is_directory, is_file, is_there, may_be_entered
-from .atb_files import AtbLayout
+from .atb import AtbLayout
+from .base import Listing, atb_worker
 from .debug_mode import DebugModeLayout, is_debug_log
 from .graph_capture import CaptureLayout, captured_at
-from .listing import Listing
 from .manual import FOLDER, METADATA, is_manual
-from .msprobe_files import MsprobeLayout, msprobe_at, records_file
-from .ranks import atb_worker
+from .msprobe import MsprobeLayout, msprobe_at, records_file
+from .sglang import pass_folders, rank_folders
+from .sglang_calls import is_sglang_file
 from .single import SUFFIXES
-from .tools import ToolLayout, tool_at
 from .torch import TREE_FILE, TorchLayout, is_process_folder
-from .torchair_files import TorchairLayout, torchair_at
+from .torchair_files import MAPPING_FILE, TorchairLayout, is_level, torchair_at
+
+# The places of dumps of other tools, told by names of files and folders that only those tools give.
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLayout:
+    """The place of a dump of `kind`: `root` is its directory; `only` is the one file or folder of it that the
+    user's path named, empty where it named none."""
+
+    kind: str
+    root: Path
+    only: str = ""
+
+
+def tool_at(root: Path, listing: Listing) -> Iterator[ToolLayout]:
+    """Every dump of another tool whose own directory is `root`."""
+    files = listing.files(root)
+    if any(is_sglang_file(name) for name in files) or rank_folders(root, listing):
+        yield ToolLayout("sglang", root)
+    if pass_folders(root, listing):
+        yield ToolLayout("sglang-passes", root)
+    elif root.name in pass_folders(root.parent, listing):
+        yield ToolLayout("sglang-passes", root.parent, root.name)
+    for name in files:
+        if is_tree(name, files):
+            yield ToolLayout("hf-debugger", root, name)
+
 
 _DOWN = 3
 """Levels below the given directory at which dumps are looked for (1 where it holds tensor files itself)."""
@@ -293,3 +321,53 @@ def _narrowed_atb(layout: AtbLayout, place: Path) -> AtbLayout | None:
         return None
     kind, pid, *_ = [*place.relative_to(layout.info).parts, "", ""]
     return replace(layout, pid=pid) if kind in ATB_PARTS or place == layout.info else None
+
+
+# The extent of a dump: the directory that it is named after, and the places below it that are its own.
+#
+# Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB dump may
+# share a directory. A dump that is copied takes along what is its own and nothing else.
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """`root` is the path that means the dump, `top` the directory that it is named after (`root` or above
+    it), `paths` the files and directories at or below `top` that are the dump's, without those that are
+    missing."""
+
+    top: Path
+    root: Path
+    paths: tuple[Path, ...]
+
+
+def extent_of(layout: Layout) -> Extent:
+    """The extent of a dump that `locate` found; of one whose path meant a part of it, that of the whole."""
+    root = layout.root
+    top = root.parent if is_file(root) else root
+    paths = [root]
+    if isinstance(layout, AtbLayout):
+        paths = [layout.data, layout.info]
+        if layout.info == root:
+            paths = [root / name for name in sorted(ATB_PARTS)]
+    elif isinstance(layout, TorchLayout):
+        paths = [layout.home]
+    elif isinstance(layout, ManualLayout):
+        paths = [layout.metadata.parent]
+    elif isinstance(layout, FilesLayout):
+        paths = list(layout.files)
+    elif isinstance(layout, TorchairLayout):
+        top = _first_level(root)
+        # The texts of the graphs lie beside the first level.
+        paths += [Path(text) for text, _ in layout.files.graphs]
+        if is_file(root):
+            paths.append(root.parent / MAPPING_FILE)
+    paths.append(top / NOISE_PROFILE)
+    return Extent(top, root, tuple(path for path in dict.fromkeys(paths) if is_there(path)))
+
+
+def _first_level(root: Path) -> Path:
+    """The directory above all levels of a TorchAir dump that the path of `root` has."""
+    place = root.parent if is_file(root) else root
+    while is_level(place.name) and place.parent != place:
+        place = place.parent
+    return place

@@ -12,9 +12,7 @@ from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .base import Slot
 from .torchair import StepKey, TorchairDump
-from .torchair_directories import TorchairDirectory, fx_directory
-from .torchair_files import TorchairLayout
-from .torchair_names import FxFileName
+from .torchair_files import FxFileName, TorchairDirectory, TorchairLayout, fx_directory
 
 FxEntry = dict[Slot, tuple[FxFileName, str]]
 """The files of one call by slot, each with what its name says."""

@@ -13,14 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
-from ..tensors.kept_file import file_size
+from ..tensors.kept_dump import file_size
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .base import Rank, Slot, Step
 from .torchair import StepKey, TorchairDump
-from .torchair_directories import TorchairDirectory, ge_directory
-from .torchair_files import TorchairLayout
-from .torchair_names import GeFileName, GraphFileName, sanitized
+from .torchair_files import (
+    GeFileName,
+    GraphFileName,
+    TorchairDirectory,
+    TorchairLayout,
+    ge_directory,
+    sanitized,
+)
 
 if TYPE_CHECKING:
     from ..tensors.ge_record import GeRecord

@@ -16,13 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..tensors.kept_file import modified
+from ..tensors.kept_dump import modified
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step
-from .listing import Listing, natural
-from .naming import stable_name
-from .torchair_directories import rank_of
+from .base import Dump, Listing, Rank, Slot, Step, natural, stable_name
+from .torchair_files import rank_of
 
 _FILE = re.compile(
     r"(?P<name>.+?)_device_(?P<device>\d{1,4})(?:_(?P<call>\d{1,9}))?\.(?:pt|pth|bin)", re.ASCII

@@ -9,21 +9,21 @@ call of the model replaces the first.
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import DumpError, FormatError
-from ..tensors.debug_tree import read_tree
+from ..tensors.debug_tree import is_tensor, read_tree
 from ..tensors.file_bytes import opened
 from ..tensors.ref import TensorRef, readable
-from ..topology.torch_modules import UNKNOWN_TYPE
+from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Step
-from .hf_modules import DebugModule, DebugTensor, last_calls, modules_of, outputs_of_model, with_pruned
-from .listing import Listing
-from .recorded import Record, RecordedDump
+from .base import Listing, Slot, Step
+from .modules import Record, RecordedDump
 from .torch_manifest import SavedTensor
 
 _KEY = "data"
@@ -112,3 +112,184 @@ def _notes(pruned: int, replaced: int, records: Sequence[Record], tree: str) -> 
         yield f"{replaced} calls are left out: a later call of the same module replaced their files"
     if any(ref.path == tree for record in records for ref in record.slots.values()):
         yield "tensors are prints in the tree: their statistics are compared (use_repr=False saves files)"
+
+
+# The modules in a tree of Hugging Face's model debugger, and the tensors that each has on disk.
+#
+# What the tree leaves out and what lies there all the same: the layers between the first and the last of a
+# list (`do_prune_layers`), and the outputs of the whole model. What it names and what is not there any
+# more: the tensors of a call after which the same module was called again.
+
+
+SUFFIX = ".safetensors"
+_LAYER = re.compile(r"(?P<list>.+\.)(?P<number>\d{1,6})", re.ASCII)
+_MOST_LAYERS = 10_000
+_DEEPEST_VALUE = 16
+_STATISTICS = ("mean", "std", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class DebugTensor:
+    """A tensor of a call: `file` where it has one, `member` of the tree where it has none, and its print.
+    `lost` is the file that the tree names and that is not there."""
+
+    slot: Slot
+    file: str = ""
+    member: str = ""
+    printed: tuple[str, ...] = ()
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DebugModule:
+    """One call of the module at `path` below the model, `depth` calls deep."""
+
+    path: str
+    depth: int
+    tensors: Sequence[DebugTensor] = field(default_factory=list)
+
+
+def modules_of(path: str, tree: Mapping[str, Any], files: Collection[str]) -> Iterator[DebugModule]:
+    """Every module that ran, in the order in which they began; `files` are the files beside the tree.
+
+    Raises `FormatError` for what is no tree.
+    """
+    model = tree["module_path"]
+    waiting: list[tuple[Any, str, int]] = [(tree, "", 0)]
+    while waiting:
+        node, member, depth = waiting.pop()
+        name = node.get("module_path") if isinstance(node, dict) else None
+        children = (node.get("children") or []) if isinstance(node, dict) else None
+        if not isinstance(name, str) or not isinstance(children, list) or depth > MAX_DEPTH:
+            raise FormatError(f"{path}: {member or 'its root'} is no module; was the file edited?")
+        yield DebugModule(
+            name.removeprefix(model).removeprefix("."), depth, list(_tensors(node, member, files))
+        )
+        for number in range(len(children) - 1, -1, -1):
+            waiting.append((children[number], f"{member}children/{number}/", depth + 1))
+
+
+def _tensors(node: Mapping[str, Any], member: str, files: Collection[str]) -> Iterator[DebugTensor]:
+    inputs = node.get("inputs")
+    halves = [inputs.get("args"), inputs.get("kwargs")] if isinstance(inputs, dict) else []
+    places = [f"{member}inputs/args", f"{member}inputs/kwargs"]
+    entries = [
+        (Slot("input", index), place, tensor)
+        for half, start in zip(halves, places)
+        for index, place, tensor in _values(half, start)
+    ]
+    for index, place, tensor in _values(node.get("outputs"), f"{member}outputs"):
+        entries.append((Slot("output", index or (0,)), place, tensor))
+    for slot, place, tensor in entries:
+        value = tensor.get("value")
+        file = value.removeprefix("./") if isinstance(value, str) else ""
+        statistics = tuple(str(tensor.get(key)) for key in _STATISTICS if key in tensor)
+        if file.endswith(SUFFIX) and file in files:
+            yield DebugTensor(slot, file=file, printed=statistics)
+        else:
+            yield DebugTensor(
+                slot, member=place, printed=statistics, lost=file if file.endswith(SUFFIX) else ""
+            )
+
+
+def _values(
+    value: object, place: str, index: tuple[int | str, ...] = ()
+) -> Iterator[tuple[tuple[int | str, ...], str, dict[str, Any]]]:
+    """Each tensor in a value: the keys on the way to it, the same as a member of the tree, and itself."""
+    if is_tensor(value):
+        assert isinstance(value, dict)
+        yield index, place, value
+        return
+    if len(index) > _DEEPEST_VALUE:
+        return
+    if isinstance(value, list):
+        for number, inside in enumerate(value):
+            yield from _values(inside, f"{place}/{number}", (*index, number))
+    elif isinstance(value, dict):
+        for key, inside in value.items():
+            if "/" not in key:
+                yield from _values(inside, f"{place}/{key}", (*index, key))
+
+
+def with_pruned(
+    modules: Sequence[DebugModule], model: str, files: Collection[str]
+) -> tuple[list[DebugModule], int]:
+    """The modules with the layers that the tree leaves out, and how many these are.
+
+    Their files are called as those of the layers on either side, from which one learns what to look for.
+    """
+    completed: list[DebugModule] = []
+    added = 0
+    latest: dict[tuple[str, int], int] = {}
+    for place, module in enumerate(modules):
+        layer = _LAYER.fullmatch(module.path)
+        if layer is not None:
+            like, layer_number = latest.get((layer["list"], module.depth)), int(layer["number"])
+            first = int(completed[like].path.rpartition(".")[2]) if like is not None else layer_number
+            if like is not None and first + 1 < layer_number <= first + _MOST_LAYERS:
+                sides = (_with_descendants(completed, like), _with_descendants(modules, place))
+                for number in range(first + 1, layer_number):
+                    pruned = _renamed(sides, f"{layer['list']}{number}", model, files)
+                    added += bool(pruned)
+                    completed += pruned
+            latest[layer["list"], module.depth] = len(completed)
+        completed.append(module)
+    return completed, added
+
+
+def _with_descendants(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
+    """A module and all that ran in it."""
+    end = place + 1
+    while end < len(modules) and modules[end].depth > modules[place].depth:
+        end += 1
+    return list(modules[place:end])
+
+
+def _renamed(
+    sides: Sequence[Sequence[DebugModule]], path: str, model: str, files: Collection[str]
+) -> list[DebugModule]:
+    """The modules of a layer, as far as it has the files that one of two other layers has."""
+    by_path: dict[str, DebugModule] = {}
+    for side in sides:
+        old = side[0].path
+        for module in side:
+            new = path + module.path[len(old) :]
+            tensors = [
+                DebugTensor(tensor.slot, file=file)
+                for tensor in module.tensors
+                if (file := f"{model}.{path}{tensor.file[len(model) + 1 + len(old) :]}") in files
+            ]
+            if tensors:
+                by_path.setdefault(new, DebugModule(new, module.depth, tensors))
+    return list(by_path.values())
+
+
+def last_calls(modules: Sequence[DebugModule]) -> tuple[list[DebugModule], int]:
+    """The modules without the calls whose files a later call replaced, and how many those were."""
+    owner = {tensor.file: place for place, module in enumerate(modules) for tensor in module.tensors}
+    latest: list[DebugModule] = []
+    for place, module in enumerate(modules):
+        tensors = [tensor for tensor in module.tensors if not tensor.file or owner[tensor.file] == place]
+        if tensors or not module.tensors:
+            latest.append(replace(module, tensors=tensors))
+    return latest, len(modules) - len(latest)
+
+
+def outputs_of_model(modules: Sequence[DebugModule], model: str, files: Collection[str]) -> list[DebugTensor]:
+    """The outputs of the whole model, which have files though the tree does not name them."""
+    named = {tensor.file for module in modules for tensor in module.tensors}
+    start = f"{model}_outputs"
+    outputs = []
+    for file in sorted(files):
+        rest = file[len(start) : -len(SUFFIX)]
+        if (
+            file in named
+            or not file.startswith(start)
+            or not file.endswith(SUFFIX)
+            or rest[:1] not in ("", "_")
+        ):
+            continue
+        key = rest[1:]
+        index = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else key
+        outputs.append(DebugTensor(Slot("output", (index or 0,)), file=file))
+    return outputs

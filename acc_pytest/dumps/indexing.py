@@ -10,24 +10,21 @@ from dataclasses import dataclass
 from ..errors import AccError, SettingsError
 from ..tensors.header import TensorHeader
 from ..tensors.header_rows import HeaderRow, columns_of
-from ..tensors.kept_index import is_kept, kept_home
+from ..tensors.kept_dump import is_kept, kept_home
 from ..tensors.ref import TensorRef, readable
 from ..tensors.stores.address import Address, address_of, is_address, local_path
-from ..tensors.stores.fetching import fetch_heads
+from ..tensors.stores.blocks import fetch_heads
 from ..tensors.stores.filesystem import FileStore, store_of
 from ..tensors.stores.hosts import Survey
-from ..tensors.stores.indexes import table_of_disk, write_index
+from ..tensors.stores.indexes import table_of_disk, texts_of_disk, texts_of_mirror, write_index
 from ..tensors.stores.making import LISTED_ANEW, index_of, listed_anew
 from ..tensors.stores.mirror import INDEX, forget, mirror_at, placed
 from ..tensors.stores.place import noting_files
 from ..tensors.stores.table import FileTable
-from ..tensors.stores.texts import texts_of_disk, texts_of_mirror
 from . import open_dump
-from .base import Dump
-from .discovery import locate
-from .extent import extent_of
-from .listing import Listing
-from .roots import Cache
+from .base import Dump, Listing
+from .discovery import extent_of, locate
+from .places import Cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..tensors.kept_index import kept_version
+from ..tensors.kept_dump import kept_version
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_file
-from ..tensors.texts import read_json
+from ..tensors.stores.place import is_file, read_json
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step
-from .listing import natural
+from .base import Dump, Rank, Slot, Step, natural
 
 METADATA = "metadata.json"
 FOLDER = "golden_tensor"

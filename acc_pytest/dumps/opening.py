@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from ..tensors.stores.place import is_file
-from .atb import open_atb
-from .atb_files import AtbLayout
-from .base import Dump
+from .atb import AtbLayout, open_atb
+from .base import Dump, Listing
 from .debug_mode import DebugModeDump, DebugModeLayout
-from .discovery import FilesLayout, Layout, ManualLayout, dump_around, locate
+from .discovery import FilesLayout, Layout, ManualLayout, ToolLayout, dump_around, locate
 from .fx import FxDump
 from .ge import GeDump
 from .graph_capture import CaptureLayout, GraphCaptureDump
 from .hf_debugger import HfDebuggerDump
-from .listing import Listing
 from .manual import ManualDump
 from .modules import is_of_a_model
-from .msprobe import MsprobeDump
-from .msprobe_files import MsprobeLayout
+from .msprobe import MsprobeDump, MsprobeLayout
 from .places import index_note
-from .sglang import SglangDump
-from .sglang_passes import SglangPasses
+from .sglang import SglangDump, SglangPasses
 from .single import SingleDump
-from .tools import ToolLayout
 from .torch import TorchDump, TorchLayout
 from .torchair_files import TorchairLayout
 

@@ -10,21 +10,29 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import AccError, DumpError
+from ..errors import AccError, DumpError, SeveralDumps
 from ..tensors.ref import TensorRef
-from ..tensors.torch_members import content_of
+from ..tensors.torch_file import content_of
+from ..tensors.torch_pickle import DeclaredTensor
+from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Rank, Slot, Step
-from .listing import Listing
-from .naming import stable_name
-from .passes import is_inside, pass_labels, pass_starts
-from .recorded import ROOT, SAVED, Record, RecordedDump
-from .sglang_calls import CORE, calls_of
-from .sglang_dims import Dims, parsed_dims
-from .sglang_names import GRADIENT, MODULE, PARAMETER, SglangFile, is_sglang_file, module_slot, sglang_file
+from .base import Listing, Rank, Slot, Step, stable_name
+from .modules import ROOT, SAVED, Record, RecordedDump, is_inside, pass_labels, pass_starts
+from .sglang_calls import (
+    CORE,
+    GRADIENT,
+    MODULE,
+    PARAMETER,
+    SglangFile,
+    calls_of,
+    is_sglang_file,
+    module_slot,
+    sglang_file,
+)
 
 VALUE = "value"
 """The key of a tensor in its file; before 2026 a file is the tensor."""
@@ -234,3 +242,242 @@ def _batch_start(files: Sequence[SglangFile], start: int) -> int:
     while start and files[start - 1].name in CORE and files[start - 1].layer is None:
         start -= 1
     return start
+
+
+# Annotations of dimensions in dumps of SGLang: `t (num_heads*head_dim)[tp] # ep:replicated`.
+#
+# Dimensions are separated by blanks; behind `#` stand declarations about the whole tensor.
+
+
+_LONGEST = 1000
+_WORD = r"[A-Za-z_]\w*"
+_DIMENSION = re.compile(
+    rf"(?P<names>1|{_WORD}|\((?:{_WORD}|1)(?:\*(?:{_WORD}|1))*\))(?:\[(?P<mods>[^\]]*)\])?", re.ASCII
+)
+_MOD = re.compile(rf"({_WORD})(?::([a-z]+(?:\+[a-z]+)*))?", re.ASCII)
+_QUALIFIERS = frozenset({"sharded", "zigzag", "natural", "partial"})
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The way in which the ranks along one axis of a parallel run (`tp`) share a tensor.
+
+    `how` is `sharded` (each has a part of a dimension), `partial` (each has summands) or `replicated`.
+    `dim` is the dimension of the tensor that carries it, `None` for `replicated`. `rank` and `size` are the
+    place of this file along the axis, `None` where the file does not say. `order` is how a sequence is dealt
+    out (`natural`, `zigzag`).
+    """
+
+    name: str
+    how: str
+    dim: int | None = None
+    rank: int | None = None
+    size: int | None = None
+    order: str = "natural"
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """The names of a tensor's dimensions, those fused into one joined by `*`, and its parallel axes.
+
+    `groups` says which group stands for an axis (`dp` -> `attn_dp`).
+    """
+
+    names: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    groups: Mapping[str, str]
+
+
+def parsed_dims(text: str, sizes: Mapping[str, Any]) -> Dims | None:
+    """The annotation `text`; `sizes` has `tp_rank` and `tp_size` of each axis. `None` for what is none."""
+    if len(text) > _LONGEST:
+        return None
+    dimensions, _, declared = text.partition("#")
+    shaped, declarations = _dimensions(dimensions), _declarations(declared)
+    if shaped is None or declarations is None:
+        return None
+    (names, carried), (replicated, groups) = shaped, declarations
+    axes = carried + replicated
+    if not names or len({axis.name for axis in axes}) < len(axes):
+        return None
+    return Dims(tuple(names), tuple(_placed(axis, sizes) for axis in axes), groups)
+
+
+def _dimensions(text: str) -> tuple[list[str], list[Axis]] | None:
+    """The names of dimensions and the axes that they carry; `None` where one is not understood."""
+    names: list[str] = []
+    axes: list[Axis] = []
+    for dim, token in enumerate(text.split()):
+        match = _DIMENSION.fullmatch(token)
+        if match is None:
+            return None
+        names.append(match["names"].strip("()"))
+        for axis in _axes(match["mods"] or "", dim):
+            if axis is None:
+                return None
+            axes.append(axis)
+    return names, axes
+
+
+def _declarations(text: str) -> tuple[list[Axis], dict[str, str]] | None:
+    """The axes that a tensor is replicated along, and the groups; `None` where one is not understood."""
+    axes: list[Axis] = []
+    groups: dict[str, str] = {}
+    for word in text.split():
+        name, is_group, group = word.partition(":=")
+        if is_group and name and group:
+            groups[name] = group
+        elif word.endswith(":replicated"):
+            axes.append(Axis(word.removesuffix(":replicated"), "replicated"))
+        else:
+            return None
+    return axes, groups
+
+
+def _axes(mods: str, dim: int) -> Iterator[Axis | None]:
+    """The axes of a dimension; `None` for one that is not understood."""
+    for mod in mods.replace(" ", "").split(",") if mods else ():
+        match = _MOD.fullmatch(mod)
+        qualifiers = set((match[2] or "sharded").split("+")) if match is not None else set()
+        if match is None or not qualifiers <= _QUALIFIERS:
+            yield None
+            continue
+        how = "partial" if "partial" in qualifiers else "sharded"
+        yield Axis(match[1], how, dim, order="zigzag" if "zigzag" in qualifiers else "natural")
+
+
+def _placed(axis: Axis, sizes: Mapping[str, Any]) -> Axis:
+    rank, size = sizes.get(f"{axis.name}_rank"), sizes.get(f"{axis.name}_size")
+    if type(rank) is not int or type(size) is not int or not 0 <= rank < size:
+        return axis
+    return Axis(axis.name, axis.how, axis.dim, rank, size, axis.order)
+
+
+# Dumps of SGLang's forward hooks (`--debug-tensor-dump-output-folder`): `TP0_PP0_Rank0_pid7/Pass00000.pt`.
+#
+# A file has the outputs of one forward pass by the name of the module: of modules without children, and of
+# the whole model. What finished after the file was written stands at the head of the next one: the output
+# of the model, and the logits. Here they belong to the pass that made them.
+
+
+_FOLDER = re.compile(r"(?:[A-Z]+\d+_)+Rank(\d{1,9})_pid\d+", re.ASCII)
+_PASS = re.compile(r"Pass(\d{1,18})\.pt", re.ASCII)
+_BATCH = ".forward_batch_info."
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A tensor, or the tensors of a list, under one key of a file."""
+
+    key: str
+    refs: tuple[TensorRef, ...]
+
+
+class SglangPasses(RecordedDump):
+    """Directories of forward passes, one for each rank; each pass is a step.
+
+    `only` is the directory of one rank, empty for all.
+    """
+
+    kind = "sglang-passes"
+
+    def __init__(self, root: Path, listing: Listing, only: str = "") -> None:
+        notes: list[str] = []
+        records: dict[int, dict[str, list[Record]]] = {}
+        for rank, name in _ranks(root, listing, only):
+            passes = _passes(root / name, listing.files(root / name), notes)
+            for number, entries in _with_own_outputs(passes).items():
+                records.setdefault(number, {})[f"rank{rank}"] = list(_records(entries))
+        if not records:
+            raise DumpError(f"{root}: no file of these forward passes can be read; {'; '.join(notes)[:500]}")
+        notes.append(f"pass {max(records)}: what the model did after its layers was not written any more")
+        super().__init__(root, records, notes=notes, name="sglang_passes" if only else "")
+
+
+def pass_folders(root: Path, listing: Listing) -> dict[str, int]:
+    """The directories of forward passes in `root` with their ranks."""
+    matches = ((name, _FOLDER.fullmatch(name)) for name in listing.directories(root))
+    return {
+        name: int(match[1])
+        for name, match in matches
+        if match is not None and any(_PASS.fullmatch(file) for file in listing.files(root / name))
+    }
+
+
+def _ranks(root: Path, listing: Listing, only: str) -> list[tuple[int, str]]:
+    """Ranks with their directories, in order. Raises `DumpError` where several runs wrote to one place."""
+    folders = pass_folders(root, listing)
+    ranks = sorted((rank, name) for name, rank in folders.items() if only in ("", name))
+    if len({rank for rank, _ in ranks}) < len(ranks):
+        message = f"{root}: holds the passes of several runs; give the directory of one rank:"
+        raise SeveralDumps(message, (str(root / name) for _, name in ranks))
+    return ranks
+
+
+def _passes(home: Path, files: Sequence[str], notes: list[str]) -> dict[int, list[_Entry]]:
+    """The entries of each pass of a rank in the order of writing; broken files are left out."""
+    passes: dict[int, list[_Entry]] = {}
+    for name in files:
+        match = _PASS.fullmatch(name)
+        if match is None:
+            continue
+        try:
+            passes[int(match[1])] = list(_entries(str(home / name)))
+        except AccError as error:
+            notes.append(f"a pass is left out: {error}")
+    return dict(sorted(passes.items()))
+
+
+def _entries(path: str) -> Iterator[_Entry]:
+    value = content_of(path).value
+    if not isinstance(value, dict):
+        return
+    for key, content in value.items():
+        if isinstance(key, str) and isinstance(content, DeclaredTensor):
+            yield _Entry(key, (TensorRef(path, key),))
+        elif isinstance(key, str) and isinstance(content, (list, tuple)):
+            places = [place for place, inside in enumerate(content) if isinstance(inside, DeclaredTensor)]
+            if places:
+                yield _Entry(key, tuple(TensorRef(path, f"{key}/{place}") for place in places))
+
+
+def _with_own_outputs(passes: Mapping[int, list[_Entry]]) -> dict[int, list[_Entry]]:
+    """Each pass with what it did last, which stands at the head of the file of the next one.
+
+    The first pass of a run has no such head, so its keys tell what is part of one. Where that file is not
+    there, the head ends where the first module inside of the model begins.
+    """
+    first = next(iter(passes), 0)
+    inside = {entry.key for entry in passes[first]} if first == 0 and passes else None
+    by_pass: dict[int, list[_Entry]] = {}
+    for number, entries in passes.items():
+        head = 0
+        while number and head < len(entries) and _is_late(entries[head].key, inside):
+            head += 1
+        if head:
+            by_pass.setdefault(number - 1, []).extend(entries[:head])
+        by_pass.setdefault(number, []).extend(entries[head:])
+    return dict(sorted(by_pass.items()))
+
+
+def _is_late(key: str, inside: set[str] | None) -> bool:
+    return key not in inside if inside is not None else not key.startswith("model.")
+
+
+def _records(entries: Sequence[_Entry]) -> Iterator[Record]:
+    """A record of each module: its outputs, and of the whole model what it was fed."""
+    batch_inputs: dict[str, dict[Slot, TensorRef]] = {}
+    outputs: dict[str, tuple[int, _Entry]] = {}
+    for place, entry in enumerate(entries):
+        module, is_batch, field = entry.key.partition(_BATCH)
+        if is_batch and field:
+            batch_inputs.setdefault(module, {})[Slot("input", (field,))] = entry.refs[0]
+        else:
+            outputs[entry.key] = place, entry
+    for module in {**batch_inputs, **outputs}:
+        place, output = outputs.get(module, (len(entries), _Entry(module, ())))
+        slots = batch_inputs.get(module, {}) | {
+            Slot("output", (i,)): ref for i, ref in enumerate(output.refs)
+        }
+        around = module in batch_inputs or any(name.startswith(f"{module}.") for name in outputs)
+        yield Record(module, UNKNOWN_TYPE, slots, -1 if around else place, place)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step
-from .naming import stable_name
+from .base import Dump, Rank, Slot, Step, stable_name
 
 SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".safetensors")
 _TYPE = "Tensor"

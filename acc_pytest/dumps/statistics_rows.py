@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import FormatError
 from ..tensors.ref import TensorRef
-from ..tensors.texts import opened_text
+from ..tensors.stores.place import opened_text
 from .base import Slot
 from .torch_manifest import key_of_name
 

@@ -18,16 +18,11 @@ from ..errors import DumpError
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import read_tree, tree_of_folders
 from ..topology.tree import Node, Tree
-from .base import Rank, Slot, Step, StepLabel
-from .listing import Listing
+from .base import Listing, Rank, Slot, Step, StepLabel, Worker, select, stable_name, torch_worker
 from .modules import ModuleDump, stored_tensor
-from .naming import stable_name
-from .ranks import Worker, select, torch_worker
 from .statistics_rows import TORCH_FILE, torch_rows
-from .torch_fields import Key
-from .torch_manifest import SavedTensor, key_of_name, process_manifest, step_manifest
-from .torch_outline import Outline, outline_of
-from .torch_weights import WEIGHTS_FILE, SavedWeight, weights_of
+from .torch_manifest import Key, SavedTensor, key_of_name, process_manifest, step_manifest
+from .torch_model import WEIGHTS_FILE, Outline, SavedWeight, outline_of, weights_of
 
 TREE_FILE = "model_tree.json"
 WEIGHTS = "weights"

@@ -14,10 +14,8 @@ from typing import Generic, TypeVar
 from ..tensors.ref import TensorRef
 from ..tensors.stores.place import is_file
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step
-from .naming import stable_name
-from .torchair_directories import TorchairDirectory, is_level
-from .torchair_files import TorchairLayout
+from .base import Dump, Rank, Slot, Step, stable_name
+from .torchair_files import TorchairDirectory, TorchairLayout, is_level
 
 Entry = TypeVar("Entry")
 StepKey = tuple[int, str, int]

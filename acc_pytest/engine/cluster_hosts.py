@@ -20,11 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..errors import AccError, DumpError, SettingsError
-from ..guard import guarded
+from ..errors import AccError, DumpError, SettingsError, guarded
 from ..tensors.stores.hosts import HostIsGone, HostSpan, Survey, use_hosts
-from .pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
-from .probing import ProbeQuestion, refusal
+from .pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer, ProbeQuestion, refusal
 
 _SECONDS = 60.0
 """Seconds that a node may take for an answer; it may have to start a process first."""

@@ -7,13 +7,84 @@ kills its process takes nobody along. A pair that was lost `ATTEMPTS` times is g
 
 from __future__ import annotations
 
+import collections
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from .answers import Measured
-from .batches import Batch
+from ..errors import AccError
+from ..tensors.kept_dump import file_size
+from ..tensors.stores.address import is_address
+from ..tensors.stores.mirror import mirror_at, placed
+from .work import Measured
+
+if TYPE_CHECKING:
+    from ..mapping.pair import Pair
+    from ..tensors.ref import TensorRef
+
+
+ENOUGH_BYTES = 64 * 2**20
+"""Bytes that make a batch full: a core reads and measures them in a tenth of a second."""
+ENOUGH_PAIRS = 64
+"""Pairs that make a batch full, however small: beside so many, what a task costs by itself is little."""
+_LARGEST = 64
+"""Bits of the size of a file."""
+ANYWHERE: frozenset[str] = frozenset()
+"""The places of what every node can read alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSize:
+    """A pair by its number in the plan: the bytes of its tensors, and the nodes that hold most of them.
+
+    `places` are ids of nodes; empty where no node is better than another.
+    """
+
+    number: int
+    nbytes: int
+    places: frozenset[str] = ANYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Pairs that travel together; `attempt` counts the tasks that were lost with them.
+
+    `urgent`: a test waits for it already.
+    """
+
+    numbers: tuple[int, ...]
+    nbytes: int
+    places: frozenset[str] = ANYWHERE
+    attempt: int = 0
+    urgent: bool = False
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Its place in the queue: longest first, by powers of two; batches alike in the order of the run.
+
+        Longest first, because a long one that starts last is what everybody waits for. The order of the run,
+        because pytest reports in that order.
+        """
+        return (-_LARGEST if self.urgent else -self.nbytes.bit_length()), self.numbers[0]
+
+
+def batches_of(pairs: Iterable[PairSize]) -> list[Batch]:
+    """All pairs, in batches of those that lie in the same places; each but the last of a place is full."""
+    open_ones: dict[frozenset[str], list[PairSize]] = {}
+    full: list[Batch] = []
+    for pair in pairs:
+        mates = open_ones.setdefault(pair.places, [])
+        mates.append(pair)
+        if len(mates) >= ENOUGH_PAIRS or sum(mate.nbytes for mate in mates) >= ENOUGH_BYTES:
+            full.append(_batch(open_ones.pop(pair.places)))
+    return [*full, *map(_batch, open_ones.values())]
+
+
+def _batch(pairs: list[PairSize]) -> Batch:
+    numbers = tuple(pair.number for pair in pairs)
+    return Batch(numbers, sum(pair.nbytes for pair in pairs), pairs[0].places)
+
 
 ATTEMPTS = 4
 TOGETHER = 2
@@ -147,3 +218,85 @@ class Dispatch:
         self.final[number] = what
         self._tried.pop(number, None)
         self._second_best.pop(number, None)
+
+
+# Nodes that hold the tensors of a pair, and the bytes of these, without reading any.
+#
+# A dump lies on the host that wrote it, rank by rank. So nodes are asked for one file of each rank and
+# side, and what holds for that one is taken to hold for all of them. It is a hint: a node that lacks a file
+# says so. Of files in a store, and of those of a named host, nobody is asked: their addresses say where
+# they lie.
+
+
+UNKNOWN_SIZE = 2**20
+"""Bytes that a tensor counts as whose file is not on this machine."""
+Group = tuple[str, int, int]
+"""Side, rank and place among the shards: what one host has written."""
+
+
+class Placement:
+    """The tensors of the pairs of a plan. `samples` are the files that nodes are asked for, or the addresses
+    below which they lie."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs = pairs
+        groups: dict[Group, str] = {}
+        tensors_of: collections.Counter[str] = collections.Counter()
+        for pair in pairs:
+            for group, ref in _refs(pair):
+                if group not in groups:
+                    groups[group] = _sample(ref.path)
+                tensors_of[ref.path] += 1
+        self._shared = {path: tensors for path, tensors in tensors_of.items() if tensors > 1}
+        self.samples = tuple(groups.values())
+        self._order = {group: place for place, group in enumerate(groups)}
+        self._on_disk = {place for place, sample in enumerate(self.samples) if not is_address(sample)}
+
+    def sizes(
+        self, numbers: Sequence[int], present: Mapping[str, Sequence[bool]], side: str = ""
+    ) -> Iterator[PairSize]:
+        """Pairs with their bytes and places, for one `side` the bytes of that. `present`: for each
+        node, which samples it has.
+
+        What lies on a disk can be read only there; all else from everywhere, but best where it lies.
+        """
+        for number in numbers:
+            files = [
+                (self._order[group], self._size(ref.path))
+                for group, ref in _refs(self._pairs[number])
+                if side in ("", group[0])
+            ]
+            nbytes = sum(size for _, size in files)
+            able = [node for node, has in present.items() if self._can_read(files, has)] or [*present]
+            on = {node: sum(size for place, size in files if present[node][place]) for node in able}
+            largest = max(on.values(), default=0)
+            best = frozenset(node for node, size in on.items() if size == largest)
+            yield PairSize(number, nbytes, best if len(best) < len(present) else ANYWHERE)
+
+    def _can_read(self, files: Sequence[tuple[int, int]], has: Sequence[bool]) -> bool:
+        return all(has[place] for place, _ in files if place in self._on_disk)
+
+    def _size(self, path: str) -> int:
+        """Bytes of one tensor: its share of the file."""
+        try:
+            return file_size(path) // self._shared.get(path, 1)
+        except (AccError, OSError, ValueError):
+            return UNKNOWN_SIZE
+
+
+def _sample(path: str) -> str:
+    """The file on the disk that a path is, or the address below which it lies."""
+    mirror = mirror_at(path)
+    if mirror is None:
+        return path
+    file = placed(path)
+    if file is None:  # of a kept dump, all of which lies together
+        return mirror.table.sources[0].root
+    return file.source_path if not is_address(file.row.source.root) else file.row.source.root
+
+
+def _refs(pair: Pair) -> Iterator[tuple[Group, TensorRef]]:
+    rank = -1 if pair.rank is None else pair.rank
+    for side, operand in (("golden", pair.golden), ("mine", pair.mine)):
+        for shard, ref in enumerate(operand.refs):
+            yield (side, rank, shard), ref

@@ -7,26 +7,26 @@ end it as they end any test, and rows arrive only where somebody can use them.
 from __future__ import annotations
 
 import collections
+import functools
 import pickle
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AccError, Unforeseen
-from .answers import unpacked
-from .batches import Batch, batches_of
-from .dispatch import TOGETHER, Dispatch, GivenUp
-from .fleet import Fleet
-from .patience import TaskPatience
-from .placement import Placement
-from .pool import ClusterNode, LostTask, Pool
-from .progress import EnginePace
-from .work import MeasureCall, RecomputeCall
+from ..diagnosis.recomputation import Recomputation
+from ..errors import AccError, SettingsError, Unforeseen
+from ..reporting import progress
+from ..tensors.stores.address import is_address
+from ..tensors.stores.hosts import host_of
+from .dispatch import TOGETHER, Batch, Dispatch, GivenUp, Placement, batches_of
+from .pool import ClusterNode, LostTask, Pool, ProbeQuestion, Sight, refusal, sight_of
+from .work import MeasureCall, RecomputeCall, unpacked
 
 if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
     from ..reporting.row import Row
+
 
 PER_TASK = 2
 """Tasks that a node has for each that can run there: one runs, one waits, so that no core does."""
@@ -285,3 +285,243 @@ class Engine:
     def close(self) -> None:
         """End what still runs."""
         self._pool.close()
+
+
+# `TaskPatience`: how long an answer is waited for before its task counts as lost.
+
+
+_SLOWEST = 4 * 2**20
+"""Bytes a second that a node reads at least, as long as nothing better is known."""
+_SLOWER = 10.0
+"""Factor by which a task may be slower than the slowest so far, byte for byte."""
+
+
+class TaskPatience:
+    """Learns from tasks that were answered. A task weighs its bytes, and something for each of its pairs.
+
+    Any task may take so many `seconds`, beside those for its bytes: a process starts, a file system is slow.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._slowest = 0.0
+
+    def answered(self, seconds: float, nbytes: int, pairs: int) -> None:
+        """A task has kept a core so long."""
+        self._slowest = max(self._slowest, seconds / _weight(nbytes, pairs))
+
+    def with_task(self, nbytes: int, pairs: int) -> float:
+        """Seconds for which the answer of a task is waited for, from the moment it was handed out."""
+        weight = _weight(nbytes, pairs)
+        return max(self._seconds + weight / _SLOWEST, _SLOWER * self._slowest * weight)
+
+
+def _weight(nbytes: int, pairs: int) -> int:
+    return nbytes + PER_PAIR * pairs
+
+
+# `Fleet`: the nodes that take part. Each is asked what it has before its first batch, late ones as well.
+
+
+EVERY = 2.0
+"""Seconds between two looks at which nodes are alive."""
+REST = 15.0
+"""Seconds for which a node is left alone on which a task could not run: a cluster learns late that one is
+gone."""
+
+
+class Fleet:
+    """The nodes of a pool that have answered `question` as this machine does. `say` prints a line."""
+
+    def __init__(self, pool: Pool, question: ProbeQuestion, say: Callable[[str], None]) -> None:
+        self._pool = pool
+        self._question = question
+        self._say = say
+        self._local_sight = question.answer()
+        self._sights: dict[str, Sight] = {}
+        self._kinds: dict[str, str] = {}
+        self._refused: set[str] = set()
+        self._excluded: set[str] = set()
+        self._due = 0.0
+        self._resting: dict[str, float] = {}
+        self.alive: dict[str, ClusterNode] = {}
+
+    def start(self, now: float) -> None:
+        """Ask all nodes. One that is gone by then is left out.
+
+        Raises `SettingsError` for one that cannot take part, or where there is none.
+        """
+        nodes = [node for node in self._pool.nodes() if node.tasks]
+        if refusals := [sentence for _, sentence in self._ask(nodes)]:
+            suffix = f" ({len(refusals) - 1} other nodes are refused too)" if refusals[1:] else ""
+            raise SettingsError(f"acc_engine = ray: {refusals[0]}{suffix}")
+        if not nodes:
+            raise SettingsError(
+                "acc_engine = ray: no node of the cluster has a core (or as many as acc_threads); add one"
+            )
+        self._admit(nodes)
+        if not self.alive:
+            raise SettingsError("acc_engine = ray: no node of the cluster answers; look at `ray status`")
+        self._due = now + EVERY
+
+    def refresh(self, now: float) -> None:
+        """Look which nodes are alive, if it is time to. One that came later and is of no use is left out,
+        with a line."""
+        if now < self._due:
+            return
+        self._due = now + EVERY
+        self._resting = {node: until for node, until in self._resting.items() if until > now}
+        out = self._refused | self._excluded | self._resting.keys()
+        nodes = [node for node in self._pool.nodes() if node.tasks and node.id not in out]
+        for node, sentence in self._ask([node for node in nodes if node.id not in self._sights]):
+            self._refused.add(node.id)
+            self._say(f"acc: {sentence}; it is left out")
+        self._admit(nodes)
+
+    def rest(self, node: str, now: float) -> None:
+        """Take a node out for a while."""
+        self._resting[node] = now + REST
+        self.alive.pop(node, None)
+
+    def leave_out(self, node: str, why: str) -> None:
+        """Take a node out until it is taken back."""
+        if node in self.alive:
+            self._say(f"acc: node {self.alive.pop(node).name} {why}; its pairs go elsewhere")
+        self._excluded.add(node)
+
+    def take_back(self, node: str) -> None:
+        """A node may take part again."""
+        self._excluded.discard(node)
+
+    def _ask(self, nodes: Sequence[ClusterNode]) -> list[tuple[ClusterNode, str]]:
+        """The nodes that cannot take part, and why; those that are gone neither can nor cannot."""
+        if not nodes:
+            return []
+        answers = self._pool.probe(pickle.dumps(self._question), nodes)
+        refused = []
+        for node, answer in zip(nodes, answers):
+            if isinstance(answer, LostTask) and answer.node_is_gone:
+                continue
+            if sentence := refusal(node, answer, self._question, self._local_sight):
+                refused.append((node, sentence))
+            else:
+                sight = self._sights[node.id] = sight_of(answer)
+                self._kinds[node.id] = repr(sight.files)
+        return refused
+
+    def _admit(self, nodes: Sequence[ClusterNode]) -> None:
+        self.alive = {node.id: node for node in nodes if node.id in self._sights}
+
+    @property
+    def present(self) -> dict[str, Sequence[bool]]:
+        """For each node that is alive, which of the samples it has; all have what lies in stores."""
+        return {
+            node.id: [
+                is_present or (is_address(sample) and host_of(sample) in ("", *node.called))
+                for sample, is_present in zip(self._question.samples, self._sights[node.id].present)
+            ]
+            for node in self.alive.values()
+        }
+
+    @property
+    def kinds(self) -> dict[str, frozenset[str]]:
+        """The nodes that are alive, those that see the same files together."""
+        kinds: dict[str, set[str]] = collections.defaultdict(set)
+        for node in self.alive:
+            kinds[self._kinds[node]].add(node)
+        return {kind: frozenset(nodes) for kind, nodes in kinds.items()}
+
+    def kind(self, node: str) -> str:
+        """The kind of a node that takes part, or has."""
+        return self._kinds[node]
+
+
+# `RemoteRecomputer`: operators of mine computed again on a node that has their inputs.
+
+
+class RemoteRecomputer:
+    """A `Recomputer` whose answers come from the nodes of an engine. Each is asked for once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._answers = functools.cache(self._ask)
+
+    def of_pair(self, number: int) -> Recomputation:
+        """See `Recomputer.of_pair`."""
+        return self._answers("of_pair", number)
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """See `Recomputer.of_operator`."""
+        return self._answers("of_operator", number, path)
+
+    def of_golden(self, number: int) -> Recomputation:
+        """See `Recomputer.of_golden`."""
+        return self._answers("of_golden", number)
+
+    @functools.cache  # noqa: B019 - it lives as long as the run
+    def unlike(self, number: int, path: str) -> str:
+        """See `Recomputer.unlike`."""
+        try:
+            return str(self._engine.ask(number, RecomputeCall("unlike", (number, path))))
+        except NotMeasured:
+            return ""
+
+    def _ask(self, method: str, number: int, *more: str) -> Recomputation:
+        try:
+            outcome: Recomputation = self._engine.ask(number, RecomputeCall(method, (number, *more)))
+        except NotMeasured as error:
+            return Recomputation(why=str(error))
+        return outcome
+
+
+# `EnginePace`: how far the nodes are, in a line: how many, how fast, what is left.
+
+
+PER_PAIR = 2**20
+"""Cost of a pair beyond its bytes, as bytes."""
+SLOW = 0.1
+"""GB/s below which a speed is written in MB/s."""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class EnginePace:
+    """Pace of a run: when a line is due, and what it says. Times are seconds of any clock."""
+
+    def __init__(self) -> None:
+        self._began = self._next = 0.0
+        self._pairs = self._bytes = self._total = self._size = 0
+
+    def begin(self, now: float, pairs: int, nbytes: int) -> None:
+        """So many pairs of so many bytes are to be measured."""
+        self._began, self._next = now, now + progress.FIRST
+        self._total += pairs
+        self._size += nbytes
+
+    def ended(self, pairs: int, nbytes: int) -> None:
+        """So many of them are."""
+        self._pairs += pairs
+        self._bytes += nbytes
+
+    def due(self, now: float) -> bool:
+        """Whether enough time has passed since the last line, and something is left."""
+        return now >= self._next and self._pairs < self._total
+
+    def line(self, now: float, nodes: int) -> str:
+        """`acc: 4 nodes, 2.1 GB/s, 1,024 of 8,192 pairs left, about 40 s`; the pace is that so far."""
+        passed = now - self._began
+        self._next = now + max(progress.EVERY, progress.SHARE * passed)
+        phrases = [counted(nodes, "node")]
+        if self._pairs and passed:
+            speed, unit = self._bytes / passed / 1e9, "GB/s"
+            if speed < SLOW:
+                speed, unit = 1e3 * speed, "MB/s"
+            phrases.append(f"{speed:.2g} {unit}")
+        phrases.append(f"{self._total - self._pairs:,} of {self._total:,} pairs left")
+        if self._pairs:
+            done, total = (PER_PAIR * self._pairs + self._bytes, PER_PAIR * self._total + self._size)
+            phrases.append(f"about {progress.duration(passed * max(0, total - done) / done)}")
+        return f"acc: {', '.join(phrases)}"

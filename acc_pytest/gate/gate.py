@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from ..judging.replay import context_of
+from ..judging.threshold import JudgeContext
+from ..outputs import file_target
 from ..reporting.row import Row
+from ..reporting.view import Run, View
 
 
 class Gate:
@@ -11,3 +18,137 @@ class Gate:
     def apply(self, row: Row) -> Row:
         """The row as this gate sees it."""
         return row
+
+
+# The key of a row: files know it by that, and rules match it by its context.
+
+
+_SEPARATOR = "::"
+
+
+def key_of(row: Row) -> str:
+    """The row's place in files that are kept: its test and its slot, or its name where it has none.
+
+    With `--dist loadgroup` xdist appends `@group` to the ids of tests; it is left out, so that the key is
+    the same for every way to run.
+    """
+    slot = row.mine.slot or row.mine.name
+    return f"{_without_group(row.test_id)} {slot}" if slot else _without_group(row.test_id)
+
+
+def _without_group(test_id: str) -> str:
+    head, separator, name = test_id.rpartition(_SEPARATOR)
+    at = name.rfind("@")
+    return f"{head}{separator}{name[:at]}" if at > name.rfind("]") else test_id
+
+
+def root_of(key: str) -> str:
+    """The first part of a test id: a file of tests, or the name of a plan."""
+    return key.partition(_SEPARATOR)[0]
+
+
+def context_of_row(row: Row) -> JudgeContext:
+    """The context that rules match a row by; of single operators from what the row says of both sides."""
+    if row.context:
+        return context_of(row.context)
+    return JudgeContext(
+        id=row.name,
+        golden_op_type=row.golden.op_type,
+        mine_op_type=row.mine.op_type,
+        golden_path=row.golden.node,
+        golden_name=row.golden.name,
+        mine_path=row.mine.node,
+        mine_name=row.mine.name,
+        level=row.level,
+        layer=row.layer or "model",
+        step=row.step,  # type: ignore[arg-type]
+        policy=row.policy,
+    )
+
+
+def dtypes_of(row: Row) -> tuple[str, str]:
+    """The dtypes of golden and mine by name; empty where unknown."""
+    sides = (row.golden.dtype, row.mine.dtype)
+    golden, mine = (dtype.partition(";")[0].removeprefix("torch.") for dtype in sides)
+    return golden, mine
+
+
+# Views that tell what is stale in a file: only a complete run of the whole plan can show that.
+
+
+T = TypeVar("T")
+
+
+class PlanView(View):
+    """Watches which pairs of the plan have a row."""
+
+    def __init__(self) -> None:
+        self._plan_name = ""
+        self._without_row: set[int] = set()
+        self._complete = False
+
+    def begin(self, run: Run) -> None:
+        """Note the plan."""
+        if run.plan is not None:
+            self._plan_name = run.plan.name
+            self._without_row = set(range(len(run.plan.pairs)))
+
+    def add(self, row: Row) -> None:
+        """Note that a pair has its row."""
+        if row.number is not None and not row.alone:
+            self._without_row.discard(row.number)
+
+    def end(self, complete: bool) -> None:
+        """Whether what was asked for has run to its end."""
+        self._complete = complete
+
+    @property
+    def _plan_ran(self) -> bool:
+        return self._complete and bool(self._plan_name) and not self._without_row
+
+
+class KeptFileView(PlanView, Generic[T]):
+    """Compares a run with a file under version control, and updates the file at the end where that is wanted.
+
+    The file holds one value for each comparison: `_before` the values that were read, `_now` those of this
+    run, both by `row_key.key_of`. `flag` is the option that names the file.
+    """
+
+    def __init__(self, path: str, flag: str, before: Mapping[str, T], *, update: bool) -> None:
+        super().__init__()
+        self._path = path
+        self._flag = flag
+        self._wants_update = update
+        self._before = before
+        self._now: dict[str, T] = {}
+
+    @property
+    def files(self) -> list[str]:
+        """The file, where it is written."""
+        return [self._path] if self._writes else []
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
+
+    def begin(self, run: Run) -> None:
+        """Note the plan. Raises `SettingsError` for a file that cannot be updated."""
+        super().begin(run)
+        if self._wants_update:
+            file_target(self._path, self._flag)
+
+    @property
+    def _writes(self) -> bool:
+        return self._wants_update and self._complete and bool(self._now)
+
+    def _stale(self) -> list[str]:
+        """Entries of this plan that no test met, where all of the plan has run."""
+        if not self._plan_ran:
+            return []
+        return [key for key in self._before if root_of(key) == self._plan_name and key not in self._now]
+
+    def _without_stale(self) -> dict[str, T]:
+        """The entries that were read, without stale ones."""
+        stale = set(self._stale())
+        return {key: value for key, value in self._before.items() if key not in stale}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import SettingsError
-from ..guard import guarded
+from ..errors import SettingsError, guarded
 from ..reporting.view import View
 from .gate import Gate
 
@@ -44,16 +43,16 @@ def views_of(settings: Settings) -> list[View]:
     """The views of the gates: lines at the end of a run, and files. Raises `AccError` as `gates_of`."""
     views: list[View] = []
     if settings.baseline:
-        from .baseline_view import BaselineView
+        from .baseline import BaselineView
 
         paths = settings.baseline
         views.append(BaselineView(", ".join(paths), _baseline(settings), settings.update_baseline))
     if settings.known:
-        from .known_view import KnownView
+        from .known import KnownView
 
         views.append(KnownView(settings.known))
     if settings.lock:
-        from .lock_view import LockView
+        from .lock import LockView
 
         views.append(LockView(settings.lock, _lock(settings), settings.update_lock))
     return views
@@ -71,7 +70,7 @@ def _lock(settings: Settings) -> Lock | None:
         raise SettingsError(
             f"--acc-lock {settings.lock}: no such file; create it with --acc-update-lock REASON"
         )
-    from .lock_file import read_lock
+    from .lock import read_lock
 
     with guarded(f"reading the lock {settings.lock}"):
         return read_lock(settings.lock)
@@ -82,7 +81,7 @@ def _baseline(settings: Settings) -> Baseline | None:
     paths = settings.baseline
     if not paths:
         return None
-    from .baseline_file import read_baselines
+    from .baseline import read_baselines
 
     absent = [path for path in paths if not os.path.exists(path)]
     if absent and settings.update_baseline:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ..base.vocabulary import number
+from ..comparison.choices import as_tie
 from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
-from ..comparison.ties import as_tie
-from ..diagnosis.replayed import as_replayed
+from ..diagnosis.evidence import as_replayed
 from ..errors import AccError, Incomparable
 from ..judging.judges import Judge
 from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
@@ -16,10 +17,8 @@ from ..judging.statistics import judge_statistics, thresholds_for_statistics
 from ..judging.threshold import Threshold
 from ..judging.thresholds import thresholds_for
 from ..judging.verdict import Judgement, judge
-from ..metrics.catalogue import METRICS
-from ..metrics.measurement import Measurement
+from ..metrics.measurement import METRICS, Measurement
 from ..reporting.row import Row, Scalar
-from ..vocabulary import number
 from .baseline import PREFIX
 
 NOTE_STARTS = ("baseline: ", "known: ")

@@ -7,20 +7,12 @@ for certain is refused instead of guessed.
 
 from __future__ import annotations
 
-from . import (  # noqa: F401 - each registers its operators
-    activations,
-    elementwise,
-    indexing,
-    making,
-    moving,
-    norms,
-    products,
-    quantised,
-    reductions,
-    rotary,
-    selecting,
-)
-from .constants import constant_tensor
+from . import elementwise as elementwise
+from . import indexing as indexing
+from . import moving as moving
+from . import norms as norms
+from . import products as products
+from .moving import constant_tensor
 from .registry import Unrounded, compute, known
 
 __all__ = ["Unrounded", "compute", "constant_tensor", "known"]

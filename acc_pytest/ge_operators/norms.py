@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 
-from .registry import GeCall, Unrounded, ge_operator
+from .registry import REQUIRED, GeCall, Unrounded, ge_operator
 
 
 @ge_operator("SoftmaxV2", "x axes[]", axes=(-1,), half_to_float=False)
@@ -85,3 +87,118 @@ def _rms_norm(call: GeCall, x: torch.Tensor, gamma: torch.Tensor) -> list[Unroun
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
     deviation = (x.square().mean(axes, keepdim=True) + call.attrs["epsilon"]).rsqrt()
     return [Unrounded(x * deviation * gamma, gamma.numel()), Unrounded(deviation, gamma.numel())]
+
+
+# Sums, means and extremes along axes, and running sums.
+
+
+_NAMES = ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any")
+
+
+def _axes(call: GeCall, x: torch.Tensor, axes: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions to reduce; without one all of them, unless the attribute says none."""
+    if not axes:
+        return () if call.attrs.get("noop_with_empty_axes", False) else tuple(range(x.ndim))
+    return tuple(sorted({call.axis(axis, x.ndim) for axis in axes})) if x.ndim else ()
+
+
+def _reduced(call: GeCall, reduction: str, x: torch.Tensor, axes: tuple[int, ...]) -> Unrounded:
+    keep_dims = bool(call.attrs["keep_dims"])
+    if not axes:
+        return Unrounded(x)
+    terms = 1
+    for axis in axes:
+        terms *= x.shape[axis]
+    if reduction in ("Sum", "Mean"):
+        call.need(reduction == "Sum" or x.is_floating_point(), "a mean of whole numbers")
+        share = 1 if reduction == "Sum" else max(1, terms)
+        total = x.sum(axes, keep_dims)
+        value = total if reduction == "Sum" else total / share
+        return Unrounded(value, max(1, terms), lambda: x.abs().sum(axes, keep_dims) / share)
+    if reduction in ("Max", "Min"):
+        return Unrounded((torch.amax if reduction == "Max" else torch.amin)(x, axes, keep_dims))
+    for axis in reversed(axes):
+        x = (
+            x.prod(axis, keep_dims)
+            if reduction == "Prod"
+            else (x.all if reduction == "All" else x.any)(axis, keep_dims)
+        )
+    return Unrounded(x, max(1, terms))
+
+
+def _registered(reduction: str) -> None:
+    @ge_operator(f"Reduce{reduction}", "x axes[]", keep_dims=False, noop_with_empty_axes=reduction == "Mean")
+    @ge_operator(
+        f"Reduce{reduction}D", "x axes[]", axes=REQUIRED, keep_dims=False, noop_with_empty_axes=False
+    )
+    def reduced(call: GeCall, x: torch.Tensor, axes: list[int]) -> Unrounded:
+        return _reduced(call, reduction, x, _axes(call, x, axes))
+
+
+for _way in _NAMES:
+    _registered(_way)
+
+
+@ge_operator("Cumsum", "x axis#", exclusive=False, reverse=False)
+@ge_operator("CumsumD", "x axis#", axis=REQUIRED, exclusive=False, reverse=False)
+def _cumsum(call: GeCall, x: torch.Tensor, axis: int) -> Unrounded:
+    axis = call.axis(axis, x.ndim)
+
+    def total(addends: torch.Tensor) -> torch.Tensor:
+        turned = addends.flip(axis) if call.attrs["reverse"] else addends
+        sums = turned.cumsum(axis)
+        sums = sums - turned if call.attrs["exclusive"] else sums
+        return sums.flip(axis) if call.attrs["reverse"] else sums
+
+    return Unrounded(total(x), max(1, x.shape[axis] if x.ndim else 1), lambda: total(x.abs()))
+
+
+# Rotary position embeddings.
+
+
+def _half(x: torch.Tensor) -> torch.Tensor:
+    """The second half of each head negated, before the first."""
+    left, right = x.chunk(2, -1)
+    return torch.cat([-right, left], -1)
+
+
+def _interleaved(x: torch.Tensor) -> torch.Tensor:
+    """Each pair of neighbours with the second negated and before the first."""
+    return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+
+
+_MODES: dict[object, Callable[[torch.Tensor], torch.Tensor]] = {
+    0: _half,
+    1: _interleaved,
+    "half": _half,
+    "interleave": _interleaved,
+}
+
+
+def _turned(call: GeCall, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mode: object) -> Unrounded:
+    call.need(mode in _MODES, f"rotation {mode!r:.100} is not known")
+    call.need(x.shape[-1] % 2 == 0 and cos.shape == sin.shape, "cos and sin do not fit the heads")
+    call.need(call.common(x, cos) == x.shape, "cos and sin do not fit the heads")
+    partner = _MODES[mode](x)
+    return Unrounded(x * cos + partner * sin, 2, lambda: (x * cos).abs() + (partner * sin).abs())
+
+
+@ge_operator("RotaryMul", "x r1 r2", rotary_mode="half")
+def _rotary_mul(call: GeCall, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Unrounded:
+    return _turned(call, x, cos, sin, call.attrs["rotary_mode"])
+
+
+@ge_operator("RotaryPositionEmbedding", "x cos sin rotate?", mode=0)
+def _rotary(
+    call: GeCall, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotate: torch.Tensor | None
+) -> Unrounded:
+    call.need(rotate is None, "a rotation matrix of its own")
+    return _turned(call, x, cos, sin, call.attrs["mode"])
+
+
+@ge_operator("ApplyRotaryPosEmb", "query key cos sin", layout=1, rotary_mode="half")
+def _apply(
+    call: GeCall, query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> list[Unrounded]:
+    call.need(call.attrs["layout"] == 1, "only layout 1 (BSND) is known")
+    return [_turned(call, x, cos, sin, call.attrs["rotary_mode"]) for x in (query, key)]

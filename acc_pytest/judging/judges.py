@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isinf
 
-from ..metrics.catalogue import TENSOR_METRICS
-from ..metrics.custom import CustomMetric
-from ..metrics.kernel import measure
-from ..metrics.measurement import Measurement
+from ..metrics.kernel import CustomMetric, measure
+from ..metrics.measurement import TENSOR_METRICS, Measurement
 from ..tensors.dtypes import by_name
 from ..tensors.read_source import element_type
-from ..tensors.source import Source
-from ..tensors.views import NEARLY, Hidden
+from ..tensors.source import NEARLY, Hidden, Source
 from .standards import DEFAULT, Standard
 from .threshold import JudgeContext, ThresholdRule
 from .thresholds import element_tolerance, factor_of, matching_rules, thresholds_for

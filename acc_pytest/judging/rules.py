@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..base.vocabulary import LEVELS
 from ..errors import SettingsError, unknown_name
-from ..metrics.catalogue import METRICS
+from ..metrics.measurement import METRICS
 from ..tensors.dtypes import DTYPES
-from ..vocabulary import LEVELS
-from .threshold import Bound, PairCriteria, ThresholdRule
+from .threshold import Bound, JudgeContext, PairCriteria, ThresholdRule
 
 if TYPE_CHECKING:
     from ..dumps.base import StepLabel
+
 
 _CRITERIA = ("op_type", "name", "level", "dtype", "mine_dtype", "layer", "policy", "step")
 
@@ -137,3 +141,128 @@ def _globs(key: str, values: Sequence[object], source: str) -> tuple[str, ...]:
         if names and plain and glob not in names:
             raise unknown_name(key, glob, names, f"{source}: match")
     return cast("tuple[str, ...]", tuple(values))
+
+
+# Known differences: failing pairs that somebody has looked at, with a reason, an owner and an end.
+
+
+LONGEST = datetime.timedelta(days=366)
+"""The farthest end of an entry: a year, leap day included, so that somebody looks at it in every year."""
+_KEYS = ("match", "reason", "owner", "expires", "at_most")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One `[[known]]` table: the failing pairs that `match` are accepted until `expires` (that day included).
+
+    `at_most` bounds the metrics beyond which a pair fails all the same; it names one at least. `expired` was
+    decided once, by the process that read the table, so that all processes agree. `source` says where it was
+    written.
+    """
+
+    match: PairCriteria
+    reason: str
+    owner: str
+    expires: datetime.date
+    source: str
+    at_most: tuple[tuple[str, float], ...] = ()
+    expired: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Reason, owner and end in one phrase, as reports say it."""
+        return f"{self.reason} ({self.owner}, until {self.expires.isoformat()})"
+
+    def names(self, context: JudgeContext) -> bool:
+        """Whether it is about a pair, were the pair of any step and dtype."""
+        return replace(self.match, dtype=(), mine_dtype=(), step=()).holds(context, ("", ""))
+
+
+def known_from_table(
+    table: Mapping[str, Any], source: str, today: datetime.date, custom: Collection[str] = ()
+) -> Known:
+    """The entry of one `[[known]]` table.
+
+    Raises `SettingsError` that starts with `source` for a key that is unknown or missing, for a wrong value,
+    and for a `match` that a pair without any name has.
+    """
+    for key in table:
+        if key not in _KEYS:
+            raise unknown_name("key", key, _KEYS, source)
+    for key in ("reason", "owner"):
+        if not isinstance(table.get(key), str) or not table[key].strip():
+            raise SettingsError(f"{source}: {key} must be a text that is not empty")
+    if not table.get("match"):
+        raise SettingsError(f"{source}: match is missing; without it every failure would be accepted")
+    expires = _date(table.get("expires"), source)
+    if expires - today > LONGEST:
+        raise SettingsError(
+            f"{source}: expires must be at most a year ahead, {today + LONGEST}, got {expires}"
+        )
+    bounds = _bounds(table.get("at_most"), source, custom)
+    match, owner = criteria_of(table["match"], source), table["owner"].strip()
+    entry = Known(match, table["reason"].strip(), owner, expires, source, bounds, expires < today)
+    if entry.names(JudgeContext(layer="")):
+        raise SettingsError(f"{source}: match is about every operator; name those that differ")
+    return entry
+
+
+def _date(value: object, source: str) -> datetime.date:
+    if isinstance(value, str):
+        try:
+            value = datetime.date.fromisoformat(value)
+        except ValueError:
+            value = None
+    if isinstance(value, datetime.datetime):
+        return value.date()
+    if not isinstance(value, datetime.date):
+        raise SettingsError(f"{source}: expires must be a date such as 2027-03-31")
+    return value
+
+
+def _bounds(table: object, source: str, custom: Collection[str]) -> tuple[tuple[str, float], ...]:
+    if not isinstance(table, Mapping) or not table:
+        expectation = "a table of how far off is accepted, such as { mean_absolute_error = 0.02 }"
+        raise SettingsError(f"{source}: at_most must be {expectation}, got {table!r:.100}")
+    bounds = []
+    for metric, value in table.items():
+        if metric not in METRICS and metric not in custom:
+            raise unknown_name("metric", metric, [*METRICS, *custom], f"{source}: at_most")
+        if metric in METRICS and METRICS[metric].at_least:
+            raise SettingsError(
+                f"{source}: at_most.{metric} has no upper bound (larger is better); name an error metric"
+            )
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise SettingsError(f"{source}: at_most.{metric} must be a finite number, got {value!r:.100}")
+        bounds.append((metric, float(value)))
+    return tuple(bounds)
+
+
+# Threshold rules and known differences of a config file: its `[[threshold]]` and `[[known]]` tables.
+
+
+def rules_and_known(
+    content: Mapping[str, Any], path: Path, custom: Collection[str] = ()
+) -> tuple[tuple[ThresholdRule, ...], tuple[Known, ...]]:
+    """The rules and the known differences of the file at `path`, which holds `content`.
+
+    `custom` are the names of the custom metrics in use. Raises `SettingsError` naming the file and the key.
+    """
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    rules = tuple(
+        rule_from_table(table, f"{path.name} [[threshold]] {number}", custom)
+        for number, table in enumerate(_tables(content, "threshold", path), start=1)
+    )
+    differences = tuple(
+        known_from_table(table, f"{path.name} [[known]] {number}", today, custom)
+        for number, table in enumerate(_tables(content, "known", path), start=1)
+    )
+    return rules, differences
+
+
+def _tables(content: Mapping[str, Any], name: str, path: Path) -> list[dict[str, Any]]:
+    """The tables `[[name]]`, none where there are none."""
+    tables = content.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise SettingsError(f"{path}: {name} must be written as [[{name}]] tables")
+    return tables

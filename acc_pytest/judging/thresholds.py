@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from ..errors import SettingsError
-from ..metrics.catalogue import METRICS, STATISTICS_METRICS
+from ..metrics.measurement import METRICS, STATISTICS_METRICS
 from ..tensors.dtypes import by_name
 from .derive import is_zero
 from .standards import DEFAULT, Adjustment, Standard
@@ -16,8 +16,7 @@ from .threshold import OFF, SET, JudgeContext, Threshold, ThresholdRule
 from .tolerance import PER_LAYER, Tolerance, coarser
 
 if TYPE_CHECKING:
-    from ..metrics.element_tolerance import ElementTolerance
-    from ..metrics.measurement import Measurement
+    from ..metrics.measurement import ElementTolerance, Measurement
 
 _PLACES = {name: (place, name) for place, name in enumerate(METRICS)}
 """The order of metrics in reports."""

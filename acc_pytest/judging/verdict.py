@@ -10,8 +10,8 @@ from math import isinf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ..base.vocabulary import number
 from ..errors import SettingsError
-from ..vocabulary import number
 from .threshold import Threshold
 
 if TYPE_CHECKING:

@@ -16,17 +16,14 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from ..dumps.base import Slot
-from ..dumps.calls import Calls, NodeSlot
-from ..dumps.modules import ModuleDump
+from ..dumps.modules import Calls, ModuleDump, NodeSlot
 from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import Node
-from .dump_step import DumpStep
+from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
-from .layered_tree import LayeredTree
-from .match import WHOLE, End, Match, ViewRule
+from .match import WHOLE, End, Export, Match, ViewRule
 from .reconcile import open_operands
-from .roles.export import Export
 
 _NEAR = 0.1
 """Largest relative distance of two tensors that are the same; unrelated ones are at 1.4."""

@@ -11,17 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..dumps.base import Dump, Rank, Slot, Step
+from ..base.vocabulary import selectable
+from ..dumps.base import Dump, Rank, Slot, Step, natural
 from ..dumps.fx import FxDump
 from ..dumps.graph_capture import GraphCaptureDump
-from ..dumps.listing import natural
 from ..errors import MappingError
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
-from ..vocabulary import selectable
-from .alignment import align
 from .pair import Operand, Pair, Plan, Unmapped
+from .policies import align
 
 _GETITEM = "getitem"
 _OUTPUT = "output[0]"

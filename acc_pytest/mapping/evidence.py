@@ -11,18 +11,27 @@ from ..dumps.base import Rank, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
 from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
+from .choices import with_router_choices
 from .dump_step import DumpStep, OnRanks
-from .engine_views import ExpertPick, Selected, TokenLayout, TokenPick
-from .match import ExpertRule, Match, ViewRule
+from .match import ExpertRule, Export, Match, ViewRule
 from .pair import Operand
-from .quantised import scale_and_offset
-from .roles.export import Export
-from .router_choice import with_router_choices
-from .rule_views import BY_ITSELF, BY_TENSORS, columns, of_summands
+from .rule_views import BY_ITSELF, BY_TENSORS, Splits, columns, of_summands
 from .shapes import Shape, has_token_rows
-from .splits import Splits
-from .token_forms import forms_of
-from .views import CacheTail, LastToken, RankSum, Repeated, TableRows, View, Whole
+from .shard_values import scale_and_offset
+from .token_order import forms_of
+from .views import (
+    CacheTail,
+    ExpertPick,
+    LastToken,
+    RankSum,
+    Repeated,
+    Selected,
+    TableRows,
+    TokenLayout,
+    TokenPick,
+    View,
+    Whole,
+)
 
 IN_SEQUENCE = "sequence"
 """The policy that goes by the place of a pair among those of its kind, and by its shape."""

@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..dumps.base import Slot
-from ..dumps.calls import Calls, NodeCall, NodeSlot
-from ..dumps.recorded import SAVED
+from ..dumps.modules import SAVED, Calls, NodeCall, NodeSlot
 from ..topology.tree import Node
-from .fed import fed_kind
-from .pair import Gap
+from .pair import Gap, fed_kind
 
 MOST_BETWEEN = 128
 """Modules on the way that are named, of more that are not compared."""

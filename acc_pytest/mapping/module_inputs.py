@@ -9,17 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..dumps.base import Dump
-from ..dumps.calls import Calls, NodeSlot
-from ..dumps.modules import ModuleDump
+from ..dumps.modules import Calls, ModuleDump, NodeSlot
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from ..tensors.ref import readable
-from .dump_step import DumpStep
+from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
-from .layered_tree import LayeredTree
-from .match import Match
+from .match import Export, Match
 from .module_flow import ModuleFlow, module_flow
-from .roles.export import Export
 from .trees import TreeMatcher
 
 

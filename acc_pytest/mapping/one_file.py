@@ -10,18 +10,16 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..base.imports import torch
 from ..dumps.base import Dump, Slot, Step
 from ..dumps.modules import ModuleDump
 from ..errors import AccError
-from ..lazy_torch import torch
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .dump_step import DumpStep
 from .evidence import Evidence
-from .match import Match, ViewRule
-from .naming import Names
+from .match import Export, Match, Names, ViewRule
 from .pair import Pair, Plan, Unmapped
-from .roles.export import Export
 from .tables import Tables
 
 _LAST = ViewRule("last"), ViewRule("last")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from ..dumps.base import Dump, StepLabel
+from ..dumps.base import Dump, Slot, StepLabel
 from ..errors import with_addresses
 from ..tensors.ref import TensorRef
-from .engine_views import ExpertPick, TokenPick, TokenSplit
-from .views import WHOLE, View
+from ..topology.tree import Node
+from .views import WHOLE, ExpertPick, TokenPick, TokenSplit, View
 
 LAST_OUTPUT = "the last output of golden's model was not compared"
 """The start of the reason of a last output that has no partner."""
@@ -172,3 +173,131 @@ class Plan:
             mine_total=counts.get("mine_total", 0),
             mine_mapped=counts.get("mine_mapped", 0),
         )
+
+
+# Kinds of inputs of a run (token ids, positions, masks), by the module that reads them, name and dtype.
+
+
+INPUT_KINDS = ("weight", "buffer", "token ids", "input", "positions", "mask", "cache", "")
+"""Kinds of inputs in the order in which they are compared and shown: those that explain most come first."""
+BLOCKED = -1e4
+"""Largest number that a mask adds to a blocked score: -1e4, the least number of a dtype, or -Inf. Their
+exponentials are 0 in every dtype (of float64 below -745), so it does not matter which."""
+WEIGHTS = frozenset({"weight", "buffer"})
+"""Kinds of inputs that a run gets once; all others come with each step."""
+EXACT = WEIGHTS | {"token ids", "positions", "mask"}
+"""Kinds that no rounding changes: they agree or differ, and those that agree pass no error on."""
+
+
+def fed_kind(node: Node, slot: Slot, dtype: str) -> str:
+    """The kind of an input that no module wrote; empty where it may be any result.
+
+    `dtype` is that of torch without `torch.`, empty where it is not known.
+    """
+    name = str(slot.index[-1]) if slot.index else ""
+    is_integer = dtype.startswith(("int", "uint", "bool"))
+    if slot.kind != "input":
+        return ""
+    if "mask" in name:
+        return "mask"
+    if "position" in name and (is_integer or not dtype) and "embed" not in name:
+        return "positions"
+    if node.op_type == "Embedding" and is_integer:
+        return _embedding_kind(node)
+    if node.parent is not None:
+        return ""
+    ids = name.endswith(("ids", "tokens")) and "type" not in name
+    return "token ids" if dtype.startswith("int") and (ids or slot.index == (0,)) else "input"
+
+
+def _embedding_kind(node: Node) -> str:
+    last = node.path.rpartition(".")[2].lower()
+    if "pos" in last or last == "wpe":
+        return "positions"
+    return "input" if "type" in last else "token ids"
+
+
+# States of recurrent models: tensors that a model returned at the step before and is called with again.
+#
+# Such an input is computed from all that the state was computed from, though its step shows it as an input.
+
+
+CARRIED = "cache"
+
+
+def with_carried(plan: Plan) -> Plan:
+    """The plan in which inputs that the step before returned have that result as a parent, with its dtypes
+    and depth."""
+    steps = list(dict.fromkeys(pair.step for pair in plan.pairs))
+    previous = dict(zip(steps[1:], steps))
+    results = {
+        (pair.step, pair.rank, pair.mine.node, pair.golden.slot, pair.mine.slot): number
+        for number, pair in enumerate(plan.pairs)
+        if pair.mine.slot.startswith("output")
+    }
+    pairs, parents = list(plan.pairs), list(plan.parents)
+    for number, pair in enumerate(plan.pairs):
+        if pair.fed != "input" or pair.step not in previous:
+            continue
+        slots = (_returned(pair.golden.slot), _returned(pair.mine.slot))
+        source = results.get((previous[pair.step], pair.rank, pair.mine.node, *slots))
+        if source is not None:
+            pairs[number] = _carried(pair, plan.pairs[source])
+            parents[number] = (*parents[number], source)
+    return replace(plan, pairs=tuple(pairs), parents=tuple(parents))
+
+
+def _returned(slot: str) -> str:
+    return slot.replace("input", "output", 1)
+
+
+def _carried(pair: Pair, source: Pair) -> Pair:
+    return replace(pair, fed=CARRIED, depth=source.depth, computed_in=source.computed_in)
+
+
+# The plan in words: `--acc-explain-mapping` and `acc map`.
+
+
+def explain(plan: Plan) -> Iterator[str]:
+    """Lines for the matches with their reasons, and for unmapped nodes with the nearest ones."""
+    yield f"golden: {plan.golden_kind} {plan.golden_root}"
+    yield f"mine:   {plan.mine_kind} {plan.mine_root}"
+    yield from (f"note:   {note}" for note in plan.notes)
+    for step in dict.fromkeys(pair.step for pair in plan.pairs):
+        pairs = [pair for pair in plan.pairs if pair.step == step]
+        yield f"step {step}: {len(pairs)} pairs ({_by_policy(pairs)})"
+        yield from (f"  {_matched(pair)}" for pair in pairs)
+    shared = _of_shared_slots(plan.pairs)
+    if shared:
+        yield f"compared with more than one golden tensor: {shared} pairs (packed tensors, caches)"
+    for side in ("golden", "mine"):
+        entries = [entry for entry in plan.unmapped if entry.side == side]
+        total = plan.golden_total if side == "golden" else plan.mine_total
+        yield f"unmapped of {side}: {len(entries)} of {total}"
+        yield from (f"  {_unmapped(entry)}" for entry in entries)
+
+
+def _of_shared_slots(pairs: Iterable[Pair]) -> int:
+    """Number of pairs that have a tensor of mine that another pair has, too."""
+    counts = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in pairs)
+    return sum(count for count in counts.values() if count > 1)
+
+
+def _by_policy(pairs: list[Pair]) -> str:
+    counts = Counter(pair.policy for pair in pairs)
+    return ", ".join(f"{policy} {count}" for policy, count in counts.most_common())
+
+
+def _matched(pair: Pair) -> str:
+    rank = "" if pair.rank is None else f" rank {pair.rank}"
+    return (
+        f"{pair.mine.node} {pair.mine.slot} = {pair.golden.node} {pair.golden.slot}{rank}"
+        f"  [{pair.policy}: {pair.reason}]"
+    )
+
+
+def _unmapped(entry: Unmapped) -> str:
+    nearest = f"; nearest {entry.nearest}" if entry.nearest else ""
+    rank = "" if entry.rank is None else f" rank {entry.rank}"
+    slot = f" {entry.slot}" if entry.slot else ""
+    return f"step {entry.step}{rank} {entry.node}{slot} ({entry.op_type}): {entry.reason}{nearest}"

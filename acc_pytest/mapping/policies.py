@@ -7,18 +7,19 @@ slots that are still free. The order in which they run is in `trees.py`.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from ..dumps.base import Slot
-from ..topology.tree import Node
-from .alignment import align
-from .evidence import IN_SEQUENCE
-from .match import End, Match
-from .op_mapping_file import Endpoint, TypeRule
-from .roles.export import Export
-from .tables import Tables
+from ..dumps.modules import SAVED, ModuleDump, NodeSlot
+from ..topology.tree import Node, Tree
+from .dump_step import DumpStep
+from .evidence import IN_SEQUENCE, Evidence
+from .match import End, Export, Match, ViewRule
+from .pair import Pair
+from .tables import Endpoint, Tables, TypeRule
 
 FIRST_OUTPUT = Slot("output", (0,))
 _ALIGNED_KINDS = ("linear", "norm", "activation", "embedding", "attention")
@@ -217,3 +218,234 @@ def _first_outputs(golden_node: Node, mine_node: Node, policy: str, reason: str)
 def _free_nodes(scope: Scope, side: str) -> list[Node]:
     nodes = scope.golden if side == "golden" else scope.mine
     return [node for node in nodes if scope.free(side, node, FIRST_OUTPUT)]
+
+
+# Align two sequences one-to-one and in order: the longest common subsequence under a predicate.
+
+
+Golden = TypeVar("Golden")
+Mine = TypeVar("Mine")
+
+PIECE = 512
+"""Elements of one side of a table: a layer of a model has some tens of operators, a flat graph hundreds."""
+
+
+def align(
+    golden: Sequence[Golden], mine: Sequence[Mine], matches: Callable[[Golden, Mine], bool]
+) -> list[tuple[Golden, Mine]]:
+    """The most pairs that keep both orders, every element used once.
+
+    The common start is paired at once; of several answers of equal length the one that pairs the earliest
+    elements is chosen, so the result is deterministic. The remainder is a table of `len(golden) * len(mine)`
+    cells. Sequences for which that is too large are aligned piece by piece: the first half of the pairs of a
+    piece counts, and the next piece begins behind it.
+    """
+    pairs: list[tuple[Golden, Mine]] = []
+    i = j = 0
+    while i < len(golden) and j < len(mine):
+        if matches(golden[i], mine[j]):
+            pairs.append((golden[i], mine[j]))
+            i, j = i + 1, j + 1
+            continue
+        fits = (len(golden) - i) * (len(mine) - j) <= PIECE * PIECE
+        places = _table(
+            *((golden[i:], mine[j:]) if fits else (golden[i : i + PIECE], mine[j : j + PIECE])), matches
+        )
+        if fits:
+            return [*pairs, *((golden[i + a], mine[j + b]) for a, b in places)]
+        counted = places[: (len(places) + 1) // 2]
+        pairs += [(golden[i + a], mine[j + b]) for a, b in counted]
+        # A piece without a pair is skipped.
+        a, b = counted[-1] if counted else (PIECE - 1, PIECE - 1)
+        i, j = i + a + 1, j + b + 1
+    return pairs
+
+
+def _table(
+    golden: Sequence[Golden], mine: Sequence[Mine], matches: Callable[[Golden, Mine], bool]
+) -> list[tuple[int, int]]:
+    """Places of the longest common subsequence, by dynamic programming; `matches` is asked once a cell."""
+    rows, columns = len(golden), len(mine)
+    equal = [[matches(golden_element, mine_element) for mine_element in mine] for golden_element in golden]
+    best = [[0] * (columns + 1) for _ in range(rows + 1)]
+    for i in range(rows - 1, -1, -1):
+        for j in range(columns - 1, -1, -1):
+            joined = best[i + 1][j + 1] + 1 if equal[i][j] else 0
+            best[i][j] = max(joined, best[i + 1][j], best[i][j + 1])
+    pairs, i, j = [], 0, 0
+    while i < rows and j < columns:
+        if equal[i][j] and best[i][j] == best[i + 1][j + 1] + 1:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+        elif best[i + 1][j] >= best[i][j + 1]:
+            i += 1
+        else:
+            j += 1
+    return pairs
+
+
+# Tensors that a program saved by name before ranks added them up: summands of the output of their module.
+#
+# A serving engine saves the row-parallel product of each rank beside its output, and says that it is partial.
+# Its sum over ranks is the output of the module on one rank, so it meets the partner of that output. Where
+# the sum is right and the output is not, the ranks were not added up, or not rightly.
+
+
+SUMMANDS = "partial"
+
+
+def before_reduction(
+    matches: Iterable[Match], evidence: Evidence, fits: Callable[[Match], bool]
+) -> Iterator[Match]:
+    """Matches of the summands of mine with outputs of golden's modules, for outputs that `matches` join."""
+    ranks = evidence.rank_groups()[0][1]
+    joined: dict[Node, Match] = {}
+    paired: set[Node] = set()
+    for match in matches:
+        paired.add(match.mine.node)
+        if match.mine.slot == FIRST_OUTPUT and match.mine_view.kind in ("whole", "row_parallel"):
+            joined.setdefault(match.mine.node, match)
+    for module, match in joined.items():
+        for node in _saved_in(module):
+            mine = Export(node, Slot("output"), match.mine.role)
+            if node in paired or not evidence.mine.partial(mine, ranks):
+                continue
+            reason = f"summands of {module.name} on each rank"
+            candidate = Match(match.golden, mine, SUMMANDS, reason, mine_view=ViewRule("sum"))
+            if fits(candidate):
+                yield candidate
+
+
+def _saved_in(module: Node) -> list[Node]:
+    """The nodes saved by name in a module that calls no other."""
+    return module.children if all(child.op_type == SAVED for child in module.children) else []
+
+
+def placed(match: Match) -> Match:
+    """The match at its place in the order of execution: a match of summands stands with that of their sum."""
+    module = match.mine.node.parent if match.policy == SUMMANDS else None
+    return match if module is None else replace(match, mine=replace(match.mine, node=module))
+
+
+def sums_of(pairs: Sequence[Pair]) -> Mapping[int, tuple[int, ...]]:
+    """The number of the pair of their sum, for each pair of summands: it has the errors of that pair too."""
+    of_sum = {
+        (pair.graph, pair.step, pair.golden.node, pair.golden.slot): number
+        for number, pair in enumerate(pairs)
+        if pair.policy != SUMMANDS
+    }
+    sums = {}
+    for number, pair in enumerate(pairs):
+        sum_number = of_sum.get((pair.graph, pair.step, pair.golden.node, pair.golden.slot), number)
+        if pair.policy == SUMMANDS and sum_number < number:
+            sums[number] = (sum_number,)
+    return sums
+
+
+# Modules that hand out the very tensor of a module in them, paired with those that do so for its partner.
+#
+# Names say nothing here. Where `att` hands out the output of `att.wo`, and `self_attn` that of
+# `self_attn.o_proj`, the two containers match if the two inner modules do.
+
+
+def containers(matches: Iterable[Match], golden: DumpStep, mine: DumpStep) -> Iterator[Match]:
+    """Matches of modules without a partner, innermost first: where both sides have as many around a
+    tensor."""
+    if not (isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)):
+        return
+    inner = [match for match in matches if match.mine.slot == FIRST_OUTPUT]
+    around_golden = _around(golden, {match.golden.node for match in inner})
+    around_mine = _around(mine, {match.mine.node for match in inner})
+    for match in inner:
+        outer = around_golden.pop(_place(match.golden), []), around_mine.pop(_place(match.mine), [])
+        if len(outer[0]) == len(outer[1]):
+            reason = f"hands out the tensor of {match.mine.node.name}"
+            for ends in zip(*outer):
+                golden_end, mine_end = (Export(node, FIRST_OUTPUT, "order") for node in ends)
+                yield Match(golden_end, mine_end, "module", reason)
+
+
+def _place(end: Export) -> NodeSlot:
+    return NodeSlot(end.node.path, end.slot)
+
+
+def _around(side: DumpStep, paired: set[Node]) -> dict[NodeSlot, list[Node]]:
+    """The modules that are not `paired`, by the place of the tensor that they hand out."""
+    assert isinstance(side.dump, ModuleDump)
+    origins = side.dump.calls(side.step).origins
+    outer: dict[NodeSlot, list[Node]] = defaultdict(list)
+    for node in sorted(side.tree.walk(), key=lambda node: -node.depth):
+        origin = origins.get(NodeSlot(node.path, FIRST_OUTPUT))
+        if origin is not None and not origin.view and node.children and node not in paired:
+            outer[origin.place].append(node)
+    return outer
+
+
+# Policies for two dumps of one kind: equal names (`name`), and trees aligned by type (`typecount`).
+
+
+Slots = Callable[[Node], Iterable[Slot]]
+
+
+def equal_names(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots) -> Iterator[Match]:
+    """Nodes of equal path (or, in ATB trees, equal full name), output by output.
+
+    A nested output has a partner of the same nesting only, so a hidden state never meets a cache.
+    """
+    by_full_name = _unique_names(golden)
+    for node in mine.walk():
+        partner = golden.by_path.get(node.path) or by_full_name.get(node.name)
+        if partner is not None and (partner.op_type == node.op_type or partner.path == node.path):
+            yield from _outputs(partner, node, golden_slots, mine_slots, "name", "equal names")
+
+
+def _unique_names(tree: Tree) -> dict[str, Node]:
+    names: dict[str, Node | None] = {}
+    for node in tree.walk():
+        names[node.name] = None if node.name in names else node
+    return {name: node for name, node in names.items() if node is not None}
+
+
+def aligned_types(
+    golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots, tables: Tables
+) -> Iterator[Match]:
+    """Children aligned by type, level by level; a quantised type counts as the float one it replaces.
+
+    An operator that only one side has (a quantise, a split more) costs that operator, not the subtree.
+    """
+
+    def plain(node: Node) -> str:
+        return tables.quant.get(node.op_type, node.op_type)
+
+    def below(golden_node: Node, mine_node: Node) -> Iterator[Match]:
+        for golden_child, mine_child in align(
+            golden_node.children, mine_node.children, lambda g, m: plain(g) == plain(m)
+        ):
+            reason = (
+                "same type at the same place"
+                if golden_child.op_type == mine_child.op_type
+                else "quantised against float"
+            )
+            yield from _outputs(golden_child, mine_child, golden_slots, mine_slots, "typecount", reason)
+            yield from below(golden_child, mine_child)
+
+    yield from below(golden.root, mine.root)
+
+
+def _outputs(
+    golden: Node, mine: Node, golden_slots: Slots, mine_slots: Slots, policy: str, reason: str
+) -> Iterator[Match]:
+    partners = set(golden_slots(golden))
+    for slot in mine_slots(mine):
+        if slot.kind == "output" and slot in partners:
+            yield Match(Export(golden, slot, "name"), Export(mine, slot, "name"), policy, reason)
+
+
+def only_file(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots) -> Iterator[Match]:
+    """Two single tensors are a pair whatever their names."""
+    golden_nodes = [node for node in golden.walk() if list(golden_slots(node))]
+    mine_nodes = [node for node in mine.walk() if list(mine_slots(node))]
+    if len(golden_nodes) == len(mine_nodes) == 1:
+        slot = Slot("output", (0,))
+        ends = Export(golden_nodes[0], slot, "file"), Export(mine_nodes[0], slot, "file")
+        yield Match(*ends, "file", "two files were given")

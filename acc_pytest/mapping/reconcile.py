@@ -10,24 +10,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..base.imports import torch
 from ..errors import Incomparable, NoPayload, ShapesDiffer
-from ..lazy_torch import torch
 from ..tensors.device_layouts import is_tiled
-from ..tensors.source import Source
-from ..tensors.views import Exceeding, Floored, Reshaped
-from .cuts import cut_out, without_padding
-from .engine_views import RowParallel
-from .expert_rows import ways_of
-from .fed import BLOCKED
-from .merging import merged, mismatch, whole_shapes
-from .multiples import multiplied
-from .operand_shards import OperandShards, as_they_lie, lie_alike, open_shards, shards_of_shapes
-from .pair import Operand, Pair
-from .partial_sums import settled
-from .quantised import dequantised
+from ..tensors.source import Exceeding, Floored, Reshaped, Source
+from .operand_shards import OperandShards, as_they_lie, lie_alike, open_shards, shards_of_shapes, ways_of
+from .pair import BLOCKED, Operand, Pair
 from .shapes import rows_and_width, same_order
-from .turning import turned_alike
-from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, TableRows, Whole
+from .shard_sources import cut_out, merged, mismatch, multiplied, whole_shapes, without_padding
+from .shard_values import dequantised, settled, turned_alike
+from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, RowParallel, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece that is as large as the other side."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..errors import SettingsError
-from ..toml_text import packaged_toml
-from .table_forms import check_form
+from ..base.texts import NotJson, packaged_toml, parsed
+from ..dumps.base import Slot
+from ..errors import MappingError, SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +168,214 @@ def _module_role(rule: Mapping[str, Any]) -> ModuleRole:
 
 def _texts(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in table.items()}
+
+
+# `op_mapping_file.json`: the user's own map, in the old tool's grammar made exact.
+#
+# A JSON object. A key is a type of mine (ATB), its value one golden (torch) type or a list of them; either
+# may end in a tensor: `CommonLayer_outtensor0`, `GLMBlock_output_0`. The suffix is recognised by its form,
+# so types that contain underscores (`Decoder_layer`) can be mapped too. Either may also name one node: its
+# name, its path or its id (`LinearOperation_2_0_1`, `root.model.layers.0.mlp`, `2_0_1`).
+
+
+FILE_NAME = "op_mapping_file.json"
+_NAME = re.compile(r"\w[\w./]*", re.ASCII)
+_TENSOR = re.compile(r"_(in|out)(?:tensor|put)(\d{0,9}(?:_\d{1,9})*)$", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An operator type (or the name, path or id of a node) and, where the file names a tensor, the slot.
+
+    Without a slot the first output is meant.
+    """
+
+    op_type: str
+    slot: Slot | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint | None:
+        """`Type` or `Type_outtensor0`; `None` when the text is neither."""
+        if not _NAME.fullmatch(text):
+            return None
+        match = _TENSOR.search(text)
+        if not match or not match.start():
+            return cls(text)
+        index = tuple(int(number) for number in re.findall(r"\d+", match[2])) or (0,)
+        return cls(text[: match.start()], Slot("input" if match[1] == "in" else "output", index))
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRule:
+    """In each layer the nodes of the type `mine` are, in order, the golden nodes of one of the `golden`
+    types.
+
+    `exact` compares whole types and leaves only; otherwise a type is searched as a substring.
+    """
+
+    mine: Endpoint
+    golden: tuple[Endpoint, ...]
+    exact: bool = False
+
+
+def missing_file_note(where: str) -> str:
+    """A note on a directory without a mapping file; empty for everything else."""
+    if not where or not Path(where).is_dir() or Path(where, FILE_NAME).exists():
+        return ""
+    return f"{where} holds no {FILE_NAME}; mapped by the built-in tables alone"
+
+
+def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:
+    """Read a mapping file, or that of a directory; nothing from a directory without one.
+
+    Raises `MappingError` naming the file and the entry at fault.
+    """
+    if not where or missing_file_note(where):
+        return {}
+    path = Path(where)
+    if path.is_dir():
+        path = path / FILE_NAME
+    try:
+        content = parsed(path.read_bytes())
+    except FileNotFoundError:
+        raise MappingError(f"{path}: no such mapping file; give the file or its directory") from None
+    except OSError as problem:
+        raise MappingError(f"{path}: cannot be read: {problem}") from None
+    except NotJson as problem:
+        raise MappingError(f"{path}: not valid JSON: {problem}") from None
+    if not isinstance(content, dict):
+        raise MappingError(f"{path}: must hold one JSON object: type of mine -> golden type(s)")
+    return {str(key): _values(path, str(key), value) for key, value in content.items()}
+
+
+def _values(path: Path, key: str, value: object) -> tuple[str, ...]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list) or not values or not all(isinstance(entry, str) for entry in values):
+        raise MappingError(
+            f"{path}: {key!r:.200} must map to a type name or a list of type names, got {value!r:.100}"
+        )
+    for text in (key, *values):
+        if Endpoint.parse(text) is None:
+            raise MappingError(
+                f"{path}: {text!r:.200} is neither a type (letters, digits, underscores, optional tensor) "
+                "nor the name of a node"
+            )
+    return tuple(values)
+
+
+def type_rules(table: Mapping[str, tuple[str, ...]], exact: bool = False) -> list[TypeRule]:
+    """A type map in the form the policies use; entries that are no type names raise `MappingError`."""
+    rules = []
+    for key, values in table.items():
+        ends = [Endpoint.parse(text) for text in (key, *values)]
+        if any(end is None for end in ends):
+            raise MappingError(f"type map entry {key!r:.100} -> {list(values)!s:.200}: not type names")
+        mine, *golden = [end for end in ends if end is not None]
+        rules.append(TypeRule(mine, tuple(golden), exact))
+    return rules
+
+
+# Forms of the mapping tables that config files extend, checked before anything is planned.
+
+
+Form = Callable[[Any], bool]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _integer(value: Any) -> bool:
+    return type(value) is int
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _list_of(form: Form) -> Form:
+    return lambda value: isinstance(value, list) and all(map(form, value))
+
+
+def _table_of(form: Form) -> Form:
+    return lambda value: isinstance(value, dict) and all(map(form, value.values()))
+
+
+def _either(first: Form, second: Form) -> Form:
+    return lambda value: first(value) or second(value)
+
+
+def _record(needed: Mapping[str, Form], optional: Mapping[str, Form]) -> Form:
+    forms = {**needed, **optional}
+
+    def holds(value: Any) -> bool:
+        return (
+            isinstance(value, dict)
+            and needed.keys() <= value.keys() <= forms.keys()
+            and all(forms[key](entry) for key, entry in value.items())
+        )
+
+    return holds
+
+
+def _pattern(value: Any) -> bool:
+    """Part of a name, or behind `~` a regular expression."""
+    if not isinstance(value, str):
+        return False
+    try:
+        re.compile(value[1:] if value.startswith("~") else "")
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+_TEXTS = _list_of(_text)
+_TYPES = _table_of(_either(_text, _TEXTS))
+_LISTED = _record({"types": _TEXTS}, {})
+_ROLE = _record(
+    {"path": _text},
+    {
+        **dict.fromkeys(("output", "output_residual", "input", "stream", "gated", "sibling"), _text),
+        **dict.fromkeys(("outputs", "tables", "turned", "caches", "heads_in", "tokens_in"), _TEXTS),
+        **dict.fromkeys(("repeats", "residual_beside"), _flag),
+    },
+)
+_FORMS: Mapping[str, tuple[Form, str]] = {
+    "kinds": (_table_of(_TEXTS), "lists of globs by kind"),
+    "elewise": (_table_of(_text), "kinds by number"),
+    "packs": (_table_of(_TEXTS), "lists of roles by pack"),
+    "interleaved": (_LISTED, "types = [...]"),
+    "residual_inside": (_LISTED, "types = [...]"),
+    "stand_in": (_table_of(_text), "a role by role"),
+    "slots": (_table_of(_integer), "the number of an input by type"),
+    "torch": (_table_of(_list_of(_ROLE)), "lists of rules with a path and roles"),
+    "special": (
+        _list_of(_record(dict.fromkeys(("mine", "golden"), _list_of(_pattern)), {"not_golden": _TEXTS})),
+        "rules with lists of names, mine and golden",
+    ),
+    "module": (
+        _list_of(_record({"mine": _text, "golden": _TEXTS}, {})),
+        "rules with mine, a text, and golden, a list of texts",
+    ),
+    "fragments": (
+        _list_of(
+            _record(
+                {"mine": _TEXTS, "golden": _text},
+                dict.fromkeys(("unless", "golden_slot", "mine_slot"), _text),
+            )
+        ),
+        "rules with mine, a list of texts, and golden, a text",
+    ),
+    "types": (_TYPES, "types by type"),
+    "types_in": (_TYPES, "types by type"),
+    "quant": (_table_of(_text), "a type by type"),
+}
+
+
+def check_form(name: str, table: Any) -> None:
+    """Raise `SettingsError` for a table of another form than the built-in one of that name."""
+    form, described = _FORMS[name]
+    if not form(table):
+        raise SettingsError(
+            f"[mapping.{name}] must hold {described}; acc_pytest/mapping/tables.toml has examples"
+        )

@@ -7,16 +7,18 @@ the other, in an order of its own, and perhaps only what it had not cached. Sequ
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import Incomparable
-from ..lazy_torch import torch
-from .engine_views import TokenLayout, TokenPick
-from .token_forms import ENDS, by_form, is_as_handed
+from ..base.imports import torch
+from ..errors import AccError, Incomparable, NoPayload
+from ..tensors.ref import TensorRef
+from .shapes import Shape
 from .token_sequences import TokenSequence, sequences_of
+from .views import TokenLayout, TokenPick, TokenSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +212,242 @@ def _place(longer: TokenSequence, shorter: TokenSequence) -> int | None:
         if 0 <= start <= difference and list(longer.ids[start : start + len(ids)]) == ids:
             return start
     return None
+
+
+# Forms of tensors: the dimensions that are those of the token layout of a step.
+
+
+BATCH, FLAT, HEADS_FIRST, ENDS = "batch", "flat", "heads first", "ends"
+"""`[batch, tokens, ...]`, `[rows, ...]`, `[batch, heads, tokens, ...]`, and one row for each sequence, which
+is its last token."""
+_MEET = {(BATCH, BATCH), (FLAT, FLAT), (BATCH, FLAT), (FLAT, BATCH), (HEADS_FIRST, HEADS_FIRST)}
+
+
+def forms_of(
+    shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout], *, logits: bool = False
+) -> tuple[str, str]:
+    """The forms of two tensors that are held to be one thing; `logits` may be wider on one side.
+
+    Raises `Incomparable` where a tensor has no row for each token, or where it may have them in two ways.
+    """
+    candidates = _meeting(shapes, layouts)
+    if _differ_in_dimension(candidates):
+        raise Incomparable(f"{_shapes_text(shapes)} may have their tokens in two dimensions")
+    if candidates and HEADS_FIRST in candidates[0] and _has_columns_of_padding(shapes, layouts):
+        raise Incomparable(f"{_shapes_text(shapes)} have columns of tokens, some of which are padding")
+    if candidates:
+        return next((forms for forms in candidates if forms[0] == forms[1]), candidates[0])
+    if logits or shapes[0][-1:] == shapes[1][-1:]:
+        ends = _with_ends(shapes, layouts)
+        if ends is not None:
+            return ends
+    raise Incomparable(f"the steps hold other tokens, and {_shapes_text(shapes)} do not have a row for each")
+
+
+def _meeting(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> list[tuple[str, str]]:
+    """The forms, of golden and of mine, in which both have as much for each token."""
+    sides = [_forms(shape, layout) for shape, layout in zip(shapes, layouts)]
+    pairs = [(golden, mine) for golden, mine in itertools.product(*sides) if (golden, mine) in _MEET]
+    if _differ_in_dimension(pairs) or len(layouts[0].shape) == len(layouts[1].shape):
+        sizes = [_per_token(shape, layout) for shape, layout in zip(shapes, layouts)]
+        alike = [forms for forms in pairs if sizes[0][forms[0]] == sizes[1][forms[1]]]
+        return alike or [forms for forms in pairs if forms[0] == forms[1] != HEADS_FIRST]
+    return pairs
+
+
+def _differ_in_dimension(pairs: list[tuple[str, str]]) -> bool:
+    """Whether the tokens lie behind the heads by some of these forms, and before them by others."""
+    return len({HEADS_FIRST in forms for forms in pairs}) > 1
+
+
+def _with_ends(
+    shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]
+) -> tuple[str, str] | None:
+    """The forms of two tensors of which one has only the last token of each sequence, or both have."""
+    rows = [_forms_of_rows(shape, layout) for shape, layout in zip(shapes, layouts)]
+    ends = [_has_ends(shape, layout) for shape, layout in zip(shapes, layouts)]
+    if ends[1] and (rows[0] or ends[0]):
+        return min(rows[0], default=ENDS), ENDS
+    if ends[0] and rows[1]:
+        return ENDS, min(rows[1])
+    return None
+
+
+def _forms_of_rows(shape: Shape, layout: TokenLayout) -> set[str]:
+    """The forms in which a tensor has a row, and not only a number, for each token."""
+    dimensions = {BATCH: 3, FLAT: 2}
+    return {form for form in _forms(shape, layout) if form in dimensions and len(shape) >= dimensions[form]}
+
+
+def _has_columns_of_padding(shapes: tuple[Shape, Shape], layouts: tuple[TokenLayout, TokenLayout]) -> bool:
+    """Whether a step is padded, and the last dimension may be the tokens that are looked at (scores of
+    attention)."""
+    ends_in_tokens = any(shape[-1] == layout.shape[-1] for shape in shapes for layout in layouts)
+    return ends_in_tokens and any(map(_is_padded, layouts))
+
+
+def _is_padded(layout: TokenLayout) -> bool:
+    tokens = sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
+    return tokens < math.prod(layout.shape)
+
+
+def _shapes_text(shapes: tuple[Shape, Shape]) -> str:
+    return f"shapes {list(shapes[0])} (golden) and {list(shapes[1])} (mine)"
+
+
+def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tensor:
+    """A tensor as `[tokens, ...]`. Raises `Incomparable` for one that is not of this form."""
+    shape = tuple(tensor.shape)
+    if form not in _forms(shape, layout):
+        raise Incomparable(f"a tensor of shape {list(shape)} has no row for each of the tokens of its step")
+    if form == HEADS_FIRST:
+        return tensor.transpose(1, 2).flatten(0, 1)
+    if is_as_handed(shape, layout):
+        return tensor.transpose(0, 1).flatten()
+    if form == BATCH:
+        return tensor.expand(*layout.shape, *shape[2:]).flatten(0, 1)
+    count = math.prod(layout.shape)
+    if shape[0] == count:
+        return tensor
+    return tensor[0] if shape[0] == 1 else tensor.reshape(count, -1)
+
+
+def _forms(shape: Shape, layout: TokenLayout) -> list[str]:
+    """The forms that a shape may have."""
+    if not shape or not math.prod(layout.shape):
+        return []
+    if is_as_handed(shape, layout):
+        return [BATCH]
+    tests = {BATCH: _is_batch, FLAT: _is_flat, HEADS_FIRST: _is_heads_first}
+    return [form for form, test in tests.items() if test(shape, layout)]
+
+
+def _is_batch(shape: Shape, layout: TokenLayout) -> bool:
+    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _shared_shape(layout))
+
+
+def _is_flat(shape: Shape, layout: TokenLayout) -> bool:
+    """Whether the tokens of all sequences may be one dimension, first or behind a one."""
+    count = math.prod(layout.shape)
+    if len(layout.shape) > 1:
+        # `[1, heads, 1, size]` of a step of one token is no row of heads.
+        return shape[0] == count and len(shape) < 4
+    stacked = len(shape) == 2 and shape[0] % count == 0
+    return stacked or shape[0] == count or (len(shape) > 2 and shape[:2] == (1, count))
+
+
+def _is_heads_first(shape: Shape, layout: TokenLayout) -> bool:
+    batched = len(layout.shape) > 1 and not layout.turned
+    return batched and len(shape) > 3 and (shape[0], shape[2]) == layout.shape
+
+
+def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:
+    """Whether a tensor is `[batch, tokens]` as the ids are, where others are `[tokens, batch]`."""
+    return layout.turned and shape == layout.shape[::-1]
+
+
+def _shared_shape(layout: TokenLayout) -> Shape:
+    """The shape that all sequences of a batch may share."""
+    first, second = layout.shape
+    return (first, 1) if layout.turned else (1, second)
+
+
+def _per_token(shape: Shape, layout: TokenLayout) -> dict[str, int]:
+    count = math.prod(layout.shape) or 1
+    shared = 1
+    if len(layout.shape) > 1 and shape[:2] == _shared_shape(layout):
+        shared = math.prod(layout.shape) // (math.prod(shape[:2]) or 1)
+    per_token = math.prod(shape) // count
+    return {BATCH: per_token * shared, FLAT: per_token, HEADS_FIRST: per_token}
+
+
+def _has_ends(shape: Shape, layout: TokenLayout) -> bool:
+    """Whether a tensor may have one row for each sequence."""
+    sequences = layout.contexts or ()
+    real = max((number for number, stretches in enumerate(sequences, start=1) if stretches), default=0)
+    ends = len(shape) == 2 or (len(shape) == 3 and shape[1] == 1)
+    return ends and shape[0] in (len(sequences), real) and real > 0
+
+
+# Tokens that are split over ranks (sequence parallelism), by the number of rows of each rank.
+#
+# Norms and what is added to the residual stream need no other token. So each of P ranks may have the rows of
+# 1/P of them, in rank order; where they are gathered again there may be padding up to a multiple of P. Ranks
+# share tokens only if all were given the same ids (`TokenLayout.shared`): else each has tokens of its own.
+
+
+_SAMPLE = 1 << 16
+"""Elements of a tensor that tell whether ranks hold the same."""
+
+
+def split_of(shapes: Sequence[Shape], layout: TokenLayout, single: bool = False) -> TokenSplit | None:
+    """The split of the tokens of a step over the tensors of all ranks; `None` where each has all rows.
+    `single`: where each has one row it is a token or padding, and not anything."""
+    ranks = len(shapes)
+    for axis, rows in _places(shapes[0], layout):
+        if len({(len(shape), *shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+            continue
+        sizes = [shape[axis] for shape in shapes]
+        apart = min(sizes) < max(sizes) or 1 - single < max(sizes) < max(rows, 2)
+        if apart and len(shapes[0]) > 1 and rows <= sum(sizes) < rows + ranks:
+            return TokenSplit(axis, rows, joined=True)
+        padded = -(-rows // ranks) * ranks
+        if len(set(sizes)) > 1:
+            continue
+        if sizes[0] == padded > rows:
+            return TokenSplit(axis, rows, joined=False)
+        # Heads one below the other.
+        if len(shapes[0]) == 2 and sizes[0] % rows and not sizes[0] % padded:
+            return TokenSplit(axis, rows * (sizes[0] // padded), joined=False)
+    return None
+
+
+def joined(shards: list[torch.Tensor], split: TokenSplit) -> list[torch.Tensor]:
+    """The tensors of ranks without padding, one of their pieces. Raises `NoPayload` for padding alone."""
+    if not split.rows:
+        raise NoPayload("this rank has rows of padding only, which are not compared")
+    tensors = [torch.cat(shards, split.axis)] if split.joined else shards
+    return [shard.narrow(split.axis, 0, split.rows) for shard in tensors]
+
+
+def ranks_alike(refs: Sequence[TensorRef]) -> bool:
+    """Whether all ranks hold the same values, as far as their first elements tell."""
+    try:
+        tensors = [ref.open() for ref in refs]
+    except (AccError, OSError):
+        return False
+    first, *replicas = (tensor.reshape(-1)[:_SAMPLE] for tensor in tensors)
+    return all(torch.equal(first, replica) for replica in replicas)
+
+
+def _places(shape: Shape, layout: TokenLayout) -> Iterator[tuple[int, int]]:
+    """The dimensions that may be those of tokens, and how many there are."""
+    if len(layout.shape) == 1 and shape:
+        yield 0, layout.shape[0]
+    elif len(layout.shape) == 2 and len(shape) > 1 and not has_heads_first(shape, layout):
+        tokens = 0 if layout.turned else 1
+        if len(shape) > 2 and shape[1 - tokens] == layout.shape[1 - tokens]:
+            yield tokens, layout.shape[tokens]
+        elif layout.shape[1 - tokens] == 1:
+            yield 0, math.prod(layout.shape)
+
+
+def tokens_of(ids: Shape, embedded: Shape, ranks: int) -> tuple[Shape, bool] | None:
+    """The layout of the tokens of an embedding of `ranks` that was handed `ids`, and whether it is `[tokens,
+    batch]`; `None` where the shape of its rows says no more than itself."""
+    rows = embedded[:-1]
+    if len(ids) == 1 and len(rows) == 1 and rows != ids and _is_share(rows[0], ids[0], ranks):
+        return ids, False
+    if len(ids) != 2 or len(rows) != 2 or rows == ids:
+        return None
+    batch, length = ids
+    if rows[1] == batch and (rows[0] == length or _is_share(rows[0], length, ranks)):
+        return (length, batch), True
+    if rows[0] == batch and _is_share(rows[1], length, ranks):
+        return ids, False
+    return None
+
+
+def _is_share(rows: int, tokens: int, ranks: int) -> bool:
+    """Whether a rank has its part of the tokens, or all of them and the padding."""
+    return ranks > 1 and rows in (-(-tokens // ranks), -(-tokens // ranks) * ranks, tokens // ranks)

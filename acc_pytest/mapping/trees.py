@@ -11,9 +11,16 @@ from ..dumps.modules import ModuleDump
 from ..tensors.ref import readable
 from ..topology.tree import Node
 from . import policies
-from .before_reduction import before_reduction
-from .containers import containers
-from .dumped_roles import (
+from .dump_step import LayeredTree
+from .evidence import Evidence
+from .layers import Layer, align_layers
+from .match import WHOLE, End, ExpertRule, Export, Match, ViewRule
+from .policies import Scope, aligned_types, before_reduction, containers, equal_names, only_file
+from .roles.join import MADE, RoleJoin
+from .steps import Layouts, StepPair, both_layouts
+from .tables import Tables, TypeRule, type_rules
+from .unlike import (
+    Meanings,
     choice,
     largest,
     layer_exports,
@@ -23,20 +30,6 @@ from .dumped_roles import (
     turned,
     without_copies,
 )
-from .evidence import Evidence
-from .layered_tree import LayeredTree
-from .layers import Layer, align_layers
-from .match import WHOLE, End, ExpertRule, Match, ViewRule
-from .op_mapping_file import TypeRule, type_rules
-from .policies import Scope
-from .roles.export import Export
-from .roles.join import MADE, RoleJoin
-from .same_names import aligned_types, equal_names, only_file
-from .steps_by_token import StepPair
-from .tables import Tables
-from .token_layout import Layouts, both_layouts
-from .transfer import Transfer, as_elsewhere
-from .unlike import Meanings
 from .user_rules import UserRules
 
 _PROBED_LAYERS = 3
@@ -407,3 +400,76 @@ def _indices(tree: LayeredTree, exports: Sequence[Export]) -> Iterator[Export]:
                 header = readable(ref)
                 if header is not None and len(header.shape) == 1 and header.dtype.name.startswith("int"):
                     yield Export(node, Slot(slot.kind, slot.index), "index")
+
+
+# Matches of one layer, transferred to others that are made alike.
+
+
+LayerPair = tuple[Layer, Layer]
+
+
+def as_elsewhere(
+    matches: Sequence[Match], pairs: Sequence[LayerPair], fits: Callable[[Match], bool]
+) -> list[Match]:
+    """Matches by values of layers of one make, transferred to those of another, where values may be wrong."""
+    used = {end for match in matches for end in match.ends}
+    transferred: dict[frozenset[End], Match] = {}
+    for source in pairs:
+        nodes = set(source[1].node.walk())
+        for match in [match for match in matches if match.policy == "values" and match.mine.node in nodes]:
+            for target in pairs:
+                candidate = Transfer(source, target, partly=True).transferred(match)
+                if candidate is not None and not candidate.ends & used and fits(candidate):
+                    ends = {end for end in candidate.ends if candidate.view_of(end[0]).kind == "whole"}
+                    reason = f"{match.reason} in another layer"
+                    transferred.setdefault(frozenset(ends), replace(candidate, reason=reason))
+    return list(transferred.values())
+
+
+class Transfer:
+    """Transfers a match of one layer pair to another one of the same make."""
+
+    def __init__(self, model: tuple[Layer, Layer], target: tuple[Layer, Layer], partly: bool = False) -> None:
+        """With `partly` the target may have other nodes than the model."""
+        self._is_identity = model == target
+        self._nodes: dict[Node, Node] = {}
+        for source_layer, target_layer in zip(model, target):
+            by_path = {target_layer.below(node): node for node in target_layer.node.walk()}
+            nodes = {node: source_layer.below(node) for node in source_layer.node.walk()}
+            self._nodes.update(
+                (node, by_path[path]) for node, path in nodes.items() if path in by_path or not partly
+            )
+
+    def transferred(self, match: Match) -> Match | None:
+        """The match of the target, if it has these nodes."""
+        exports = (*match.golden_view.parts, *match.mine_view.parts)
+        nodes = {export.node for export in (match.golden, match.mine, *exports)}
+        return self(match) if nodes <= self._nodes.keys() else None
+
+    def __call__(self, match: Match) -> Match:
+        if self._is_identity:
+            return match
+        return replace(
+            match,
+            golden=self._export(match.golden),
+            mine=self._export(match.mine),
+            golden_view=self._view_rule(match.golden_view),
+            mine_view=self._view_rule(match.mine_view),
+            experts=self._expert_rule(match.experts),
+        )
+
+    def _expert_rule(self, rule: ExpertRule | None) -> ExpertRule | None:
+        if rule is None:
+            return None
+        choices = self._export(rule.choices[0]), self._export(rule.choices[1])
+        first, second = (None if router is None else self._export(router) for router in rule.routers)
+        golden_indices, mine_indices = (tuple(map(self._export, indices)) for indices in rule.indices)
+        return replace(rule, choices=choices, routers=(first, second), indices=(golden_indices, mine_indices))
+
+    def _export(self, export: Export) -> Export:
+        return replace(export, node=self._nodes.get(export.node, export.node))
+
+    def _view_rule(self, rule: ViewRule) -> ViewRule:
+        return (
+            replace(rule, parts=tuple(self._export(export) for export in rule.parts)) if rule.parts else rule
+        )

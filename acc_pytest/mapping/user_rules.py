@@ -21,11 +21,10 @@ from functools import partial
 from ..topology.tree import Node, Tree
 from .dump_step import DumpStep
 from .evidence import Evidence
-from .match import Match
-from .op_mapping_file import FILE_NAME, Endpoint, TypeRule
+from .match import Export, Match
 from .policies import Scope, has_type, in_order, slot_of
-from .roles.export import Export
 from .roles.join import RoleJoin
+from .tables import FILE_NAME, Endpoint, TypeRule
 
 POLICY = "op-mapping-file"
 _ID = re.compile(r"_(\d+(?:_\d+)*)$", re.ASCII)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..base.vocabulary import REPEATED, selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_manifest import process_manifest
-from ..dumps.torch_weights import SavedWeight
+from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
-from ..vocabulary import REPEATED, selectable
 from .evidence import Evidence
 from .pair import Operand, Pair
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..threads import one_thread
-from .element_tolerance import ElementTolerance
+from ..base.threads import one_thread
+from ..tensors.dtypes import by_name
+from .measurement import ElementTolerance
 from .totals import NEAR_ZERO
-from .ulp import has_ulp, ulp
 
 BLOCK = 1 << 18
 _TINY = 2.0**-900
@@ -209,3 +209,34 @@ def _box(positions: list[torch.Tensor], shape: tuple[int, ...]) -> str:
         is_full = low == 0 and high == size - 1
         ranges.append(":" if is_full and size > 1 else f"{low}" if low == high else f"{low}:{high + 1}")
     return f"[{', '.join(ranges)}]"
+
+
+# Units in the last place: how far apart neighbouring values of a type are around a value.
+#
+# An error of 1 ULP is one step of the type. A result that is computed exactly and rounded once is at most
+# half a step from the exact value.
+
+
+_HIFLOAT8 = "hifloat8"
+
+
+def has_ulp(dtype: str) -> bool:
+    """Whether values of the type called `dtype` lie at distances that grow with them."""
+    return by_name(dtype).kind == "float" or dtype == _HIFLOAT8
+
+
+def ulp(values: torch.Tensor, dtype: str) -> torch.Tensor:
+    """The distance from each of `values` (finite, wide) to the next larger magnitude of `dtype`."""
+    exponent = torch.frexp(values).exponent - 1
+    exponent = torch.where(values == 0, torch.full_like(exponent, -1100), exponent)
+    if dtype == _HIFLOAT8:
+        # 3 bits of mantissa up to |exponent| 3, 2 up to 7, 1 up to 15; below 2^-15 powers of two alone
+        exponent = exponent.clamp(min=-22)
+        size = exponent.abs()
+        step = exponent - 3 + (size > 3).int() + (size > 7).int() + (size > 15).int()
+    else:
+        fmt = by_name(dtype).format
+        assert fmt is not None, f"{dtype} has no steps"
+        smallest, roundoff = (int(math.log2(value)) for value in (fmt.smallest_normal, fmt.roundoff))
+        step = exponent.clamp(min=smallest) + roundoff + 1
+    return torch.ldexp(torch.ones_like(values), step)

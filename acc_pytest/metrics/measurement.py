@@ -5,14 +5,86 @@ No NumPy or torch scalar is ever stored: one inside a test report ends an xdist 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Literal, Union
 
-from .catalogue import COLUMN_METRICS, SLICE_METRICS
+from ..errors import SettingsError
 
 if TYPE_CHECKING:
     from .elements import ElementErrors
+
+
+@dataclass(frozen=True, slots=True)
+class MetricKind:
+    """Properties of a metric that judging needs.
+
+    `at_least`: larger is better, a bound is a floor. `sizes_error`: grows with every kind of error,
+    so that a bound on it alone is a gate; cosine is not such a metric (it is blind to scale and to
+    one bad row in a million), nor are counts of NaN and Inf (blind to finite errors), KL (softmax
+    removes constant offsets), and errors of rows and channels (small tensors have none). `relative`:
+    divided by golden, undefined where golden is all zero.
+    """
+
+    at_least: bool = False
+    sizes_error: bool = True
+    relative: bool = False
+
+
+TENSOR_METRICS: dict[str, MetricKind] = {
+    "cosine_similarity": MetricKind(at_least=True, sizes_error=False, relative=True),
+    "max_relative_error": MetricKind(relative=True),
+    "mean_relative_error": MetricKind(relative=True),
+    "max_absolute_error": MetricKind(),
+    "mean_absolute_error": MetricKind(),
+    "max_scaled_error": MetricKind(),
+    "kl_divergence": MetricKind(sizes_error=False),
+    "relative_euclidean_distance": MetricKind(relative=True),
+    "worst_row_error": MetricKind(sizes_error=False, relative=True),
+    "typical_row_error": MetricKind(sizes_error=False, relative=True),
+    "worst_channel_error": MetricKind(sizes_error=False, relative=True),
+    "bulk_error": MetricKind(sizes_error=False, relative=True),
+    "bias": MetricKind(sizes_error=False, relative=True),
+    "beyond_fraction": MetricKind(),
+    "mismatches": MetricKind(),
+    "new_nonfinite": MetricKind(sizes_error=False),
+    "lost_nonfinite": MetricKind(sizes_error=False),
+}
+"""Metrics of two tensors, in the order in which checks are listed."""
+
+SLICE_METRICS = (
+    "worst_row_error",
+    "typical_row_error",
+    "worst_channel_error",
+    "bulk_error",
+    "bias",
+)
+"""Metrics of single rows and channels, which tensors with few of either lack."""
+
+COLUMN_METRICS = (
+    "cosine_similarity",
+    "max_relative_error",
+    "mean_relative_error",
+    "max_absolute_error",
+    "mean_absolute_error",
+    "kl_divergence",
+    "relative_euclidean_distance",
+)
+"""The seven metrics in the column order of the old report."""
+
+STATISTICS = ("max", "min", "mean", "l2norm", "l1norm")
+"""Statistics of a tensor in a statistics dump."""
+
+STATISTICS_METRICS: dict[str, MetricKind] = {
+    f"{statistic}_stat_{error}_error": MetricKind(relative=error == "relative")
+    for statistic in STATISTICS
+    for error in ("absolute", "relative")
+}
+"""Metrics of two tensors of which only statistics were dumped (names of the old tool's CSV columns)."""
+
+METRICS: dict[str, MetricKind] = {**TENSOR_METRICS, **STATISTICS_METRICS}
+
 
 Scalar = Union[bool, int, float, complex]
 """A tensor element as the Python value of its own kind."""
@@ -198,3 +270,66 @@ class Measurement:
     def empty(self) -> bool:
         """True for a tensor without elements, whose metrics are all undefined."""
         return self.numel == 0
+
+
+# Tolerance of one element, with which elements beyond it are counted.
+#
+# The default is the table that `torch.testing.assert_close` publishes
+# (https://pytorch.org/docs/stable/testing.html). Types it does not list compare exactly, except fp8, which
+# gets its spacing relative to the value and, near zero, its smallest subnormal.
+
+
+Scale = Literal["absolute", "scaled", "relative", "ulp"]
+_UNITS = {"absolute": "", "scaled": " max(1, |golden|)", "relative": " |golden|", "ulp": " ULP"}
+
+
+@dataclass(frozen=True, slots=True)
+class ElementTolerance:
+    """An element agrees when `|mine - golden| <= atol * scale + rtol * |golden|`.
+
+    `scale` is the unit of `atol`. `absolute`: 1. `scaled`: max(1, |golden|). `relative`: |golden|, and 1
+    where golden is near 0. `ulp`: one step of the type that the operator writes.
+    Raises `SettingsError` for a bound that is negative or NaN.
+    """
+
+    atol: float
+    rtol: float = 0.0
+    scale: Scale = "absolute"
+
+    def __post_init__(self) -> None:
+        for name, value in (("rtol", self.rtol), ("atol", self.atol)):
+            if not value >= 0:
+                raise SettingsError(f"{name} must be >= 0, got {value}")
+
+    def times(self, factor: float) -> ElementTolerance:
+        """The tolerance stretched by `factor`."""
+        return ElementTolerance(self.atol * factor, self.rtol * factor, self.scale)
+
+    def __str__(self) -> str:
+        return f"|error| <= {self.atol:.6g}{_UNITS[self.scale]}" if self.atol else "|error| = 0"
+
+
+EXACT = ElementTolerance(0.0)
+_HALF, _SINGLE, _DOUBLE = (
+    ElementTolerance(atol, rtol) for atol, rtol in ((1e-5, 1e-3), (1e-5, 1.3e-6), (1e-7, 1e-7))
+)
+_BY_NAME = {
+    "float16": _HALF,
+    "bfloat16": ElementTolerance(1e-5, 1.6e-2),
+    "float32": _SINGLE,
+    "float64": _DOUBLE,
+    "complex32": _HALF,
+    "complex64": _SINGLE,
+    "complex128": _DOUBLE,
+    "float8_e4m3fn": ElementTolerance(2.0**-9, 2.0**-3),
+    "float8_e4m3fnuz": ElementTolerance(2.0**-10, 2.0**-3),
+    "float8_e5m2": ElementTolerance(2.0**-16, 2.0**-2),
+    "float8_e5m2fnuz": ElementTolerance(2.0**-17, 2.0**-2),
+}
+
+
+@functools.cache
+def default_tolerance(*dtypes: str) -> ElementTolerance:
+    """The loosest rtol and the loosest atol of dtypes by name."""
+    rows = [_BY_NAME.get(dtype, EXACT) for dtype in dtypes]
+    return ElementTolerance(max(row.atol for row in rows), max(row.rtol for row in rows))

@@ -7,22 +7,21 @@ torch the conversions (it knows bf16 and fp8), the sums (`values.total`) and wha
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .aligned import Buffer, Buffers
-from .divergence import BlockDivergence
-from .element_tolerance import ElementTolerance
-from .flushing import Flushed
-from .sides import SideSums
-from .single_divergence import SingleDivergence
-from .slices import BlockSlices, SliceSums
-from .totals import BlockSums, floor_of
-from .values import Floats
+from .double_block import Doubles, Floats, divergence_sums
+from .measurement import ElementTolerance
+from .pair_sums import BlockSlices, SideSums, SliceSums
+from .totals import BlockDivergence, BlockSums, floor_of
 
 _LARGEST = 1e15
 _SMALLEST = 1e-12
@@ -248,3 +247,268 @@ def _joined(side: SideSums, count: int, excluded: Floats) -> SideSums:
 
 def _ordinary(peak: float) -> bool:
     return peak == 0.0 or _SMALLEST <= peak <= _LARGEST
+
+
+# Subnormal numbers taken as 0 for a while: on Intel a product with one takes a hundred times as long.
+#
+# Where that is sound is for the caller to say: an array that holds one loses it when it is computed with.
+
+
+_SUBNORMAL, _ONE = np.float32(1e-40), np.float32(1)
+
+
+class Flushed:
+    """A block of code whose thread flushes them, in NumPy and torch; with `False` nothing changes.
+
+    Threads that torch starts do not, nor do processors on which torch does not know how.
+    """
+
+    __slots__ = ("_changed", "_enabled")
+
+    def __init__(self, enabled: bool = True) -> None:
+        self._enabled = enabled
+
+    def __enter__(self) -> None:
+        self._changed = self._enabled and bool(_SUBNORMAL * _ONE > 0) and torch.set_flush_denormal(True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._changed:
+            torch.set_flush_denormal(False)
+
+
+# The sums of a block's divergence in float32 arithmetic, and in float64 where these would lose digits.
+
+
+_SERIES = 0.25
+"""Up to this |d| the series of expm1(d) - d is short; beyond, the block is done in float64."""
+
+_FAINT = 100.0
+"""Distance below the largest value, on either side, at which a value has no weight beside it: e^-100."""
+
+_NARROW = 10.0
+"""Weights e^golden need no shift while the largest golden value is within this of zero."""
+
+_LOWEST = -87.0
+"""Below, e^x is a subnormal number, over which torch takes a hundred times as long; NumPy flushes it."""
+
+_STEEP = 30.0
+"""Up to this d, e^d times a weight that float32 does not hold, below 1e-38, is nothing beside 1."""
+
+_RESOLVED = 1e-8
+"""From this mean of e^d - 1 - d on, the 1e-16 that float64 loses of each is nothing beside it."""
+
+
+class SingleDivergence:
+    """Sums of one block after another, in these buffers."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
+
+    def sums(
+        self,
+        views: Sequence[Buffer],
+        golden: SideSums,
+        mine: torch.Tensor,
+        block: BlockSums,
+        excluded: NDArray[np.int64] | None,
+        *,
+        far: bool,
+    ) -> BlockDivergence:
+        """KL sums. The buffers hold golden and the difference; two more are free.
+
+        `mine` is as it was read, `excluded` are places that are left out: there both sides are 0. `far` is
+        whether values may be so small that their squares are subnormal, over which torch takes long too.
+        """
+        n, (g, d, weights, products) = block.compared, views
+        top, reach = golden.max, golden.max - golden.min
+        mean, rms = block.difference / n, math.sqrt(block.difference_squared / n)
+        apart = block.peak > _SERIES and (reach > _FAINT or block.peak > _STEEP / 2)
+        if apart or abs(mean) > rms / 2 > 0:
+            return self._by_double(views, golden, mine, excluded)
+        scale = 0.0 if -_NARROW <= top <= _NARROW else top
+        _exponentials(g, scale, weights, plain=not far and golden.min - scale >= _LOWEST)
+        if excluded is not None:
+            weights.array[excluded] = 0
+        weight = weights.total()
+        if block.peak == 0:
+            return BlockDivergence(weight, 0.0, 0.0, scale, scale, 0.0)
+        if block.peak > _SERIES:
+            np.multiply(weights.array, d.array, out=products.array)
+            curved = self._by_powers(d, weights, center := products.total() / weight)
+            if curved > max(_RESOLVED, center * center) * weight:
+                return BlockDivergence(weight, 0.0, curved, scale, scale, center)
+        else:
+            np.multiply(weights.array, d.array, out=weights.array)
+            first = weights.total()
+            curved = _by_series(d, weights, block.peak)
+            if first * first <= curved * weight:
+                return BlockDivergence(weight, first, curved, scale, scale, 0.0)
+        return self._by_double(views, golden, mine, excluded)
+
+    def _by_powers(self, d: Buffer, weights: Buffer, center: float) -> float:
+        """The sum of w*(e^d - 1 - d) with d from its mean, in float64."""
+        result = 0.0
+        for piece, wide, power in self._buffers.chunks(d.array.size):
+            shifted, raised = torch.from_numpy(wide), torch.from_numpy(power)
+            shifted.copy_(d.tensor[piece])
+            np.subtract(wide, center, out=wide)
+            torch.exp(shifted, out=raised)
+            np.add(wide, 1.0, out=wide)
+            np.subtract(power, wide, out=power)
+            shifted.copy_(weights.tensor[piece])
+            result += torch.dot(shifted, raised).item()
+        return result
+
+    def _by_double(
+        self,
+        views: Sequence[Buffer],
+        golden: SideSums,
+        mine: torch.Tensor,
+        excluded: NDArray[np.int64] | None,
+    ) -> BlockDivergence:
+        """In float64, where d is large or mostly one common offset: float32 would lose the spread."""
+        views[3].tensor.copy_(mine)
+        sides = [views[0].array, views[3].array]
+        if excluded is not None:
+            sides = [np.delete(side, excluded) for side in sides]
+        if golden.max - golden.min > _FAINT:
+            masks = [side >= float(np.maximum.reduce(side)) - _FAINT for side in sides]
+            sides = [side[masks[0] | masks[1]] for side in sides]
+        g, m = (side.astype(np.float64) for side in sides)
+        return divergence_sums(g, m - g)
+
+
+def _exponentials(golden: Buffer, scale: float, weights: Buffer, *, plain: bool) -> None:
+    """e^(golden - scale), by torch where it is `plain`: twice as fast where no number is subnormal."""
+    shifted = golden
+    if scale:
+        np.subtract(golden.array, np.float32(scale), out=weights.array)
+        shifted = weights
+    if plain:
+        torch.exp(shifted.tensor, out=weights.tensor)
+    else:
+        np.exp(shifted.array, out=weights.array)
+
+
+def _by_series(d: Buffer, power: Buffer, peak: float) -> float:
+    """The sum of w*(e^d - 1 - d) for small |d|, from w*d, which is lost.
+
+    A plain sum of n products in float32, which torch.dot takes, is off by up to 2e-5. That is nothing to the
+    last of four or more terms, which is below 1e-3 of all.
+    """
+    curved, last = 0.0, _terms(peak)
+    for order in range(2, last + 1):
+        if order == last > 3:
+            return curved + torch.dot(power.tensor, d.tensor).item() / math.factorial(order)
+        np.multiply(power.array, d.array, out=power.array)
+        curved += power.total() / math.factorial(order)
+    return curved
+
+
+def _terms(peak: float) -> int:
+    """Order at which the series of expm1(d) - d for |d| <= `peak` <= 1/4 may stop.
+
+    The first term left out, relative to d^2/2, is below 1e-7.
+    """
+    order = 2
+    while 2 * peak ** (order - 1) / math.factorial(order + 1) > 1e-7:
+        order += 1
+    return order
+
+
+# Buffers of a block that begin where vectors do, and are kept for the next pairs.
+#
+# NumPy takes half the time to add or multiply arrays that begin at a multiple of 64 bytes, which those that
+# it makes do not. To get fresh memory takes as long as to fill it three times.
+
+
+_COUNT = 4
+_LINE = 64
+"""Bytes of a vector of AVX-512, and of a line of the cache."""
+_CHUNK = 1 << 15
+"""Elements that are float64 at once: two buffers of these stay near the core beside those of the block."""
+
+FEW = 8192
+"""Up to so many elements NumPy sums sooner than torch is called."""
+
+_spare: list[NDArray[np.uint8]] = []
+"""Memory that no block is in. A thread takes and leaves one in a step that no other one sees half done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One buffer of float32, for NumPy and for torch: to make one of the other takes a microsecond."""
+
+    array: Floats
+    tensor: torch.Tensor
+
+    def total(self) -> float:
+        """The sum of all elements, within about 1e-7 of the sum of their sizes.
+
+        Torch sums pairwise, along any axis, and is fast at it. Of a few elements its dispatch is what costs:
+        those NumPy sums, in float64.
+        """
+        if self.array.size <= FEW:
+            return float(np.add.reduce(self.array, dtype=np.float64))
+        return self.tensor.sum().item()
+
+    def sums(self, channels: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The sums of each row and of each channel, float32 or float64, taken as `total` is."""
+        if self.array.size <= FEW:
+            table = self.array.reshape(-1, channels)
+            by_row, by_channel = (np.add.reduce(table, axis, dtype=np.float64) for axis in (1, 0))
+            return by_row, by_channel
+        matrix = self.tensor.view(-1, channels)
+        return matrix.sum(1).numpy(), matrix.sum(0).numpy()
+
+
+class Buffers:
+    """Float32 buffers of `size` elements, two of float64 for chunks of them, and flags."""
+
+    def __init__(self, size: int) -> None:
+        step = -(-size // _LINE) * _LINE
+        chunk = min(_CHUNK, step)
+        sizes = _COUNT * 4 * step, 2 * 8 * chunk, step
+        self._memory = _memory(sum(sizes))
+        begin, first, second = 0, sizes[0], sizes[0] + sizes[1]
+        self._floats = self._memory[begin:first].view(np.float32).reshape(_COUNT, step)
+        self._doubles = self._memory[first:second].view(np.float64).reshape(2, chunk)
+        self.flags = self._memory[second : second + step].view(np.bool_)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_memory"):
+            _spare.append(self._memory)
+
+    def first(self, n: int) -> list[Buffer]:
+        """The first `n` elements of each of the buffers of float32."""
+        return [Buffer(array, torch.from_numpy(array)) for array in self._floats[:, :n]]
+
+    def chunks(self, n: int) -> Iterator[tuple[slice, Doubles, Doubles]]:
+        """Pieces of a block of `n` elements, and as long ones of the buffers of float64."""
+        step = self._doubles.shape[1]
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield slice(start, stop), self._doubles[0, : stop - start], self._doubles[1, : stop - start]
+
+    def wide_dots(self, golden: Buffer, mine: Buffer) -> tuple[float, float]:
+        """The sums of golden*mine and mine*mine, in float64."""
+        products = squares = 0.0
+        for piece, wide_golden, wide_mine in self.chunks(golden.array.size):
+            wide = torch.from_numpy(wide_golden), torch.from_numpy(wide_mine)
+            wide[0].copy_(golden.tensor[piece])
+            wide[1].copy_(mine.tensor[piece])
+            products += torch.dot(*wide).item()
+            squares += torch.dot(wide[1], wide[1]).item()
+        return products, squares
+
+
+def _memory(nbytes: int) -> NDArray[np.uint8]:
+    """At least so many bytes, which begin where a line does."""
+    with contextlib.suppress(IndexError):
+        spare = _spare.pop()
+        if spare.size >= nbytes:
+            return spare
+    buffer = np.empty(nbytes + _LINE, dtype=np.uint8)
+    return buffer[-buffer.ctypes.data % _LINE :]

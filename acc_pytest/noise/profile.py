@@ -7,13 +7,28 @@ profile. A fingerprint of golden's values tells a profile that was made of anoth
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
+from ..base.vocabulary import NOISE_PROFILE
+from ..errors import AccError, FormatError
+from ..tensors.dtypes import by_name
+from ..tensors.file_bytes import opened
+from ..tensors.header import TensorHeader
+from ..tensors.json_file import read_json, write_json
 from ..tensors.ref import TensorRef
+from ..tensors.source import TensorSource
+from ..tensors.stores.address import is_mirrored
+from ..tensors.stores.mirror import put_at
 from ..tensors.stores.place import is_directory
-from ..vocabulary import NOISE_PROFILE
 from .errors import NoiseErrors
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +79,168 @@ def key_of(ref: TensorRef, home: str) -> str:
     """The key of a tensor in the profile of the directory `home`."""
     path = os.path.relpath(ref.path, home).replace(os.sep, "/")
     return f"{path}:{ref.member}" if ref.member else path
+
+
+# The profile as a file: JSON, a line for each tensor of golden, of 200 to 500 bytes.
+
+
+FORMAT = "acc-pytest noise profile"
+VERSION = 1
+REMEDY = "make it again with `acc noise-profile GOLDEN NOISE_DUMP`, or leave it out with --acc-noise none"
+DIGITS = 6
+"""Significant digits of an error."""
+_FINGERPRINT = "fingerprint"
+_LONGEST = 200
+"""Characters of a word in the file."""
+
+
+def read_profile(path: str) -> Profile:
+    """The profile in a file.
+
+    Raises `FormatError` that names the file, what is wrong and how to get another, `AccError` where it cannot
+    be read.
+    """
+    try:
+        content = read_json(path, FORMAT, VERSION)
+        runs, tensors = content.get("runs"), content.get("tensors")
+        if type(runs) is not list or not runs or type(tensors) is not dict:
+            raise FormatError(f"{path}: must have a list of runs and an object of tensors")
+        return Profile(
+            path,
+            tuple(_run(path, entry) for entry in runs),
+            {key: _tensor(path, key, entry) for key, entry in tensors.items()},
+        )
+    except FormatError as error:
+        raise FormatError(f"{error}; {REMEDY}") from None
+    except AccError as error:
+        raise AccError(f"{error}; {REMEDY}") from error
+
+
+def write_profile(profile: Profile) -> None:
+    """Write a profile, atomically; of a golden in a store, to the store. Raises `AccError`."""
+    runs = [{"dtype": run.dtype, "how": run.how} for run in profile.runs]
+    head = {"format": FORMAT, "version": VERSION, "runs": runs}
+    entries = ((key, _entry(tensor)) for key, tensor in profile.tensors.items())
+    if not is_mirrored(profile.path):
+        write_json(profile.path, head, "tensors", entries)
+        return
+    with tempfile.TemporaryDirectory() as home:
+        write_json(f"{home}/{NOISE_PROFILE}", head, "tensors", entries)
+        put_at(profile.path, f"{home}/{NOISE_PROFILE}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A number of `NoiseErrors`: its name, whether it is whole, and what it is where it is not written."""
+
+    name: str
+    integral: bool
+    neutral: Any
+
+
+_NUMBERS = tuple(
+    _Field(field.name, "int" in str(field.type), None if field.default is MISSING else field.default)
+    for field in fields(NoiseErrors)
+    if field.name != "dtype"
+)
+"""`elements` alone must be there."""
+
+
+def _entry(tensor: ProfiledTensor) -> dict[str, Any]:
+    entry: dict[str, Any] = {_FINGERPRINT: tensor.fingerprint, "dtype": tensor.errors.dtype}
+    for number in _NUMBERS:
+        value = getattr(tensor.errors, number.name)
+        if value != number.neutral:
+            entry[number.name] = value if number.integral else _short(value)
+    return entry
+
+
+def _short(value: float) -> float:
+    return min(float(f"{value:.{DIGITS}g}"), sys.float_info.max)
+
+
+def _run(path: str, entry: object) -> ProfiledRun:
+    if type(entry) is not dict:
+        raise FormatError(f"{path}: a run must be an object, got {entry!r:.100}")
+    dtype, how = entry.get("dtype"), entry.get("how", "")
+    if type(how) is not str or len(how) > _LONGEST:
+        raise FormatError(f"{path}: how a run was made must be a short text, got {how!r:.100}")
+    return ProfiledRun(_dtype(path, "a run", dtype), how)
+
+
+def _tensor(path: str, key: str, entry: object) -> ProfiledTensor:
+    where = f"tensor {key!r:.200}"
+    if type(entry) is not dict:
+        raise FormatError(f"{path}: {where} must be an object, got {entry!r:.100}")
+    mark = entry.get(_FINGERPRINT)
+    if type(mark) is not str or len(mark) > _LONGEST:
+        raise FormatError(f"{path}: {where}: {_FINGERPRINT} must be a short text, got {mark!r:.100}")
+    unknown = entry.keys() - {_FINGERPRINT, "dtype", *(number.name for number in _NUMBERS)}
+    if unknown:
+        raise FormatError(f"{path}: {where}: unknown key {min(unknown)!r:.100}")
+    numbers = {number.name: _number(path, where, number, entry) for number in _NUMBERS}
+    return ProfiledTensor(mark, NoiseErrors(dtype=_dtype(path, where, entry.get("dtype")), **numbers))
+
+
+def _number(path: str, where: str, number: _Field, entry: dict[str, Any]) -> Any:
+    value = entry.get(number.name, number.neutral)
+    kinds = (int,) if number.integral else (int, float)
+    if value is None and not number.integral:
+        return None
+    if type(value) not in kinds or not 0 <= value <= sys.float_info.max:
+        kind = "a whole number" if number.integral else "a number"
+        raise FormatError(f"{path}: {where}: {number.name} must be {kind} >= 0, got {value!r:.100}")
+    return value if number.integral else float(value)
+
+
+def _dtype(path: str, where: str, name: object) -> str:
+    """The name of a float type, or an empty text for whole numbers."""
+    if type(name) is str and (not name or by_name(name).format is not None):
+        return name
+    raise FormatError(f"{path}: {where}: dtype must be a float type such as bfloat16, got {name!r:.100}")
+
+
+# `fingerprint`: a few bytes that tell the tensor of one golden from that of another.
+
+
+_LOOKED_AT = 16
+"""Elements of a tensor in its fingerprint: a page of the file each, whatever the size of the tensor."""
+
+
+def fingerprint(ref: TensorRef) -> str:
+    """A check sum of what is dumped of a tensor: its type and shape, and a few values spread over it.
+
+    Raises `AccError` or `OSError` where it cannot be read.
+    """
+    header = ref.header()
+    check = zlib.crc32(f"{header.dtype.name} {list(header.shape)} {header.statistics}".encode())
+    if header.payload != "statistics" and header.numel:
+        lies_so = header.plain and header.dtype.itemsize is not None
+        check = zlib.crc32(_in_file(ref, header) if lies_so else _sampled(ref.open()), check)
+    return f"{check:08x}"
+
+
+def _in_file(ref: TensorRef, header: TensorHeader) -> bytes:
+    """The bytes of `_sampled`, of a tensor that lies in its file as it is read."""
+    size, chunks = header.dtype.bits // 8, []
+    with opened(ref.path, values=True) as (file, _):
+        for place in _places(header.numel):
+            file.seek(header.offset + place * size)
+            chunks.append(file.read(size))
+    return b"".join(chunks)
+
+
+def _sampled(tensor: torch.Tensor) -> bytes:
+    from ..metrics.python_blocks import raw  # with torch, which a run without a profile may do without
+
+    places = _places(tensor.numel())
+    source = TensorSource(tensor)
+    if tensor.is_contiguous():  # read as a view
+        return raw(source.read(0, tensor.numel())).reshape(tensor.numel(), -1)[places].tobytes()
+    return b"".join(raw(source.read(place, place + 1)).tobytes() for place in places)
+
+
+def _places(elements: int) -> list[int]:
+    """First, last, and evenly spread between."""
+    last = min(_LOOKED_AT, elements) - 1
+    return [number * (elements - 1) // max(1, last) for number in range(last + 1)]

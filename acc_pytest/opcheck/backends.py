@@ -18,14 +18,13 @@ from typing import Any
 
 import torch
 
+from ..base.vocabulary import BACKENDS, DUMPED
 from ..errors import LaunchError, MissingPackage, NoPayload, OperatorError
 from ..operators import operator_of
 from ..tensors import atb_bin
 from ..tensors.ref import TensorRef
-from ..vocabulary import BACKENDS, DUMPED
-from .case import Case
-from .loading import open_inputs
-from .precision import in_precision
+from .case import Case, in_precision
+from .golden import open_inputs
 
 _COUNTS = ("tokenOffset", "seqLen", "kvSeqLen", "contextLens", "qSeqLen", "batchRunStatus")
 _VIEWS = ("strides", "offset", "kStride", "vStride", "kOffset", "vOffset")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,25 +11,27 @@ from typing import Any
 
 import torch
 
-from ..errors import AccError, Incomparable
-from ..guard import guarded
+from ..base.vocabulary import number
+from ..comparison.rows import incomparable, judged, measured_fields, messages_of
+from ..errors import AccError, Incomparable, guarded
 from ..judging.judges import Judge
 from ..judging.standards import Second
-from ..judging.standards.atb_classes import has_two_goldens, op_class
+from ..judging.standards.ascend import error_ratios, has_two_goldens, op_class
 from ..judging.standards.base import kind_of
-from ..judging.standards.second_golden import error_ratios
 from ..judging.threshold import JudgeContext
 from ..judging.thresholds import adjustment_of, matching_rules
-from ..metrics.element_tolerance import EXACT
+from ..judging.verdict import Judgement
 from ..metrics.elements import ElementErrors, element_errors
-from ..operators.sampling import rand, running_sums
-from ..reporting.row import Row
+from ..metrics.measurement import COLUMN_METRICS, EXACT, Measurement
+from ..operators.routing import rand, running_sums
+from ..reporting.row import Row, RowSide
 from ..tensors import hifloat8
-from ..tensors.mapped import check_mapped
+from ..tensors.dtypes import by_torch
+from ..tensors.file_bytes import check_mapped
 from ..tensors.source import TensorSource
-from .context import context_of
+from .case import Case
 from .golden import Expected, Golden
-from .rows import described, judged_row, output_dtype, ulp_note, unjudged
+from .settings import context_of
 
 EXACT_UP_TO = 1 << 22
 """Elements of a case up to which the float64 values are computed even where nothing fails."""
@@ -304,3 +307,130 @@ def _distance(a: Sequence[float], b: Sequence[float]) -> float:
     values = torch.cat(samples).sort().values
     shares = [torch.searchsorted(sample, values, right=True).double() / len(sample) for sample in samples]
     return float((shares[0] - shares[1]).abs().max())
+
+
+# Rows of single-operator checks: what was measured and judged, as the reports want it.
+
+
+PASS, FAILED, SKIPPED = "PASS", "FAILED", "SKIPPED"
+"""Words of the old result sheet, and ours for what could not be judged."""
+_COLUMNS = {
+    "rel_precision_rate": "rel_precision_rate",
+    "max_rel_error": "mare",
+    "mean_rel_error": "mere",
+    "abs_precision_rate": "abs_precision_rate",
+    "max_abs_error": "max_absolute_error",
+    "max_scaled_error": "max_scaled_error",
+    "rmse": "rmse",
+    "error_balance": "error_balance",
+    "max_ulp_error": "max_ulp_error",
+}
+"""Numbers of the old result sheet, by the metric that each is."""
+
+
+def case_row(case: Case, standard: str, test_id: str, running: int) -> Row:
+    """The row of a case before anything was computed."""
+    side = RowSide(node=case.ids, name=case.full_name, op_type=case.name)
+    return Row(
+        test_id=test_id,
+        verdict="incomparable",
+        sentence="",
+        number=running,
+        step=case.step if case.step >= 0 else "",
+        level="operation",
+        mine=replace(side, path=case.directory),
+        case={
+            "op_id": case.ids,
+            "op_name": case.name,
+            "op_param": json.dumps(case.param, ensure_ascii=False, separators=(",", ":"), default=str),
+            "tensor_path": case.directory or case.source,
+            "out_tensor_id": None,
+            "precision_standard": "",
+            "precision_result": FAILED,
+            "standard": standard,
+            "source": case.source,
+        },
+    )
+
+
+def unjudged(row: Row, reason: str, skipped: bool = False) -> Row:
+    """The row of a case, or of one output, that could not be judged, and why."""
+    case = {**row.case, "precision_result": SKIPPED if skipped else FAILED}
+    return incomparable(replace(row, case=case), reason, skipped)
+
+
+def described(row: Row, expected: Expected) -> Row:
+    """The row with the slot, files, dtypes and shapes of one output."""
+    mine = expected.mine
+    golden_side = RowSide(
+        name=row.mine.name,
+        slot=expected.slot,
+        dtype=str(expected.golden.dtype),
+        shape=str(list(expected.golden.shape)),
+    )
+    mine_side = replace(
+        row.mine,
+        slot=expected.slot,
+        path=expected.path,
+        dtype="" if mine is None else str(mine.dtype),
+        shape="" if mine is None else str(list(mine.shape)),
+    )
+    return replace(
+        row,
+        number=None if row.number is None else row.number + expected.number,
+        golden=golden_side,
+        mine=mine_side,
+        case={**row.case, "out_tensor_id": expected.number},
+    )
+
+
+def judged_row(
+    row: Row, m: Measurement, judgement: Judgement, ulp_of_exact: float | None, notes: tuple[str, ...]
+) -> Row:
+    """The row of one output that was measured and judged. `ulp_of_exact`: steps from the exact values."""
+    result = FAILED if judgement.verdict == "fail" else PASS
+    errors = m.elements
+    assert errors is not None, "outputs of operators are measured with what standards of operators ask"
+    return judged(
+        row,
+        judgement,
+        after=messages_of(m),
+        metrics={
+            **{column: m.value(metric) for column, metric in _COLUMNS.items()},
+            "max_ulp_of_exact": ulp_of_exact,
+            **{name: m.value(name) for name in COLUMN_METRICS},
+        },
+        counts={
+            "elements": m.numel,
+            "beyond_tolerance": m.beyond_tolerance,
+            "golden_nan": m.nonfinite.golden_nan,
+            "golden_inf": m.nonfinite.golden_inf,
+            "my_nan": m.nonfinite.mine_nan,
+            "my_inf": m.nonfinite.mine_inf,
+        },
+        notes=notes,
+        case={
+            **row.case,
+            "precision_result": result,
+            "ulp_histogram": " ".join(f"{end}:{count}" for end, count in errors.histogram.items()),
+        },
+        **measured_fields(row, m),
+    )
+
+
+def ulp_note(m: Measurement, exact: torch.Tensor | None, dtype: str) -> str:
+    """The worst element in steps of the output's type, and the exact value; empty where that says nothing."""
+    errors = m.elements
+    if errors is None or errors.worst is None or errors.worst_ulp is None:
+        return ""
+    text = f"the worst element is {errors.worst_ulp:.4g} ULP of {dtype} from golden"
+    if exact is not None:
+        text += f"; its exact value is {number(float(exact.reshape(-1)[errors.worst]))}"
+    return text
+
+
+def output_dtype(tensor: torch.Tensor, param: dict[str, Any]) -> str:
+    """The name of the type that an output is written in: hifloat8 comes as bytes, its parameter tells."""
+    if tensor.dtype == torch.uint8 and param.get("outTensorType") == 34:
+        return "hifloat8"
+    return by_torch(tensor.dtype).name

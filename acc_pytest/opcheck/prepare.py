@@ -5,24 +5,19 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import DumpError, FormatError
-from ..json_text import NotJson, parsed
-from ..tensors.kept_file import modified
+from ..base.texts import NotJson, parsed
+from ..base.vocabulary import DEFAULT_SOC
+from ..errors import AccError, DumpError, FormatError
+from ..tensors.kept_dump import modified, names_in
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_file, is_there
-from ..tensors.texts import opened_text
-from ..vocabulary import DEFAULT_SOC
+from ..tensors.stores.place import is_directory, is_file, is_there, names_at, opened_text
 from .case import Case, Declared
-from .entry import Entry
-from .listing import tensors_in
-from .locate import locate, siblings
-from .source_csv import entries_of_csv
-from .source_directory import PARAM_FILE
+from .sources import PARAM_FILE, STATES, Entry, entries_of_csv
 
 _SIZE = re.compile(r"\d{1,18}")
 _CSV_HOME = "operation_io_tensors"
@@ -288,3 +283,196 @@ def _check_inputs(case: Case) -> None:
             f"input {number} of {case.full_name} ({declared.dtype} {shape}) has no file in "
             f"{case.directory or case.source}; was the dump cut, or filtered with -er or -child?"
         )
+
+
+# From an entry to the directory that holds its tensors.
+#
+# The paths in an operation CSV are those of the machine that wrote it, and say `before/` of outputs that are
+# in `after/`. An operation is found by the ids of its path instead: below `--acc-opcheck-input`, else where
+# the CSV says, else in the dump that the CSV lies in.
+
+
+_WORKER = re.compile(r"^(-?\d+)_(\d+)$")
+_DATA = ("tensors", "data")
+_STATE = re.compile(r"^(.*)/(?:before|after)/(?:in|out)tensor\d+[^/]*$")
+
+
+def locate(entry: Entry, input_directory: str = "") -> tuple[str, str]:
+    """The operator's directory and that of its execution; two empty texts where the entry names none.
+
+    `input_directory` is that of `--acc-opcheck-input`. Raises `DumpError` that names the places of the search
+    when the operation is not there, or is there more than once.
+    """
+    if entry.directory:
+        return entry.directory, entry.base
+    csv_directory = _directory_of_row(entry)
+    if not input_directory and csv_directory and is_directory(csv_directory):
+        return csv_directory, _execution_of(csv_directory)
+    if not entry.ids:
+        return "", ""
+    bases = list(_bases(entry, input_directory))
+    for base in bases:
+        directories = _operator_directories(base, entry)
+        if len(directories) == 1:
+            return directories[0], base
+        if directories:
+            names = ", ".join(map(os.path.basename, directories))
+            raise DumpError(
+                f"{entry.full_name} is in {base} {len(directories)} times ({names}); "
+                "give the directory of one execution with --acc-opcheck-input"
+            )
+    home = input_directory or (os.path.dirname(csv_directory) if csv_directory else "")
+    where = ", ".join(bases[:3]) or home or os.path.dirname(entry.origin)
+    raise DumpError(
+        f"{entry.full_name} has no directory in {where}; give the directory of its "
+        "execution (tensors/DEVICE_PID/N) with --acc-opcheck-input"
+    )
+
+
+def siblings(directory: str, base: str) -> list[str]:
+    """The directories of the same operation and execution on all ranks of the run, by device and process.
+
+    Only `directory` where it lies in no `tensors/{device}_{pid}/{N}`.
+    """
+    execution = Path(base)
+    if not execution.name.isdecimal() or not _WORKER.match(execution.parent.name):
+        return [directory]
+    inside = Path(directory).relative_to(execution)
+    home = execution.parent.parent
+    workers = sorted(
+        (int(match.group(1)), int(match.group(2)), name)
+        for name in names_at(str(home))
+        if (match := _WORKER.match(name))
+    )
+    places = [home / name / execution.name / inside for _, _, name in workers]
+    return [str(place) for place in places if is_directory(place)]
+
+
+def _directory_of_row(entry: Entry) -> str:
+    """The operator's directory as the CSV has it, empty where it has none."""
+    for column in ("InTensorFile", "OutTensorFile"):
+        for name in entry.cells.get(column, "").split(";"):
+            if match := _STATE.match(name.strip()):
+                return os.path.join(os.path.dirname(entry.origin), match.group(1))
+    return ""
+
+
+def _execution_of(path: str) -> str:
+    for parent in Path(path).parents:
+        if parent.name.isdecimal() and _WORKER.match(parent.parent.name):
+            return str(parent)
+    return os.path.dirname(path)
+
+
+def _bases(entry: Entry, input_directory: str) -> Iterator[str]:
+    """Directories of executions that the entry's may be, the likeliest first."""
+    if input_directory:
+        home = os.path.abspath(input_directory)
+        yield home
+        yield from _executions(home, entry)
+        return
+    csv = Path(os.path.abspath(entry.origin))
+    # ROOT/operation_io_tensors/PID/operation_tensors_N.csv
+    for root in csv.parents[1:3]:
+        yield from _executions(str(root), entry)
+    yield from _executions(str(csv.parent), entry)
+
+
+def _executions(home: str, entry: Entry) -> Iterator[str]:
+    """`tensors/{device}_{pid}/{N}` and parts of that below `home`, of the entry's process if known."""
+    pid = os.path.basename(os.path.dirname(os.path.abspath(entry.origin)))
+    step = str(entry.step) if entry.step >= 0 else ""
+    if _WORKER.match(os.path.basename(home)):
+        yield from _steps(home, step)
+        return
+    for data in (home, *(os.path.join(home, name) for name in _DATA)):
+        workers = [name for name in _listed(data) if _WORKER.match(name)]
+        process_names = [name for name in workers if name.partition("_")[2] == pid or name == pid]
+        for name in process_names or (workers if len(workers) == 1 else ()):
+            yield from _steps(os.path.join(data, name), step)
+
+
+def _steps(worker: str, step: str) -> Iterator[str]:
+    numbers = sorted((name for name in _listed(worker) if name.isdecimal()), key=int)
+    if step in numbers:
+        yield os.path.join(worker, step)
+    elif not step and len(numbers) == 1:
+        yield os.path.join(worker, numbers[0])
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return names_at(path)
+    except OSError:
+        return []
+
+
+def _operator_directories(base: str, entry: Entry) -> list[str]:
+    """The directories below `base` along the entry's ids whose last is of its class."""
+    *ids, last = entry.ids.split("_")
+    places = [base]
+    for number in ids:
+        places = [
+            os.path.join(place, name) for place in places for name in directories_by_id(place).get(number, ())
+        ]
+    named = f"{last}_{entry.name}"
+    return [os.path.join(place, named) for place in places if named in directories_by_id(place).get(last, ())]
+
+
+def files_of(entry: Entry, input_directory: str = "") -> list[str]:
+    """The tensor files of an operation; none where they cannot be found, which its check will say."""
+    try:
+        directory, _ = locate(entry, input_directory)
+        homes = [os.path.join(directory, state) for state in STATES] if directory else []
+        return [f"{home}/{name}" for home in homes if is_directory(home) for name in names_at(home)]
+    except (AccError, OSError):
+        return []
+
+
+# The names in a directory of a dump, remembered: many cases look into the same directories.
+
+
+_TENSOR = re.compile(r"^(in|out)tensor(\d{1,4})(_.*)?\.bin$", re.ASCII | re.DOTALL)
+"""Tensors of an operator are numbered without gaps, so that no number is large."""
+_NODE = re.compile(r"^(\d+)_(.+)$")
+
+
+def directories_by_id(path: str) -> Mapping[str, tuple[str, ...]]:
+    """The directories `{id}_{name}` in `path` by their id; empty where there is no such directory."""
+    return _by_id(path, _changed(path))
+
+
+def tensors_in(path: str, root: str) -> tuple[dict[int, TensorRef], dict[int, TensorRef]]:
+    """Input and output files in `path` by number; `root` is the execution's directory."""
+    sides: tuple[dict[int, TensorRef], dict[int, TensorRef]] = ({}, {})
+    for name in sorted(_names(path, _changed(path))):
+        tensor = _TENSOR.match(name)
+        if tensor is not None:
+            side = sides[0] if tensor.group(1) == "in" else sides[1]
+            side.setdefault(int(tensor.group(2)), TensorRef(os.path.join(path, name), root=root))
+    return sides
+
+
+def _changed(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except (OSError, ValueError):
+        return 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(path: str, _version: int) -> tuple[str, ...]:
+    try:
+        return (*names_at(path), *names_in(path))
+    except (OSError, ValueError):
+        return ()
+
+
+@functools.lru_cache(maxsize=4096)
+def _by_id(path: str, version: int) -> Mapping[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for name in sorted(_names(path, version)):
+        node = _NODE.match(name)
+        if node is not None and is_directory(os.path.join(path, name)):
+            names[node.group(1)] = (*names.get(node.group(1), ()), name)
+    return names

@@ -9,27 +9,16 @@ package imports torch, so the plugin does it inside functions.
 
 from __future__ import annotations
 
-from . import activation as activation
 from . import attention as attention
 from . import cache as cache
 from . import collective as collective
 from . import elewise as elewise
-from . import fused_attention as fused_attention
-from . import latent as latent
 from . import linear as linear
-from . import mla_preprocess as mla_preprocess
 from . import moe as moe
 from . import movement as movement
 from . import norm as norm
-from . import norm_kin as norm_kin
 from . import paged as paged
-from . import parallel as parallel
-from . import quantised_mlp as quantised_mlp
-from . import razor as razor
-from . import rope as rope
 from . import routing as routing
-from . import sampling as sampling
-from . import softmax as softmax
 from . import training as training
 from .computing import compute, compute_collective
 from .registry import WITHOUT_REFERENCE, Operator, known, operator_of

@@ -7,8 +7,7 @@ from itertools import pairwise
 import torch
 
 from .layout import nz_to_nd
-from .param import Param, choice, flag
-from .registry import OperatorCall, Outputs, Tensors, operator
+from .registry import OperatorCall, Outputs, Param, Tensors, choice, flag, operator
 
 
 def lengths(tensor: torch.Tensor) -> list[int]:

@@ -12,11 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
+from ..base.older_torch import half_on_cpu
+from ..base.vocabulary import DEFAULT_SOC
 from ..errors import OperatorError
-from ..older_torch import half_on_cpu
-from ..vocabulary import DEFAULT_SOC
-from .param import Param, read
-from .registry import As, OperatorCall, Outputs, Tensors, names_of, registered
+from .registry import As, OperatorCall, Outputs, Param, Tensors, names_of, read, registered
 from .room import Room
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from .layout import nz_to_nd, torch_dtype
-from .param import Param, choice, data_type, flag
-from .quantise import descale, integer_matmul
-from .registry import As, OperatorCall, Outputs, Tensors, operator
+from .layout import descale, integer_matmul, nz_to_nd, torch_dtype
+from .registry import As, OperatorCall, Outputs, Param, Tensors, choice, data_type, flag, operator
 
 EINSUM = 1
 BLOCK = 512

@@ -7,8 +7,7 @@ from itertools import pairwise
 import torch
 
 from .layout import group_of, nd_to_nz, nz_to_nd
-from .param import choice, flag, floats, integer, integers
-from .registry import OperatorCall, Outputs, Tensors, operator
+from .registry import OperatorCall, Outputs, Tensors, choice, flag, floats, integer, integers, operator
 
 
 def _axis(call: OperatorCall, name: str, axis: int, ndim: int) -> int:

@@ -25,9 +25,9 @@ from typing import Any
 
 import torch
 
-from ..dispatch_mode import DispatchMode
+from ..base.named_operators import draws
+from ..base.older_torch import DispatchMode
 from ..errors import OperatorError
-from ..named_operators import draws
 
 COPIES = 8
 FREE = 1 << 15

@@ -5,10 +5,8 @@ file, the ini file over the default in `Settings`. Paths on the command line are
 working directory, paths in an ini file to the directory of that file.
 """
 
-from .command_line import command_line, of_one_test, start_over
-from .operator_tables import OPCHECK
-from .option import Option
-from .reading import ALL, OPTIONS, SHARED, add_options, of, values
+from .reading import ALL, OPTIONS, SHARED, add_options, command_line, of, of_one_test, start_over, values
+from .tables import OPCHECK, Option
 
 __all__ = [
     "ALL",

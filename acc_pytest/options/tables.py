@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ..vocabulary import (
+from dataclasses import dataclass
+from typing import Literal
+
+from ..base.vocabulary import (
+    BACKENDS,
     BASELINE_UPDATES,
     COMPARISON_STANDARDS,
     ENGINES,
@@ -10,10 +14,58 @@ from ..vocabulary import (
     JUNIT_PROPERTIES,
     LEVELS,
     NO_NOISE,
+    OPCHECK_METRICS,
+    PRECISION_MODES,
+    SETTINGS,
+    SOCS,
+    STANDARDS,
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
 )
-from .option import Option
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. `name` is its name after `--acc-`.
+
+    `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option; in an ini
+    file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says that a bare word
+    may be a name instead, and `word` the one word that is none. `const` is the value of an option that is
+    given without one. `plural` is the name of its field where that is not the option's. One of
+    `vocabulary.SETTINGS` is an ini value alone: `-o acc_name=value` on a command line.
+    """
+
+    name: str
+    help: str
+    kind: Literal["text", "number", "list", "flag"] = "text"
+    metavar: str = "TEXT"
+    choices: tuple[str, ...] = ()
+    is_path: bool = False
+    is_name: bool = False
+    word: str = ""
+    const: str = ""
+    plural: str = ""
+
+    @property
+    def setting(self) -> bool:
+        """Whether it is an ini value alone."""
+        return self.name in SETTINGS
+
+    @property
+    def flag(self) -> str:
+        """The word before `=value` on a command line."""
+        return f"-o{self.dest}" if self.setting else f"--acc-{self.name}"
+
+    @property
+    def field(self) -> str:
+        """Its name in `Settings` (or `OpcheckSettings`)."""
+        return self.plural or self.name.replace("-", "_")
+
+    @property
+    def dest(self) -> str:
+        """Attribute of the parsed options and name of the ini value."""
+        return "acc_" + self.name.replace("-", "_")
+
 
 COMPARISON = (
     Option(
@@ -237,3 +289,83 @@ DEBUGGING = (
     Option("debug", "print the traceback of an unexpected error, not only its message", kind="flag"),
 )
 """Options on our own mistakes. No fields of `Settings`: they change nothing of a run."""
+
+
+# The options of checks of single operators, a table for each topic.
+
+
+OPCHECK = (
+    Option(
+        "opcheck",
+        "check single operators: an operation CSV, or a dump with op_param.json files. Repeatable",
+        kind="list",
+        metavar="CSV_OR_DIR",
+        is_path=True,
+    ),
+    Option(
+        "opcheck-input",
+        "where the tensors of the CSV are now: tensors/DEVICE_PID/N or above",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option("opcheck-ids", "check only these ids and what lies below them: 24_1,2_3_5", metavar="IDS"),
+    Option(
+        "opcheck-opname",
+        "check only operators whose name contains one of these: self,linear",
+        metavar="NAMES",
+    ),
+    Option(
+        "opcheck-standard",
+        "the rules that an output must pass (default: ascend, the bounds of ATB)",
+        choices=STANDARDS,
+    ),
+    Option(
+        "opcheck-other",
+        "the same dump of a second device, for the standards three-way and two-golden",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
+        "opcheck-soc",
+        "the chip that wrote the dump (default: what the CSV says, else Ascend910B)",
+        choices=SOCS,
+    ),
+    Option(
+        "opcheck-backend",
+        "what is judged: the outputs in the dump (default), or those of an NPU that computes again",
+        choices=BACKENDS,
+    ),
+    Option("device-id", "the NPU of acc_opcheck_backend (default: 0)", metavar="N"),
+    Option(
+        "opcheck-optimization",
+        "on the NPU, run attention again with each optimisation parameter switched off in turn",
+        kind="flag",
+    ),
+    Option(
+        "precision-mode",
+        "convert all float tensors of single operators to one dtype (default: keep)",
+        choices=PRECISION_MODES,
+    ),
+    Option(
+        "opcheck-metric",
+        "metrics that the CSV has beside the relative error. Repeatable (default: all)",
+        kind="list",
+        choices=OPCHECK_METRICS,
+    ),
+)
+"""Single-operator checks: fields of `OpcheckSettings`."""
+
+FUZZ = (
+    Option(
+        "opcheck-fuzz",
+        "check this ATB operator of the device of acc_opcheck_backend on drawn cases. Repeatable",
+        kind="list",
+        metavar="OPERATOR",
+    ),
+    Option(
+        "fuzz-examples",
+        "how many cases --acc-opcheck-fuzz draws for each operator (default: 100)",
+        metavar="N",
+    ),
+)
+"""Fuzzing of operators."""

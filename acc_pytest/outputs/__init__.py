@@ -8,8 +8,7 @@ nobody else's business.
 
 from __future__ import annotations
 
-from .growing import Growing
-from .staged import Staged
 from .target import Target, file_target, target_of
+from .writing import Growing, Staged
 
 __all__ = ["Growing", "Staged", "Target", "file_target", "target_of"]

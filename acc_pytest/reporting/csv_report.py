@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from ..metrics.catalogue import SLICE_METRICS
+from ..metrics.measurement import SLICE_METRICS
 from ..outputs import Growing, target_of
-from .file_view import GrowingFileView
-from .printable import escaped, plain
 from .row import Row, Scalar
-from .view import Run
+from .texts import escaped, plain
+from .view import GrowingFileView, Run
 
 OLD_COLUMNS = {
     "token_id": "step",

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from .printable import escaped
+import platform
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from xml.sax.saxutils import escape, quoteattr
+
+from ..outputs import Staged, target_of
+from .failure_text import failure_text_of_all
 from .row import Row, Scalar
+from .texts import escaped, printable
+from .view import FileView, Result, Run
 
 
 def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
@@ -45,3 +54,98 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
         for name, value in named
         if value != ""
     ]
+
+
+# Rows as a JUnit file: what `pytest --junitxml` would have written of their tests, without properties.
+#
+# The shape is that of pytest's family `xunit2`, which is the schema of Jenkins' xUnit plugin: one suite, in
+# it a case for each test, in it at most one `failure` or `skipped`. Durations are not in rows.
+
+
+MESSAGE = 1000
+"""Characters of a message, which consumers show in a list; the text of a failure is whole."""
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 allows in no form."""
+
+
+def address(node_id: str) -> tuple[str, str]:
+    """`classname` and `name` of a node id, as pytest makes them: `a/b.py::C::t[x]` is `a.b.C` and `t[x]`."""
+    path, bracket, parameters = node_id.partition("[")
+    names = path.split("::")
+    names[0] = names[0].replace("/", ".").removesuffix(".py")
+    return ".".join(names[:-1]), f"{names[-1]}{bracket}{parameters}"
+
+
+class JunitFile(FileView[Staged]):
+    """Keeps the outcome of every test. One test may have several rows.
+
+    `warns`: tests of inherited failures passed with a warning (`acc_inherited = warn`).
+    """
+
+    def __init__(self, path: str, *, warns: bool = False) -> None:
+        super().__init__(path)
+        self._warns = warns
+        self._tests: dict[str, list[Row]] = {}
+
+    def begin(self, run: Run) -> None:
+        """Check the place. Raises `SettingsError` where it cannot be written."""
+        self._file = Staged(target_of(self._path, "--junit"))
+
+    def add(self, row: Row) -> None:
+        """Note a row. Rows without a test are left out."""
+        if row.test_id:
+            self._tests.setdefault(row.test_id, []).append(row)
+
+    def finish(self, result: Result) -> None:
+        """Make the file."""
+        if self._file is None:
+            return
+        cases, failures, skipped = [], 0, 0
+        for node_id, rows in self._tests.items():
+            outcome, body = _outcome(rows, self._warns)
+            failures += outcome == "failure"
+            skipped += outcome == "skipped"
+            classname, name = map(_attribute, address(node_id))
+            cases.append(f'<testcase classname={classname} name={name} time="0.000">{body}</testcase>')
+        head = (
+            f'<testsuite name="pytest" errors="0" failures="{failures}" skipped="{skipped}" '
+            f'tests="{len(cases)}" time="0.000" timestamp="{datetime.now(timezone.utc).isoformat()}" '
+            f"hostname={_attribute(platform.node())}>"
+        )
+        start = '<?xml version="1.0" encoding="utf-8"?><testsuites name="pytest tests">'
+        text = "".join((start, head, *cases, "</testsuite></testsuites>"))
+        self._file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def _outcome(rows: Sequence[Row], warns: bool) -> tuple[str, str]:
+    """The outcome of a test and its XML element: as `recording` ends it."""
+    red = [row for row in rows if row.red]
+    excused = [row for row in rows if row.excused and not (warns and row.verdict == "inherited")]
+    if red:
+        text = failure_text_of_all(red)
+        return "failure", f"<failure message={_message(text.partition(chr(10))[0])}>{_text(text)}</failure>"
+    if excused:
+        return "skipped", f'<skipped type="pytest.xfail" message={_message(excused[0].excuse)} />'
+    if all(row.skipped or row.verdict == "unmapped" for row in rows):
+        sentence = rows[0].sentence
+        return (
+            "skipped",
+            f'<skipped type="pytest.skip" message={_message(sentence)}>{_text(sentence)}</skipped>',
+        )
+    return "passed", ""
+
+
+def _valid(text: str) -> str:
+    return _NO_XML.sub(lambda match: escaped(match[0]), text)
+
+
+def _text(text: str) -> str:
+    return escape(_valid(text))
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(_valid(text))
+
+
+def _message(text: str) -> str:
+    return _attribute(printable(text, MESSAGE))

@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import AccError, SettingsError
-from ..guard import guarded
-from ..vocabulary import INCOMPLETE
+from ..base.vocabulary import INCOMPLETE
+from ..errors import AccError, SettingsError, guarded
 from .row import Row, RowSide, place
 from .summary import Tally
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ..base.vocabulary import INCOMPLETE
 from ..judging.verdict import Check, bound_of
 from ..tensors.stores.place import shown_at
-from ..vocabulary import INCOMPLETE
 
 Scalar = Union[None, bool, int, float, str]
 

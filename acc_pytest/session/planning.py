@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from ..errors import AccError, SettingsError
-from ..garbage import leave_what_stays, without_collector
-from ..imports import import_numpy
+import pytest
+
+from ..base.imports import import_numpy, leave_what_stays, without_collector
+from ..base.vocabulary import NO_NOISE
+from ..errors import AccError, SettingsError, guarded
+from ..reporting.texts import error_text, paragraph
 from ..tensors.stores.address import text_of_places
 from ..tensors.stores.place import is_there
-from ..vocabulary import NO_NOISE
 
 if TYPE_CHECKING:
     from ..dumps.base import Dump
@@ -50,8 +60,8 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     A manual dump names the files of mine itself and may stand for both. Raises `AccError`.
     """
     from ..dumps import open_dump
-    from ..dumps.ranks import keep_rank
-    from ..dumps.roots import Cache
+    from ..dumps.base import keep_rank
+    from ..dumps.places import Cache
 
     if settings.engine == "ray":
         from ..engine.cluster_hosts import reach_nodes
@@ -102,8 +112,104 @@ def _profiled(plan: Plan) -> NoisePlan | None:
     path = profile_path(plan.golden_root)
     if not is_there(path):
         return None
-    from ..noise.profile_file import read_profile
-    from ..noise.profile_plan import profile_plan
+    from ..noise.counterparts import profile_plan
+    from ..noise.profile import read_profile
 
     with without_collector():
         return profile_plan(read_profile(path), plan.pairs)
+
+
+# The way from errors of ours, and from Ctrl-C, to pytest, at the start of a run and in its hooks.
+
+
+@contextmanager
+def door(doing: str, where: str = "") -> Iterator[None]:
+    """Raise `pytest.UsageError` (exit code 4) for every error of what is done inside, foreseen or not.
+
+    `doing` says in a sentence about the unforeseen what it was, `where` begins every sentence.
+    """
+    try:
+        with guarded(doing, (pytest.UsageError,)):
+            yield
+    except AccError as error:
+        raise pytest.UsageError(paragraph(error_text(error, where), "ERROR: ")) from None
+
+
+@contextmanager
+def noting_interrupts() -> Iterator[None]:
+    """End in `KeyboardInterrupt` whatever became of the one that a Ctrl-C in here has raised.
+
+    torch and numpy turn one that comes while they are imported into errors of their own, or swallow it: an
+    interrupted import of numpy, met by another import that goes on without it, is an `ImportError` that
+    nobody can make sense of. Does nothing outside of the main thread, or where others handle the signal.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    except Exception:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+# Names that are not UTF-8 between the processes of pytest-xdist.
+#
+# xdist sends the arguments, the working directory and `sys.path` as text, and execnet refuses text that UTF-8
+# cannot say, such as a directory named in GBK bytes. Where a run has such a name, both ends let it pass; any
+# other run is left alone.
+
+
+class AnyName:
+    """Prepares both ends of each gateway."""
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_xdist_newgateway(self, gateway: Any) -> None:
+        """Before anything is sent. Raises `pytest.UsageError` for an execnet that is built differently."""
+        try:
+            _surrogates_pass()
+            gateway.remote_exec(f"{inspect.getsource(_surrogates_pass)}\n_surrogates_pass()").waitclose()
+        except AttributeError:
+            raise pytest.UsageError(
+                "this execnet cannot send paths that are not UTF-8 to xdist's workers; run without -n"
+            ) from None
+
+
+def let_any_name_pass(config: pytest.Config) -> None:
+    """Register what prepares the gateways, where a name of this run needs it."""
+    places = (os.getcwd(), config.rootpath, config.option.basetemp)
+    sent = "\n".join(map(str, (*config.invocation_params.args, *places, *sys.argv, *sys.path)))
+    is_sendable = sent.isascii() or not any("\ud800" <= character <= "\udfff" for character in sent)
+    if not hasattr(config, "workerinput") and not is_sendable:
+        config.pluginmanager.register(AnyName(), "acc_any_name")
+
+
+def _surrogates_pass() -> None:
+    """Let execnet of this process write and read surrogates. (Workers get the source of this function.)"""
+
+    from execnet import gateway_base
+
+    def write(self: Any, text: str) -> None:
+        self._write_byte_sequence(text.encode("utf-8", "surrogatepass"))
+
+    def load(self: Any) -> None:
+        self.stack.append(self._read_byte_string().decode("utf-8", "surrogatepass"))
+
+    writer, reader, codes = gateway_base._Serializer, gateway_base.Unserializer, gateway_base.opcode
+    _ = writer._write_unicode_string, writer._write_byte_sequence, reader._read_byte_string
+    writer._write_unicode_string = write  # type: ignore[assignment, method-assign]
+    reader.num2func.update({codes.PY3STRING: load, codes.UNICODE: load})

@@ -16,33 +16,25 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.vocabulary import DEFAULT_STANDARD
 from ..errors import MissingPackage, OperatorError
-from ..vocabulary import DEFAULT_STANDARD
 
 if TYPE_CHECKING:
     import torch
     from hypothesis.strategies import SearchStrategy
 
-    from .drawn import DrawnCase
-    from .table import Rule
+    from .device import DrawnCase
+    from .values import Rule
 
 __all__ = ["WITHOUT_STRATEGY", "cases", "check", "covered", "params"]
 
 FAMILIES = (
     "attention",
-    "caches",
     "elementwise",
     "experts",
-    "latent",
     "moving",
     "norms",
     "paged",
-    "preprocess",
-    "products",
-    "routing",
-    "sampling",
-    "self_attention",
-    "training",
 )
 """The modules of this room that have shape rules, one for each family of operators."""
 
@@ -85,7 +77,7 @@ def cases(operator: str) -> SearchStrategy[DrawnCase]:
         raise OperatorError(f"{operator}: no strategy; {_why_not(operator, rules)}")
     from hypothesis import strategies as st
 
-    from .drawn import DrawnCase
+    from .device import DrawnCase
 
     @st.composite
     def drawn(draw: Any) -> DrawnCase:
@@ -103,7 +95,7 @@ def params(operator: str) -> SearchStrategy[dict[str, Any]]:
     """
     _rules()
     from ..operators import operator_of
-    from .schemas import of_schema
+    from .values import of_schema
 
     return of_schema(operator_of(operator).schema)
 
@@ -137,7 +129,7 @@ def _rules() -> Mapping[str, Rule]:
         raise MissingPackage(
             "acc_pytest.strategies needs hypothesis, which is not installed; pip install hypothesis"
         )
-    from .table import RULES
+    from .values import RULES
 
     for family in FAMILIES:
         importlib.import_module(f"{__name__}.{family}")

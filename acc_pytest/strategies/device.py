@@ -7,8 +7,9 @@ checked again from its files.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -17,9 +18,8 @@ from ..judging.standards import Standard
 from ..opcheck import backends
 from ..opcheck.run import run_entry
 from ..opcheck.settings import OpcheckSettings
-from ..opcheck.source_csv import entries_of_csv
+from ..opcheck.sources import entries_of_csv
 from ..opcheck.stand_alone import from_values, write_case
-from .drawn import DrawnCase
 
 
 class Refused(AccError):
@@ -67,3 +67,31 @@ def disagreements(
             for row in run_entry(entry, OpcheckSettings((), standard=standard.name, soc=soc))
             if row.red
         ]
+
+
+# One drawn case: an operator, its parameters and inputs, readable when a test prints it.
+
+
+_MAX_VALUES = 16
+
+
+@dataclass(frozen=True)
+class DrawnCase:
+    """The arguments of `acc_pytest.operators.compute`: an operator's name, parameters, inputs in order."""
+
+    operator: str
+    param: Mapping[str, Any]
+    inputs: tuple[torch.Tensor | None, ...]
+
+    def __repr__(self) -> str:
+        """The values of small tensors, the shapes of large ones: hypothesis prints this of a failing case."""
+        inputs = ", ".join(_text(tensor) for tensor in self.inputs)
+        return f"DrawnCase({self.operator!r}, {dict(self.param)!r}, ({inputs}))"
+
+
+def _text(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return "None"
+    kind = str(tensor.dtype).removeprefix("torch.")
+    values = f" {tensor.tolist()}" if tensor.numel() <= _MAX_VALUES else ""
+    return f"{kind}{list(tensor.shape)}{values}"

@@ -22,8 +22,7 @@ from hypothesis import HealthCheck, Verbosity, given, settings
 from ..opcheck.stand_alone import from_values, write_case
 from ..operators import compute
 from . import cases
-from .device import Refused
-from .drawn import DrawnCase
+from .device import DrawnCase, Refused
 
 Backend = Callable[[DrawnCase], Sequence[torch.Tensor]]
 """The computation of a case: outputs, then new values of the inputs that are written in place."""

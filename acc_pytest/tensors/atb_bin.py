@@ -7,20 +7,21 @@ the place of the payload. Only `dtype` and `dims` are always there: other tools 
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import BinaryIO
 
+from ..base.imports import torch
 from ..errors import CannotDecode, FormatError, NoPayload
-from ..lazy_torch import torch
-from .atb_links import alias_target, located
-from .atb_statistics import from_attributes, text_of
 from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
-from .file_bytes import byte_count, opened
-from .header import Location, TensorHeader
-from .mapped import mapped
+from .file_bytes import byte_count, mapped, opened
+from .header import Location, Statistics, TensorHeader, version_of
+from .kept_dump import kept_version, names_in
+from .stores.place import is_there, names_at
 from .torch_archive import memory_of
 from .whole_file import whole_file
 
@@ -283,3 +284,192 @@ def _header_text(
     if nbytes is not None:
         lines.append(f"$Object.data=0,{nbytes}")
     return "\n".join([*lines, "$End=1", ""]).encode("ascii")
+
+
+# Location of the values of an ATB file: aliases, and links that a move has broken.
+#
+# Paths below an execution directory are `{id}_{name}/{id}_{name}/.../{before|after}/{tensor}.bin`. Nothing
+# here joins a name found in a file to a path, except the name of a file in the same directory; all else
+# is looked up by number among the entries that exist, or checked to lie inside the dump.
+
+
+_REFERENCE = re.compile(r"((?:\d+_)+)(intensor|outtensor)(\d+)(?:_[^/\\]*)?\.bin")
+_NODE = re.compile(r"\d+_.+")
+_TARGET = re.compile(r"(?:^|/)(?:tensors|data)/(-?\d+_\d+)/(\d+)/(.+)$")
+
+
+def execution_directory(path: str, root: str) -> str:
+    """The directory `{device}_{pid}/{N}` a tensor file belongs to: `root`, or else what its path shows."""
+    if root:
+        return root
+    directory = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+    while _NODE.fullmatch(os.path.basename(directory)):
+        directory = os.path.dirname(directory)
+    return directory
+
+
+def located(path: str, root: str) -> str:
+    """The path to read a file from: `path`, or for a link to nowhere its target within this dump.
+
+    The probe replaces repeated tensors by links to absolute paths, which break when the dump is moved.
+    A target `.../tensors/{device}_{pid}/{N}/rest` is looked up beside the execution directory that holds
+    the link. Raises `FormatError` where that finds nothing.
+    """
+    if version_of(path) or not os.path.islink(path):
+        return path
+    target = os.readlink(path)
+    execution = execution_directory(path, root)
+    process = os.path.dirname(execution)
+    match = _TARGET.search(target.replace(os.sep, "/"))
+    if match is not None and ".." not in match[3].split("/"):
+        worker, number, rest = match.groups()
+        candidates = [
+            os.path.join(os.path.dirname(process), worker, number, rest),
+            os.path.join(process, number, rest),  # the process directory was renamed
+        ]
+        if number == os.path.basename(execution):
+            candidates.append(os.path.join(execution, rest))
+        boundary = os.path.realpath(os.path.dirname(process))
+        for candidate in candidates:
+            if os.path.exists(candidate) and Path(os.path.realpath(candidate)).is_relative_to(boundary):
+                return candidate
+    raise FormatError(
+        f"{path}: is a link to {target}, which does not exist, nor does its counterpart in this dump; "
+        "copy the whole dump, with the execution directory the link points into"
+    )
+
+
+def alias_target(name: str, path: str, root: str) -> str | None:
+    """The file that an alias `data=name` of the file `path` means, or `None` where there is none.
+
+    `{ids}_{intensor|outtensor}{i}.bin` is a tensor of the node with these ids in the same execution
+    directory, written before (inputs) or after (outputs) it ran; any other name is a neighbour's.
+    """
+    reference = _REFERENCE.fullmatch(name)
+    if reference is None:
+        neighbour = os.path.join(os.path.dirname(path), name)
+        plain = name not in ("", ".", "..") and not re.search(r"[/\\\0]", name)
+        return neighbour if plain and (is_there(neighbour) or kept_version(neighbour)) else None
+    ids = reference[1].rstrip("_").split("_")
+    side = "before" if reference[2] == "intensor" else "after"
+    for directory in _nodes(execution_directory(path, root), ids):
+        for entry in _entries(os.path.join(directory, side)):
+            # Newer ATB adds the parameter's name: outtensor0_y.bin.
+            if re.fullmatch(rf"{reference[2]}{reference[3]}(_.+)?\.bin", entry):
+                return os.path.join(directory, side, entry)
+    return None
+
+
+def _nodes(directory: str, ids: list[str]) -> Iterator[str]:
+    if not ids:
+        yield directory
+        return
+    for entry in _entries(directory):
+        if entry.startswith(ids[0] + "_"):
+            yield from _nodes(os.path.join(directory, entry), ids[1:])
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return sorted((*names_at(directory), *names_in(directory)))
+    except OSError:
+        return []
+
+
+# The statistics text of ATB dumps: what C++ `std::to_string` prints, read and written.
+#
+# An ATB tensor in statistics mode is a header whose attributes `max`, `min`, `mean` and `l2norm` hold
+# `4.000000`, `-7`, `nan`, `(1.000000,-2.000000)` for complex numbers, or `N/A`.
+
+
+KEYS = ("max", "min", "mean", "l2norm")
+_COMPLEX = re.compile(r"\(([^,()]+),([^,()]+)\)")
+_LONGEST = 400  # the longest %f, of -1.8e308, takes 317 characters; a complex one is never that long
+
+
+def number(text: str) -> float | None:
+    """The value of one statistics cell; `None` for `N/A` and for text that is no number.
+
+    A complex number gives its modulus: ATB orders complex values by modulus, and `Statistics` is real.
+    """
+    text = text.strip()
+    if len(text) > _LONGEST:
+        return None
+    pair = _COMPLEX.fullmatch(text)
+    if pair is not None:
+        real, imaginary = number(pair[1]), number(pair[2])
+        return None if real is None or imaginary is None else math.hypot(real, imaginary)
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def from_attributes(attributes: Mapping[str, str]) -> Statistics | None:
+    """The statistics of a `.bin` header, or `None` where it has none."""
+    if not any(key in attributes for key in KEYS):
+        return None
+    values = [number(attributes.get(key, "")) for key in KEYS]
+    return Statistics(*values)
+
+
+def text_of(tensor: torch.Tensor, *, wide_squares: bool = False) -> dict[str, str]:
+    """The statistics that the probe would write for a tensor: four texts in header order.
+
+    Types the probe cannot sum (bool, fp8, complex128, ...) and empty tensors give `N/A` four times.
+    NaN never becomes a maximum or minimum; a tensor of nothing else shows the type's own limits,
+    with which the search starts. Up to 2026 the probe squared in the element type before it summed
+    in double, which rounds and overflows in float32; `wide_squares` squares in double as it does now.
+    """
+    dtype = by_torch(tensor.dtype)
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() and dtype.name == "complex64":
+        return _complex_text(flat, wide_squares)
+    if flat.numel() and dtype.name in ("float16", "bfloat16", "float32", "float64"):
+        # The probe widens half precision to float32; squares of doubles are wide already.
+        return _float_text(flat.to(torch.promote_types(flat.dtype, torch.float32)), wide_squares)
+    if flat.numel() and dtype.kind in ("int", "uint"):
+        return _integer_text(flat)
+    return dict.fromkeys(KEYS, "N/A")
+
+
+def _float_text(flat: torch.Tensor, wide_squares: bool) -> dict[str, str]:
+    wide = flat.to(torch.float64)
+    squares = wide * wide if wide_squares else (flat * flat).to(torch.float64)
+    ordered = flat[~torch.isnan(flat)]
+    limits = torch.finfo(flat.dtype)
+    largest = float(ordered.max()) if ordered.numel() else limits.min
+    smallest = float(ordered.min()) if ordered.numel() else limits.max
+    values = (largest, smallest, float(wide.sum()) / flat.numel(), math.sqrt(float(squares.sum())))
+    return {key: f"{value:f}" for key, value in zip(KEYS, values)}
+
+
+def _integer_text(flat: torch.Tensor) -> dict[str, str]:
+    # torch cannot order unsigned 16 to 64 bit numbers; their bits as signed ones, shifted by half the
+    # range, keep the order.
+    values = flat.to(torch.float64)
+    shift = 0
+    if flat.dtype in _signed_twins():
+        twin = _signed_twins()[flat.dtype]
+        shift = -int(torch.iinfo(twin).min)
+        flat = flat.view(twin) ^ torch.iinfo(twin).min
+    largest, smallest = int(flat.max()) + shift, int(flat.min()) + shift
+    mean = float(values.sum()) / flat.numel()
+    norm = math.sqrt(float((values * values).sum()))
+    return {"max": str(largest), "min": str(smallest), "mean": f"{mean:f}", "l2norm": f"{norm:f}"}
+
+
+def _signed_twins() -> dict[torch.dtype, torch.dtype]:
+    pairs = (("uint16", torch.int16), ("uint32", torch.int32), ("uint64", torch.int64))
+    return {getattr(torch, name): twin for name, twin in pairs if hasattr(torch, name)}
+
+
+def _complex_text(flat: torch.Tensor, wide_squares: bool) -> dict[str, str]:
+    components = torch.view_as_real(flat)
+    moduli = components.square().sum(-1)
+    squares = components.to(torch.float64).square() if wide_squares else moduli.to(torch.float64)
+    largest, smallest = flat[moduli.argmax()], flat[moduli.argmin()]
+    mean = flat.to(torch.complex128).sum() / flat.numel()
+    pairs = [complex(value.item()) for value in (largest, smallest, mean)]
+    texts = [f"({value.real:f},{value.imag:f})" for value in pairs]
+    return dict(zip(KEYS, [*texts, f"{math.sqrt(float(squares.sum())):f}"]))

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ..base.imports import torch
 from ..errors import FormatError, NoPayload
-from ..lazy_torch import torch
 from .dtypes import by_name
 from .file_bytes import byte_count, opened
 from .header import Location, Statistics, TensorHeader, member_of, version_of

@@ -18,12 +18,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..base.imports import torch
 from ..errors import FormatError, NoPayload
-from ..lazy_torch import torch
 from .dtypes import by_name
 from .file_bytes import byte_count
 from .header import Location, Statistics, TensorHeader, version_of
-from .texts import read_json
+from .stores.place import read_json
 
 FULL = "_debug_tree_FULL_TENSORS.json"
 SUMMARY = "_debug_tree_SUMMARY.json"

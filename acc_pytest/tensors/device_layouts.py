@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..base.imports import torch
 from ..errors import FormatError
-from ..lazy_torch import torch
 
 Shape = tuple[int, ...]
 

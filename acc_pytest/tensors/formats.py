@@ -7,8 +7,8 @@ import os
 import re
 from typing import Protocol
 
+from ..base.imports import torch
 from ..errors import FormatError
-from ..lazy_torch import torch
 from . import (
     atb_bin,
     debug_log,

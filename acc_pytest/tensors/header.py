@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ..errors import AccError, FormatError
 from .dtypes import DType
-from .kept_index import kept_version
+from .kept_dump import kept_version
 from .stores.place import placed_at
 
 _LISTED = 10

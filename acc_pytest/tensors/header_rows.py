@@ -21,10 +21,9 @@ import numpy as np
 
 from .dtypes import by_name
 from .header import Location, TensorHeader
-from .stores.columns import Column, names_column, names_of
 from .stores.indexes import indexed_at
 from .stores.mirror import INDEX, mirror_at, save
-from .stores.table import FileTable
+from .stores.table import Column, FileTable, names_column, names_of
 
 _MOST = 2_000_000
 """Headers that a process remembers of one mirror, to be kept with it."""

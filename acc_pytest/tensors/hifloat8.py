@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from ..lazy_torch import torch
+from ..base.imports import torch
 
 NAN, INFINITY = 0x80, 0x6F
 _PREFIXES = ((0b11, 2, 4), (0b10, 2, 3), (0b01, 2, 2), (0b001, 3, 1), (0b0001, 4, 0))

@@ -19,11 +19,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ..base.imports import torch
 from ..errors import CannotDecode, FormatError, NoPayload
-from ..lazy_torch import torch
 from .dtypes import DType, by_torch
 from .file_bytes import opened
-from .ge_codes import by_ge_code, ge_code
+from .ge_message import by_ge_code, ge_code
 from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .numpy_file import described
 from .statistics import statistics_of

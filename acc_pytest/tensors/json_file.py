@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError
-from ..json_text import NotJson, parsed
 from .stores.place import on_disk
 from .whole_file import whole_file
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Union
 
+from ..base.imports import torch
+from ..base.texts import parsed
 from ..errors import FormatError, NoPayload
-from ..json_text import parsed
-from ..lazy_torch import torch
 from .dtypes import DType, by_name
 from .file_bytes import byte_count, opened
 from .header import Location, Statistics, TensorHeader, member_of, version_of

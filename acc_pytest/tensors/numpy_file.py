@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..base.imports import torch
 from ..errors import FormatError
-from ..lazy_torch import torch
 from .dtypes import by_numpy
-from .file_bytes import byte_count, opened
+from .file_bytes import byte_count, mapped, opened
 from .header import Location, TensorHeader
-from .mapped import mapped
 
 _MAGIC = b"\x93NUMPY"
 _PREFIX = len(_MAGIC) + 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 
-from ..lazy_torch import torch
+from ..base.imports import torch
 from . import hifloat8
 from .dtypes import DType, by_name
 

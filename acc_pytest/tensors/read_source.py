@@ -14,15 +14,13 @@ import os
 import struct
 import sys
 
-from ..guard import guarded
-from ..lazy_torch import torch
+from ..base.imports import torch
+from ..errors import guarded
 from .dtypes import DType, by_torch
-from .file_bytes import READ_BELOW, became_shorter, bytes_at, opened_at
+from .file_bytes import READ_BELOW, became_shorter, bytes_at, mapping_of, opened_again, opened_at
 from .header import TensorHeader
-from .in_memory import InMemory
-from .mapped import mapping_of, opened_again
 from .ref import TensorRef, header_to_open
-from .source import Source, TensorSource
+from .source import InMemory, Source, TensorSource
 
 _UNPACKED = {
     "float16": "e", "float32": "f", "bfloat16": "f", "bool": "?",

@@ -10,9 +10,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import AccError, FormatError
-from ..guard import guarded
-from ..imports import import_torch
+from ..base.imports import import_torch
+from ..errors import AccError, FormatError, guarded
 from .header import Location, TensorHeader, version_of
 
 if TYPE_CHECKING:

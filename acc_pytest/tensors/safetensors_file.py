@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ..base.imports import torch
+from ..base.texts import parsed
 from ..errors import FormatError
-from ..json_text import parsed
-from ..lazy_torch import torch
 from .dtypes import by_name
-from .file_bytes import byte_count, opened
+from .file_bytes import byte_count, mapped, opened
 from .header import Location, TensorHeader, member_of, version_of
-from .mapped import mapped
 
 _LONGEST_HEADER = 100_000_000
 _LENGTH = 8

@@ -16,12 +16,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from ..base.imports import torch
 from ..errors import FormatError, NoPayload
-from ..lazy_torch import torch
-from .atb_statistics import number
+from .atb_bin import number
 from .dtypes import by_name
 from .file_bytes import byte_count, opened
-from .ge_statistics import GE_COLUMNS, ge_headers
+from .ge_file import GE_COLUMNS, ge_headers
 from .header import Location, Statistics, TensorHeader, member_of, version_of
 from .source import TensorSource
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..tensors.texts import read_json
+from ..tensors.stores.place import read_json
 from .tree import Node, Tree
 
 MAX_DEPTH = 200
@@ -210,3 +210,34 @@ def execution_order(names: Sequence[str]) -> list[int]:
         # a number of more digits than an index has is a name
         keys.append((place, int(number) if number.isdecimal() and len(number) < 10 else -1))
     return sorted(range(len(names)), key=keys.__getitem__)
+
+
+# Names of functions of torch in the names of nodes, however the program called them.
+
+
+_OPERATORS = {
+    "truediv": "div",
+    "itruediv": "div_",
+    "rtruediv": "div",
+    "rdiv": "div",
+    "idiv": "div_",
+    "setitem": "setitem_",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+} | {
+    form.format(name): base.format(name)
+    for name in ("add", "sub", "mul", "pow", "matmul", "mod", "floordiv")
+    for form, base in (("r{}", "{}"), ("i{}", "{}_"))
+}
+"""Names of operators without their underscores, as the functions that do the same are called."""
+
+
+def function_name(name: str) -> str:
+    """`__add__` is `add`, as `torch.add` is; an overload of an operator of a library, `rms_norm.default`, is
+    `rms_norm`."""
+    if name.startswith("__") and name.endswith("__"):
+        name = name.strip("_")
+        return _OPERATORS.get(name, name)
+    return name.partition(".")[0]

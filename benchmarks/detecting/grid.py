@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from acc_pytest.atb_cpu import FAULTS, Fault, NoProbe, Runtime
-from acc_pytest.atb_cpu.execution import Execution
+from acc_pytest.atb_cpu.graph import Execution
 from acc_pytest.errors import SettingsError
 
 from .networks import DECODE_STEPS, INT8, NETWORKS, Goldens, Network, Setting, mine

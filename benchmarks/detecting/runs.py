@@ -19,16 +19,16 @@ from typing import Any, TypeVar
 import torch
 
 from acc_pytest.atb_cpu import NoProbe, Runtime
+from acc_pytest.base.vocabulary import NO_NOISE
 from acc_pytest.demo import DemoSpec
-from acc_pytest.demo.probes import probes_of
+from acc_pytest.demo.make import probes_of
 from acc_pytest.diagnosis.run import diagnose
 from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.judging.judges import Judge
-from acc_pytest.modes.comparison import ComparisonMode
-from acc_pytest.modes.replaying import lifts
-from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
-from acc_pytest.vocabulary import NO_NOISE
+from acc_pytest.reporting.view import Diagnosis
+from acc_pytest.running.causes import lifts
+from acc_pytest.running.comparison import ComparisonMode
 
 from .grid import Case
 from .networks import INT8, NETWORKS, Golden, Goldens, Network, make, mine

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.torch_hooks import DumpConfig, DumpHandle, register_hook
-from acc_pytest.demo.golden.weights import fill
-from acc_pytest.threads import one_thread
+from acc_pytest.demo.golden.models import fill
 
 from .networks import DECODE_STEPS, VOCABULARY, Golden
 from .torch_architectures import ARCHITECTURES, HEADS, HIDDEN, Architecture

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.config_file import find_config, read_config
 from acc_pytest.diagnosis import run as diagnosis
 from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.planner import plan
-from acc_pytest.reporting.diagnosis import Root
+from acc_pytest.reporting.view import Root
+from acc_pytest.settings import find_config, read_config
 
 from .networks import Goldens
 from .runs import each

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.demo.torchair.write import STARTED
+from acc_pytest.demo.torchair.make import STARTED
 from acc_pytest.diagnosis.run import run as compared
 from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.dumps import open_dump

@@ -15,11 +15,11 @@ from detecting.networks import Golden, Goldens
 from detecting.runs import judged
 from realistic.networks import moved, network
 
+from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.golden import dump_golden
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.replayed import ACCUMULATED
+from acc_pytest.diagnosis.evidence import ACCUMULATED
 from acc_pytest.reporting.row import TIMES_LIFTED
-from acc_pytest.threads import one_thread
 
 from .faults import Placed, place
 from .kinds import KINDS, Case, Drawn, Fed

@@ -12,15 +12,14 @@ from random import Random
 from typing import Any
 
 from acc_pytest.comparison import compare_pair
-from acc_pytest.diagnosis.recomputers import recomputer_of
+from acc_pytest.diagnosis.recomputation import recomputer_of
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.explain import explain
-from acc_pytest.mapping.pair import Plan
+from acc_pytest.mapping.pair import Plan, explain
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.topology.ge_graph import read_graph
 from acc_pytest.topology.onnx_export import export
-from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
+from acc_pytest.topology.onnx_export.shapes import read_operation_csv
 
 from . import dumps, field_mutations, hostile, json_mutations, text_mutations, tiny
 from .byte_mutations import Contents

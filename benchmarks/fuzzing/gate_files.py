@@ -14,35 +14,29 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from acc_pytest.commands.report import run_merge
+from acc_pytest.commands.comparing import run_merge
 from acc_pytest.comparison import compare_pair
-from acc_pytest.config_file import config_names, find_config
 from acc_pytest.diagnosis.outcome import result_of
 from acc_pytest.diagnosis.run import run as diagnosed
 from acc_pytest.diagnosis.summary import Ledger
 from acc_pytest.dumps import open_dump
-from acc_pytest.gate.baseline import error_of
-from acc_pytest.gate.baseline_file import write_baseline
-from acc_pytest.gate.from_rows import stored_run
-from acc_pytest.gate.lock import Change, nominal_bounds_in, with_nominal_bounds
-from acc_pytest.gate.lock_file import write_lock
-from acc_pytest.gate.merged import merged
+from acc_pytest.gate.baseline import error_of, write_baseline
+from acc_pytest.gate.gate import key_of
+from acc_pytest.gate.lock import Change, nominal_bounds_in, with_nominal_bounds, write_lock
 from acc_pytest.gate.opening import gates_of, views_of
 from acc_pytest.gate.rejudge import rejudge, ungated
-from acc_pytest.gate.row_key import key_of
+from acc_pytest.gate.stored import merged, stored_run
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.standards import THREE_WAY
-from acc_pytest.mapping.fed import WEIGHTS
-from acc_pytest.mapping.pair import Pair, Plan
-from acc_pytest.noise.making import ProfileMaker
-from acc_pytest.noise.profile_file import write_profile
+from acc_pytest.mapping.pair import WEIGHTS, Pair, Plan
+from acc_pytest.noise.profile import write_profile
+from acc_pytest.noise.run import ProfileMaker
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Row
-from acc_pytest.reporting.rows_file import RowsFile
-from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.rows_file import RowsFile, read_rows
 from acc_pytest.reporting.view import Run, View
 from acc_pytest.session.planning import make_noise_plan, make_plan
-from acc_pytest.settings import Settings
+from acc_pytest.settings import Settings, config_names, find_config
 from tests.reporting.resealed import resealed
 
 from . import dumps, json_mutations, text_mutations, tiny

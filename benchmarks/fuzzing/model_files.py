@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.overrides import get_overridable_functions, resolve_name
 
-from acc_pytest.dumps.torch_outline import outline_of
+from acc_pytest.dumps.torch_model import outline_of
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.modes.replaying import recomputer_for
+from acc_pytest.running.causes import recomputer_for
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 

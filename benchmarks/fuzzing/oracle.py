@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acc_pytest import guard
+from acc_pytest import errors
 from acc_pytest.errors import AccError, Unforeseen
-from acc_pytest.reporting.printable import message
+from acc_pytest.reporting.texts import message
 
 SECONDS = 1.0
 """CPU time that a case may take."""
@@ -64,8 +64,8 @@ class Watch:
         self.caught: list[Exception] = []
         self.on = False
         sys.addaudithook(self._hook)
-        self._sentence_of = guard.unforeseen
-        guard.unforeseen = self._caught
+        self._sentence_of = errors.unforeseen
+        errors.unforeseen = self._caught
 
     def _caught(self, doing: str, error: Exception) -> Unforeseen:
         self.caught.append(error)

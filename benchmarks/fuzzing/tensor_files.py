@@ -13,15 +13,15 @@ from acc_pytest.comparison import compare_tensors
 from acc_pytest.dumps.statistics_rows import atb_rows, torch_rows
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.judging.judges import Judge
+from acc_pytest.tensors.file_bytes import sampled
 from acc_pytest.tensors.ge_file import members
 from acc_pytest.tensors.info_file import read_info
 from acc_pytest.tensors.read_source import opened_source
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.safetensors_file import keys
-from acc_pytest.tensors.sampled import sampled
 from acc_pytest.tensors.source import TensorSource
 from acc_pytest.tensors.statistics import statistics_in
-from acc_pytest.tensors.stored_crc import stored_crc
+from acc_pytest.tensors.torch_file import stored_crc
 
 from . import field_mutations, tensor_seeds, text_mutations
 from .byte_mutations import Contents

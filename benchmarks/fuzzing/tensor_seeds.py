@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from acc_pytest.capture.torch_hooks.statistics import NodeTensor, statistics_csv
+from acc_pytest.capture.torch_hooks.store import NodeTensor, statistics_csv
 from acc_pytest.errors import AccError
 from acc_pytest.tensors import atb_bin, torch_archive
 from acc_pytest.tensors.ge_message import OriginalOp

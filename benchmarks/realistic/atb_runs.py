@@ -21,14 +21,14 @@ from detecting.networks import INT8, NETWORKS, Golden, Goldens, Network, Setting
 from detecting.runs import each, write_mine
 
 from acc_pytest.atb_cpu import Fault, NoProbe, Runtime
-from acc_pytest.atb_cpu.execution import Execution
-from acc_pytest.capture.noise_model import noise_copy
+from acc_pytest.atb_cpu.graph import Execution
+from acc_pytest.base.threads import one_thread
+from acc_pytest.capture.golden import noise_copy
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
-from acc_pytest.noise.making import ProfileMaker
-from acc_pytest.noise.profile_file import write_profile
+from acc_pytest.noise.profile import write_profile
+from acc_pytest.noise.run import ProfileMaker
 from acc_pytest.reporting.row import Row
-from acc_pytest.threads import one_thread
 
 from .networks import moved
 from .outcome import Outcome, Placed, Verdict

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from acc_pytest.threads import one_thread
+from acc_pytest.base.threads import one_thread
 
 from .faults import FAULTS, Fault, Spot
 from .feeding import Fed

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from detecting.networks import Golden
 
+from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.golden import dump_golden
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.threads import one_thread
 
 from .architectures import ARCHITECTURES, Architecture, Size
 from .feeding import Fed, what_is_fed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.view import Diagnosis, Root
 
 ILL = 0.05
 """What right rounding may move the logits by; beyond it a network is ill-conditioned."""

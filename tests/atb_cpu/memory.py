@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from acc_pytest.atb_cpu import Fault, LanguageModel, ModelSpec, Runtime
-from acc_pytest.atb_cpu.execution import Execution
+from acc_pytest.atb_cpu.graph import Execution
 from acc_pytest.atb_cpu.runtime import Profile
 from acc_pytest.demo.golden import seeded
 

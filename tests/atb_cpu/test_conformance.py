@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
-from acc_pytest.atb_cpu.models.bloom import BLOOM_WEIGHTS
+from acc_pytest.atb_cpu.models.flash import BLOOM_WEIGHTS
 from acc_pytest.atb_cpu.probe import probe_from_environment
 from acc_pytest.atb_cpu.probe.settings import Era
 from acc_pytest.tensors.ref import TensorRef

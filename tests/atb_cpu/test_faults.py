@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.atb_cpu import FAULTS, Fault, ModelSpec
-from acc_pytest.atb_cpu.execution import Execution
+from acc_pytest.atb_cpu.graph import Execution
 from acc_pytest.errors import SettingsError
 
 from .memory import Memory, run_in_memory

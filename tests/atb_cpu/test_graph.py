@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from acc_pytest.atb_cpu import Call, Operation, graph, operation
-from acc_pytest.atb_cpu.execution import Execution, run
-from acc_pytest.atb_cpu.graph import Cell, Scope
+from acc_pytest.atb_cpu.graph import Cell, Execution, Scope, run
 from acc_pytest.errors import OperatorError
 
 ADD, MULS = {"elewiseType": 8}, {"elewiseType": 2, "mulsParam": {"varAttr": 2.0}}

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.atb_cpu.execution import Execution
-from acc_pytest.atb_cpu.graph import operation
+from acc_pytest.atb_cpu.graph import Execution, operation
 from acc_pytest.atb_cpu.kernels import Kernel, kernels_of
 
 HALF = torch.ones(2, 4, dtype=torch.float16)

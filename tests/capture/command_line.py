@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from acc_pytest.capture.atb import LaunchOptions
-from acc_pytest.commands import dump
+from acc_pytest.commands import dumps
 from acc_pytest.commands.arguments import Parser
 
 
 def options(*words: str, command: str = "true") -> LaunchOptions:
     """The options that `acc dump --exec COMMAND words` means; raises `SettingsError` as the command does."""
     parser = Parser(prog="acc")
-    dump.add_dump(parser.add_subparsers(dest="command"))
+    dumps.add_dump(parser.add_subparsers(dest="command"))
     given = parser.parse_args(["dump", "--exec", command, *words])
     given.for_pytest = []
-    return dump.options_of(given)
+    return dumps.options_of(given)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.child import ChildExit, run
+from acc_pytest.capture.atb.launch import ChildExit, run
 from acc_pytest.errors import LaunchError
 
 PATIENCE = 30.0
@@ -101,7 +101,7 @@ LAUNCHER = """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has some ignored
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    from acc_pytest.capture.atb.child import run
+    from acc_pytest.capture.atb.launch import run
     ended = run([sys.executable, "family.py"], os.environ)
     open("ended", "w").write(repr(ended))
     sys.exit(ended.code)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.environment import PROTOCOL, environment, msprobe_config
+from acc_pytest.capture.atb.probe import PROTOCOL, environment, msprobe_config
 from acc_pytest.errors import SettingsError
 
 from .command_line import options

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.capture.atb import LaunchOptions, read_options
-from acc_pytest.capture.atb.options import BY_KEYWORD, OPTIONS, remarks
-from acc_pytest.capture.atb.values import TYPES
+from acc_pytest.capture.atb.options import BY_KEYWORD, OPTIONS, TYPES, remarks
 from acc_pytest.errors import SettingsError
 
 from .command_line import options

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.probe_library import dynamic_symbols, find_probe
+from acc_pytest.capture.atb.probe import dynamic_symbols, find_probe
 from acc_pytest.errors import FormatError, LaunchError
 
 from . import fake_cann

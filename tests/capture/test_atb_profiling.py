@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.capture.atb.post import convert_profiles, profile_to_csv
-from acc_pytest.capture.atb.written_files import written_files
+from acc_pytest.capture.atb.written_files import convert_profiles, profile_to_csv, written_files
 from acc_pytest.errors import FormatError
 
 PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"

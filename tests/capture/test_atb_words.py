@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.capture.atb.words import split_command
+from acc_pytest.capture.atb.options import split_command
 from acc_pytest.errors import SettingsError
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from acc_pytest.capture.dump_info import SETTLE_SECONDS, InfoConversion
-from acc_pytest.capture.dump_info import convert as converting
-from acc_pytest.capture.dump_info.tensor_files import tensor_files
+from acc_pytest.capture.dump_info import conversion as converting
+from acc_pytest.capture.dump_info.conversion import tensor_files
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors import info_file
 from acc_pytest.tensors.ge_record import GeValue, write_record

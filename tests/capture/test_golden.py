@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, dump_golden
-from acc_pytest.capture.noise_model import noise_copy
+from acc_pytest.base.vocabulary import NOISE_PROFILE
+from acc_pytest.capture.golden import noise_copy
 from acc_pytest.errors import CaptureError
-from acc_pytest.noise.profile import Profile
-from acc_pytest.noise.profile_file import read_profile
-from acc_pytest.vocabulary import NOISE_PROFILE
+from acc_pytest.noise.profile import Profile, read_profile
 from tests.newer import computes_half
 
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.capture.torch_hooks import outline as module
+from acc_pytest.capture.torch_hooks import model as module
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.modules import ModuleDump
-from acc_pytest.dumps.torch_outline import Outline, outline_of
+from acc_pytest.dumps.torch_model import Outline, outline_of
 from acc_pytest.errors import DumpConfigError
 from acc_pytest.tensors.projection import projection
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.capture.torch_hooks.api_names import api_name
+from acc_pytest.capture.torch_hooks.config import api_name
 from acc_pytest.dumps import open_dump
 
 from .models import entries, files, tensor

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.capture.torch_hooks.memory import Storages
+from acc_pytest.capture.torch_hooks.values import Storages
 from acc_pytest.dumps.torch_manifest import SavedTensor, step_manifest
 
 from .models import Layer, Stack, files

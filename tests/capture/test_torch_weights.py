@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.capture.torch_hooks import steps
-from acc_pytest.capture.torch_hooks import weights as module
+from acc_pytest.capture.torch_hooks import model as module
+from acc_pytest.capture.torch_hooks import recorder
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.torch_weights import digests, weights_of
+from acc_pytest.dumps.torch_model import digests, weights_of
 from acc_pytest.errors import DumpConfigError
 from acc_pytest.tensors.digest import digest
 
@@ -190,7 +190,7 @@ def test_what_goes_wrong_while_weights_are_described_does_not_end_the_run(
     def refuses(content: object, storages: object) -> None:
         raise RuntimeError("cannot schedule new futures")
 
-    monkeypatch.setattr(steps, "weight_digests", refuses)
+    monkeypatch.setattr(recorder, "weight_digests", refuses)
     with pytest.warns(UserWarning, match="weights are not described: RuntimeError: cannot schedule"):
         home = dumped(Stack(), tmp_path)
     assert (home / "0" / "root" / "output.pth").is_file()

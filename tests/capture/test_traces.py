@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from acc_pytest import DumpConfig, older_torch, register_hook
+from acc_pytest import DumpConfig, register_hook
+from acc_pytest.base import older_torch
 from acc_pytest.capture.torch_hooks import trace
-from acc_pytest.dumps.torch_traces import StepTraces, traces_of
+from acc_pytest.dumps.torch_model import StepTraces, traces_of
 from tests.newer import caches_have_layers, indexing_is_shown
 
 

@@ -14,9 +14,9 @@ pytest.importorskip("fsspec", reason="stores are written through fsspec")
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.capture.golden import dump_golden
-from acc_pytest.capture.uploading import StagedDump
+from acc_pytest.capture.writer import StagedDump
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.roots import Cache
+from acc_pytest.dumps.places import Cache
 from acc_pytest.errors import CaptureError, DumpError
 from acc_pytest.tensors.stores import filesystem
 from tests.tensors.stores.broken_store import BrokenFiles, broken_store

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from acc_pytest.comparison.chosen import Rule, rule_of
+from acc_pytest.comparison.choices import Rule, rule_of
 
 LOGITS = torch.randn(40, 16, generator=torch.Generator().manual_seed(1))
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.comparison.expert_calls import ExpertCalls
+from acc_pytest.comparison.tokens import ExpertCalls
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 

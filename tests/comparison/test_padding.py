@@ -10,19 +10,18 @@ import pytest
 import torch
 from torch import nn
 
+from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.comparison.padding import Padding
-from acc_pytest.comparison.token_rows import Sequences
+from acc_pytest.comparison.tokens import Padding, Sequences
 from acc_pytest.diagnosis.recomputation import LOOKING
 from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.summary import Tally, summary_lines
-from acc_pytest.threads import one_thread
+from acc_pytest.reporting.view import Diagnosis
 
 LENGTH, HIDDEN = 12, 5
 """Tokens of each of two sequences, and how many of the first are padding."""

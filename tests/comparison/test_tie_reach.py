@@ -17,8 +17,8 @@ from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
-from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.view import Diagnosis
 from tests.newer import computes_half
 
 WIDTH, EXPERTS, LENGTH, TIED = 64, 4, 12, 5

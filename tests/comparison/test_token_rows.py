@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from acc_pytest.comparison.token_rows import Sequences, levels, routed_rows, strangers, token_rows
+from acc_pytest.comparison.tokens import Sequences, levels, routed_rows, strangers, token_rows
 from acc_pytest.judging.tolerance import tolerance
 from acc_pytest.mapping.pair import Operand, Pair
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.tensors.source import TensorSource
-from acc_pytest.tensors.views import PickedRows
+from acc_pytest.tensors.source import PickedRows, TensorSource
 
 SIDE = Operand("n", "n", "Linear", "output[0]", ())
 PAIR = Pair("p", 0, None, "op", "layers.0", 1, 0, "name", "", SIDE, SIDE)

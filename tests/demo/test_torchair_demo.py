@@ -12,11 +12,9 @@ import torch
 
 from acc_pytest.cli import main
 from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
-from acc_pytest.demo.torchair.lowering import Lowering
-from acc_pytest.demo.torchair.operators import GeOperator
-from acc_pytest.demo.torchair.passes import fuse
+from acc_pytest.demo.torchair.lowering import GeOperator, Lowering, fuse
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.torchair_names import read_mapping
+from acc_pytest.dumps.torchair_files import read_mapping
 from acc_pytest.errors import AccError, CaptureError, DumpError, SettingsError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import read_record

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan

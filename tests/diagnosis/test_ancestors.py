@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from acc_pytest.diagnosis import ancestors
-from acc_pytest.diagnosis.ancestors import Ancestors
-from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.diagnosis import inheritance
+from acc_pytest.diagnosis.evidence import PairState
+from acc_pytest.diagnosis.inheritance import Ancestors
 
 
 def walker(
@@ -46,9 +46,9 @@ def test_a_walk_goes_on_where_it_need_not_stop() -> None:
 
 
 def test_so_many_are_found_and_so_many_walked_through() -> None:
-    many = ancestors.MOST_FOUND + 2
+    many = inheritance.MOST_FOUND + 2
     wide = (*((),) * many, tuple(range(many)))
-    assert len(found(walker(wide, dict.fromkeys(range(many), True)), many)) == ancestors.MOST_FOUND
-    long = tuple((n - 1,) if n else () for n in range(ancestors.MOST_PASSED + 2))
-    assert found(walker(long, {1: True}), ancestors.MOST_PASSED + 1) == [1]
-    assert found(walker(long, {0: True}), ancestors.MOST_PASSED + 1) == []
+    assert len(found(walker(wide, dict.fromkeys(range(many), True)), many)) == inheritance.MOST_FOUND
+    long = tuple((n - 1,) if n else () for n in range(inheritance.MOST_PASSED + 2))
+    assert found(walker(long, {1: True}), inheritance.MOST_PASSED + 1) == [1]
+    assert found(walker(long, {0: True}), inheritance.MOST_PASSED + 1) == []

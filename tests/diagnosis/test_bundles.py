@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.diagnosis.repro import of_case, of_pair, view
-from acc_pytest.diagnosis.repro.folder import MARK, folder_name, opened, size_of
-from acc_pytest.diagnosis.repro.of_case import write_case
-from acc_pytest.diagnosis.repro.of_pair import Bundle, write_pair
-from acc_pytest.diagnosis.repro.texts import settings_files
-from acc_pytest.diagnosis.repro.view import ReproBundles
+from acc_pytest.diagnosis.repro import view
+from acc_pytest.diagnosis.repro.bundle import Bundle, case_facts, pair_facts, write_case, write_pair
+from acc_pytest.diagnosis.repro.view import MARK, ReproBundles, folder_name, opened, settings_files, size_of
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.opcheck.case import Case
 from acc_pytest.opcheck.prepare import prepare
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.summary import Tally
-from acc_pytest.reporting.view import Result, Run
+from acc_pytest.reporting.view import Diagnosis, Result, Root, Run
 from acc_pytest.tensors.ref import TensorRef
 from tests.opcheck.made import softmax_dump
 
@@ -158,7 +154,7 @@ def test_a_readme_says_which_tensors_of_which_test() -> None:
     row = replace(
         row_of(1, 5.0), golden=RowSide("a.b", "a", "Linear", "output[0]", "", "torch.float32", "2x3")
     )
-    assert of_pair.pair_facts(row) == [
+    assert pair_facts(row) == [
         "- golden: `Linear a.b output[0]` `torch.float32 2x3`",
         "- mine: `Op` ",
         "- in the run it came from: `dump::step0::Op_1`",
@@ -180,7 +176,7 @@ def test_a_bundle_is_judged_by_the_standard_of_the_run(standard: str, settings: 
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    from acc_pytest.diagnosis.operator_directories import entry_of
+    from acc_pytest.diagnosis.golden_inputs import entry_of
 
     made = softmax_dump(tmp_path / "dump", wrong=True)
     entry = entry_of(str(made.execution / "5_Attention" / "0_SoftmaxOperation"))
@@ -255,7 +251,7 @@ def test_a_check_that_needs_more_than_a_bundle_holds_has_none(
 
 
 def test_a_readme_says_which_case(case: Case) -> None:
-    assert of_case.case_facts([check_row()]) == [
+    assert case_facts([check_row()]) == [
         "- operator: `SoftmaxOperation`, ids `5_0`",
         "- parameters: `{}`",
         "- standard: `ascend`",

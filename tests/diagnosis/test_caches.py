@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.diagnosis.golden_model.caches import starts_at_zero
-from acc_pytest.diagnosis.golden_model.module_calls import ModuleCall
+from acc_pytest.diagnosis.golden_model.calls import ModuleCall, starts_at_zero
 from acc_pytest.tensors.ref import TensorRef
 
 

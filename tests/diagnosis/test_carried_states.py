@@ -11,8 +11,8 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
-from acc_pytest.diagnosis.recompute_outlined import OutlinedRecomputer
-from acc_pytest.dumps.torch_outline import outline_of
+from acc_pytest.diagnosis.recompute_torch import OutlinedRecomputer
+from acc_pytest.dumps.torch_model import outline_of
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from acc_pytest.diagnosis.evidence import PairState, level_of, with_replay
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.pair_state import PairState, level_of
 from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.diagnosis.replayed import with_replay
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Gap, Operand, Plan

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.choosing import function_of
 from acc_pytest.diagnosis.recomputation import LOOKING
-from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
+from acc_pytest.diagnosis.recompute_torch import TorchRecomputer, function_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
 

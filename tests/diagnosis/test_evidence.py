@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.diagnosis.evidence import PairEvidence, Standing
-from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.diagnosis.evidence import PairEvidence, PairState, Standing
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.judging.tolerance import CAP, SAFETY
 from acc_pytest.mapping.pair import Plan

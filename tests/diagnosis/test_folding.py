@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.diagnosis.folding import RootAtStep, folded
-from acc_pytest.reporting.diagnosis import Root
+from acc_pytest.diagnosis.summary import RootAtStep, folded
 from acc_pytest.reporting.row import Cause, RowSide
+from acc_pytest.reporting.view import Root
 
 from .plans import plan_of, row_of
 

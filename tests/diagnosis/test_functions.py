@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from acc_pytest.diagnosis.functions import function_results
+from acc_pytest.diagnosis.aten import function_results
 from acc_pytest.errors import OperatorError
 
 X = torch.linspace(-2, 2, 24).reshape(2, 3, 4)

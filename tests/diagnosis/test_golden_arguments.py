@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from acc_pytest.capture.torch_hooks.values import Key
-from acc_pytest.diagnosis.golden_model.arguments import CallTemplate, of_dump, with_results
-from acc_pytest.diagnosis.golden_model.copies import copies, network_dtype
-from acc_pytest.diagnosis.golden_model.factory import load_model
+from acc_pytest.diagnosis.golden_model.calls import CallTemplate, of_dump, with_results
+from acc_pytest.diagnosis.golden_model.models import copies, load_model, network_dtype
 from acc_pytest.errors import OperatorError, SettingsError
 
 

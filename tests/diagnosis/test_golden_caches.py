@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.diagnosis.golden_model.caches import (
+from acc_pytest.diagnosis.golden_model.calls import (
     KeyValue,
+    ModuleCall,
     States,
     cache_argument,
     cache_for,
@@ -21,7 +22,6 @@ from acc_pytest.diagnosis.golden_model.caches import (
     filled_cache,
     left_by,
 )
-from acc_pytest.diagnosis.golden_model.module_calls import ModuleCall
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.diagnosis.recompute_torch import TorchRecomputer
 from acc_pytest.dumps import open_dump

@@ -11,22 +11,22 @@ import pytest
 import torch
 
 from acc_pytest.atb_cpu import Fault
-from acc_pytest.config_file import find_config, read_config
+from acc_pytest.base.vocabulary import NO_NOISE
 from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.diagnosis import golden_inputs
 from acc_pytest.diagnosis.golden_inputs import GoldenValues, golden_values
+from acc_pytest.diagnosis.inheritance import may_differ
 from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
 from acc_pytest.diagnosis.run import run
-from acc_pytest.diagnosis.suspects import may_differ
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.engine_views import ExpertPick, Selected
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.modes.comparison import ComparisonMode
+from acc_pytest.mapping.views import ExpertPick, Selected
 from acc_pytest.reporting.row import Row
+from acc_pytest.running.comparison import ComparisonMode
+from acc_pytest.settings import find_config, read_config
 from acc_pytest.tensors.ref import TensorRef
-from acc_pytest.vocabulary import NO_NOISE
 from tests.e2e.hf_models import HuggingFace, scratch
 
 from .plans import plan_of, row_of

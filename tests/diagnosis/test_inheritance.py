@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import JUMP, RATE, Inheritance
-from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.mapping.pair import Gap, Plan
 from acc_pytest.reporting.row import Cause

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.diagnosis.operator_directories import (
-    directory_of_node,
-    entry_of,
-    number_of,
-    operator_directory,
-)
+from acc_pytest.diagnosis.golden_inputs import directory_of_node, entry_of, number_of, operator_directory
 from acc_pytest.tensors.ref import TensorRef
 
 OPERATOR = "2_layer/0_Attention/1_Rope"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from acc_pytest.diagnosis.peers import Peers
+from acc_pytest.diagnosis.evidence import with_replay
 from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.diagnosis.replayed import with_replay
+from acc_pytest.diagnosis.summary import Peers
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.row import Row
 

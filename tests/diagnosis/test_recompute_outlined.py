@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.diagnosis.golden_model.outlined import outlined_model
+from acc_pytest.diagnosis.golden_model.models import outlined_model
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
-from acc_pytest.diagnosis.recompute_outlined import OutlinedRecomputer
-from acc_pytest.dumps.torch_outline import Outline, outline_of
+from acc_pytest.diagnosis.recompute_torch import OutlinedRecomputer
+from acc_pytest.dumps.torch_model import Outline, outline_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings

@@ -15,7 +15,7 @@ from torch import nn
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.modes.replaying import outlines_for, recomputer_for
+from acc_pytest.running.causes import outlines_for, recomputer_for
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.mapping.data_parallel import FAULTY, Run

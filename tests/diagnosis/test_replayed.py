@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from acc_pytest.comparison import compare_tensors
-from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.diagnosis.replayed import (
+from acc_pytest.diagnosis.evidence import (
     ACCUMULATED,
     as_accumulated,
     as_replayed,
@@ -21,6 +20,7 @@ from acc_pytest.diagnosis.replayed import (
     stored_replay,
     with_replay,
 )
+from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.verdict import Check

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from acc_pytest.diagnosis.row_bounds import fewest_samples, roundings
+from acc_pytest.diagnosis.measured_bound import fewest_samples, roundings
 from acc_pytest.judging.tolerance import scatter_of
 
 ROWS, CHANNELS, DRAWS = 48, 32, 300

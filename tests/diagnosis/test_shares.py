@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from acc_pytest.diagnosis.pair_state import PairState
+from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.summary import shares
 from acc_pytest.reporting.row import Cause
 

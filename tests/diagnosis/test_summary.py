@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.diagnosis import folding
+from acc_pytest.diagnosis import summary
+from acc_pytest.diagnosis.evidence import PairState
 from acc_pytest.diagnosis.inheritance import Inheritance
-from acc_pytest.diagnosis.pair_state import PairState
 from acc_pytest.diagnosis.run import with_cause
 from acc_pytest.diagnosis.summary import MOST_LINES, Ledger, root_lines
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.row import Cause, Row, RowSide
+from acc_pytest.reporting.view import Diagnosis, Root
 
 from .plans import Locals, plan_of, row_of
 
@@ -69,7 +69,7 @@ def test_a_root_that_nothing_inherits_from_does_not_grow() -> None:
 
 def test_the_output_of_a_whole_torch_model_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its dump calls the model `root`, which is no word for it beside `root cause`."""
-    monkeypatch.setattr(folding, "TOP", "Op_3")
+    monkeypatch.setattr(summary, "TOP", "Op_3")
     [root] = diagnosed(CHAIN, {0: 0.1, 1: 4.0, 2: 8.0, 3: 6.0}, {1: "wrong"}).roots
     assert "of the error of the model (Op_3)" in root.sentence
     [root] = diagnosed(CHAIN, {0: 0.1, 1: 4.0, 2: 0.5, 3: 0.5}).roots

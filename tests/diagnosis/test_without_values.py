@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from acc_pytest.diagnosis.golden_model.without_values import refusing_mixtures
+from acc_pytest.diagnosis.golden_model.replay import refusing_mixtures
 from acc_pytest.errors import OperatorError
 
 REAL = torch.ones(3, 3)

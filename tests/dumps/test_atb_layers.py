@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo.make import make_demo
-from acc_pytest.demo.spec import DemoSpec
+from acc_pytest.demo.make import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.atb import AtbDump
-from acc_pytest.dumps.atb_reports import models_of
+from acc_pytest.dumps.atb import AtbDump, models_of
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.topology.atb_json import ReportedOperation
+from acc_pytest.topology.atb import ReportedOperation
 
 
 def layers(*kinds: str) -> list[ReportedOperation]:

@@ -17,7 +17,7 @@ from acc_pytest.dumps.manual import ManualDump
 from acc_pytest.dumps.single import SingleDump
 from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.errors import DumpError, FormatError, SeveralDumps
-from acc_pytest.reporting.printable import error_text
+from acc_pytest.reporting.texts import error_text
 
 from .trees import PREFILL, atb, bin_file, json_file, run_model, topology, torch_dump
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps.base import Slot
-from acc_pytest.dumps.evidence import MAX_IDS, TokenEvidence, gather
+from acc_pytest.dumps.token_policy import MAX_IDS, TokenEvidence, gather
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.tree import Node, Tree

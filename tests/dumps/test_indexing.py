@@ -16,7 +16,7 @@ from acc_pytest.capture.keeping import keep
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.dumps.indexing import index, refs_of
-from acc_pytest.dumps.roots import Cache
+from acc_pytest.dumps.places import Cache
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors import header_rows

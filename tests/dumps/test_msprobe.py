@@ -12,7 +12,7 @@ import torch
 from acc_pytest.dumps import Dump, Slot, open_dump
 from acc_pytest.dumps.msprobe import MsprobeDump
 from acc_pytest.errors import DumpError, FormatError
-from acc_pytest.tensors.stored_crc import stored_crc
+from acc_pytest.tensors.torch_file import stored_crc
 
 from .msprobe_writer import RankWriter, record
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.msprobe import MsprobeDump
-from acc_pytest.dumps.msprobe_names import call_name
-from acc_pytest.dumps.msprobe_steps import Call, passes
+from acc_pytest.dumps.msprobe import Call, MsprobeDump, passes
+from acc_pytest.dumps.msprobe_calls import call_name
 
 from .msprobe_writer import RankWriter, record
 from .test_msprobe import Model

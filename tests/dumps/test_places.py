@@ -14,15 +14,14 @@ import torch
 
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import Dump, open_dump
-from acc_pytest.dumps.roots import Cache
+from acc_pytest.dumps.places import Cache
 from acc_pytest.dumps.torch_manifest import FILE, SCHEMA
 from acc_pytest.dumps.torch_manifest import FORMAT as MANIFEST
 from acc_pytest.errors import AccError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.stores import mirror
-from acc_pytest.tensors.stores.address import Places
-from acc_pytest.tensors.stores.caches import MIRRORS
+from acc_pytest.tensors.stores.address import MIRRORS, Places
 from acc_pytest.tensors.stores.mirror import INDEX
 from acc_pytest.tensors.stores.place import shown_at
 from tests.each_case import check_each

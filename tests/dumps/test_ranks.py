@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.dumps.listing import natural
-from acc_pytest.dumps.naming import stable_name
-from acc_pytest.dumps.ranks import Worker, atb_worker, torch_worker
+from acc_pytest.dumps.base import Worker, atb_worker, natural, stable_name, torch_worker
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from acc_pytest.dumps import Dump, Slot, open_dump
-from acc_pytest.dumps.sglang import SglangDump
-from acc_pytest.dumps.sglang_dims import Axis
-from acc_pytest.dumps.sglang_names import module_slot
+from acc_pytest.dumps.sglang import Axis, SglangDump
+from acc_pytest.dumps.sglang_calls import module_slot
 from acc_pytest.errors import AccError, DumpError, FormatError
 
 from .tool_dumps import SglangWriter, tensor, two_layers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.dumps.sglang_dims import Axis, Dims, parsed_dims
+from acc_pytest.dumps.sglang import Axis, Dims, parsed_dims
 
 SIZES = {"tp_rank": 1, "tp_size": 4, "ep_rank": 9, "ep_size": 2}
 

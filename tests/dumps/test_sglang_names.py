@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.dumps.sglang_names import SglangFile, is_sglang_file, sglang_file
+from acc_pytest.dumps.sglang_calls import SglangFile, is_sglang_file, sglang_file
 
 NOW = "step=2___rank=1___dump_index=10___name=attn_q___recompute_status=disabled___layer_id=3.pt"
 

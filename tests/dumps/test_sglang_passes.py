@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps import Dump, Slot, open_dump
-from acc_pytest.dumps.sglang_passes import SglangPasses
+from acc_pytest.dumps.sglang import SglangPasses
 from acc_pytest.errors import AccError, DumpError
 
 from .tool_dumps import tensor, write_pass

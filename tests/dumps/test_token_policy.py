@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.base.vocabulary import TOKEN_POLICIES
 from acc_pytest.dumps.base import StepLabel
-from acc_pytest.dumps.evidence import TokenEvidence
-from acc_pytest.dumps.token_policy import ALL_MODELS, DECODE, PREFILL, Decision, Facts, decide
+from acc_pytest.dumps.token_policy import ALL_MODELS, DECODE, PREFILL, Decision, Facts, TokenEvidence, decide
 from acc_pytest.errors import AccError, DumpError, SettingsError
-from acc_pytest.vocabulary import TOKEN_POLICIES
 
 BOTH = frozenset({PREFILL, DECODE})
 ONLY_PREFILL = frozenset({PREFILL})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.dumps.torch_outline import SIGNS, Outline, outline_of
+from acc_pytest.dumps.torch_model import SIGNS, Outline, outline_of
 from acc_pytest.tensors.ref import TensorRef
 
 SOUND: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.dumps.torch_traces import traced_modules, traces_of
+from acc_pytest.dumps.torch_model import traced_modules, traces_of
 
 CALL = {"name": "module act", "args": [{"given": [0]}], "kwargs": {}, "made": [[[], [2, 4]]]}
 TRACE = {"given": [[[0], [2, 4]]], "calls": [CALL], "result": {"of": [0, []]}}

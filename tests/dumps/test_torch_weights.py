@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.dumps.torch_weights import FOREIGN, digests, weights_of
-from acc_pytest.tensors.digest import digest
-from acc_pytest.tensors.sketch import NAME
+from acc_pytest.dumps.torch_model import FOREIGN, digests, weights_of
+from acc_pytest.tensors.digest import NAME, digest
 
 FOUND = digest(torch.arange(6.0).reshape(2, 3))
 SOUND: dict[str, Any] = {"kind": "parameter", "aliases": [], "storage": 3, "offset": 0}

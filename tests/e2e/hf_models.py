@@ -18,16 +18,16 @@ import torch
 
 from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
 from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
+from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.comparison import compare_pair
-from acc_pytest.config_file import find_config, read_config
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Dump, StepLabel
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row
-from acc_pytest.threads import one_thread
+from acc_pytest.settings import find_config, read_config
 from tests.published_networks import published
 
 PROMPT = [5, 17, 23, 4, 60, 11, 2, 41, 9, 33, 7]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from acc_pytest.cli import main
-from acc_pytest.commands.progress import Progress
+from acc_pytest.reporting.progress import Progress
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.info_file import read_info
 

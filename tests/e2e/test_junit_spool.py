@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import acc_pytest.junit_spool
-import acc_pytest.modes.runtest
+import acc_pytest.running.runtest
 from acc_pytest.demo import DemoPaths
 
 from .conftest import QUICKER, Run, dump_options
@@ -45,7 +44,7 @@ def text(path: str = "j.xml") -> str:
 @pytest.fixture
 def as_ever(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have JUnit files written as without us, until it is undone."""
-    for module in (acc_pytest.junit_spool, acc_pytest.modes.runtest):
+    for module in (acc_pytest.running.runtest, acc_pytest.running.runtest):
         monkeypatch.setattr(module, "has_usual_report", lambda: False)
     return monkeypatch
 
@@ -83,7 +82,7 @@ def test_cases_wait_on_the_disk_as_soon_as_they_are_finished(
 ) -> None:
     pytester.makeconftest(
         """
-        from acc_pytest.junit_spool import StoredCase, junit_report
+        from acc_pytest.running.runtest import StoredCase, junit_report
 
         def pytest_runtest_logfinish(nodeid):
             cases = junit_report(CONFIG).node_reporters_ordered
@@ -122,7 +121,7 @@ def test_where_the_disk_is_full_cases_stay_in_memory(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(acc_pytest.junit_spool, "_write", full)
+    monkeypatch.setattr(acc_pytest.running.runtest, "_write", full)
     acc(clean, "--junitxml=j.xml", "-k", "RmsNorm").assert_outcomes(passed=6)
     assert all(properties(case)["verdict"] == "pass" for case in cases().values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import acc_pytest.modes.opening
+import acc_pytest.running.opening
 
 from .conftest import QUICKER, read_rows
 
@@ -12,10 +12,10 @@ COUNTING = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-import acc_pytest.modes.opening
+import acc_pytest.running.opening
 from acc_pytest import options
 from acc_pytest.errors import DumpError
-from acc_pytest.modes.mode import GeneratedTest, Mode
+from acc_pytest.running.mode import GeneratedTest, Mode
 from acc_pytest.reporting.row import Row
 from acc_pytest.settings import Settings
 
@@ -47,14 +47,14 @@ class CountingMode(Mode):
         return ["acc counting"]
 
 
-acc_pytest.modes.opening.MODES = (CountingMode,)
+acc_pytest.running.opening.MODES = (CountingMode,)
 """
 REPORT = ("--acc-output=out", "--acc-csv=acc.csv")
 
 
 @pytest.fixture
 def counting(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    monkeypatch.setattr(acc_pytest.modes.opening, "MODES", acc_pytest.modes.opening.MODES)
+    monkeypatch.setattr(acc_pytest.running.opening, "MODES", acc_pytest.running.opening.MODES)
     pytester.makeini("[pytest]")
     pytester.makepyfile(counting=COUNTING)
     pytester.makeconftest("import counting")

@@ -21,7 +21,7 @@ from acc_pytest import DumpConfig, register_hook
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.reporting.csv_report import plain_text
-from acc_pytest.reporting.printable import plain
+from acc_pytest.reporting.texts import plain
 from tests.reporting.resealed import resealed
 
 from .conftest import QUICKER, Run, read_rows, small_demo

@@ -14,8 +14,8 @@ import torch
 
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault
-from acc_pytest.modes.comparison import ComparisonMode
-from acc_pytest.modes.run import CHANNEL, AccRun, received
+from acc_pytest.running.comparison import ComparisonMode
+from acc_pytest.running.run import CHANNEL, AccRun, received
 from acc_pytest.session import make_noise_plan, make_plan
 from acc_pytest.settings import Settings
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, dump_golden, register_hook
+from acc_pytest.base.vocabulary import NOISE_PROFILE
 from acc_pytest.cli import main
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
-from acc_pytest.vocabulary import NOISE_PROFILE
 from tests.newer import computes_half
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows

@@ -16,14 +16,14 @@ from acc_pytest import DumpConfig, cli, register_hook
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.indexing import index_upload, refs_of
-from acc_pytest.dumps.roots import Cache
+from acc_pytest.dumps.places import Cache
 from acc_pytest.errors import FormatError
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 from acc_pytest.tensors.stores import filesystem
 from acc_pytest.tensors.stores.address import address_of
 from acc_pytest.tensors.stores.making import mirrored
-from acc_pytest.tensors.texts import bytes_of
+from acc_pytest.tensors.stores.place import bytes_of
 from tests.shared_directory import made_once
 
 from .conftest import QUICKER, Run, read_rows

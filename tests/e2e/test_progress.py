@@ -8,23 +8,23 @@ from unittest.mock import Mock
 
 import pytest
 
-import acc_pytest.reporting.pace
+import acc_pytest.reporting.progress
 from acc_pytest.demo import DemoPaths
-from acc_pytest.modes.progress import while_it_lasts
+from acc_pytest.running.distribution import while_it_lasts
 
 from .conftest import Run
 
 LINE = re.compile(r"acc: (\d+) of \d+ pairs, [\d.]+ of [\d.]+ kB(, about [\w ]+ left)?")
 ALWAYS = """
-import acc_pytest.reporting.pace as pace
+import acc_pytest.reporting.progress as pace
 pace.FIRST = pace.EVERY = 0.0
 """
 
 
 @pytest.fixture
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acc_pytest.reporting.pace, "FIRST", 0.0)
-    monkeypatch.setattr(acc_pytest.reporting.pace, "EVERY", 0.0)
+    monkeypatch.setattr(acc_pytest.reporting.progress, "FIRST", 0.0)
+    monkeypatch.setattr(acc_pytest.reporting.progress, "EVERY", 0.0)
 
 
 def counts(result: pytest.RunResult) -> list[int]:

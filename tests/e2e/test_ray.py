@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import pytest
 
 import acc_pytest.engine.dispatch
-import acc_pytest.engine.probing
+import acc_pytest.engine.pool
 from acc_pytest.demo import DemoPaths
 
 from .conftest import QUICKER, Run, ids, read_rows
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_what_runs_on_nodes_and_leaves_the_rows_so_far(acc: Run, cle
 def test_a_node_with_other_sources_is_refused_before_the_first_batch(
     acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acc_pytest.engine.probing, "sources", lambda: "x")
+    monkeypatch.setattr(acc_pytest.engine.pool, "sources", lambda: "x")
     result = acc(clean, ON_RAY)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: acc_engine = ray: node * has other sources of it, and here is *"])

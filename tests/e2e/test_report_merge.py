@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.cli import main
-from acc_pytest.commands.pytest_run import run_pytest
+from acc_pytest.commands.arguments import run_pytest
 from acc_pytest.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder

@@ -11,7 +11,7 @@ from acc_pytest.demo import DemoPaths
 from acc_pytest.judging.replay import context_of, measurement_of
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import judge
-from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.rows_file import read_rows
 
 from .conftest import QUICKER, Run
 from .conftest import read_rows as read_csv

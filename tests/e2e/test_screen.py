@@ -7,7 +7,7 @@ import re
 import pytest
 
 from acc_pytest.demo import DemoPaths
-from acc_pytest.reporting.wrapping import LONGEST, columns
+from acc_pytest.reporting.texts import LONGEST, columns
 
 from .conftest import Run
 

@@ -11,7 +11,7 @@ import torch
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.cli import main
-from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.rows_file import read_rows
 from tests.capture.models import Stack
 
 from .conftest import QUICKER

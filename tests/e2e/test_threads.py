@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest import threads
+from acc_pytest.base import threads
 from acc_pytest.demo import DemoPaths
-from acc_pytest.metrics import kernel, pair_blocks
+from acc_pytest.metrics import kernel
 
 from .conftest import QUICKER, Run, read_rows
 
@@ -44,7 +44,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     numbers: set[int] = set()
     in_order = threads.in_order
-    monkeypatch.setattr(pair_blocks, "BLOCK", 8)
+    monkeypatch.setattr(kernel, "BLOCK", 8)
     monkeypatch.setattr(kernel, "in_order", noting)
     return numbers
 

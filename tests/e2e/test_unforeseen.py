@@ -10,7 +10,7 @@ import acc_pytest.comparison.compare
 import acc_pytest.gate.opening
 import acc_pytest.mapping.planner
 import acc_pytest.reporting.csv_report
-from acc_pytest import cli, guard
+from acc_pytest import cli, errors
 from acc_pytest.demo import DemoPaths
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.reconcile import Opened, open_pair
@@ -26,7 +26,7 @@ def _fails(*_: object, **__: object) -> NoReturn:
 @pytest.fixture
 def broken_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acc_pytest.mapping.planner, "_mapped", _fails)
-    monkeypatch.setattr(guard, "_with_traceback", False)
+    monkeypatch.setattr(errors, "_with_traceback", False)
 
 
 @pytest.mark.usefixtures("broken_plan")

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from acc_pytest import threads as threads_of
+from acc_pytest.base import threads as threads_of
 from acc_pytest.demo import DemoPaths
-from acc_pytest.modes import workers
-from acc_pytest.modes.comparison import PAIR, RECOMPUTED, ComparisonMode
-from acc_pytest.modes.workers import START, TORCH, start_fewer, worth
-from acc_pytest.run_state import AUTO
+from acc_pytest.running import distribution
+from acc_pytest.running.comparison import PAIR, RECOMPUTED, ComparisonMode
+from acc_pytest.running.distribution import START, TORCH, start_fewer, worth
+from acc_pytest.running.host import AUTO
 from acc_pytest.settings import Settings
-from acc_pytest.tensors.stores import caches
+from acc_pytest.tensors.stores import address
 
 from .conftest import QUICKER, TWO_WORKERS, Run, dump_options
 
@@ -140,7 +140,7 @@ def mode_of(*names: str, by_size: bool = False) -> Any:
 def here(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The configurations that were left to one process."""
     found: list[Any] = []
-    monkeypatch.setattr(workers, "_without_workers", found.append)
+    monkeypatch.setattr(distribution, "_without_workers", found.append)
     return found
 
 
@@ -192,7 +192,7 @@ def test_so_many_are_left_of_the_workers(config: Any, started: int, here: list[A
 
 @pytest.mark.parametrize("far", ["", "golden_root", "mine_root"])
 def test_how_long_a_store_takes_is_not_known(far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "_mirrors", ("/c/acc_mirror/",))
+    monkeypatch.setattr(address, "_mirrors", ("/c/acc_mirror/",))
     place = "/c/acc_mirror/0/s3/dump"
     roots = {name: place if name == far else "/dump" for name in ("golden_root", "mine_root")}
     plan: Any = SimpleNamespace(**roots, mine_kind="torch")
@@ -224,7 +224,7 @@ def test_what_files_say_is_quickly_done_is_left_to_one_process(here: list[Any], 
 
 def test_the_header_says_how_many_and_how_all_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
-    monkeypatch.setattr(workers, "worth", lambda *_: 2)
+    monkeypatch.setattr(distribution, "worth", lambda *_: 2)
     config = run_of(8)
     start_fewer(config, [mode_of("t0", "t1", "t2", by_size=True)])
     assert config.said == [
@@ -246,7 +246,7 @@ def test_threads_are_those_that_this_process_would_have(
         asked.append(threads)
         return most
 
-    monkeypatch.setattr(workers, "worth", noting)
+    monkeypatch.setattr(distribution, "worth", noting)
     monkeypatch.setenv("OMP_NUM_THREADS", had)
     mode = mode_of("t0", "t1", by_size=True)
     mode.settings.threads = given
@@ -292,7 +292,7 @@ def test_workers_that_need_no_torch_are_worth_it_sooner(
 ) -> None:
     """Of 1,500 pairs of 2 MB on eight cores."""
     names = [f"t{number}" for number in range(1500)]
-    monkeypatch.setattr(workers, "bytes_of", lambda test: MIDDLE)
+    monkeypatch.setattr(distribution, "bytes_of", lambda test: MIDDLE)
     monkeypatch.setattr(threads_of, "cores", lambda: 8)
     if not has_torch:
         monkeypatch.delitem(sys.modules, "torch")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.demo import DemoPaths
-from acc_pytest.reporting.rows_reading import read_rows as read_stored
+from acc_pytest.reporting.rows_file import read_rows as read_stored
 
 from .conftest import TWO_WORKERS, Run, read_rows
 

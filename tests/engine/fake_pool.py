@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from acc_pytest.engine.engine import Engine
-from acc_pytest.engine.fleet import Fleet
-from acc_pytest.engine.patience import TaskPatience
-from acc_pytest.engine.placement import Placement
-from acc_pytest.engine.pool import ClusterNode, Ended, LostTask, ProbeAnswer
-from acc_pytest.engine.probing import ProbeQuestion, portable_probe
+from acc_pytest.engine.dispatch import Placement
+from acc_pytest.engine.engine import Engine, Fleet, TaskPatience
+from acc_pytest.engine.pool import ClusterNode, Ended, LostTask, ProbeAnswer, ProbeQuestion, portable_probe
 from acc_pytest.engine.work import MeasureCall, RecomputeCall
 from acc_pytest.mapping.pair import Operand, Pair
 from acc_pytest.reporting.row import Row

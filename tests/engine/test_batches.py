@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from acc_pytest.engine.batches import ENOUGH_BYTES, ENOUGH_PAIRS, Batch, PairSize, batches_of
+from acc_pytest.engine.dispatch import ENOUGH_BYTES, ENOUGH_PAIRS, Batch, PairSize, batches_of
 
 MEGABYTE = 2**20
 

@@ -15,11 +15,10 @@ from acc_pytest.capture.keeping import keep
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.indexing import refs_of
-from acc_pytest.dumps.roots import Cache
+from acc_pytest.dumps.places import Cache
 from acc_pytest.engine.cluster_hosts import ClusterHosts
-from acc_pytest.engine.placement import Placement
-from acc_pytest.engine.pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer
-from acc_pytest.engine.probing import portable_probe
+from acc_pytest.engine.dispatch import Placement
+from acc_pytest.engine.pool import ClusterNode, LostTask, NodeQuestion, ProbeAnswer, portable_probe
 from acc_pytest.errors import DumpError, FormatError, SettingsError
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from acc_pytest.engine.answers import Measured, PairAnswer, packed, unpacked
-from acc_pytest.engine.batches import Batch
-from acc_pytest.engine.dispatch import ATTEMPTS, Dispatch, GivenUp
+from acc_pytest.engine.dispatch import ATTEMPTS, Batch, Dispatch, GivenUp
+from acc_pytest.engine.work import Measured, PairAnswer, packed, unpacked
 from acc_pytest.reporting.row import Row
 
 BOTH = frozenset("ab")

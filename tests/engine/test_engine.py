@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 
 import acc_pytest.engine.engine
-import acc_pytest.engine.fleet
 from acc_pytest.diagnosis.recomputation import Recomputation
-from acc_pytest.engine.engine import NotMeasured
-from acc_pytest.engine.patience import TaskPatience
+from acc_pytest.engine.engine import NotMeasured, RemoteRecomputer, TaskPatience
 from acc_pytest.engine.pool import Ended, LostTask
-from acc_pytest.engine.recompute import RemoteRecomputer
 from acc_pytest.engine.work import MeasureCall, RecomputeCall
 from acc_pytest.errors import SettingsError
 
@@ -29,7 +26,7 @@ RULE: Any = ("a rule",)
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes are looked at in every turn."""
-    monkeypatch.setattr(acc_pytest.engine.fleet, "EVERY", 0.0)
+    monkeypatch.setattr(acc_pytest.engine.engine, "EVERY", 0.0)
 
 
 def test_every_pair_is_measured_once_and_its_row_comes_back() -> None:

@@ -10,9 +10,17 @@ from pathlib import Path
 import pytest
 
 from acc_pytest import __version__
-from acc_pytest.engine.fleet import Fleet
-from acc_pytest.engine.pool import ClusterNode, LostTask, ProbeAnswer
-from acc_pytest.engine.probing import ProbeQuestion, Sight, files_of, portable_probe, sources
+from acc_pytest.engine.engine import Fleet
+from acc_pytest.engine.pool import (
+    ClusterNode,
+    LostTask,
+    ProbeAnswer,
+    ProbeQuestion,
+    Sight,
+    files_of,
+    portable_probe,
+    sources,
+)
 from acc_pytest.errors import SettingsError
 
 from .fake_pool import FakePool

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acc_pytest.engine.batches import ANYWHERE, PairSize
-from acc_pytest.engine.placement import UNKNOWN_SIZE, Placement
+from acc_pytest.engine.dispatch import ANYWHERE, UNKNOWN_SIZE, PairSize, Placement
 
 from .fake_pool import pair
 

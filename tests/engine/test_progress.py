@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from acc_pytest.engine.progress import EnginePace
-from acc_pytest.reporting.pace import EVERY, FIRST
+from acc_pytest.engine.engine import EnginePace
+from acc_pytest.reporting.progress import EVERY, FIRST
 
 
 def test_a_line_has_nodes_pace_and_what_is_left() -> None:

@@ -12,15 +12,23 @@ from typing import Any
 import pytest
 
 from acc_pytest.engine import work
-from acc_pytest.engine.answers import Measured, PairAnswer, packed, unpacked
-from acc_pytest.engine.work import MeasureCall, RecomputeCall, perform, shipped
+from acc_pytest.engine.work import (
+    MeasureCall,
+    Measured,
+    PairAnswer,
+    RecomputeCall,
+    packed,
+    perform,
+    shipped,
+    unpacked,
+)
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.header import version_of
 from acc_pytest.tensors.stores import mirror
 from acc_pytest.tensors.stores.address import address_of
 from acc_pytest.tensors.stores.making import mirrored
-from acc_pytest.tensors.texts import bytes_of
+from acc_pytest.tensors.stores.place import bytes_of
 
 from .fake_pool import FakeSubject, pair
 from .test_engine import Recomputes

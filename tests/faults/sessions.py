@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acc_pytest.demo import DemoPaths
-from acc_pytest.reporting.rows_reading import StoredRows, read_rows
+from acc_pytest.reporting.rows_file import StoredRows, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = {

@@ -12,7 +12,7 @@ import pytest
 
 from acc_pytest import cli
 from acc_pytest.demo import DemoPaths
-from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.rows_file import read_rows
 
 from .sessions import (
     QUICK,
@@ -69,7 +69,7 @@ def test_the_next_session_says_what_a_killed_one_left_and_leaves_it_there(
 
 STOPS_SOON = """
 import sys
-import acc_pytest.silence as silence
+import acc_pytest.running.worker_reports as silence
 silence.STOPPED = silence.PAUSE = 0.1
 """
 ONE_INTERPRETER = """

@@ -15,8 +15,7 @@ import pytest
 from acc_pytest import cli
 from acc_pytest.demo import DemoPaths
 from acc_pytest.reporting.recorder import Recorder
-from acc_pytest.reporting.rows_file import RowsFile
-from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.rows_file import RowsFile, read_rows
 from acc_pytest.reporting.view import Result, Run
 
 from .sessions import QUICK, REPORTS, all_reports, dump_options, home_of, lines_of, start, wait_for

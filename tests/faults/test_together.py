@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from acc_pytest.demo import DemoPaths
-from acc_pytest.reporting.rows_reading import read_rows
+from acc_pytest.reporting.rows_file import read_rows
 
 from .sessions import home_of, start
 

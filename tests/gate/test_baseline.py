@@ -18,11 +18,13 @@ from acc_pytest.gate.baseline import (
     allowed,
     error_of,
     improved,
+    read_baseline,
+    read_baselines,
     roundoff,
     worse,
+    write_baseline,
 )
-from acc_pytest.gate.baseline_file import read_baseline, read_baselines, write_baseline
-from acc_pytest.gate.row_key import key_of
+from acc_pytest.gate.gate import key_of
 from acc_pytest.reporting.row import Row, RowSide
 
 from .rows import row

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from acc_pytest.errors import AccError
-from acc_pytest.gate.from_rows import stored_run
-from acc_pytest.gate.merged import merged
+from acc_pytest.gate.stored import merged, stored_run
 from acc_pytest.mapping.pair import Gap
 from acc_pytest.reporting.row import Row, RowSide
+from acc_pytest.reporting.rows_file import PlanFacts, RowsRun, StoredRows
 from acc_pytest.reporting.rows_json import Links
-from acc_pytest.reporting.rows_reading import PlanFacts, RowsRun, StoredRows
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.tensors.ref import TensorRef
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from acc_pytest.gate.known import KnownGate, measured
-from acc_pytest.judging.known import Known, known_from_table
+from acc_pytest.judging.rules import Known, known_from_table
 from acc_pytest.judging.verdict import Check
 
 from .rows import row

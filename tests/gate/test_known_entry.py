@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.gate.baseline_view import entry_of
+from acc_pytest.gate.baseline import entry_of
 from acc_pytest.gate.known import KnownGate
-from acc_pytest.judging.known import Known, known_from_table
+from acc_pytest.judging.rules import Known, known_from_table
 from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.row import Row, RowSide
 

@@ -15,12 +15,12 @@ from acc_pytest.gate.lock import (
     OperatorBounds,
     loosened,
     nominal_bounds_in,
+    read_lock,
     tightened,
     with_nominal_bounds,
+    write_lock,
 )
-from acc_pytest.gate.lock_file import read_lock, write_lock
-from acc_pytest.judging.nominal_bounds import NominalBound
-from acc_pytest.judging.replay import context_scalars, statistics_scalars
+from acc_pytest.judging.replay import NominalBound, context_scalars, statistics_scalars
 from acc_pytest.judging.threshold import JudgeContext
 from acc_pytest.judging.verdict import Check
 from tests.judging.plain import build

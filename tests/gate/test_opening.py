@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from acc_pytest.errors import AccError, FormatError, SettingsError
-from acc_pytest.gate.baseline import Accepted
-from acc_pytest.gate.baseline_file import write_baseline
-from acc_pytest.gate.lock_file import write_lock
+from acc_pytest.gate.baseline import Accepted, write_baseline
+from acc_pytest.gate.lock import write_lock
 from acc_pytest.gate.opening import gates_of, views_of
-from acc_pytest.judging.nominal_bounds import NominalBound
+from acc_pytest.judging.replay import NominalBound
 from acc_pytest.reporting.view import View
 from acc_pytest.settings import Settings
 

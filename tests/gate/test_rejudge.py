@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from acc_pytest.comparison import compare_pair
-from acc_pytest.diagnosis.replayed import as_accumulated, may_accumulate
+from acc_pytest.diagnosis.evidence import as_accumulated, may_accumulate
 from acc_pytest.errors import AccError
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.judging.judges import Judge

@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.gate import lock_view
-from acc_pytest.gate.baseline import Accepted, Baseline
-from acc_pytest.gate.baseline_file import read_baseline
-from acc_pytest.gate.baseline_view import BaselineView
-from acc_pytest.gate.known_view import KnownView
-from acc_pytest.gate.lock import Change, Lock
-from acc_pytest.gate.lock_file import read_lock
-from acc_pytest.gate.lock_view import LockView
-from acc_pytest.judging.known import Known, known_from_table
-from acc_pytest.judging.nominal_bounds import NominalBound
+from acc_pytest.gate.baseline import Accepted, Baseline, BaselineView, read_baseline
+from acc_pytest.gate.known import KnownView
+from acc_pytest.gate.lock import SHOWN, Change, Lock, LockView, read_lock
+from acc_pytest.judging.replay import NominalBound
+from acc_pytest.judging.rules import Known, known_from_table
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run, View
@@ -307,7 +302,7 @@ def test_the_worst_kinds_of_change_are_told(tmp_path: Path) -> None:
     """Six rules were loosened, by 2 to 7 times: the five worst are named, the worst first."""
     view = lock(tmp_path / "l", **{f"p{n}": f"<= 0.1 rule{n}" for n in range(6)})
     ran(view, *(bounded(n, a=f"<= {0.1 * (n + 2):.1f} rule{n}") for n in range(6)))
-    assert len(view.problems()) == 1 + lock_view.SHOWN == 6
+    assert len(view.problems()) == 1 + SHOWN == 6
     assert [line.rpartition(" ")[2] for line in view.problems()[1:]] == [f"rule{n}" for n in (5, 4, 3, 2, 1)]
 
 

@@ -14,30 +14,28 @@ import safetensors.torch
 import torch
 
 from acc_pytest.capture.manual import dump_data
-from acc_pytest.capture.torch_hooks.statistics import NodeTensor, statistics_csv
-from acc_pytest.config_file import read_config
+from acc_pytest.capture.torch_hooks.store import NodeTensor, statistics_csv
 from acc_pytest.dumps import Slot, open_dump
 from acc_pytest.dumps.statistics_rows import torch_rows
 from acc_pytest.errors import AccError, CannotDecode, FormatError, MappingError, OperatorError, SettingsError
-from acc_pytest.mapping.op_mapping_file import read_op_mapping_file
-from acc_pytest.mapping.tables import load_tables
+from acc_pytest.mapping.tables import load_tables, read_op_mapping_file
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.opcheck.listed import listed
-from acc_pytest.opcheck.listing import tensors_in
+from acc_pytest.opcheck.prepare import tensors_in
 from acc_pytest.opcheck.run import run_entry
-from acc_pytest.opcheck.settings import OpcheckSettings
+from acc_pytest.opcheck.settings import OpcheckSettings, listed
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute
+from acc_pytest.settings import read_config
 from acc_pytest.tensors import atb_bin, torch_archive
-from acc_pytest.tensors.kept_index import read_index
+from acc_pytest.tensors.kept_dump import read_index
 from acc_pytest.tensors.numpy_file import stored_dtype
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 from acc_pytest.tensors.torch_pickle import content, declared
-from acc_pytest.topology.atb_json import read_graph, read_layer
+from acc_pytest.topology.atb import read_graph, read_layer
 from acc_pytest.topology.ge_graph import read_graph as read_ge_graph
-from acc_pytest.topology.onnx_export import attributes
-from acc_pytest.topology.onnx_export.operation_csv import read_operation_csv
+from acc_pytest.topology.onnx_export import graph
+from acc_pytest.topology.onnx_export.shapes import read_operation_csv
 from acc_pytest.topology.torch_modules import read_tree
 
 DIGITS = "9" * 5000
@@ -241,7 +239,7 @@ def test_nested_lists_of_a_parameter_are_written_as_text_once(monkeypatch: pytes
     nested: list[Any] = [0]
     for _ in range(20):
         nested = [nested, None]
-    assert len(attributes.attributes_of({"p": nested})) == 21
+    assert len(graph.attributes_of({"p": nested})) == 21
     assert written == [None] * 20
 
 

@@ -12,8 +12,7 @@ from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.judging.threshold import JudgeContext
-from acc_pytest.metrics.custom import CustomMetric
-from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.kernel import CustomMetric, measure
 from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.tensors.source import Source, TensorSource
 

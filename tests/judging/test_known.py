@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.judging.config_tables import rules_and_known
-from acc_pytest.judging.known import Known, known_from_table
+from acc_pytest.judging.rules import Known, known_from_table, rules_and_known
 from acc_pytest.judging.threshold import Bound, PairCriteria
 
 TODAY = datetime.date(2027, 3, 31)

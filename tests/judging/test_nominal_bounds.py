@@ -6,8 +6,14 @@ import math
 
 import pytest
 
-from acc_pytest.judging.nominal_bounds import NO_SAMPLE, NominalBound, nominal_bounds
-from acc_pytest.judging.replay import context_scalars, stated_scalars, statistics_scalars
+from acc_pytest.judging.replay import (
+    NO_SAMPLE,
+    NominalBound,
+    context_scalars,
+    nominal_bounds,
+    stated_scalars,
+    statistics_scalars,
+)
 from acc_pytest.judging.rules import rule_from_table
 from acc_pytest.judging.standards import STANDARDS
 from acc_pytest.judging.statistics import measure_statistics

@@ -11,17 +11,21 @@ import torch
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.standards import STANDARDS, Adjustment, Second, Standard, of_operators
-from acc_pytest.judging.standards.atb_bounds import element_bound
-from acc_pytest.judging.standards.atb_classes import class_by_name, has_two_goldens, op_class
-from acc_pytest.judging.standards.second_golden import error_ratios
+from acc_pytest.judging.standards.ascend import (
+    class_by_name,
+    element_bound,
+    error_ratios,
+    has_two_goldens,
+    op_class,
+)
 from acc_pytest.judging.threshold import JudgeContext, Threshold
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import Judgement, judge
-from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance, Scale
 from acc_pytest.metrics.elements import element_errors
 from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import EXACT, ElementTolerance, Scale
 from acc_pytest.operators import operator_of
-from acc_pytest.operators.param import read
+from acc_pytest.operators.registry import read
 from acc_pytest.tensors.source import TensorSource
 
 from .plain import build

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.judging.slices import beside_neighbours, needed_rounding, needed_tolerance, slice_thresholds
+from acc_pytest.judging.derive import beside_neighbours, needed_rounding, needed_tolerance, slice_thresholds
 from acc_pytest.judging.threshold import Threshold
 from acc_pytest.judging.tolerance import Tolerance, tolerance
 from acc_pytest.metrics.measurement import Measurement, SliceErrors

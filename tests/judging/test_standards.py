@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from acc_pytest.base.vocabulary import COMPARISON_STANDARDS
 from acc_pytest.errors import Incomparable
 from acc_pytest.judging.rules import rule_from_marker
 from acc_pytest.judging.standards import STANDARDS, THREE_WAY, Adjustment
-from acc_pytest.judging.standards.atb_classes import class_by_name, op_class
+from acc_pytest.judging.standards.ascend import class_by_name, op_class
 from acc_pytest.judging.threshold import JudgeContext, Threshold, ThresholdRule
 from acc_pytest.judging.thresholds import element_tolerance, thresholds_for
 from acc_pytest.judging.tolerance import CAP
@@ -23,7 +24,6 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.operators import known, operator_of
 from acc_pytest.tensors.source import TensorSource
-from acc_pytest.vocabulary import COMPARISON_STANDARDS
 
 from .plain import build
 

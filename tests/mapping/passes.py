@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.dumps.recorded import Record
+from acc_pytest.dumps.modules import Record
 
 from .served import RIGHT, Engine, Fault, Recorded, Spec, Tensor, hugging_face_records, records_of
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from acc_pytest.dumps.recorded import Record
+from acc_pytest.dumps.modules import Record
 
 from .served import Recorded, Recorder, records_of
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from acc_pytest.dumps.base import Slot
-from acc_pytest.dumps.recorded import Record, RecordedDump
+from acc_pytest.dumps.modules import Record, RecordedDump
 from acc_pytest.tensors.ref import TensorRef
 
 Tensor = torch.Tensor

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.mapping.alignment import PIECE, align
+from acc_pytest.mapping.policies import PIECE, align
 
 words = st.lists(st.sampled_from("abc"), max_size=7)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.mapping.choices_above import ChoicesAbove, ReachingChoices
+from acc_pytest.mapping.choices import ChoicesAbove, ReachingChoices
 from acc_pytest.mapping.pair import Gap, Operand, Pair, Plan
 from acc_pytest.tensors.ref import TensorRef
 

@@ -10,7 +10,7 @@ import pytest
 
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.ranks import keep_rank
+from acc_pytest.dumps.base import keep_rank
 from acc_pytest.mapping.planner import plan
 
 from .data_parallel import FAULTY, Run

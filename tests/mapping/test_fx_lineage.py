@@ -12,8 +12,8 @@ from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.view import Diagnosis
 
 
 class Program:

@@ -17,8 +17,8 @@ from acc_pytest.diagnosis.run import run
 from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
-from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.view import Diagnosis
 
 from .served import RIGHT, Engine, Fault, Spec, both, hugging_face, two_steps
 

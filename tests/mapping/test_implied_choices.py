@@ -12,10 +12,10 @@ from torch import nn
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import NoPayload
-from acc_pytest.mapping.engine_views import TopPlaces
 from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
+from acc_pytest.mapping.views import TopPlaces
 
 TOKENS, EXPERTS = 12, 4
 

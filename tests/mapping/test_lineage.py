@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.lineage import ORDER, Lineage, trace
-from acc_pytest.mapping.lineage.nearest import FlowOperator, nearest
-from acc_pytest.mapping.lineage.order import by_order
+from acc_pytest.mapping.lineage.parents import FlowOperator, by_order, nearest
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.tables import load_tables

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps.base import Slot
-from acc_pytest.dumps.calls import NodeSlot
+from acc_pytest.dumps.modules import NodeSlot
 from acc_pytest.mapping.module_flow import is_cache
 
 from . import toy_model

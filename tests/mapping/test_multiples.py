@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.mapping.multiples import multiplied
 from acc_pytest.mapping.operand_shards import OperandShards
 from acc_pytest.mapping.pair import Operand
+from acc_pytest.mapping.shard_sources import multiplied
 from acc_pytest.mapping.views import Whole
 from acc_pytest.tensors.ref import TensorRef
 

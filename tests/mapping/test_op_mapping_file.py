@@ -9,12 +9,7 @@ import pytest
 
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import MappingError
-from acc_pytest.mapping.op_mapping_file import (
-    Endpoint,
-    missing_file_note,
-    read_op_mapping_file,
-    type_rules,
-)
+from acc_pytest.mapping.tables import Endpoint, missing_file_note, read_op_mapping_file, type_rules
 
 
 @pytest.mark.parametrize(

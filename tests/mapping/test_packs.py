@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.mapping.engine_views import ColumnRange
 from acc_pytest.mapping.rule_views import range_by_own, range_by_pieces
+from acc_pytest.mapping.views import ColumnRange
 
 
 def ranges(packed: int, ranks: int, pieces: tuple[int, ...], piece_ranks: int = 1) -> list[tuple[int, int]]:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.mapping.engine_views import RowParallel
 from acc_pytest.mapping.operand_shards import OperandShards
-from acc_pytest.mapping.partial_sums import settled
-from acc_pytest.mapping.views import RankSum, Whole
+from acc_pytest.mapping.shard_values import settled
+from acc_pytest.mapping.views import RankSum, RowParallel, Whole
 from acc_pytest.tensors.ref import TensorRef
 
 torch.manual_seed(3)

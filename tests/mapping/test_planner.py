@@ -13,7 +13,7 @@ from torch import nn
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import MappingError
-from acc_pytest.mapping.explain import explain
+from acc_pytest.mapping.pair import explain
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.views import Repeated, Whole
 from acc_pytest.topology.tree import Node, Tree

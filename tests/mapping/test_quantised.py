@@ -15,8 +15,8 @@ from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import Incomparable
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan
-from acc_pytest.mapping.quantised import scale_and_offset
 from acc_pytest.mapping.reconcile import open_pair
+from acc_pytest.mapping.shard_values import scale_and_offset
 from acc_pytest.topology.tree import Node
 
 from .trees import relative_error

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.older_torch import half_on_cpu
+from acc_pytest.base.older_torch import half_on_cpu
 
 from .toy_model import Verdicts, compared
 

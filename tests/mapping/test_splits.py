@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import NoPayload
-from acc_pytest.mapping.engine_views import TokenLayout, TokenSplit
+from acc_pytest.mapping.match import Export
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
-from acc_pytest.mapping.roles.export import Export
+from acc_pytest.mapping.rule_views import Splits
 from acc_pytest.mapping.shapes import Shape
-from acc_pytest.mapping.splits import Splits
-from acc_pytest.mapping.token_split import split_of, tokens_of
+from acc_pytest.mapping.token_order import split_of, tokens_of
+from acc_pytest.mapping.views import TokenLayout, TokenSplit
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.topology.tree import Node
 

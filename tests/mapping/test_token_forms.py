@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from acc_pytest.errors import Incomparable
-from acc_pytest.mapping.engine_views import Stretch, TokenLayout
 from acc_pytest.mapping.shapes import Shape
-from acc_pytest.mapping.token_forms import BATCH, ENDS, FLAT, HEADS_FIRST, by_form, forms_of
+from acc_pytest.mapping.token_order import BATCH, ENDS, FLAT, HEADS_FIRST, by_form, forms_of
+from acc_pytest.mapping.views import Stretch, TokenLayout
 
 
 def layout(*shape: int, sequences: int = 1, known: int = -1, turned: bool = False) -> TokenLayout:

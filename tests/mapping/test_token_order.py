@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.mapping.engine_views import TokenLayout, TokenPick
 from acc_pytest.mapping.token_order import pick_tokens, token_order
+from acc_pytest.mapping.views import TokenLayout, TokenPick
 from acc_pytest.tensors.ref import TensorRef
 
 PADDED = [[7, 8, 9, 0], [5, 6, 0, 0]]

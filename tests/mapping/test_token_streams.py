@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.mapping.engine_views import Stretch, TokenLayout
 from acc_pytest.mapping.token_order import context_rows
-from acc_pytest.mapping.token_streams import Contexts, TokenStreams
+from acc_pytest.mapping.token_sequences import Contexts, TokenStreams
+from acc_pytest.mapping.views import Stretch, TokenLayout
 from acc_pytest.tensors.ref import TensorRef
 
 Files = Callable[[object], TensorRef]

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from acc_pytest.errors import Incomparable, NoPayload
-from acc_pytest.mapping.engine_views import Turned
 from acc_pytest.mapping.operand_shards import OperandShards
-from acc_pytest.mapping.turning import turned_alike
-from acc_pytest.mapping.views import Whole
+from acc_pytest.mapping.shard_values import turned_alike
+from acc_pytest.mapping.views import Turned, Whole
 from acc_pytest.tensors.ref import TensorRef
 
 REF = TensorRef("none.pth")

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.demo.make import make_demo
-from acc_pytest.demo.spec import DemoSpec
+from acc_pytest.demo.make import DemoSpec, make_demo
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from acc_pytest.base.older_torch import half_on_cpu
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
-from acc_pytest.older_torch import half_on_cpu
-from acc_pytest.reporting.diagnosis import Diagnosis
 from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.view import Diagnosis
 
 WIDTH, HEADS, LAYERS = 32, 4, 2
 

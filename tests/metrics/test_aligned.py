@@ -7,9 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from acc_pytest.metrics import aligned
-from acc_pytest.metrics.aligned import FEW, Buffers
-from acc_pytest.metrics.flushing import Flushed
+from acc_pytest.metrics import single_block
+from acc_pytest.metrics.single_block import FEW, Buffers, Flushed
 from tests.metrics.metric_reference import measured
 
 
@@ -34,7 +33,7 @@ def test_buffers_in_use_share_nothing() -> None:
 
 def test_memory_is_used_again_and_one_that_is_too_small_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     spare: list[NDArray[np.uint8]] = []
-    monkeypatch.setattr(aligned, "_spare", spare)
+    monkeypatch.setattr(single_block, "_spare", spare)
     place = Buffers(1000).first(1)[0].array.ctypes.data
     assert Buffers(500).first(1)[0].array.ctypes.data == place
     assert Buffers(5000).first(5000)[0].array.size == 5000

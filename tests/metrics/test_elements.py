@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.metrics.element_tolerance import EXACT, ElementTolerance
-from acc_pytest.metrics.elements import BLOCK, BUCKETS, element_errors
+from acc_pytest.metrics.elements import BLOCK, BUCKETS, element_errors, ulp
 from acc_pytest.metrics.kernel import measure
-from acc_pytest.metrics.ulp import ulp
+from acc_pytest.metrics.measurement import EXACT, ElementTolerance
 from acc_pytest.tensors import hifloat8
 from acc_pytest.tensors.source import TensorSource
 from tests.newer import torch_dtypes

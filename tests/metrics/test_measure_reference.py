@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from acc_pytest.metrics import pair_blocks, python_blocks
-from acc_pytest.metrics.catalogue import COLUMN_METRICS
+from acc_pytest.metrics import kernel, python_blocks
 from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import COLUMN_METRICS
 from acc_pytest.metrics.native.library import VARIABLE
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import SEVEN, close, measured, reference
@@ -119,7 +119,7 @@ def test_the_block_size_does_not_show(
         + torch.where(torch.arange(343) % 50 == 0, 5.0, 0.0).to(dtype)
     )
     whole = measured(golden, mine)
-    monkeypatch.setattr(pair_blocks, "BLOCK", block)
+    monkeypatch.setattr(kernel, "BLOCK", block)
     pieces = measured(golden, mine)
     assert all(close(getattr(pieces, name), getattr(whole, name)) for name in (*SEVEN, "max_scaled_error"))
     assert pieces.near_zero == whole.near_zero == 43

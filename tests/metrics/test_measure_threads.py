@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from acc_pytest.errors import FormatError
-from acc_pytest.metrics import pair_blocks
+from acc_pytest.metrics import kernel
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.native.library import VARIABLE
-from acc_pytest.tensors.mapped import mapped
+from acc_pytest.tensors.file_bytes import mapped
 from acc_pytest.tensors.read_source import ReadSource, source_of
 from acc_pytest.tensors.source import TensorSource
 from tests.each_case import check_each
@@ -25,7 +25,7 @@ from tests.metrics.native.test_native_block import random_pair
 @pytest.fixture(autouse=True)
 def small_stretches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Of 64 elements, in blocks of 8; torch's number of threads is restored."""
-    monkeypatch.setattr(pair_blocks, "BLOCK", 8)
+    monkeypatch.setattr(kernel, "BLOCK", 8)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -61,7 +61,7 @@ def test_so_are_those_of_types_that_the_native_kernel_leaves(dtype: torch.dtype)
 
 @pytest.mark.parametrize("largest", [1.0, 1e30], ids=["ordinary", "left to Python"])
 def test_so_are_those_of_a_file(largest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_blocks, "BLOCK", 4096)
+    monkeypatch.setattr(kernel, "BLOCK", 4096)
     torch.manual_seed(5)
     tensors = [torch.randn(300, 200) for _ in range(2)]
     tensors[0][7, 7] = largest

@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import Incomparable, SettingsError
-from acc_pytest.metrics import pair_blocks
-from acc_pytest.metrics.custom import CustomMetric
-from acc_pytest.metrics.element_tolerance import ElementTolerance
-from acc_pytest.metrics.kernel import measure
-from acc_pytest.metrics.measurement import Measurement, Moments, NonFinite
+from acc_pytest.metrics import kernel
+from acc_pytest.metrics.kernel import CustomMetric, measure
+from acc_pytest.metrics.measurement import ElementTolerance, Measurement, Moments, NonFinite
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import SEVEN, close, measured, reference, worst_of
 from tests.newer import torch_dtype, torch_dtypes
@@ -102,7 +100,7 @@ def test_all_nan_has_no_extrema() -> None:
 
 
 def test_the_first_disagreement_in_a_later_block_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_blocks, "BLOCK", 8)
+    monkeypatch.setattr(kernel, "BLOCK", 8)
     golden = torch.arange(40, dtype=torch.float32).reshape(5, 8)
     mine = golden.clone()
     mine[0, 1], mine[2, 3], mine[4, 0] = 99, NAN, NAN
@@ -115,7 +113,7 @@ def test_the_first_disagreement_in_a_later_block_is_found(monkeypatch: pytest.Mo
 def test_values_that_are_not_finite_are_counted_over_all_blocks(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_blocks, "BLOCK", block)
+    monkeypatch.setattr(kernel, "BLOCK", block)
     golden = torch.tensor([INF, NAN, INF, NAN, 1.0, NAN, -INF, 1.0])
     mine = torch.tensor([INF, NAN, 1.0, 1.0, INF, INF, INF, 1.0])
     assert measured(golden, mine).nonfinite == NonFinite(
@@ -134,7 +132,7 @@ def test_values_that_are_not_finite_are_counted_over_all_blocks(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("block", [1, 8])
 def test_moments_are_the_sums(dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_blocks, "BLOCK", block)
+    monkeypatch.setattr(kernel, "BLOCK", block)
     golden, mine = torch.tensor([1.0, 2.0, 4.0], dtype=dtype), torch.tensor([1.5, 2.0, 3.0], dtype=dtype)
     assert measured(golden, mine).moments == Moments(
         golden=7.0,
@@ -174,7 +172,7 @@ def test_zeros(dtype: torch.dtype) -> None:
 
 
 def test_near_zero_follows_the_magnitude_of_golden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_blocks, "BLOCK", 2)
+    monkeypatch.setattr(kernel, "BLOCK", 2)
     small = [2e-8, 0.0, 4e-8, 1e-9]
     golden, mine = torch.tensor(small), torch.tensor([3e-8, 1.0, 8e-8, 1e-9])
     tiny = measured(golden, mine)
@@ -388,7 +386,7 @@ def test_any_floats_at_all(pairs: list[tuple[float, float]], dtype: torch.dtype,
     """Counts are right, metrics are in range and never NaN, whatever the values and the block size."""
     golden, mine = (torch.tensor(side, dtype=torch.float64).to(dtype) for side in zip(*pairs))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_blocks, "BLOCK", block)
+        patch.setattr(kernel, "BLOCK", block)
         result = measured(golden, mine)
     gs, ms = golden.double().tolist(), mine.double().tolist()
     finite = [(g, m) for g, m in zip(gs, ms) if math.isfinite(g) and math.isfinite(m)]
@@ -425,7 +423,7 @@ def test_ordinary_floats_agree_with_the_definitions(
 ) -> None:
     golden, mine = (torch.tensor(side, dtype=dtype) for side in zip(*pairs))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_blocks, "BLOCK", block)
+        patch.setattr(kernel, "BLOCK", block)
         result = measured(golden, mine)
     for name, wanted in reference(golden, mine).items():
         # A cosine or a KL that cancels to nearly nothing has no digits to keep: absolute there.

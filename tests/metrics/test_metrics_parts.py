@@ -15,16 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError, SettingsError
-from acc_pytest.metrics.block_ranges import BLOCK
-from acc_pytest.metrics.custom import load_custom, load_customs
-from acc_pytest.metrics.divergence import BlockDivergence, Divergence, _curve, _log1p_minus
-from acc_pytest.metrics.element_tolerance import default_tolerance
-from acc_pytest.metrics.kernel import measure
-from acc_pytest.metrics.pair_blocks import BLOCKS
-from acc_pytest.metrics.scaled import as_float, binary_sum, natural_sum, ratio, root
-from acc_pytest.metrics.statistics import statistics_errors
+from acc_pytest.judging.statistics import statistics_errors
+from acc_pytest.metrics.kernel import BLOCKS, load_custom, load_customs, measure
+from acc_pytest.metrics.measurement import default_tolerance
+from acc_pytest.metrics.pair_sums import BLOCK
+from acc_pytest.metrics.totals import (
+    BlockDivergence,
+    Divergence,
+    _curve,
+    _log1p_minus,
+    as_float,
+    binary_sum,
+    natural_sum,
+    ratio,
+    root,
+)
+from acc_pytest.tensors.file_bytes import mapped
 from acc_pytest.tensors.header import Statistics
-from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import measured
 from tests.newer import torch_dtype
@@ -268,7 +275,7 @@ def test_a_bad_custom_metric_is_refused_with_the_file_and_the_fix(
 
 
 def test_a_file_python_cannot_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.spec_from_file_location", lambda *_: None)
+    monkeypatch.setattr("acc_pytest.base.imports.spec_from_file_location", lambda *_: None)
     with pytest.raises(SettingsError, match="Python cannot import"):
         load_custom(write(tmp_path, SUM) + ":total")
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from acc_pytest.metrics import pair_blocks
+from acc_pytest.metrics import kernel
 from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import SliceErrors
-from acc_pytest.metrics.slices import MOST, SliceSums
+from acc_pytest.metrics.pair_sums import MOST, SliceSums
 from acc_pytest.tensors.source import TensorSource
 from tests.metrics.slice_reference import slice_errors
 
@@ -59,7 +59,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     golden, mine = _normal(40, 33), _normal(40, 33, seed=5)
     whole = _measured(golden, mine)
     for block in (7, 33, 100):
-        monkeypatch.setattr(pair_blocks, "BLOCK", block)
+        monkeypatch.setattr(kernel, "BLOCK", block)
         _assert_same(_measured(golden, mine), whole)
 
 

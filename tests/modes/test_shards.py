@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given, strategies
 
-from acc_pytest.modes.shards import PER_TEST, cost_of, deal
+from acc_pytest.running.distribution import PER_TEST, cost_of, deal
 
 COSTS = strategies.lists(strategies.integers(0, 2**40), max_size=60)
 

@@ -14,20 +14,26 @@ import numpy as np
 import pytest
 import torch
 
+from acc_pytest.base.vocabulary import NOISE_PROFILE
 from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError, SettingsError
 from acc_pytest.mapping.planner import plan
+from acc_pytest.noise.counterparts import profile_plan
 from acc_pytest.noise.errors import NoiseErrors
-from acc_pytest.noise.fingerprint import fingerprint
-from acc_pytest.noise.making import ProfileMaker
-from acc_pytest.noise.profile import Profile, ProfiledRun, ProfiledTensor, profile_path
-from acc_pytest.noise.profile_file import read_profile, write_profile
-from acc_pytest.noise.profile_plan import profile_plan
+from acc_pytest.noise.profile import (
+    Profile,
+    ProfiledRun,
+    ProfiledTensor,
+    fingerprint,
+    profile_path,
+    read_profile,
+    write_profile,
+)
+from acc_pytest.noise.run import ProfileMaker
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.stores.address import address_of
 from acc_pytest.tensors.stores.making import mirrored
-from acc_pytest.vocabulary import NOISE_PROFILE
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.standards import THREE_WAY
-from acc_pytest.mapping.fed import EXACT
-from acc_pytest.mapping.pair import Plan
+from acc_pytest.mapping.pair import EXACT, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.noise.counterparts import NO_NOISE, NoisePlan
 from acc_pytest.noise.run import noise_plan

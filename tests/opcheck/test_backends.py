@@ -17,7 +17,7 @@ from acc_pytest.errors import AccError, LaunchError, MissingPackage, OperatorErr
 from acc_pytest.opcheck import backends
 from acc_pytest.opcheck.backends import backend_named
 from acc_pytest.opcheck.run import run_entry
-from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute
 

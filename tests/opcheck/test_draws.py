@@ -14,7 +14,7 @@ from acc_pytest.opcheck.case import Case
 from acc_pytest.opcheck.output import MULTINOMIAL, TOPK_TOPP, compared, is_drawn, nearest_valid_draws, p_value
 from acc_pytest.opcheck.run import run_case
 from acc_pytest.operators import compute
-from acc_pytest.operators.sampling import running_sums
+from acc_pytest.operators.routing import running_sums
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
 

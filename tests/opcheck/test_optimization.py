@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.opcheck.on_device import OFF_VALUES, without_optimizations
 from acc_pytest.opcheck.prepare import prepare
-from acc_pytest.opcheck.run import run_entry
+from acc_pytest.opcheck.run import OFF_VALUES, run_entry, without_optimizations
 from acc_pytest.opcheck.settings import OpcheckSettings
-from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 from acc_pytest.operators import compute, operator_of
 from acc_pytest.reporting.row import Row

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from acc_pytest.opcheck.case import in_precision
 from acc_pytest.opcheck.golden import Golden
-from acc_pytest.opcheck.precision import in_precision
 from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
-from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.opcheck.stand_alone import StandAlone, write_case
 
 X = torch.linspace(-3, 3, 12).reshape(3, 4).bfloat16()

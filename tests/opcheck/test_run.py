@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.opcheck.entry import Entry
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings
-from acc_pytest.opcheck.source_csv import entries_of_csv
-from acc_pytest.opcheck.source_directory import entries_of_directory
+from acc_pytest.opcheck.sources import Entry, entries_of_csv, entries_of_directory
 from acc_pytest.operators import compute, compute_collective
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors import atb_bin

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.errors import DumpError, FormatError, SettingsError
-from acc_pytest.opcheck.entry import Entry
-from acc_pytest.opcheck.select import ids_from, names_from, selected
-from acc_pytest.opcheck.source_csv import entries_of_csv
-from acc_pytest.opcheck.source_directory import entries_of_directory
+from acc_pytest.opcheck.settings import ids_from, names_from, selected
+from acc_pytest.opcheck.sources import Entry, entries_of_csv, entries_of_directory
 
 from .made import HEADER, softmax_dump
 
@@ -103,7 +101,7 @@ def test_ten_thousand_rows_are_listed_without_torch(tmp_path: Path) -> None:
     path = tmp_path / "operation_tensors_0.csv"
     path.write_text("\n".join([HEADER, *([row(OpParam='{"a":[1,2,3],"b":0.5}')] * 10_000)]) + "\n")
     code = (
-        "import sys; from pathlib import Path; from acc_pytest.opcheck.source_csv import entries_of_csv\n"
+        "import sys; from pathlib import Path; from acc_pytest.opcheck.sources import entries_of_csv\n"
         f"assert len(list(entries_of_csv(Path({str(path)!r}), 'g'))) == 10_000\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )

@@ -13,8 +13,7 @@ from acc_pytest.errors import DumpError
 from acc_pytest.opcheck.case import Case
 from acc_pytest.opcheck.prepare import prepare
 from acc_pytest.opcheck.run import run_entry
-from acc_pytest.opcheck.source_csv import entries_of_csv
-from acc_pytest.opcheck.source_directory import entries_of_directory
+from acc_pytest.opcheck.sources import entries_of_csv, entries_of_directory
 from acc_pytest.opcheck.stand_alone import StandAlone, export_case, write_case
 from acc_pytest.operators import compute
 

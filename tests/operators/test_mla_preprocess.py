@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from acc_pytest.base.older_torch import rms_norm
 from acc_pytest.errors import OperatorError
-from acc_pytest.older_torch import rms_norm
 from acc_pytest.operators import compute, operator_of
 from acc_pytest.operators.layout import nd_to_nz, nz_to_nd
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import WITHOUT_REFERENCE, compute, compute_collective, known, operator_of
-from acc_pytest.operators.rounding import rounded
+from acc_pytest.operators.registry import rounded
 
 
 def test_an_unknown_operator_names_near_ones() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import compute
-from acc_pytest.operators.sampling import rand
+from acc_pytest.operators.routing import rand
 
 TOPK = "TopkToppSamplingOperation"
 

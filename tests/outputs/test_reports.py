@@ -11,7 +11,7 @@ import pytest
 
 from acc_pytest.errors import AccError, SettingsError
 from acc_pytest.outputs import Growing, Staged, target_of
-from acc_pytest.outputs.partial import left_behind
+from acc_pytest.outputs.writing import left_behind
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.rows_file import RowsFile

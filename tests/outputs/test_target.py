@@ -71,7 +71,7 @@ def test_a_fifo_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp
 def test_a_reader_that_sleeps_or_goes_away_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acc_pytest.outputs.stream.PATIENCE", 0.05)
+    monkeypatch.setattr("acc_pytest.outputs.writing.PATIENCE", 0.05)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)

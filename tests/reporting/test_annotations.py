@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from acc_pytest.reporting.annotations import MOST, Annotations, annotation, on_github
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
+from acc_pytest.reporting.markdown import MOST, Annotations, annotation, on_github
 from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.summary import Tally
-from acc_pytest.reporting.view import Result
+from acc_pytest.reporting.view import Diagnosis, Result, Root
 
 COMMAND = re.compile(r"::error title=((?:[^:,\r\n%]|%[0-9A-F]{2})*)::((?:[^\r\n%]|%[0-9A-F]{2})*)")
 """What GitHub's runner takes for one command: no raw end of line, no raw separator in the title."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.dumps.torch_outline import Outline
+from acc_pytest.dumps.torch_model import Outline
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.metrics.native import library as native
-from acc_pytest.reporting.header import header_lines, kernel_lines, outline_line
+from acc_pytest.running.pairs import header_lines, kernel_lines, outline_line
 from acc_pytest.tensors import torch_file
 from acc_pytest.tensors.ref import TensorRef
 

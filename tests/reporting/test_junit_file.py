@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.errors import AccError
-from acc_pytest.reporting.junit_file import JunitFile, address
+from acc_pytest.reporting.junit import JunitFile, address
 from acc_pytest.reporting.row import Cause, Row
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run

@@ -13,12 +13,11 @@ from hypothesis import given, settings, strategies
 from acc_pytest.errors import AccError
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.markdown import LIMIT, MarkdownSummary, blocks, code, fenced, fit, step_summary
-from acc_pytest.reporting.printable import printable
 from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.summary import Tally
-from acc_pytest.reporting.view import Result, Run
+from acc_pytest.reporting.texts import printable
+from acc_pytest.reporting.view import Diagnosis, Result, Root, Run
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acc_pytest.judging.verdict import Check
-from acc_pytest.reporting.numbers import briefly, further_reasons, in_numbers
+from acc_pytest.reporting.failure_text import briefly, further_reasons, in_numbers
 from acc_pytest.reporting.row import Row
 
 

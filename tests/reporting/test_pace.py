@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.reporting.pace import EVERY, FIRST, Pace, duration, still
+from acc_pytest.reporting.progress import EVERY, FIRST, Pace, duration, still
 
 
 def test_short_runs_say_nothing_and_long_ones_every_half_minute() -> None:

@@ -12,7 +12,7 @@ import unicodedata
 import pytest
 from hypothesis import example, given, strategies
 
-from acc_pytest.reporting.printable import NAME, escaped, plain, printable, quoted
+from acc_pytest.reporting.texts import NAME, escaped, plain, printable, quoted
 
 ANYTHING = strategies.text(strategies.characters(exclude_categories=()))
 """Lone surrogates are among it, which is what the bytes of a path become that is not UTF-8."""

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.base.vocabulary import number
 from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.row import Row, RowSide, WorstElement, native
-from acc_pytest.vocabulary import number
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
 sides = st.builds(

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.judging.replay import statistics_scalars
 from acc_pytest.judging.verdict import Check
-from acc_pytest.metrics.catalogue import COLUMN_METRICS
+from acc_pytest.metrics.measurement import COLUMN_METRICS
 from acc_pytest.reporting.recorder import VerdictHash
 from acc_pytest.reporting.row import VERDICTS, Cause, Row, RowSide, WorstElement
-from acc_pytest.reporting.rows_file import LONGEST_LINE, RowsFile
+from acc_pytest.reporting.rows_file import LONGEST_LINE, RowsFile, read_rows
 from acc_pytest.reporting.rows_json import Links, row_from_json, row_to_json
-from acc_pytest.reporting.rows_reading import read_rows
 from acc_pytest.reporting.summary import Tally
 from acc_pytest.reporting.view import Result, Run
 from tests.judging.plain import build

@@ -10,10 +10,9 @@ import pytest
 
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.row import Row
-from acc_pytest.reporting.run_verdict import run_verdict, times
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.summary import run_verdict, times
+from acc_pytest.reporting.view import Diagnosis, Root, Run
 
 from .html.made import inherited, made_row, result_of
 

@@ -10,12 +10,12 @@ from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan, Unmapped
 from acc_pytest.reporting.csv_report import CsvReport, new_report
 from acc_pytest.reporting.failure_text import FailureText, failure_text
-from acc_pytest.reporting.header import header_lines
 from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.recorder import Recorder, unmapped_row
 from acc_pytest.reporting.row import Row, RowSide, WorstElement
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Result, Run
+from acc_pytest.running.pairs import header_lines
 
 ROW = Row(
     "dump::step0::model::Linear_0",

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from acc_pytest.reporting.wrapping import LONGEST, columns, paragraph, wrapped, wrapped_command
+from acc_pytest.reporting.texts import LONGEST, columns, paragraph, wrapped, wrapped_command
 
 
 def test_what_fits_is_left_alone() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from acc_pytest import strategies
 from acc_pytest.errors import AccError, MissingPackage, OperatorError
 from acc_pytest.operators import compute, known, operator_of
-from acc_pytest.strategies.drawn import DrawnCase
+from acc_pytest.strategies.device import DrawnCase
 from tests.each_case import check_each
 
 from .oracles import disagreements, expected, with_oracle

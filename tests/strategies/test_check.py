@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from acc_pytest import strategies
 from acc_pytest.errors import SettingsError
 from acc_pytest.operators import compute
-from acc_pytest.strategies.drawn import DrawnCase
+from acc_pytest.strategies.device import DrawnCase
 
 TRANSPOSE = DrawnCase("TransposeOperation", {"perm": [1, 0]}, (torch.ones(2, 3),))
 

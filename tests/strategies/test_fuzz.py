@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from acc_pytest.opcheck.run import run_entry
-from acc_pytest.opcheck.source_csv import entries_of_csv
+from acc_pytest.opcheck.sources import entries_of_csv
 from acc_pytest.operators import compute
-from acc_pytest.strategies.drawn import DrawnCase
+from acc_pytest.strategies.device import DrawnCase
 from acc_pytest.strategies.fuzz import Counterexample, fuzz, save
 
 from .oracles import disagreements

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.tensors.ge_statistics import GE_COLUMNS
+from acc_pytest.tensors.ge_file import GE_COLUMNS
 
 ITEMS = (
     "Max Value",

@@ -10,7 +10,7 @@ import torch
 
 from acc_pytest.errors import FormatError, NoPayload
 from acc_pytest.tensors import atb_bin
-from acc_pytest.tensors.atb_links import alias_target, execution_directory, located
+from acc_pytest.tensors.atb_bin import alias_target, execution_directory, located
 from acc_pytest.tensors.ref import TensorRef
 
 VALUES = torch.tensor([[1.0, 2.0]])

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from acc_pytest.tensors.atb_statistics import from_attributes, number, text_of
+from acc_pytest.tensors.atb_bin import from_attributes, number, text_of
 from acc_pytest.tensors.header import Statistics
 from tests.newer import torch_dtypes
 

@@ -15,7 +15,7 @@ import torch
 
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.tensors import ge_file
-from acc_pytest.tensors.atb_statistics import text_of
+from acc_pytest.tensors.atb_bin import text_of
 from acc_pytest.tensors.dtypes import by_atb_code, layout_name
 from acc_pytest.tensors.ref import TensorRef, readable
 from acc_pytest.tensors.statistics import statistics_in, statistics_of

@@ -12,8 +12,15 @@ import pytest
 import torch
 
 from acc_pytest.tensors import digest as module
-from acc_pytest.tensors.digest import WeightDigest, digest
-from acc_pytest.tensors.sketch import BUCKETS, PERIOD, STANDARD_ERROR, Sketch, splitmix64
+from acc_pytest.tensors.digest import (
+    BUCKETS,
+    PERIOD,
+    STANDARD_ERROR,
+    Sketch,
+    WeightDigest,
+    digest,
+    splitmix64,
+)
 
 
 def weight(rows: int = 256, columns: int = 512, seed: int = 0) -> torch.Tensor:

@@ -6,13 +6,7 @@ import pytest
 
 from acc_pytest.errors import CannotDecode
 from acc_pytest.tensors.dtypes import LAYOUTS, by_name
-from acc_pytest.tensors.ge_codes import (
-    by_ge_code,
-    by_ge_name,
-    ge_code,
-    ge_layout_code,
-    ge_layout_name,
-)
+from acc_pytest.tensors.ge_message import by_ge_code, by_ge_name, ge_code, ge_layout_code, ge_layout_name
 
 
 @pytest.mark.parametrize("code", range(43))

@@ -9,9 +9,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acc_pytest.tensors.ge_codes import by_ge_code, ge_layout_name
-from acc_pytest.tensors.ge_fields import parse, serialise
-from acc_pytest.tensors.ge_message import DYNAMIC, GeRecord, GeTensor, OriginalOp
+from acc_pytest.tensors.ge_message import DYNAMIC, GeRecord, GeTensor, OriginalOp, by_ge_code, ge_layout_name
+from acc_pytest.tensors.ge_record import parse, serialise
 from acc_pytest.tensors.wire import WireError, bytes_field, encoded, fields, number_field, signed, varint
 
 # `DumpData` for protobuf's own library, made from the facts of the format (onnx brings the library along).

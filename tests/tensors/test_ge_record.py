@@ -18,11 +18,16 @@ from hypothesis import strategies as st
 from acc_pytest.errors import AccError, CannotDecode, FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
 from acc_pytest.tensors.formats import format_of
-from acc_pytest.tensors.ge_codes import by_ge_code
-from acc_pytest.tensors.ge_fields import serialise
 from acc_pytest.tensors.ge_file import members, rule_of
-from acc_pytest.tensors.ge_message import GeRecord, GeTensor
-from acc_pytest.tensors.ge_record import GeValue, OriginalOp, hashed_name, read_record, write_record
+from acc_pytest.tensors.ge_message import GeRecord, GeTensor, by_ge_code
+from acc_pytest.tensors.ge_record import (
+    GeValue,
+    OriginalOp,
+    hashed_name,
+    read_record,
+    serialise,
+    write_record,
+)
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.wire import bytes_field, encoded, number_field
 from tests.newer import torch_dtype, torch_dtypes

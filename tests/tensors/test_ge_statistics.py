@@ -10,7 +10,7 @@ import torch
 
 from acc_pytest.errors import FormatError, NoPayload
 from acc_pytest.tensors.dtypes import by_name
-from acc_pytest.tensors.ge_statistics import GE_COLUMNS
+from acc_pytest.tensors.ge_file import GE_COLUMNS
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.statistics import statistics_in

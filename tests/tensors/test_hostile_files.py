@@ -19,12 +19,9 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.tensors import atb_bin
-from acc_pytest.tensors.ge_codes import by_ge_code, ge_layout_name
-from acc_pytest.tensors.ge_fields import serialise
-from acc_pytest.tensors.ge_file import members
-from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp
-from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
-from acc_pytest.tensors.ge_statistics import GE_COLUMNS
+from acc_pytest.tensors.ge_file import GE_COLUMNS, members
+from acc_pytest.tensors.ge_message import GeRecord, GeTensor, OriginalOp, by_ge_code, ge_layout_name
+from acc_pytest.tensors.ge_record import GeValue, read_record, serialise, write_record
 from acc_pytest.tensors.ref import TensorRef
 
 VALUES = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)

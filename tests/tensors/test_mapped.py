@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from acc_pytest.errors import FormatError
-from acc_pytest.tensors import mapped as module
-from acc_pytest.tensors.file_bytes import byte_count, opened
-from acc_pytest.tensors.mapped import check_mapped, mapped
+from acc_pytest.tensors import file_bytes as module
+from acc_pytest.tensors.file_bytes import byte_count, check_mapped, mapped, opened
 from acc_pytest.tensors.ref import TensorRef
 
 

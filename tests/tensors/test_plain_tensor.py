@@ -11,11 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.tensors.file_bytes import opened
-from acc_pytest.tensors.mapped import mapped
-from acc_pytest.tensors.plain_tensor import PlainTensor, plain_tensor_in
-from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode
-from acc_pytest.tensors.torch_entries import entries_in
+from acc_pytest.tensors.file_bytes import mapped, opened
+from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode, entries_in
+from acc_pytest.tensors.torch_pickle import PlainTensor, plain_tensor_in
 
 PLAIN = {
     "matrix": torch.arange(12.0).reshape(3, 4),

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from acc_pytest.tensors.digest import splitmix64
 from acc_pytest.tensors.projection import WIDTH, projection, signs
-from acc_pytest.tensors.sketch import splitmix64
 
 
 def normal(*shape: int, seed: int = 1) -> torch.Tensor:

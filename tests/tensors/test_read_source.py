@@ -17,8 +17,8 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.metrics.native.library import VARIABLE
 from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors.file_bytes import mapped
 from acc_pytest.tensors.header import looking_once
-from acc_pytest.tensors.mapped import mapped
 from acc_pytest.tensors.read_source import (
     ReadSource,
     StoredSource,

@@ -12,8 +12,8 @@ import numpy
 import pytest
 import torch
 
-from acc_pytest.tensors.stored_crc import stored_crc
 from acc_pytest.tensors.torch_archive import encode
+from acc_pytest.tensors.torch_file import stored_crc
 
 VALUES = torch.arange(24.0).reshape(4, 6)
 

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError
-from acc_pytest.tensors.torch_archive import encode
-from acc_pytest.tensors.torch_entries import ArchiveEntry, entries_in
+from acc_pytest.tensors.torch_archive import ArchiveEntry, encode, entries_in
 
 
 def saved(tensor: torch.Tensor) -> bytes:

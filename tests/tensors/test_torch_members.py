@@ -13,8 +13,7 @@ import torch
 
 from acc_pytest.errors import AccError, FormatError
 from acc_pytest.tensors.ref import TensorRef
-from acc_pytest.tensors.stored_crc import stored_crc
-from acc_pytest.tensors.torch_members import content_of
+from acc_pytest.tensors.torch_file import content_of, stored_crc
 
 WHOLE = torch.arange(24.0).reshape(4, 6)
 HELD: dict[Any, Any] = {

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import FormatError
-from acc_pytest.topology.atb_json import MAX_DEPTH, read_layer, read_model
+from acc_pytest.topology.atb import MAX_DEPTH, read_layer, read_model
 
 LAYER = (
     '{"inTensors":["Layer_1_input_0"],"nodes":[{"inTensors":["Layer_1_input_0"],"opName":"Norm_1_0",'

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from acc_pytest.topology.atb_json import ModelFile, ReportedOperation
-from acc_pytest.topology.atb_tree import (
+from acc_pytest.topology.atb import (
     KnownOperations,
+    ModelFile,
+    ReportedOperation,
     TopLevel,
     build_tree,
     joined,

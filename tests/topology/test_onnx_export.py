@@ -18,13 +18,11 @@ from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.dtypes import DTYPES
 from acc_pytest.tensors.header import TensorHeader
 from acc_pytest.tensors.ref import TensorRef, readable
-from acc_pytest.topology.atb_json import ReportedOperation, read_graph
-from acc_pytest.topology.onnx_export import dumped, export
-from acc_pytest.topology.onnx_export.attributes import attributes_of
-from acc_pytest.topology.onnx_export.dumped import DumpedTensors
-from acc_pytest.topology.onnx_export.flatten import Event, events
-from acc_pytest.topology.onnx_export.operation_csv import csv_files, read_operation_csv
+from acc_pytest.topology.atb import ReportedOperation, read_graph
+from acc_pytest.topology.onnx_export import export
+from acc_pytest.topology.onnx_export.graph import Event, attributes_of, events
 from acc_pytest.topology.onnx_export.proto import ELEMENT_TYPES
+from acc_pytest.topology.onnx_export.shapes import DumpedTensors, csv_files, read_operation_csv
 
 onnx = pytest.importorskip("onnx", reason="the judge of these tests is the package onnx")
 
@@ -509,7 +507,7 @@ class TestShapes:
             read.append(ref)
             return readable(ref)
 
-        monkeypatch.setattr(dumped, "readable", counted)
+        monkeypatch.setattr(shapes, "readable", counted)
         tensors = DumpedTensors(tmp_path, "77")
         add = ReportedOperation("Add_3_1", "Add", {}, ("a",), ("b",), ())
         told = [list(tensors.of(add)) for _ in range(3)]
@@ -612,11 +610,11 @@ class TestConformance:
             table = read_operation_csv(
                 csv_files(report.parents[2] / "operation_io_tensors" / report.parent.name)[0]
             )
-            dumped = DumpedTensors(report.parents[2], report.parent.name)
+            shapes = DumpedTensors(report.parents[2], report.parent.name)
             for event, operation in events(read_graph(report), -1):
                 if event is not Event.NODE or operation.name not in table:
                     continue
-                first = next(dumped.of(operation), ((), ()))
+                first = next(shapes.of(operation), ((), ()))
                 for said, found in zip(table[operation.name], first):
                     assert len(said) >= len(found)
                     pairs = [(one, other) for one, other in zip(said, found) if one and other]

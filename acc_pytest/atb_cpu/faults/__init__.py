@@ -5,7 +5,7 @@ Detection is measured against them: a comparison must be red, and its first fail
 
 from __future__ import annotations
 
-from .fault import Fault, FaultyOperator
 from .inject import FAULTS, fitting, inject
+from .kinds import Fault, FaultyOperator
 
 __all__ = ["FAULTS", "Fault", "FaultyOperator", "fitting", "inject"]

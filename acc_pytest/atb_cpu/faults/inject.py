@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...errors import SettingsError
-from ..graph import Call, Operation
+from ..graph import AtbModel, Call, Operation
 from ..models.spec import ModelSpec
-from ..topology import AtbModel
-from .attention import ATTENTION_KINDS
-from .fault import Fault, FaultKind, FaultyOperator, Leaf
-from .linear import LINEAR_KINDS
-from .other import LAYER_KINDS
+from .kinds import ATTENTION_KINDS, LAYER_KINDS, LINEAR_KINDS, Fault, FaultKind, FaultyOperator, Leaf
 
 FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*LAYER_KINDS, *ATTENTION_KINDS, *LINEAR_KINDS)}
 """Every fault by its name, which is what users type."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from .bloom import Bloom
-from .chatglm import ChatGlm
-from .family import Family
+from .flash import Bloom, ChatGlm
 from .from_torch import read_model
-from .int8 import Int8Llama
-from .llama import Llama
-from .moe import Moe
+from .llama import Int8Llama, Llama, Moe
+from .spec import Family
 
 
 def family_of(name: str) -> Family:

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
-from ..graph import Call, Cell, Operation, View, graph
-from ..topology import AtbModel
-from .attention_leaves import BLOCK, causal_mask, paged_attention, reshape_and_cache, self_attention
-from .family import Family, Weights
-from .leaves import ADD, MUL, activation, elewise, rms_norm, split, tables
+from ..graph import AtbModel, Call, Cell, Execution, Operation, View, graph
+from ..runtime import NoProbe, Runtime
+from .leaves import (
+    ADD,
+    BLOCK,
+    DIV,
+    MUL,
+    activation,
+    cast,
+    causal_mask,
+    elewise,
+    int8_linear,
+    largest,
+    one_hot,
+    paged_attention,
+    quantise,
+    reshape_and_cache,
+    rms_norm,
+    self_attention,
+    softmax,
+    split,
+    tables,
+    take,
+    total,
+)
 from .mindie import (
+    PLAIN,
     by_head,
     contiguous,
     embedding,
@@ -28,7 +50,7 @@ from .mindie import (
     shard_heads,
     unbatched,
 )
-from .spec import ModelSpec, Phase
+from .spec import Family, ModelSpec, Phase, Weights
 
 SLOTS = 50
 """Weights a MindIE layer takes; those a float model does not use are one-element placeholders."""
@@ -297,3 +319,238 @@ def _mask(spec: ModelSpec, phase: Phase, new: int) -> torch.Tensor:
         return causal_mask(spec.positions).to(spec.torch_dtype)
     mask = causal_mask(new)
     return (mask < 0).bfloat16() if spec.torch_dtype == torch.bfloat16 else mask.to(spec.torch_dtype)
+
+
+# ATB graphs of mixtures of experts, as MindIE's dense form of 2024: every expert runs on every token.
+#
+# The router's shares are zero for the experts that a token did not choose. `Dense_layer`s come first where
+# a model has them, then `Moe_layer`s.
+
+
+ROUTER = 50
+"""First weight slot of the router; its experts follow with three packs each."""
+
+
+def _packs(expert: int) -> tuple[int, int, int]:
+    first = ROUTER + 6 + 18 * expert
+    return first, first + 6, first + 12
+
+
+def _chooses(spec: ModelSpec) -> bool:
+    """Whether a token chooses experts; else all of them count, each with its share."""
+    return spec.experts_per_token < spec.experts
+
+
+def _choice(spec: ModelSpec) -> list[Call]:
+    """From `routing`, the probabilities of all experts, to `shares` `[n, experts]`.
+
+    The largest ones are divided by their sum, and put back to the places where they were.
+    """
+    column = {0: lambda shape: (*shape, 1)}
+    return [
+        Call(largest(spec.experts_per_token), ("routing",), ("chosen", "places")),
+        Call(total(1), ("chosen",), ("sum",), shapes=column),
+        Call(elewise(DIV), ("chosen", "sum"), ("chosen",)),
+        Call(one_hot(2, spec.experts), ("places", "one", "none"), ("hits",)),
+        Call(cast(spec.torch_dtype), ("hits",), ("mask",)),
+        Call(elewise(MUL), ("mask", "chosen"), ("mask",), {1: lambda shape: (*shape, 1)}),
+        Call(total(1), ("mask",), ("shares",)),
+    ]
+
+
+def _columns(name: str, shares: tuple[str, ...]) -> list[Call]:
+    """`[n, experts]` cut into columns; Split cuts into two or three parts only."""
+    if len(shares) in (2, 3):
+        return [Call(split((1,) * len(shares)), (name,), shares)]
+    return [Call(take((0, i), (-1, 1)), (name,), (share,)) for i, share in enumerate(shares)]
+
+
+class Moe(Llama):
+    """Llama's attention with experts as feed-forward."""
+
+    def kinds(self, spec: ModelSpec, phase: Phase) -> list[str]:
+        dense = min(spec.dense_layers, spec.layers)
+        return [*["Dense_layer"] * dense, *["Moe_layer"] * (spec.layers - dense)]
+
+    def slots(self, spec: ModelSpec, layer: int) -> int:
+        count = super().slots(spec, layer)
+        return count if layer < spec.dense_layers else ROUTER + 6 + 18 * spec.experts
+
+    def constants(self, spec: ModelSpec) -> dict[str, torch.Tensor]:
+        """The values that Onehot writes for a hit and for none."""
+        if not _chooses(spec):
+            return {}
+        return {"one": torch.ones(1, dtype=torch.int32), "none": torch.zeros(1, dtype=torch.int32)}
+
+    def feed_forward(self, spec: ModelSpec, rank: int, layer: int) -> Operation:
+        if layer < spec.dense_layers:
+            return super().feed_forward(spec, rank, layer)
+        shares = tuple(f"share{e}" for e in range(spec.experts))
+        chosen = "shares" if _chooses(spec) else "routing"
+        calls = [
+            Call(rms_norm(spec.epsilon), ("hidden", "w28"), ("normed",)),
+            Call(plain_linear(), ("normed", *pack(ROUTER)), ("scores",)),
+            Call(softmax(), ("scores",), ("routing",)),
+            *(_choice(spec) if _chooses(spec) else []),
+            *_columns(chosen, shares),
+        ]
+        names = ["hidden", *norm(28), *pack(ROUTER)]
+        for expert, share in enumerate(shares):
+            gate, up, down = (pack(first) for first in _packs(expert))
+            names += [*gate, *up, *down]
+            result = "out" if expert == 0 else "part"
+            calls += [
+                Call(plain_linear(), ("normed", *gate), ("gate",)),
+                Call(activation("swish"), ("gate",), ("act",)),
+                Call(plain_linear(), ("normed", *up), ("up",)),
+                Call(elewise(MUL), ("act", "up"), ("act",)),
+                Call(row_linear(rank, spec.ranks), ("act", *down), ("down",)),
+                Call(elewise(MUL), ("down", share), (result,)),
+            ]
+            if expert:
+                calls.append(Call(elewise(ADD), ("out", "part"), ("out",)))
+        return graph("MoeMlp", (*names, *self.constants(spec)), ("out",), *calls)
+
+    def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
+        slots = self.attention_weights(spec, weights, index, rank)
+        base = f"model.layers.{index}.mlp."
+        if index < spec.dense_layers:
+            self.place_mlp(spec, weights, base, rank, slots)
+            return slots
+        slots[ROUTER] = weights[base + "gate.weight"]
+        for expert in range(spec.experts):
+            inside = f"{base}experts.{expert}."
+            for name, first, dim in zip(("gate", "up", "down"), _packs(expert), (0, 0, 1)):
+                slots[first] = shard(weights[f"{inside}{name}_proj.weight"], dim, rank, spec.ranks)
+        return slots
+
+
+# Llama with int8 linears (W8A8), as MindIE runs what msModelSlim has quantised.
+#
+# Weights are symmetric with a scale for each output channel, activations have one scale and offset for each
+# linear, found by running the float model once. The norm before a linear writes int8 itself
+# (`LinearDequantOnly` reads it); before the others an Elewise quantises (`LinearQuant`). The product is
+# exact in int32 and comes back to float by one scale a channel.
+
+
+CALIBRATION = 256
+"""Tokens of the run that finds the ranges of activations."""
+LINEARS = (4, 22, 32, 44)
+"""First weight slots of the quantised linears, in the order in which they run."""
+ROWS = {22: "self_attn.o_proj.weight", 44: "mlp.down_proj.weight"}
+"""The row-parallel ones: the scale of a channel is that of the whole row, on every rank."""
+
+
+class Int8Llama(Llama):
+    """Llama, packed, with every linear of the layers in int8; embedding and output head stay float."""
+
+    def __init__(self) -> None:
+        super().__init__(packed=True)
+        self._ranges: list[Range] = []
+
+    def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
+        if not self._ranges:
+            self._ranges = calibrated(spec, weights)
+        return super().model(spec, weights, rank, phase)
+
+    def norm_linear(self, spec: ModelSpec, *, bias: bool) -> Operation:
+        names = ("hidden", "g0", "g1", "g2", "g3", *PLAIN[1:])
+        dequantise = graph(
+            "LinearDequantOnly",
+            PLAIN,
+            ("out",),
+            Call(int8_linear(spec.torch_dtype), ("input", "weight", "bias", "descale"), ("out",)),
+        )
+        return graph(
+            "NormLinear",
+            names,
+            ("out",),
+            Call(
+                rms_norm(spec.epsilon, quantised=True), ("hidden", "g0", "g1", "scale", "offset"), ("normed",)
+            ),
+            Call(dequantise, ("normed", *PLAIN[1:]), ("out",)),
+        )
+
+    def row_linear(self, spec: ModelSpec, rank: int, *, bias: bool) -> Operation:
+        multiply = graph(
+            "LinearQuant",
+            PLAIN,
+            ("out",),
+            Call(quantise(), ("input", "scale", "offset"), ("quantised",)),
+            Call(int8_linear(spec.torch_dtype), ("quantised", "weight", "bias", "descale"), ("out",)),
+        )
+        return row_linear(rank, spec.ranks, linear_operation=multiply)
+
+    def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
+        slots = super().layer_weights(spec, weights, index, rank)
+        biased = {4: spec.qkv_bias, 22: spec.output_bias, 32: spec.mlp_bias, 44: spec.mlp_bias}
+        for place, first in enumerate(LINEARS):
+            bias = slots[first + 1].float() if biased[first] else torch.zeros(1)
+            unsplit = slots[first]
+            if first in ROWS:
+                # the sum over ranks has the bias once
+                bias = bias if rank == 0 else torch.zeros(1)
+                unsplit = weights[f"model.layers.{index}.{ROWS[first]}"]
+            input_range = self._ranges[place + len(LINEARS) * index]
+            slots[first : first + 5] = _quantised(slots[first], unsplit, bias, input_range, spec.torch_dtype)
+        for first in (0, 28):
+            slots[first + 1] = torch.zeros_like(slots[first])
+        return slots
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The smallest and largest value that a linear has read."""
+
+    low: float
+    high: float
+
+    def grid(self, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale (in `dtype`) and int8 offset, `[1]` each, that spread the range over the 256 values."""
+        low, high = min(self.low, 0.0), max(self.high, 0.0)
+        scale = torch.tensor([(high - low) / 255 or 1.0]).to(dtype)
+        offset = (-128 - low / scale.float()).round().clamp(-128, 127)
+        return scale, offset.to(torch.int8)
+
+
+def _quantised(
+    weight: torch.Tensor, unsplit: torch.Tensor, bias: torch.Tensor, input_range: Range, dtype: torch.dtype
+) -> list[torch.Tensor]:
+    """int8 weight, int32 bias, scale of the product, offset and scale of the input, as MindIE lays them out.
+
+    With q = x / scale + offset: x W^T + b = (q Q^T + b / s - offset sum(Q)) s, Q = W / channel scales, s =
+    scale * channel scales. The device takes s as bits of float32 in int64, with bfloat16 as float32.
+    """
+    scale, offset = input_range.grid(dtype)
+    channels = unsplit.float().abs().amax(1) / 127
+    channels = torch.where(channels > 0, channels, torch.ones(()))
+    integers = (weight.float() / channels[:, None]).round().clamp(-127, 127)
+    product = scale.float() * channels
+    shifted = (bias / product).round() - offset.float() * integers.sum(1)
+    if dtype == torch.float16:
+        product = product.view(torch.int32).to(torch.int64)
+    return [integers.to(torch.int8), shifted.to(torch.int32), product, offset, scale]
+
+
+class _Ranges(NoProbe):
+    """A probe that notes what the linears read."""
+
+    def __init__(self) -> None:
+        self.ranges: list[Range] = []
+
+    def executed(self, count: int, execution: Execution) -> None:
+        if execution.operation.kind == "LinearOperation":
+            x = execution.before[0]
+            self.ranges.append(Range(float(x.min()), float(x.max())))
+
+
+@torch.no_grad()
+def calibrated(spec: ModelSpec, weights: Weights) -> list[Range]:
+    """The range of every linear's input, in the order in which they run, over `CALIBRATION` random ids."""
+    spec = replace(spec, family="llama", ranks=1, models=2, tokens=CALIBRATION)
+    ids = torch.randint(spec.vocab, (CALIBRATION,), generator=torch.Generator().manual_seed(0)).tolist()
+    family, probe = Llama(packed=True), _Ranges()
+    inputs = family.inputs(spec, ids, 0, "prefill", 0)
+    scope = {**{name: Cell(tensor) for name, tensor in inputs.items()}, **family.state(spec)}
+    Runtime([probe]).load([family.model(spec, weights, 0, "prefill")]).execute([scope])
+    return probe.ranges

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from ..graph import Call, Operation, View, graph
-from .attention_leaves import flash_attention
 from .leaves import (
     ADD,
     all_gather,
     all_reduce,
     concat,
     elewise,
+    flash_attention,
     gather,
     linear,
     rms_norm,

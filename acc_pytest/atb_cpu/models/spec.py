@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from ...errors import SettingsError
-from .attention_leaves import BLOCK
+from ..graph import AtbModel, Cell
+from .leaves import BLOCK
 
 Phase = Literal["prefill", "decode", "both"]
 FAMILIES = ("llama", "llama-separate", "llama-int8", "moe", "bloom", "chatglm")
@@ -139,3 +142,39 @@ class ModelSpec:
     def positions(self) -> int:
         """Rows of the position tables and of the contiguous cache."""
         return self.blocks * BLOCK
+
+
+# A family of models that runs as ATB graphs.
+
+
+Weights = Mapping[str, torch.Tensor]
+"""Parameters of the golden module by name, in the dtype of mine."""
+
+
+class NamedWeights(dict[str, torch.Tensor]):
+    """`Weights` whose error names a missing one."""
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        raise SettingsError(f"model: weight {name} is missing, but the ATB graph needs it")
+
+
+class Family(ABC):
+    """The ATB graphs of one kind of model."""
+
+    @abstractmethod
+    def model(self, spec: ModelSpec, weights: Weights, rank: int, phase: Phase) -> AtbModel:
+        """The ATB model of one phase on one rank."""
+
+    @abstractmethod
+    def state(self, spec: ModelSpec) -> dict[str, Cell]:
+        """The tensors that a rank keeps between steps: the key/value caches, zero at first."""
+
+    @abstractmethod
+    def inputs(
+        self, spec: ModelSpec, ids: Sequence[int], past: int, phase: Phase, rank: int
+    ) -> dict[str, torch.Tensor]:
+        """A rank's model inputs of one step: `ids` come after `past` tokens."""
+
+    @abstractmethod
+    def logits(self, outputs: Mapping[str, Cell]) -> torch.Tensor:
+        """The logits of the last token, `[vocab]`, among all tensors of a run."""

@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from .config_file import trusted
 from .e3 import E3Probe
 from .e4 import E4Probe
-from .e4_settings import E4Settings, is_e4_config
-from .selection import EVERY, NONE
-from .settings import Era, ProbeSettings
+from .settings import EVERY, NONE, E4Settings, Era, ProbeSettings, is_e4_config, trusted
 
 __all__ = [
     "EVERY",

@@ -10,22 +10,32 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..execution import Execution
+from ..graph import Execution
 from ..kernels import Kernel, kernels_of
-from .config_file import WatchedConfig, json_object
-from .csv_files import CsvFiles, Slots, compact
-from .files import append_text, check_name, check_path, replace_text
-from .selection import (
+from .files import (
+    Content,
+    CsvFiles,
+    ProbedTensors,
+    Slots,
+    TensorFiles,
+    append_text,
+    check_name,
+    check_path,
+    compact,
+    replace_text,
+)
+from .settings import (
+    ProbeSettings,
     Ranges,
+    WatchedConfig,
     comma_list,
     device_selected,
     id_selected,
     in_ranges,
+    json_object,
     name_selected,
     parse_ranges,
 )
-from .settings import ProbeSettings
-from .tensors import Content, ProbedTensors, TensorFiles
 
 
 class E3Probe:

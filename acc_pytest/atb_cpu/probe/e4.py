@@ -7,15 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...tensors import atb_bin
-from ..execution import Execution
+from ..graph import Execution
 from ..kernels import kernels_of
-from .config_file import WatchedConfig
-from .csv_files import compact
-from .e4_settings import E4Settings
-from .files import check_name, check_path, replace_text
-from .selection import IN_BEFORE_OUT_AFTER, device_selected, in_ranges
+from .files import ProbedTensors, TensorFiles, check_name, check_path, compact, replace_text
+from .settings import IN_BEFORE_OUT_AFTER, E4Settings, WatchedConfig, device_selected, in_ranges
 from .statistic_csv import StatisticRows, statistic_row
-from .tensors import ProbedTensors, TensorFiles
 
 
 class E4Probe:

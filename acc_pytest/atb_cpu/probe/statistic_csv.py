@@ -7,10 +7,9 @@ import re
 
 import torch
 
-from ...tensors.atb_statistics import KEYS, text_of
+from ...tensors.atb_bin import KEYS, text_of
 from ...tensors.dtypes import by_torch
-from .csv_files import is_safe
-from .files import append_text
+from .files import append_text, is_safe
 
 STATISTIC_COLUMNS = (
     *("Device and PID", "Execution Count", "Op Name", "Op Type", "Op Id", "Input/Output", "Index"),

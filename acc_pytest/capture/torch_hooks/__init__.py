@@ -10,8 +10,7 @@ step, `steps.py` when one begins and ends, `values.py` finds the tensors in argu
 
 from __future__ import annotations
 
-from .config import DumpConfig
+from .config import DumpConfig, seed_all
 from .register import DumpHandle, register_hook
-from .seed import seed_all
 
 __all__ = ["DumpConfig", "DumpHandle", "register_hook", "seed_all"]

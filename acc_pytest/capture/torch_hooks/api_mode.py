@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...older_torch import hidden_operators
-from .api_names import api_name
-from .step import Frame, StepRecord, versions
+from ...base.older_torch import hidden_operators
+from .config import api_name
+from .store import Frame, StepRecord, versions
 from .values import Contents, Key, in_arguments, in_result
 
 if TYPE_CHECKING:
-    from .memory import Memory
     from .recorder import ModuleRecorder
     from .trace import Trace
+    from .values import Memory
 
 _QUESTIONS = """
     get size dim ndimension stride numel nelement element_size storage_offset is_contiguous is_floating_point

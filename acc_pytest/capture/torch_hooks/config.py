@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -10,10 +11,11 @@ from typing import Any, Union
 
 from torch import nn
 
+from ...base.vocabulary import CHOOSING
 from ...errors import DumpConfigError
+from ...topology.torch_modules import function_name
 from ..writer import QUEUE_BYTES
-from .api_names import api_name
-from .seed import seed_all
+from .model import NamedModule
 
 MODES = ("module", "api")
 INPUTS, OUTPUTS, BOTH = 0, 1, 2
@@ -200,3 +202,123 @@ def _modes(value: object) -> tuple[str, ...]:
     if not modes or any(mode not in MODES for mode in modes):
         raise _wrong("mode", value, expected)
     return tuple(mode for mode in MODES if mode in modes)
+
+
+# The names of functions in the names of folders.
+
+
+def api_name(function: Any) -> str:
+    """The name of a function in the names of folders: `torch.matmul`, `Tensor.__matmul__` and `@` are
+    `matmul`.
+    """
+    return function_name(str(getattr(function, "__name__", "") or ""))
+
+
+# `seed_all`: make a run repeatable, on this machine and on an accelerator.
+
+
+_ENVIRONMENT = {
+    "LCCL_DETERMINISTIC": "1",
+    "HCCL_DETERMINISTIC": "true",
+    "ATB_MATMUL_SHUFFLE_K_ENABLE": "0",
+    "ATB_LLM_LCOC_ENABLE": "0",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+}
+"""Read by the libraries when they are first used; cuBLAS refuses to be deterministic without its line."""
+_LARGEST = 2**32 - 1  # NumPy takes no more
+
+
+def seed_all(seed: int = 2024) -> None:
+    """Seed `random`, NumPy and torch on all devices, and ask for deterministic algorithms.
+
+    `PYTHONHASHSEED` is set for child processes; this interpreter has read it already. Raises
+    `DumpConfigError` for anything but a whole number from 0 to 2**32 - 1.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST:
+        raise DumpConfigError(f"seed_all: seed must be a whole number from 0 to {_LARGEST}, got {seed!r}")
+    import numpy as np
+    import torch
+
+    os.environ.update(_ENVIRONMENT, PYTHONHASHSEED=str(seed))
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)  # of every device that torch knows, torch_npu's included
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+
+
+# The modules and functions that a `DumpConfig` selects. Each name is decided once and remembered.
+
+
+class Selection:
+    """The filters of a config: `layer_name` for everything, `module_list` for modules, `api_list` for
+    functions. What a module that is dumped chooses is dumped too, if the config asks for `choices`; `traces`
+    says whether to trace what its code computes.
+    """
+
+    def __init__(self, config: DumpConfig) -> None:
+        text = config.layer_name
+        self._name = None if text is None else _pattern(text)
+        kinds = config.module_list or ()
+        self._classes = tuple(kind for kind in kinds if isinstance(kind, type))
+        self._class_names = frozenset(kind for kind in kinds if isinstance(kind, str))
+        self._apis = frozenset(name for name in config.api_list or () if isinstance(name, str))
+        self._modules = "module" in config.mode
+        self._apis_too = "api" in config.mode
+        code = self._modules and not config.dump_last_logits
+        self._choices, self.traces = (code and option for option in (config.choices, config.outline))
+        self.functions = self._apis_too or self._choices
+        self.config = config
+        self._answers: dict[tuple[str, str], bool] = {}
+
+    def named(self, name: str) -> bool:
+        """Whether `layer_name` allows a full name."""
+        return self._name is None or self._name.fullmatch(name) is not None
+
+    def module(self, name: str, module: nn.Module) -> bool:
+        """Whether a module is dumped under a name."""
+        key = name, ""
+        if key not in self._answers:
+            self._answers[key] = self._modules and self.named(name) and self._of_class(module)
+        return self._answers[key]
+
+    def knows(self, name: str) -> bool:
+        """Whether functions of this name may be dumped at all."""
+        return self._apis_too or name in CHOOSING
+
+    def function(self, owner: str, name: str, *, owner_is_dumped: bool) -> bool:
+        """Whether a call of function `name` inside module `owner` is dumped."""
+        return (self._choices and owner_is_dumped and name in CHOOSING) or self.api(owner, name)
+
+    def api(self, owner: str, name: str) -> bool:
+        """Whether calls of the function there were asked for."""
+        key = owner, name
+        if key not in self._answers:
+            is_listed = not self._apis or name in self._apis
+            self._answers[key] = self._apis_too and is_listed and self.named(f"{owner}.{name}")
+        return self._answers[key]
+
+    def _of_class(self, module: nn.Module) -> bool:
+        if not self._classes and not self._class_names:
+            return True
+        return isinstance(module, self._classes) or any(
+            base.__name__ in self._class_names for base in type(module).__mro__
+        )
+
+    def empty(self, root: NamedModule) -> str:
+        """Why no module of a model is dumped; empty when one is, or only functions are asked for."""
+        if not self._modules or self.config.dump_last_logits:
+            return ""
+        if any(self.module(place.name, place.module) for place in root.walk()):
+            return ""
+        options = (
+            f"layer_name={self.config.layer_name!r}, module_list={list(self.config.module_list or ())!r}"
+        )
+        kinds = sorted({place.kind for place in root.walk()})
+        return f"no module of the model is meant by {options}; it has modules of {', '.join(kinds[:20])}"
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """The pattern of a text in which `*` stands for any text."""
+    return re.compile(".*".join(re.escape(literal) for literal in text.split("*")), re.DOTALL)

@@ -15,18 +15,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.imports import check_numpy
 from ...errors import CaptureError
-from ...installed import check_numpy
 from ...tensors.stores.address import is_address
-from ..uploading import StagedDump
-from .config import DumpConfig
-from .manifest import Manifest
-from .names import ROOT, WRAPPED, NamedModule, aliases, module_tree
-from .process_folder import claim, device_of, places_in_run
+from ..writer import StagedDump
+from .config import DumpConfig, Selection
+from .manifest import Manifest, claim, device_of, places_in_run
+from .model import ROOT, WRAPPED, NamedModule, aliases, module_tree
 from .recorder import ModuleRecorder
-from .select import Selection
-from .step import Hooked
-from .store import DumpReport, Store
+from .store import DumpReport, Hooked, Store
 
 HOOK_TYPES = ("dump_data",)
 

@@ -4,11 +4,16 @@ manifest.
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import fcntl
 import functools
+import io
+import math
 import os
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,14 +22,71 @@ from typing import Any
 import torch
 
 from ...errors import CaptureError
+from ...tensors.statistics import TORCH_COLUMNS, statistics_of
 from ...tensors.torch_archive import encode
 from ...tensors.whole_file import FILE_MODE
 from ..writer import BackgroundWriter
-from . import statistics
 from .config import DumpConfig
-from .memory import Memory, Storages
-from .statistics import NodeTensor, analysis_csv, analysis_row, statistics_csv
-from .values import Key, snapshot, stem
+from .model import ModelOutline
+from .trace import Trace, TracedStep
+from .values import Contents, Key, Memory, Storages, snapshot, stem
+
+ANALYSIS = ["Node Name", "Node Type", "Tensor Path", "dtype", "shape", "max", "min", "variance", "mean"]
+FILE = "statistics.csv"
+ANALYSIS_FILE = "tensor_analyze.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTensor:
+    """A tensor of a node, as its row names it."""
+
+    node: str
+    kind: str
+    side: str
+    index: str
+    tensor: torch.Tensor
+
+
+def statistics_csv(samples: Iterable[NodeTensor]) -> bytes:
+    """The file of one module's folder.
+
+    All sums are in float64. NaN never becomes the maximum or minimum; of complex tensors all numbers are
+    moduli; an empty tensor has none (`N/A`).
+    """
+    rows: list[list[object]] = [[*TORCH_COLUMNS.split(",")]]
+    for sample in samples:
+        statistics = statistics_of(sample.tensor)
+        numbers = (statistics.max, statistics.min, statistics.mean, statistics.l2norm)
+        shape = str(tuple(sample.tensor.shape))
+        rows.append(
+            [sample.node, sample.kind, sample.side.capitalize(), sample.index, sample.tensor.dtype, shape]
+            + ["N/A" if number is None else number for number in numbers]
+        )
+    return _text(rows)
+
+
+def analysis_row(node: str, kind: str, path: str, tensor: torch.Tensor) -> list[object]:
+    """The row of one tensor: maximum, minimum, unbiased variance (NaN of fewer than two elements), mean."""
+    statistics = statistics_of(tensor)
+    count = tensor.numel()
+    variance = math.nan
+    if count > 1:
+        wide = tensor.abs() if tensor.is_complex() else tensor
+        variance = float(wide.to(torch.float64).var())
+    numbers = ("N/A" if number is None else number for number in (statistics.max, statistics.min))
+    mean = "N/A" if statistics.mean is None else statistics.mean
+    return [node, kind, path, tensor.dtype, str(tuple(tensor.shape)), *numbers, variance, mean]
+
+
+def analysis_csv(rows: Iterable[list[object]], *, header: bool) -> bytes:
+    """Rows of `tensor_analyze.csv`, below the header if told."""
+    return _text([[*ANALYSIS], *rows] if header else rows)
+
+
+def _text(rows: Iterable[Iterable[object]]) -> bytes:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows(rows)
+    return file.getvalue().encode("utf-8", "backslashreplace")
 
 
 @dataclass(slots=True)
@@ -126,7 +188,7 @@ class Store:
             index = name.partition("_")[2] or "0"
             node.samples.append((NodeTensor(node.folder, node.kind, side, index, copy), entry))
         if mode == 1 and not (side == "input" and key in node.always):
-            entry["file"] = f"{node.folder}/{statistics.FILE}"
+            entry["file"] = f"{node.folder}/{FILE}"
             return entry
         path = f"{folder}/{name}.pth"
         content = functools.partial(self._content, copy, entry, node.kind, path)
@@ -145,7 +207,7 @@ class Store:
     def _rows(self, samples: NodeTensors) -> tuple[bytes]:
         if self.config.analyze and self.config.dump_statistics_mode == 1:
             for sample, entry in samples:
-                if entry["file"].endswith(statistics.FILE):
+                if entry["file"].endswith(FILE):
                     entry["analysis"] = analysis_row(sample.node, sample.kind, "", sample.tensor)
         return (statistics_csv(sample for sample, _ in samples),)
 
@@ -165,7 +227,7 @@ class Store:
         if not samples:
             return
         nbytes = sum(sample.tensor.nbytes for sample, _ in samples)
-        rows = f"{node.folder}/{statistics.FILE}"
+        rows = f"{node.folder}/{FILE}"
         path = f"{directory}/{rows}"
         only = self.config.dump_statistics_mode == 1  # else the tensor's own file decides what became of it
         entries = [entry for _, entry in samples if entry["file"] == rows] if only else []
@@ -180,7 +242,7 @@ class Store:
         rows = [row for entry in entries if (row := entry.pop("analysis", None)) is not None]
         if not rows:
             return
-        path = self.home.parent.parent / statistics.ANALYSIS_FILE
+        path = self.home.parent.parent / ANALYSIS_FILE
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
             with os.fdopen(descriptor, "ab") as file:
@@ -237,3 +299,66 @@ def _described(tensor: torch.Tensor) -> dict[str, Any]:
 @functools.cache
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+# A call of the model while it runs: the modules that are running, what was saved, what
+# comes last.
+
+
+@dataclass(eq=False, slots=True)
+class Hooked:
+    """A module with hooks, and the names of its places in the model."""
+
+    names: tuple[str, ...]
+    kind: str
+    is_root: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """A module that is running."""
+
+    hooked: Hooked
+    name: str
+    node: CallFolder | None
+    caches: list[tuple[Key, Any]]
+    error: BaseException | None
+    trace: Trace | None = None
+    entered: dict[str, Any] | None = None
+    """Its call in the trace of the module around it."""
+
+
+@dataclass(eq=False, slots=True)
+class StepRecord:
+    """A call of the root that is being dumped."""
+
+    token: int
+    directory: str
+    stack: list[Frame] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    order: dict[str, str] = field(default_factory=dict)
+    """Kinds of the nodes, in the order in which they ended."""
+    started: dict[str, None] = field(default_factory=dict)
+    """The nodes in the order in which they began."""
+    weights: dict[str, Any] | None = None
+    """The digests of the weights, in the first step of a dump."""
+    outline: ModelOutline | None = None
+    """The outline of the model, in the first step of a dump."""
+    traces: TracedStep | None = None
+    calls: Counter[str] = field(default_factory=Counter)
+    calls_inside: Counter[tuple[int, str]] = field(default_factory=Counter)
+    caches: dict[int, tuple[Key, Any]] = field(default_factory=dict)
+    cached: set[tuple[int, int, Key]] = field(default_factory=set)
+    last: tuple[str, str, Contents, list[int]] | None = None
+    is_fed: bool = False
+    """Whether the ids that the model was called with are saved."""
+    failed: bool = False
+
+
+def versions(contents: Contents) -> list[int]:
+    """The number of changes in place of each tensor; tensors of inference mode do not count that."""
+    counted = []
+    for _, tensor in contents.tensors:
+        with contextlib.suppress(RuntimeError):
+            counted.append(tensor._version)
+    return counted

@@ -6,18 +6,24 @@ that rounding would change, or a tensor that an earlier step computed and nobody
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import json
+import math
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import resolve_name
 
-from ...dumps.torch_traces import MODULE
-from ...named_operators import is_random, operator_of
-from .traced_values import Untraceable, written_value
-from .tracing import TensorMap, TracedStep, storage_of
+from ...base.named_operators import is_random, operator_of
+from ...dumps.torch_model import MODULE, TRACES_FILE, TRACES_FORMAT, TRACES_SCHEMA, TRACES_TENSORS
+from ...tensors.whole_file import whole_file
+from .model import NamedModule
 from .values import Key, in_arguments, in_result
 
 _READERS = frozenset(
@@ -277,3 +283,177 @@ def _are_integers(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_are_integers, value))
     return isinstance(value, (bool, int))
+
+
+# The traces of a model's steps, and what is known of tensors between them (`dumps.torch_traces`).
+#
+# A comparison runs the code of each module again on what mine was given. That needs no source: a model whose
+# class is none of transformers has traces where those have a configuration.
+
+
+_LARGEST_COPY = 1 << 20
+"""Elements of a tensor from elsewhere that is kept."""
+
+
+class TensorMap:
+    """A value for each tensor, by identity, as long as it lives."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[weakref.ref[torch.Tensor], Any]] = {}
+
+    def put(self, tensor: torch.Tensor, value: Any) -> None:
+        key = id(tensor)
+        self._values[key] = weakref.ref(tensor, lambda _: self._values.pop(key, None)), value
+
+    def get(self, tensor: torch.Tensor) -> Any:
+        ref, value = self._values.get(id(tensor), (None, None))
+        return value if ref is not None and ref() is tensor else None
+
+
+class Tracer:
+    """The traces of one model, step by step. `computed` says of tensors that functions made whether they
+    follow from nothing that the run was fed, `cache_states` of those in caches which module left them there,
+    and under which key."""
+
+    def __init__(self, root: NamedModule) -> None:
+        floats = Counter(
+            parameter.dtype for parameter in root.module.parameters() if parameter.is_floating_point()
+        )
+        self.dtype = str(floats.most_common(1)[0][0] if floats else torch.float32).removeprefix("torch.")
+        self.computed = TensorMap()
+        self.cache_states = TensorMap()
+        self.changed: set[int] = set()
+        self._copies: dict[int, tuple[str, torch.Tensor, torch.Tensor]] = {}
+
+    def copy_of(self, tensor: torch.Tensor) -> str:
+        """The name under which a tensor from elsewhere is kept; it may be asked for again."""
+        if id(tensor) not in self._copies:
+            if tensor.numel() > _LARGEST_COPY or type(tensor) not in (torch.Tensor, nn.Parameter):
+                raise Untraceable("it reads a large tensor that is no buffer")
+            copied = tensor.detach().to("cpu", copy=True).contiguous()
+            self._copies[id(tensor)] = str(len(self._copies)), tensor, copied
+        return self._copies[id(tensor)][0]
+
+    def copies(self, names: Collection[str]) -> dict[str, torch.Tensor]:
+        """The copies of these names."""
+        return {name: copied for name, _, copied in self._copies.values() if name in names}
+
+    def is_new(self, outputs: Iterable[tuple[Key, torch.Tensor]], inputs: Iterable[torch.Tensor]) -> None:
+        """A function made tensors of what it was given: nobody has written to memory that is theirs alone."""
+        self.changed -= {storage_of(tensor) for _, tensor in outputs} - set(map(storage_of, inputs))
+
+
+class TracedStep:
+    """The traces of one call of the model."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.numbers: dict[str, int] = {}
+        self.modules: dict[str, list[int]] = {}
+        self.copy_names: set[str] = set()
+
+    def add(self, name: str, trace: Mapping[str, Any], copy_names: Iterable[str]) -> None:
+        """A call of the module of this name has returned; `trace` is its trace."""
+        number = self.numbers.setdefault(json.dumps(trace, separators=(",", ":")), len(self.numbers))
+        self.modules.setdefault(name, []).append(number)
+        self.copy_names.update(copy_names)
+
+    def write(self, folder: Path) -> None:
+        """Write the traces into the folder of the step. Raises `AccError` where the system refuses."""
+        copies = self.tracer.copies(self.copy_names)
+        if copies:
+            with whole_file(folder / TRACES_TENSORS) as file:
+                torch.save(copies, file)
+        header: dict[str, Any] = {
+            "format": TRACES_FORMAT,
+            "schema": TRACES_SCHEMA,
+            "dtype": self.tracer.dtype,
+        }
+        header |= {"kept": list(copies), "modules": self.modules}
+        traces = ",".join(self.numbers)
+        with whole_file(folder / TRACES_FILE) as file:
+            file.write(f'{json.dumps(header)[:-1]}, "traces": [{traces}]}}'.encode())
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """The memory of a tensor; 0 of one that has none."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return 0
+
+
+# Arguments and results as a trace writes them (`dumps.torch_traces`).
+
+
+_LONGEST = 4096
+"""Items of a list that are written down."""
+_PLAIN = (bool, int, str, type(None))
+
+
+class Untraceable(Exception):
+    """Why a call cannot be written down."""
+
+
+def written_value(value: Any, of_tensor: Callable[[torch.Tensor], Any], *, strict: bool) -> Any:
+    """A value in words that JSON has. `strict`: every part of it counts; else a part that has no words
+    (a cache, an object) is left out, which the code of modules inside has been looked at with.
+
+    Raises `Untraceable`.
+    """
+    if isinstance(value, torch.Tensor):
+        return of_tensor(value)
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, (tuple, list)):
+        return _sequence(value, of_tensor, strict=strict)
+    for kind, convert in _FORMS.items():
+        if isinstance(value, kind):
+            return convert(value)
+    if isinstance(value, slice):
+        ends = (value.start, value.stop, value.step)
+        return {"slice": [written_value(element, of_tensor, strict=strict) for element in ends]}
+    items = _items(value)
+    if items is not None:
+        return {
+            "dict": [
+                [key, written_value(element, of_tensor, strict=strict)] for key, element in items.items()
+            ]
+        }
+    if strict:
+        raise Untraceable(f"it hands a {type(value).__name__} to a function")
+    return None
+
+
+def _sequence(value: Any, of_tensor: Callable[[torch.Tensor], Any], *, strict: bool) -> Any:
+    if len(value) > _LONGEST:
+        raise Untraceable(f"it hands a list of {len(value)} items to a function")
+    items = [written_value(element, of_tensor, strict=strict) for element in value]
+    return {"list": items} if isinstance(value, list) else items
+
+
+def _items(value: Any) -> Mapping[Any, Any] | None:
+    """The parts of a mapping or dataclass by key or field."""
+    if isinstance(value, Mapping):
+        return value if all(isinstance(key, (str, int)) for key in value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    return None
+
+
+def _short(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+_FORMS: dict[type, Callable[[Any], Any]] = {
+    torch.dtype: lambda value: {"dtype": _short(value)},
+    torch.device: lambda value: {"device": "cpu"},
+    torch.memory_format: lambda value: {"memory_format": _short(value)},
+    torch.layout: lambda value: {"layout": _short(value)},
+    type(...): lambda value: {"dots": 0},
+    complex: lambda value: {"complex": [value.real, value.imag]},
+    int: int,
+    str: str,
+}

@@ -10,7 +10,6 @@ docs/torchair.md.
 
 from __future__ import annotations
 
-from .config import get_fx_dump_config, get_ge_dump_config
-from .fusion import write_fusion_switch
+from .config import get_fx_dump_config, get_ge_dump_config, write_fusion_switch
 
 __all__ = ["get_fx_dump_config", "get_ge_dump_config", "write_fusion_switch"]

@@ -5,12 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...atb_cpu import ModelSpec
-from .bloom import BloomForCausalLM
-from .chatglm import ChatGLMForConditionalGeneration
-from .llama import llama
-from .moe import moe
-from .parts import GoldenModel
-from .weights import fill
+from .models import BloomForCausalLM, ChatGLMForConditionalGeneration, GoldenModel, fill, llama, moe
 
 MODULES = {
     "llama": llama,

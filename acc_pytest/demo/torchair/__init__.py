@@ -7,7 +7,6 @@ once more without fusion.
 
 from __future__ import annotations
 
-from .make import make_torchair_demo
-from .spec import GeFault, TorchairPaths, TorchairSpec
+from .make import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
 
 __all__ = ["GeFault", "TorchairPaths", "TorchairSpec", "make_torchair_demo"]

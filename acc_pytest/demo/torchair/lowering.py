@@ -7,8 +7,8 @@ multiplication ends in a cast to the type it has already, which bears the name; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -16,7 +16,6 @@ from torch import fx
 
 from ...errors import CaptureError
 from ...topology.ge_graph import Edge, GeConstant, GeDesc
-from .operators import GE_NAMES, GeOperator, Values
 
 Args = tuple[Any, ...]
 """The positional arguments of an FX node."""
@@ -218,3 +217,151 @@ _CONVERTERS: Mapping[str, Callable[[Lowering, Args], list[Edge]]] = {
     "aten.topk.default": _topk,
     "aten._softmax.default": _softmax,
 }
+
+
+# Operators of the Graph Engine that the demo's models are made of: names, edges, and what they compute.
+#
+# Only what the demo needs, in torch, and apart from `operators/`, which holds ATB's.
+
+
+Values = Sequence[torch.Tensor]
+GE_NAMES = {
+    torch.float16: "DT_FLOAT16",
+    torch.float32: "DT_FLOAT",
+    torch.int64: "DT_INT64",
+    torch.int32: "DT_INT32",
+}
+"""Element types as graph texts spell them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeOperator:
+    """One operator. `inputs` has a gap where an optional input is absent; `fx` names output k's FX tensor.
+
+    `parts` are the operators that were fused into this one, the last of which gives its outputs. A Data or
+    Const operator computes nothing from nothing.
+    """
+
+    name: str
+    type: str
+    inputs: tuple[Edge | None, ...]
+    compute: Callable[[Values], Values]
+    outputs: int = 1
+    fx: Mapping[int, str] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    storage: str = "ND"
+    """The format in which the device keeps the outputs."""
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return tuple(edge for edge in self.inputs if edge is not None)
+
+    def reading(self, edges: Mapping[Edge, Edge]) -> GeOperator:
+        """This operator with other inputs."""
+        return replace(
+            self, inputs=tuple(None if edge is None else edges.get(edge, edge) for edge in self.inputs)
+        )
+
+
+def execute(
+    operators: Sequence[GeOperator],
+    feeds: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+    spoil: Callable[[GeOperator, Values], Values],
+) -> dict[Edge, torch.Tensor]:
+    """The outputs of all operators. Numbers are computed in float32 and rounded to `dtype` once an operator.
+
+    `feeds` are the Data operators. `spoil` gets each operator's results and may change them.
+    """
+    values: dict[Edge, torch.Tensor] = {}
+    for operator in operators:
+        if operator.type == "Data":
+            results: Values = [feeds[operator.name]]
+        else:
+            results = operator.compute([_wide(values[edge]) for edge in operator.edges])
+        for index, result in enumerate(spoil(operator, results)):
+            values[Edge(operator.name, index)] = result.to(dtype) if result.is_floating_point() else result
+    return values
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+# Passes of the Graph Engine over a graph before it runs: no idle casts, fused operators, device formats.
+#
+# The text of the graph that TorchAir writes is that before these passes, which is why a dump has to be
+# matched.
+
+
+FUSED = ("Mul_1", "Add_1")
+"""The pair that becomes one: the scaled product of the second layer and its bias."""
+IN_NZ = ("MatMulV2", "MatMulV2_1")
+"""Products leave their result in fractal format; `trans_TransData_1` brings the input of the first to it."""
+
+
+def compiled(operators: Sequence[GeOperator], *, fused: bool) -> list[GeOperator]:
+    """The operators that run, in order."""
+    running = insert_transdata(without_casts(operators), IN_NZ[0])
+    return fuse(running, FUSED) if fused else running
+
+
+def without_casts(operators: Sequence[GeOperator]) -> list[GeOperator]:
+    """Casts to the type that their input has already are taken out; a `Mul` is where the demo has them."""
+    types = {operator.name: operator.type for operator in operators}
+    edges: dict[Edge, Edge] = {}
+    result = []
+    for operator in operators:
+        if operator.type == "Cast" and types[operator.edges[0].producer] == "Mul":
+            edges[Edge(operator.name, 0)] = operator.edges[0]
+        else:
+            result.append(operator.reading(edges))
+    return result
+
+
+def insert_transdata(operators: Sequence[GeOperator], reader: str) -> list[GeOperator]:
+    """The first input of `reader` is brought to fractal format by an operator of the Graph Engine's own."""
+    result = []
+    for operator in operators:
+        if operator.name == reader:
+            source, *inputs = operator.inputs
+            name = "trans_TransData_1"
+            result.append(GeOperator(name, "TransData", (source,), list, storage="FRACTAL_NZ"))
+            operator = replace(operator, inputs=(Edge(name, 0), *inputs))
+        if operator.name in IN_NZ:
+            operator = replace(operator, storage="FRACTAL_NZ")
+        result.append(operator)
+    return result
+
+
+def fuse(operators: Sequence[GeOperator], names: tuple[str, str]) -> list[GeOperator]:
+    """The two operators as one, under both names, where the second stood.
+
+    Raises `CaptureError` where they are not there or the second does not read the first.
+    """
+    by_name = {operator.name: operator for operator in operators}
+    if any(name not in by_name for name in names):
+        raise CaptureError(f"{' and '.join(names)}: not in this graph, so they cannot be fused")
+    first, second = (by_name[name] for name in names)
+    inner = Edge(first.name, 0)
+    if inner not in second.edges:
+        raise CaptureError(f"{second.name} does not read {first.name}, so they cannot be fused")
+    outer = tuple(edge for edge in second.edges if edge != inner)
+
+    def compute(values: Values) -> Values:
+        between = first.compute(values[: len(first.edges)])[0]
+        rest = iter(values[len(first.edges) :])
+        return second.compute([between if edge == inner else next(rest) for edge in second.edges])
+
+    fused = replace(
+        second,
+        name="".join(names),
+        type="AutomaticBufferFusionOp",
+        inputs=(*first.edges, *outer),
+        compute=compute,
+        parts=names,
+    )
+    edges = {Edge(second.name, index): Edge(fused.name, index) for index in range(second.outputs)}
+    result = [fused if operator is second else operator for operator in operators if operator is not first]
+    return [operator.reading(edges) for operator in result]

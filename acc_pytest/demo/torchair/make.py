@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import fx, nn
 
+from ...base.threads import one_thread
 from ...capture.fx_backend import fx_dump_backend
 from ...errors import DumpError, SettingsError
-from ...threads import one_thread
-from .lowering import Lowering
-from .operators import GeOperator, Values, execute
-from .passes import compiled
-from .spec import TorchairPaths, TorchairSpec
-from .write import STARTED, StepFolder, write_records, write_text
+from ...tensors.ge_record import GeValue, OriginalOp, hashed_name, write_record
+from ...topology.ge_graph import Edge, GeDesc, GeGraph, GeNode, write_graph
+from .lowering import GE_NAMES, GeOperator, Lowering, Values, compiled, execute
 
 DTYPE = torch.float16
 _SIDES = {"golden": "msit_fx_dump", "mine": "msit_ge_dump", "unfused": "msit_ge_dump"}
@@ -210,3 +208,162 @@ def seeded(seed: int) -> Model:
 def prompt(tokens: int, seed: int) -> torch.Tensor:
     """An input, exact in float16."""
     return torch.randn(tokens, HIDDEN, generator=torch.Generator().manual_seed(seed)).half().float()
+
+
+# A TorchAir demo: the release whose layout it has, its size, and the fault of mine.
+
+
+RELEASES = ("7.2", "7.1", "7.0", "oldest")
+"""Releases by which the layout changed: ranks have directories since 7.2, texts carry rank and process since
+7.1, `oldest` is what ait v0.2 and the TorchAir of early 2024 wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeFault:
+    """A mistake in one operator of mine: what it computes is 30 % too large, and places are off by one.
+
+    `operator` is its name as it runs (`Gelu`, `Mul_1Add_1`); `graph`, `step` and `rank` narrow it down.
+    """
+
+    operator: str
+    graph: int | None = None
+    step: int | None = None
+    rank: int | None = None
+
+    def strikes(self, operator: str, graph: int, step: int, rank: int) -> bool:
+        """Whether the fault makes this execution of the operator wrong."""
+        filters = ((self.graph, graph), (self.step, step), (self.rank, rank))
+        return operator == self.operator and all(chosen in (None, number) for chosen, number in filters)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchairSpec:
+    """A pair of dumps to make. `tokens` has one compiled graph's input length each, `steps` runs of each.
+
+    Raises `SettingsError` for a layout that nobody knows, or that cannot hold what is asked for.
+    """
+
+    release: str = "7.2"
+    ranks: int = 1
+    tokens: tuple[int, ...] = (5, 2)
+    steps: int = 2
+    seed: int = 7
+    fault: GeFault | None = None
+
+    def __post_init__(self) -> None:
+        if self.release not in RELEASES:
+            raise SettingsError(f"demo: release must be one of {', '.join(RELEASES)}, got {self.release!r}")
+        if self.ranks < 1 or self.steps < 1 or not self.tokens or min(self.tokens) < 1:
+            raise SettingsError("demo: ranks, steps, graphs and their tokens must be >= 1")
+        if len(set(self.tokens)) != len(self.tokens):
+            raise SettingsError(
+                f"demo: tokens must all differ (inputs of one length make one graph), got {self.tokens}"
+            )
+        if self.ranks > 1 and self.release != "7.2":
+            raise SettingsError(f"demo: release {self.release} mixes ranks in one directory; choose 7.2")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchairPaths:
+    """The paths of the dumps: FX (golden), GE with fusion (mine), and GE without it, which has no fault.
+
+    `faulty` names the operators that hold the fault, one per rank, graph and step: `Gelu`.
+    """
+
+    golden: Path
+    mine: Path
+    unfused: Path
+    faulty: tuple[str, ...] = field(default=())
+
+
+# GE dumps of the demo on disk: the text of a graph, and a record for every operator that ran.
+#
+# Everything that makes real dumps awkward is there once: tensors without memory on the device, a file name
+# that was too long, a Data operator dumped for each of its readers, tensors in fractal format.
+
+
+STARTED = 1_763_670_000_000_000
+"""Microseconds since 1970 at which the demo's operators begin to run."""
+WITHOUT_MEMORY = (("Transpose", "input", 1), ("Transpose_1", "input", 1))
+"""Constants that the operator has taken in, so that the device keeps nothing."""
+LONG_NAME = "SoftmaxV2"
+_STREAM = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StepFolder:
+    """One run of one graph on one rank: where its records go, and when it began."""
+
+    folder: Path
+    started: int
+
+
+def write_text(
+    path: Path, name: str, operators: Sequence[GeOperator], values: Mapping[Edge, torch.Tensor]
+) -> None:
+    """The text of a graph as TorchAir gave it to the Graph Engine, before its passes."""
+    fx = {Edge(operator.name, index): text for operator in operators for index, text in operator.fx.items()}
+    nodes = []
+    for operator in operators:
+        inputs = tuple(
+            GeDesc(f"x{place}") if edge is None else _described(f"x{place}", edge, values, fx)
+            for place, edge in enumerate(operator.inputs)
+        )
+        outputs = tuple(
+            _described(f"y{index}" if index else "y", Edge(operator.name, index), values, fx)
+            for index in range(operator.outputs)
+        )
+        nodes.append(
+            GeNode(operator.name, operator.type, operator.inputs, operator.attributes, inputs, outputs)
+        )
+    write_graph(GeGraph(name, tuple(nodes)), path)
+
+
+def _described(name: str, edge: Edge, values: Mapping[Edge, torch.Tensor], fx: Mapping[Edge, str]) -> GeDesc:
+    attributes = {"_fx_tensor_name": fx[edge]} if edge in fx else {}
+    tensor = values[edge]
+    return GeDesc(name, GE_NAMES[tensor.dtype], tuple(tensor.shape), "ND", attributes)
+
+
+def write_records(
+    step: StepFolder, operators: Sequence[GeOperator], values: Mapping[Edge, torch.Tensor]
+) -> None:
+    """A record for each operator that runs on the device; constants and the end of the graph do not."""
+    by_name = {operator.name: operator for operator in operators}
+    for task, operator in enumerate(operators, start=1):
+        if operator.type in ("Const", "NetOutput"):
+            continue
+        inputs = [
+            _value(
+                values[edge], by_name[edge.producer], null=(operator.name, "input", place) in WITHOUT_MEMORY
+            )
+            for place, edge in enumerate(operator.edges)
+        ]
+        outputs = [
+            _value(values[Edge(operator.name, index)], operator, index) for index in range(operator.outputs)
+        ]
+        readers = sum(Edge(operator.name, 0) in reader.edges for reader in operators)
+        for copy in range(readers if operator.type == "Data" else 1):
+            time = step.started + 10 * task + copy
+            name = f"{operator.type}.{operator.name}.{task}.{_STREAM}.{time}"
+            write_record(_place(step.folder, operator, name), operator.name, inputs, outputs, dump_time=time)
+
+
+def _value(
+    tensor: torch.Tensor, producer: GeOperator, index: int | None = None, *, null: bool = False
+) -> GeValue:
+    """A tensor as `producer` left it; as an output, `index` is its number."""
+    tiled = producer.storage != "ND" and tensor.is_floating_point()
+    origin = None
+    if index is not None and producer.type != "TransData":
+        origin = OriginalOp(producer.parts[-1] if producer.parts else producer.name, index)
+    return GeValue(tensor, "fractal_nz" if tiled else "nd", null=null, original_op=origin)
+
+
+def _place(folder: Path, operator: GeOperator, name: str) -> Path:
+    if operator.name != LONG_NAME:
+        return folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "mapping.csv").open("a", encoding="utf-8") as file:
+        file.write(f"{hashed_name(name)},{name}\n")
+    return folder / hashed_name(name)

@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
+from ...base.vocabulary import STANDARDS as OF_OPERATORS
 from ...errors import SettingsError
-from ...vocabulary import STANDARDS as OF_OPERATORS
-from .ascend import ASCEND
-from .base import Adjustment, Second, Standard
-from .default import DEFAULT
-from .distribution import DISTRIBUTION
-from .msit import MSIT
-from .open_standard import OPEN
-from .second_golden import TWO_GOLDEN
+from .ascend import ASCEND, DISTRIBUTION, TWO_GOLDEN
+from .base import DEFAULT, MSIT, OPEN, TORCH, Adjustment, Second, Standard
 from .three_way import THREE_WAY
-from .torch_table import TORCH
 
 _ALL = (DEFAULT, ASCEND, TORCH, THREE_WAY, TWO_GOLDEN, MSIT, OPEN, DISTRIBUTION)
 STANDARDS = {standard.name: standard for standard in _ALL}

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import SettingsError
-from ...metrics.element_tolerance import ElementTolerance
+from ...errors import Incomparable, SettingsError
+from ...metrics.measurement import EXACT, ElementTolerance, default_tolerance
 from ...tensors.dtypes import by_name
+from ..derive import derived, is_exact, nonfinite_thresholds
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import Tolerance
 
@@ -93,3 +94,184 @@ def unknown_dtype(standard: str, context: JudgeContext) -> SettingsError:
     return SettingsError(
         f"standard {standard} has no bound for {context.written} outputs of {context.mine_op_type}"
     )
+
+
+# The standard `default`: T, derived from the dtypes and the place in the model (`derive.py`).
+
+
+def derived_thresholds(
+    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
+) -> tuple[Threshold, ...]:
+    """The derived bounds, which other standards fall back to where they say nothing."""
+    return derived(context, measurement, adjustment.factor, adjustment.origin, adjustment.tolerance)
+
+
+DEFAULT = Standard(
+    "default",
+    "T, derived from dtype, length of sums, depth and size of the tensor",
+    derived_thresholds,
+)
+
+
+# The standard `open`: mean relative error below T, largest below 10 T, as Ascend asks of open operators.
+#
+# The relative error of an element is |error| / (|golden| + 1e-7), for one operator given equal inputs. Whole
+# numbers have to be equal. The standard `ascend` takes the table for pairs of operators that ATB has not.
+
+
+MEAN = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-13,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+"""T by the output's type; a type that is not here has no bound."""
+
+LARGEST = 10
+"""The largest relative error, as a multiple of T."""
+
+
+def _open_t(context: JudgeContext, adjustment: Adjustment) -> float | None:
+    """T of an output; `None` for whole numbers. Raises `SettingsError` for a type without a bound."""
+    if kind_of(context) != "float":
+        return None
+    if context.written not in MEAN:
+        raise unknown_dtype("open", context)
+    return MEAN[context.written] * adjustment.factor
+
+
+def _open_tolerance(
+    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
+) -> ElementTolerance:
+    t = _open_t(context, adjustment)
+    return EXACT if t is None else ElementTolerance(LARGEST * t, scale="relative")
+
+
+def _open_thresholds(
+    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
+) -> tuple[Threshold, ...]:
+    t, dtype = _open_t(context, adjustment), context.written
+    if t is None:
+        return of_output(measurement, WHOLE_NUMBERS)
+    return of_output(
+        measurement,
+        Threshold("mere", t, False, f"mean relative error of {dtype} below T", strict=True),
+        Threshold("mare", LARGEST * t, False, f"largest relative error of {dtype} below 10 T", strict=True),
+    )
+
+
+def _open_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+    t = _open_t(context, adjustment)
+    return f"100%({EXACT})" if t is None else f"MERE < {t:.6g}, MARE < {LARGEST * t:.6g}"
+
+
+OPEN = Standard(
+    "open",
+    "the open Ascend operator standard: mean and largest relative error",
+    _open_thresholds,
+    _open_tolerance,
+    _open_requirement,
+)
+
+
+# The standard `msit`: the old tool's share of elements within a relative error, by the output's type.
+#
+# Its mistakes are not kept: a bool output can pass (the share has to reach 100, not exceed it), `±1` of
+# integers means a difference and not a relative error of 100 %, and where golden is 0 an element is held
+# to the same number instead of passing whatever it is.
+
+
+_MSIT_RULES = {
+    "float32": (ElementTolerance(2.0**-20, scale="relative"), 99.99),
+    "float16": (ElementTolerance(2.0**-10, scale="relative"), 99.9),
+    "bfloat16": (ElementTolerance(2.0**-8, scale="relative"), 99.9),
+    **dict.fromkeys(
+        ("float64", "int32", "uint32", "int64", "uint64"), (ElementTolerance(1e-4, scale="relative"), 99.99)
+    ),
+    **dict.fromkeys(("int8", "int16", "uint16"), (ElementTolerance(1.0), 99.9)),
+    "uint8": (ElementTolerance(1.0), 99.0),
+    "bool": (EXACT, 100.0),
+}
+
+
+def _msit_rule(context: JudgeContext, adjustment: Adjustment) -> tuple[ElementTolerance, float]:
+    if context.written not in _MSIT_RULES:
+        raise unknown_dtype("msit", context)
+    tolerance, rate = _MSIT_RULES[context.written]
+    return tolerance.times(adjustment.factor), rate
+
+
+def _msit_tolerance(
+    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
+) -> ElementTolerance:
+    return _msit_rule(context, adjustment)[0]
+
+
+def _msit_thresholds(
+    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
+) -> tuple[Threshold, ...]:
+    tolerance, rate = _msit_rule(context, adjustment)
+    reason = f"share of elements of {context.written} with {tolerance}{adjustment.text}"
+    return of_output(measurement, Threshold("rel_precision_rate", rate, True, reason))
+
+
+def _msit_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
+    tolerance, rate = _msit_rule(context, adjustment)
+    return f"{rate}%(error<{tolerance.atol})"
+
+
+MSIT = Standard(
+    "msit",
+    "the old tool's share of elements within a relative error",
+    _msit_thresholds,
+    _msit_tolerance,
+    _msit_requirement,
+)
+
+
+# The standard `torch`: every element within the tolerance of `torch.testing.assert_close` for its type.
+#
+#     |mine - golden| <= atol + rtol * |golden|
+#
+# with the larger rtol and the larger atol of both dtypes. Integers and booleans have to be equal. NaN equals
+# NaN, as with `equal_nan=True`, and dtypes may differ, as with `check_dtype=False`. The table is
+# `metrics/measurement.py`, which adds fp8; the pass counts the elements beyond it.
+
+
+def _torch_tolerance(
+    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
+) -> ElementTolerance:
+    return default_tolerance(*dtypes).times(adjustment.factor)
+
+
+def _torch_thresholds(
+    context: JudgeContext, measurement: Measurement, adjustment: Adjustment
+) -> tuple[Threshold, ...]:
+    """Raises `Incomparable` for elements that were counted with another tolerance."""
+    if is_exact(measurement):
+        return derived_thresholds(context, measurement, adjustment)
+    if measurement.golden_max_abs is None:
+        return nonfinite_thresholds()
+    dtypes = (measurement.golden_dtype, measurement.mine_dtype)
+    limits = _torch_tolerance(context, dtypes, adjustment)
+    if (measurement.rtol, measurement.atol) != (limits.rtol, limits.atol):
+        raise Incomparable(
+            f"elements were counted with rtol {measurement.rtol:g} and atol {measurement.atol:g}, and the "
+            f"standard torch wants rtol {limits.rtol:g} and atol {limits.atol:g}; compare the dumps again"
+        )
+    rows = " and ".join(dict.fromkeys(dtypes))
+    before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before not forgiven"
+    reason = (
+        f"assert_close's row {rows}: every element within atol {limits.atol:g} + "
+        f"rtol {limits.rtol:g}*|golden| ({before}){adjustment.text}"
+    )
+    return (Threshold("beyond_fraction", 0.0, False, reason), *nonfinite_thresholds())
+
+
+TORCH = Standard(
+    "torch",
+    "the tolerances of torch.testing.assert_close, element by element",
+    _torch_thresholds,
+    _torch_tolerance,
+)

@@ -18,17 +18,24 @@ from ...dumps.ge import GeDump
 from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
 from ...dumps.torchair import TorchairDump
-from ..before_reduction import SUMMANDS, sums_of
 from ..pair import Gap, Pair
+from ..policies import SUMMANDS, sums_of
 from ..tables import Tables
-from ..torchair.self_checks import POLICY as SELF_CHECK
+from ..torchair.operators import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
 from .flows import FlowOf, atb_flows, captured_flows, fx_flows, ge_flows, torch_flows
-from .given import EarlierSteps
-from .gradients import forward_parents
-from .order import by_order
-from .read_weights import weights_read
-from .steps import Block, Flow, from_the_step_before, parents_in_step, place_of, signature
+from .parents import (
+    Block,
+    EarlierSteps,
+    Flow,
+    by_order,
+    forward_parents,
+    from_the_step_before,
+    parents_in_step,
+    place_of,
+    signature,
+    weights_read,
+)
 
 ORDER = "execution order"
 _RANKS_APART = (TorchairDump, GraphCaptureDump)

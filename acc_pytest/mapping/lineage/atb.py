@@ -6,10 +6,9 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, S
 
 from ...dumps.atb import COMMUNICATION
 from ...topology.tree import Node, Tree
-from ..roles.dataflow import Dataflow, Value, trace
+from ..roles.atb_graph import Dataflow, Value, trace
 from ..tables import Tables
-from .nearest import FlowOperator, SlotName, nearest
-from .steps import Flow
+from .parents import Flow, FlowOperator, SlotName, nearest
 
 IN_STEP = frozenset({"rope", "cache"})
 """Kinds of operators whose output `i` is made of input `i` and of those after the outputs' own inputs."""

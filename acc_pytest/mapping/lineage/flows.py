@@ -10,13 +10,13 @@ from typing import Any
 from ...dumps.base import Dump, Rank, Step, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
-from ...dumps.modules import ModuleDump
+from ...dumps.modules import Calls, ModuleDump, NodeSlot
 from ...dumps.torchair import TorchairDump
+from ..module_flow import ModuleFlow, module_flow
 from ..pair import Pair
 from ..steps import common_steps
 from ..tables import Tables
-from .nearest import SlotName
-from .steps import Flow
+from .parents import Flow, SlotName, Upstream
 
 FlowOf = Callable[[StepLabel, str, int | None, frozenset[SlotName]], Flow | None]
 """Step, graph, rank, and the places that are compared there; `None` without a dataflow."""
@@ -40,7 +40,6 @@ def torch_flows(golden: ModuleDump, mine: ModuleDump, unlike: bool) -> FlowOf:
 
     `unlike` says that pairs join other modules than those of equal names.
     """
-    from .modules import modules_flow
 
     steps = {common.label: (common.golden, common.mine) for common in common_steps(golden, mine)}
 
@@ -130,3 +129,43 @@ def _runs(dump: TorchairDump[Any]) -> Callable[[StepLabel, str, int | None], tup
         return (step, rank) if step is not None and rank is not None and dump.has(step, rank) else None
 
     return run
+
+
+# The dataflow of a step of two torch dumps, from the tensors that both saw at the same places.
+
+
+def modules_flow(golden: Calls, mine: Calls, places: Iterable[SlotName], unlike: bool) -> Flow:
+    """The flow above `places`, which are compared. The flow of `unlike` modules is that of mine alone."""
+    slot_names = frozenset(places)
+
+    def compared(place: NodeSlot) -> bool:
+        return _named(place) in slot_names
+
+    copied = compared if unlike else lambda _: False
+    flow = module_flow(mine if unlike else golden, mine, compared, copied)
+    upstream = {
+        _named(place): Upstream(
+            dict.fromkeys(map(_named, sources), False),
+            flow.between[place],
+            keeps=place in flow.caches,
+            unseen=_unseen(place, flow),
+        )
+        for place, sources in flow.upstream.items()
+    }
+    return Flow(
+        upstream,
+        frozenset(_named(place) for place, kind in flow.fed.items() if kind == "token ids"),
+        {_named(place): gap for place, gap in flow.gaps.items()},
+    )
+
+
+def _unseen(place: NodeSlot, flow: ModuleFlow) -> tuple[str, ...]:
+    """Inputs without a compared place, of the module whose code made the tensor."""
+    gap = flow.gaps.get(place)
+    if gap is None and place.slot.kind == "input":
+        return ()
+    return flow.unseen.get(gap.module if gap is not None else place.path, ())
+
+
+def _named(place: NodeSlot) -> SlotName:
+    return place.path, str(place.slot)

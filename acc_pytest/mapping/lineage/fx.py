@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.fx import FxDump
+from ...tensors.file_bytes import sampled
 from ...tensors.ref import TensorRef
-from ...tensors.sampled import sampled
-from .nearest import SlotName, Upstream
-from .steps import Flow
+from .parents import Flow, SlotName, Upstream
 
 Copy = tuple[int, int]
 """The result of `sampled` for a file."""

@@ -7,13 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ...dumps.atb import COMMUNICATION
 from ...topology.ge_graph import Edge, GeNode
-from ..torchair.graph import NO_KERNEL, GraphIndex
-from ..torchair.moves import move_of
-from ..torchair.operators import DumpedOperator
-from ..torchair.outputs import output_edges
-from ..torchair.reach import given_to
-from .nearest import FlowOperator, SlotName, nearest
-from .steps import Flow
+from ..torchair.graph import NO_KERNEL, GraphIndex, given_to, move_of
+from ..torchair.operators import DumpedOperator, output_edges
+from .parents import Flow, FlowOperator, SlotName, nearest
 
 _KEEPS = re.compile("Attention|Scatter|IndexPut|Cache")
 PlacesOf = Mapping[Hashable, Sequence[tuple[int, SlotName]]]

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ...topology.tree import Node
-from ..match import WHOLE, Match, ViewRule
+from ..match import WHOLE, Export, Match, ViewRule
 from ..tables import Tables
-from .export import Export
 
 Fits = Callable[[Match], bool]
 MADE = ("split", "turned", "largest")

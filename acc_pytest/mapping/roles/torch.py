@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from ...dumps.base import Slot
 from ...topology.tree import Node, Tree
 from ..layers import Layer
+from ..match import Export
 from ..tables import ModuleRole, Tables
-from .export import Export
 
 Slots = Callable[[Node], Iterable[Slot]]
 """The slots that were dumped for a node."""

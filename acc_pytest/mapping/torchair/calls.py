@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...dumps.base import Slot
+from ...tensors.file_bytes import sampled
 from ...tensors.ref import TensorRef
-from ...tensors.sampled import sampled
 from ...topology.tree import Node
-from .fed import FED_FIRST, strongest
-from .fx_side import FxSide, not_a_tensor
-from .lowering import fed_word, hands_on, target_of
+from .fx import FxSide, not_a_tensor
+from .lowering import FED_FIRST, fed_word, hands_on, strongest, target_of
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of
 
 _CONTRACTIONS = ("mm", "conv", "attention", "linear", "einsum")

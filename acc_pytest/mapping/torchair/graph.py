@@ -6,16 +6,16 @@ Reshape at the end of these may be deleted by GE, so its name also stands for wh
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import struct
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...dumps.base import Rank, Step
 from ...dumps.ge import GeDump
-from ...dumps.torchair_names import sanitized
-from ...topology.ge_graph import Edge, FxName, GeGraph, GeNode
-from .moves import SAME_VALUES
+from ...dumps.torchair_files import sanitized
+from ...topology.ge_graph import Edge, FxName, GeConstant, GeGraph, GeNode
 
 _GIVEN = frozenset({"Data", "RefData", "Variable"})
 _CONSTANT = frozenset({"Const", "Constant", "ConstPlaceHolder"})
@@ -277,3 +277,122 @@ def _passed_on(node: GeNode) -> Edge | None:
     if node.op_type not in SAME_VALUES or not node.data_inputs:
         return None
     return node.data_inputs[0]
+
+
+# Operators of GE that compute nothing: their output holds the values of their first input, perhaps moved.
+
+
+KEEPING = frozenset({"Cast", "Identity", "TensorMove"})
+"""Operators whose output has the shape of their first input too, rounding of a Cast aside."""
+SAME_VALUES = KEEPING | {
+    *("Reshape", "Flatten", "FlattenV2", "ExpandDims"),
+    *("Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze", "UnsqueezeV2", "UnsqueezeV3"),
+}
+"""Operators whose output holds the values of their first input in their order."""
+_CODES = {"DT_INT64": "q", "DT_INT32": "i"}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The effect of an operator on its first input: `keeps` its shape, or not; `order` are the places of the
+    dimensions where it turns them round, empty where it does not."""
+
+    keeps: bool
+    order: tuple[int, ...] = ()
+
+
+def move_of(node: GeNode, graph: GeGraph) -> Move | None:
+    """The move of values by an operator of the graph; `None` for one that computes, or permutes somehow."""
+    if not node.data_inputs:
+        return None
+    if node.op_type in SAME_VALUES:
+        return Move(node.op_type in KEEPING)
+    if node.op_type != "Transpose" or len(node.data_inputs) != 2:
+        return None
+    order = _constant(graph.by_name.get(node.data_inputs[1].producer))
+    return Move(False, order) if order and sorted(order) == list(range(len(order))) else None
+
+
+def composed(first: Sequence[int], then: Sequence[int]) -> tuple[int, ...]:
+    """One order for permuting by `first` and then by `then`; empty where that changes nothing."""
+    if not first or not then:
+        return tuple(first or then)
+    order = tuple(first[place] for place in then)
+    return () if order == tuple(range(len(order))) else order
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The order that undoes `order`."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _constant(node: GeNode | None) -> tuple[int, ...]:
+    """The integers that a Const holds; empty where it is none or does not say them."""
+    value = node.attrs.get("value") if node is not None else None
+    code = _CODES.get(value.desc.dtype) if isinstance(value, GeConstant) else None
+    if not isinstance(value, GeConstant) or code is None:
+        return ()
+    count = len(value.data) // struct.calcsize(code)
+    return struct.unpack(f"<{count}{code}", value.data[: count * struct.calcsize(code)])
+
+
+# Outputs of a GE graph that hold the same values: only operators that move values lie between them.
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An output of the graph with the values of another one, permuted by `order`. `keeps` says that no
+    operator on the way regrouped them, and `through` names the operators on the way."""
+
+    edge: Edge
+    order: tuple[int, ...] = ()
+    keeps: bool = True
+    through: tuple[str, ...] = ()
+
+
+def reached(graph: GraphIndex, edge: Edge) -> Iterator[Reached]:
+    """Edges with the values of `edge`, itself first, up and down the graph; the nearest first."""
+    waiting, visited = deque([Reached(edge)]), {edge}
+    while waiting:
+        reach = waiting.popleft()
+        yield reach
+        for step in (*_up(graph, reach), *_down(graph, reach)):
+            if step.edge not in visited:
+                visited.add(step.edge)
+                waiting.append(step)
+
+
+def given_to(graph: GraphIndex, edge: Edge, ran: Collection[str] = ()) -> GeNode | None:
+    """The input of the graph whose values an operator finds at `edge`. Only operators that did not run lie
+    between: their reader does their work."""
+    node = graph.node(edge.producer)
+    while node is not None and node.name not in ran and move_of(node, graph.graph) is not None:
+        node = graph.node(node.data_inputs[0].producer)
+    return node if node is not None and graph.is_given(node) else None
+
+
+def _up(graph: GraphIndex, reach: Reached) -> Iterator[Reached]:
+    node = graph.node(reach.edge.producer)
+    move = move_of(node, graph.graph) if node is not None else None
+    if node is not None and move is not None and graph.is_unwritten(node.data_inputs[0], node.name):
+        yield from _stepped(reach, node.data_inputs[0], Move(move.keeps, inverse(move.order)), node)
+
+
+def _down(graph: GraphIndex, reach: Reached) -> Iterator[Reached]:
+    for node in graph.graph.consumers.get(reach.edge, ()):
+        move = move_of(node, graph.graph)
+        if (
+            move is not None
+            and node.data_inputs[0] == reach.edge
+            and graph.is_unwritten(reach.edge, node.name)
+        ):
+            yield from _stepped(reach, Edge(node.name, 0), move, node)
+
+
+def _stepped(reach: Reached, edge: Edge, move: Move, node: GeNode) -> Iterator[Reached]:
+    """One operator further. Values that were regrouped cannot be permuted, nor the other way round."""
+    regroups = not move.keeps and not move.order
+    if (regroups and reach.order) or (move.order and not reach.keeps):
+        return
+    order = composed(reach.order, move.order)
+    yield Reached(edge, order, reach.keeps and not regroups, (*reach.through, f"{node.op_type} {node.name}"))

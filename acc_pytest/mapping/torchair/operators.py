@@ -6,22 +6,21 @@ of an output; by the names that a fused name is made of. A name that merely begi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeVar
 
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.ge import GeDump, GeEntry
-from ...dumps.torchair_names import sanitized
+from ...dumps.torchair_files import sanitized
 from ...errors import AccError
 from ...tensors.ge_message import GeRecord
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
 from ...topology.tree import Node
 from .graph import GraphIndex
-from .outcome import SlotTensor
-from .segments import CUT_NAME, readings
+from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement
 
 INSERTED = ("trans_", "atomic_addr_clean", "memset", "MemSet")
 """Prefixes of operators that GE inserts while it compiles; their numbers mean nothing outside."""
@@ -223,3 +222,154 @@ def _is_linked(nodes: Sequence[GeNode]) -> bool:
     names = {node.name for node in nodes}
     read = {edge.producer for node in nodes for edge in node.data_inputs}
     return all(node.name in read or names & {edge.producer for edge in node.data_inputs} for node in nodes)
+
+
+# The name of a fused operator, taken apart: GE writes the names of its parts one behind the other.
+#
+# There is nothing between two names, so `Mul_1Add_12` may only be cut where all of it is names: a beginning
+# that happens to be a name (`Add_1` of `Add_12`) proves nothing.
+
+
+CUT_NAME = "_ub_fusion"
+"""The end of the name of a fused operator that GE cut because of its length, behind its first name."""
+_MOST = 16
+"""Readings of one name that are followed; a name with more is ambiguous anyway."""
+
+
+def readings(text: str, names: Collection[str]) -> list[tuple[str, ...]]:
+    """All ways to read `text` as names one behind the other, with as few names as possible.
+
+    Empty where there is none. By dynamic programming over the places where a name may end.
+    """
+    sizes = sorted({len(name) for name in names if name and len(name) <= len(text)})
+    best: list[list[tuple[str, ...]]] = [[()], *([] for _ in text)]
+    for end in range(1, len(text) + 1):
+        shortest: list[tuple[str, ...]] = []
+        for size in sizes:
+            if size > end:
+                break
+            before = best[end - size]
+            if not before or text[end - size : end] not in names:
+                continue
+            count = len(before[0]) + 1
+            if shortest and count > len(shortest[0]):
+                continue
+            if shortest and count < len(shortest[0]):
+                shortest = []
+            shortest += [(*reading, text[end - size : end]) for reading in before]
+        best[end] = shortest[:_MOST]
+    return best[len(text)]
+
+
+# Edges of the graph that dumped inputs are, where GE dumped fewer inputs than there are edges.
+#
+# Absent, unknown and null inputs are not dumped, so numbers alone say nothing; what is left keeps its
+# order. An input is known when every way to leave inputs out gives it the same edge.
+
+
+AnyEdge = TypeVar("AnyEdge")
+
+
+def edges_of_inputs(
+    edges: Sequence[AnyEdge], fits: Callable[[AnyEdge], Sequence[bool]], count: int, certainty: str
+) -> list[AnyEdge | None]:
+    """The edge of each of `count` dumped inputs, `None` where that is not known.
+
+    `fits` says of an edge which inputs it may be; `certainty` is that of `Parts.inputs`.
+    """
+    if certainty == "sure" and len(edges) == count:
+        return list(edges)
+    if certainty == "sure" or (certainty == "likely" and len(edges) == count):
+        return arrivals(edges, [fits(edge) for edge in edges], count)
+    return [None] * count
+
+
+def arrivals(edges: Sequence[AnyEdge], fits: Sequence[Sequence[bool]], count: int) -> list[AnyEdge | None]:
+    """The edge of each of `count` dumped inputs, `None` where there is a choice or no way at all.
+
+    `fits[e][i]` says that edge `e` may be input `i` as far as type and shape tell.
+    """
+    before = _reachable(fits, len(edges), count)
+    turned = [list(reversed(row)) for row in reversed(fits)]
+    after = _reachable(turned, len(edges), count)
+    arriving: list[AnyEdge | None] = []
+    for place in range(count):
+        possible = {
+            edges[number]
+            for number in range(len(edges))
+            if fits[number][place]
+            and before[number][place]
+            and after[len(edges) - number - 1][count - place - 1]
+        }
+        arriving.append(possible.pop() if len(possible) == 1 else None)
+    return arriving
+
+
+def _reachable(fits: Sequence[Sequence[bool]], edges: int, count: int) -> list[list[bool]]:
+    """`[e][i]`: whether the first `i` inputs can be found, in order, among the first `e` edges."""
+    table = [[place == 0 for place in range(count + 1)]]
+    for number in range(edges):
+        last = table[-1]
+        table.append(
+            [True]
+            + [last[place] or (last[place - 1] and fits[number][place - 1]) for place in range(1, count + 1)]
+        )
+    return table
+
+
+# Outputs of the graph that dumped outputs of an operator are.
+
+
+def output_edges(
+    operator: DumpedOperator, tensors: Sequence[SlotTensor], graph: GraphIndex
+) -> list[tuple[Edge | None, str, str]]:
+    """The output of the graph, the policy and the reason, for each dumped output.
+
+    The origin in the record says it best. Otherwise outputs are those of the last part; where their number is
+    another, those that anything outside of the fused operator reads.
+    """
+    fused = operator.parts
+    last = fused.nodes[-1]
+    results = [Edge(last.name, index) for index in range(last.output_count)]
+    if len(fused.nodes) > 1 and len(tensors) != len(results):
+        read = graph.results(fused.nodes)
+        results = read if len(read) == len(tensors) else []
+    edges: list[tuple[Edge | None, str, str]] = []
+    for tensor in tensors:
+        index = tensor.index
+        edge = operator.origin(index)
+        if edge is not None and graph.node(edge.producer) is not None:
+            policy = fused.policy if edge.producer in fused.names and fused.inputs == "sure" else "origin"
+            origin = "" if policy == "name" else f"; original_op {edge.producer}:{edge.index}"
+            reason = f"{fused.reason}{origin}"
+            edges.append((edge, policy, reason))
+        elif index < len(results) and fused.policy != "origin":
+            edges.append((results[index], fused.policy, fused.reason))
+        else:
+            edges.append((None, "", f"not known which tensor of the graph this output is ({fused.reason})"))
+    return edges
+
+
+# Operators that GE inserts to change type or layout: their output is compared with their own input.
+
+
+POLICY = "self"
+
+
+def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Outcome]:
+    """Input i (as golden) against output i of one Cast or TransData: a check of the operator alone."""
+    inputs, outputs = operator.inputs, operator.outputs
+    reason = operator.broken or f"{operator.parts.reason}; it has no output to compare its input with"
+    if not inputs and not outputs:
+        yield Unmatched(side, operator.node, None, reason)
+    for index, (source, result) in enumerate(zip(inputs, outputs)):
+        doubt = disagreement(source, result)
+        if doubt:
+            yield Unmatched(
+                side, operator.node, result.slot, f"input and output of {operator.node.name}: {doubt}"
+            )
+            continue
+        basis = f"self-check, not GE against the other side: {operator.node.op_type} hands on its own input"
+        yield Matched(source, result, POLICY, basis, (order, 1, index), self_check=True)
+    for tensor in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
+        yield Unmatched(side, operator.node, tensor.slot, reason)

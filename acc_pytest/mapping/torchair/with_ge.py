@@ -10,16 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...dumps.base import Slot
-from ...dumps.torchair_names import sanitized
+from ...dumps.torchair_files import sanitized
 from ...topology.ge_graph import Edge
-from .graph import GraphIndex
-from .inputs import edges_of_inputs
-from .operators import NO_TEXT, DumpedOperator
+from .graph import GraphIndex, given_to
+from .operators import CUT_NAME, NO_TEXT, DumpedOperator, edges_of_inputs, output_edges, readings, self_checks
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
-from .outputs import output_edges
-from .reach import given_to
-from .segments import CUT_NAME, readings
-from .self_checks import self_checks
 
 
 class GeWithGe:

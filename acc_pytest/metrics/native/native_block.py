@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
-from ...tensors.in_memory import InMemory
-from ..block_result import BlockResult
-from ..divergence import BlockDivergence
-from ..element_tolerance import ElementTolerance
-from ..sides import SideSums
-from ..slices import BlockSlices, SliceSums
-from ..totals import BlockSums
+from ...tensors.source import InMemory
+from ..measurement import ElementTolerance
+from ..pair_sums import BlockResult, BlockSlices, SideSums, SliceSums
+from ..totals import BlockDivergence, BlockSums
 from .library import Kernel, KernelRequest, KernelResult
 
 TYPES = {"float16": 0, "bfloat16": 1, "float32": 2}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...judging.verdict import Check
-from ..printable import printable
-from ..row import VERDICTS, Row, Scalar
-from .columns import STEPS_PER_DECADE, Numbers, Place, Texts, differences, place_of
-from .row_details import row_details
+from ..row import VERDICTS, Cause, Row, RowSide, Scalar
+from ..texts import printable
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "name": lambda row: row.name,
@@ -291,3 +293,222 @@ class KeptRows:
             heap = sorted(self._best[verdict], key=itemgetter(0, 1, 2), reverse=True)
             rows += [row for *_, row in heap]
         return rows[:count]
+
+
+# Rows of a page as columns of small integers: texts by their place in a dictionary, numbers on a log scale.
+#
+# A hundred thousand rows are then a few megabytes of JSON that compress well and that a browser reads in
+# a fraction of a second.
+
+
+Place = tuple[float, str, str]
+"""Number in execution order, test id, slot: what a row is known by, and how rows are ordered."""
+
+STEPS_PER_DECADE = 200
+"""Resolution of quantised numbers: neighbours differ by 1.2 %."""
+
+SMALLEST = -60
+"""Decimal exponent of the smallest magnitude there is; what lies below is shown as this."""
+
+LARGEST = 60
+"""Decimal exponent of the largest."""
+
+NOTHING, ZERO, NAN, INFINITE, MINUS_INFINITE, FIRST = 0, 1, 2, 3, 4, 10
+"""Codes of what has no logarithm; magnitudes begin at `FIRST`."""
+
+_TOP = FIRST + (LARGEST - SMALLEST) * STEPS_PER_DECADE
+
+
+NO_NUMBER = -0.0
+"""Stands for what is no number until it gets its code; a zero that was measured is 0.0."""
+
+_BLOCK = 4096
+"""Values that wait to be coded at once."""
+
+
+def number_of(value: Scalar) -> float:
+    """A number as `quantised` takes it: `NO_NUMBER` for a missing one, the largest float for infinity."""
+    if value is None or isinstance(value, (str, bool)):
+        return NO_NUMBER
+    try:
+        return float(value) or 0.0
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
+def quantised(values: NDArray[np.float64]) -> NDArray[np.int16]:
+    """The codes of numbers: negative for negative ones; `NOTHING` for `NO_NUMBER`.
+
+    `FIRST + (log10|x| - SMALLEST) * STEPS_PER_DECADE`, rounded, so that a code fits 16 bits.
+    """
+    with np.errstate(all="ignore"):
+        codes = FIRST + np.rint((np.log10(np.abs(values)) - SMALLEST) * STEPS_PER_DECADE)
+    codes = np.copysign(np.clip(codes, FIRST, _TOP), values)
+    codes[values == 0] = np.where(np.signbit(values[values == 0]), NOTHING, ZERO)
+    codes[np.isnan(values)] = NAN
+    codes[np.isposinf(values)] = INFINITE
+    codes[np.isneginf(values)] = MINUS_INFINITE
+    rounded: NDArray[np.int16] = codes.astype(np.int16)
+    return rounded
+
+
+class Texts:
+    """A column of texts. Equal ones share a code."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._column = array("i")
+        self._waiting: list[str] = []
+
+    def add(self, text: str) -> None:
+        self._waiting.append(text)
+        if len(self._waiting) == _BLOCK:
+            self._settle()
+
+    def _settle(self) -> None:
+        for text in dict.fromkeys(self._waiting):
+            self._codes.setdefault(text, len(self._codes))
+        self._column.extend(map(self._codes.__getitem__, self._waiting))
+        self._waiting.clear()
+
+    def packed(self, order: Sequence[int], width: int) -> dict[str, Any]:
+        """The rows `order` names, each text cut to `width`: dictionary, and differences of codes.
+
+        Codes are given in order of appearance, so that differences are mostly 0 or 1.
+        """
+        self._settle()
+        texts = list(self._codes)
+        codes = np.array(self._column, np.int64)[np.array(order, np.int64)]
+        used, first, place = np.unique(codes, return_index=True, return_inverse=True)
+        appearing = np.argsort(first)
+        rank = np.empty_like(appearing)
+        rank[appearing] = np.arange(used.size)
+        return {
+            "texts": [printable(texts[old], width) for old in used[appearing].tolist()],
+            "codes": differences(rank[place].reshape(-1)),
+        }
+
+
+class Numbers:
+    """A column of quantised numbers, `NOTHING` in the `start` rows before the first.
+
+    `is_similarity`: what is kept is the distance from 1. One that rounding made more than 1 has none.
+    """
+
+    def __init__(self, start: int = 0, is_similarity: bool = False) -> None:
+        self._column = array("h", bytes(2 * start))
+        self._is_similarity = is_similarity
+        self._waiting: list[float] = []
+
+    def add(self, value: Scalar) -> None:
+        self._waiting.append((value or 0.0) if value.__class__ is float else number_of(value))
+        if len(self._waiting) == _BLOCK:
+            self._settle()
+
+    def _settle(self) -> None:
+        values = np.array(self._waiting, np.float64)
+        if self._is_similarity:
+            none = (values == 0) & np.signbit(values)
+            values = np.where(none, NO_NUMBER, np.maximum(1.0 - values, 0.0))
+        self._column.frombytes(quantised(values).tobytes())
+        self._waiting.clear()
+
+    def packed(self, order: Sequence[int]) -> array[int]:
+        """The codes of the rows that `order` names: two bytes each, where a list has 36."""
+        self._settle()
+        return array("h", np.array(self._column, np.int16)[np.array(order, np.int64)].tobytes())
+
+
+def differences(values: Iterable[int]) -> array[int]:
+    """Each value less the one before it, the first less 0: eight bytes each, where a list has 36."""
+    return array("q", np.diff(np.fromiter(values, np.int64), prepend=0).tobytes())
+
+
+def place_of(row: Row) -> Place:
+    """Execution order, the same however rows arrived; rows without a number come last, by their ids."""
+    return (math.inf if row.number is None else row.number, row.test_id, row.mine.slot or row.golden.slot)
+
+
+# All of one row, as the details panel of a page shows it: plain JSON values, hostile text made harmless.
+
+
+_EXACT = 2**53
+"""Integers up to here survive JavaScript's numbers; larger ones travel as text."""
+
+
+_FILES = 64
+"""Files of shards that are listed, of each side."""
+_PARENTS = 16
+
+
+def row_details(row: Row, width: int) -> dict[str, Any]:
+    """Every field of `row` that people read; texts cut to `width` characters, paths to four times that."""
+    details: dict[str, Any] = {
+        "sentence": printable(row.sentence, width),
+        "reasons": [printable(reason, width) for reason in row.reasons if reason != row.sentence],
+        "notes": [printable(note, width) for note in row.notes],
+        "policy": printable(row.policy, width),
+        "mapping": printable(row.mapping_reason, width),
+        "golden": _side(row.golden, width),
+        "mine": _side(row.mine, width),
+        "metrics": _named({**row.metrics, **row.custom}, width),
+        "counts": _named(row.counts, width),
+        "case": _named(row.case, width),
+        "checks": [_check(check, width) for check in row.checks],
+    }
+    if row.worst.index:
+        cells = (row.worst.index, row.worst.golden, row.worst.mine)
+        details["worst"] = [_scalar(cell, width) for cell in cells]
+    if row.cause is not None:
+        details["cause"] = _cause(row.cause, width)
+    return details
+
+
+def _side(side: RowSide, width: int) -> dict[str, Any]:
+    details = _named({name: getattr(side, name) for name in ("node", "name", "op_type", "slot")}, width)
+    details |= {name: printable(getattr(side, name), 2 * width) for name in ("dtype", "shape")}
+    details |= {name: plain(getattr(side, name)) for name in ("max", "min", "mean")}
+    files = [printable(path, 4 * width) for path in side.path.split(";")[:_FILES] if path]
+    return {**details, "files": files}
+
+
+def _check(check: Check, width: int) -> dict[str, Any]:
+    return {
+        "metric": printable(check.metric, width),
+        "measured": plain(check.measured),
+        "allowed": plain(check.allowed),
+        "at_least": check.at_least,
+        "reason": printable(check.reason, width),
+        "passed": check.passed,
+        "excess": plain(check.excess),
+    }
+
+
+def _cause(cause: Cause, width: int) -> dict[str, Any]:
+    return {
+        **{name: printable(getattr(cause, name), width) for name in ("text", "kind", "basis", "local")},
+        "local_error": plain(cause.local_error),
+        "amplification": plain(cause.amplification),
+        "parents": list(cause.parents[:_PARENTS]),
+    }
+
+
+def _named(values: Mapping[str, Scalar], width: int) -> dict[str, Any]:
+    return {
+        printable(name, width): _scalar(value, width)
+        for name, value in values.items()
+        if value not in (None, "")
+    }
+
+
+def _scalar(value: Scalar, width: int) -> Any:
+    return printable(value, width) if isinstance(value, str) else plain(value)
+
+
+def plain(value: Scalar) -> Any:
+    """A number that JSON and JavaScript keep; NaN, infinities and huge integers as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT:
+        return str(value)
+    return value

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from ..printable import printable
 from ..row import ALONE, VERDICTS, Row
-from .columns import differences
+from ..texts import printable
+from .data import differences
 
 if TYPE_CHECKING:
     from ...mapping.pair import Plan

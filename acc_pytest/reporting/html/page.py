@@ -12,12 +12,133 @@ import html
 import itertools
 import json
 import re
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .static import Static
+from ...base.vocabulary import number
+from ...judging.verdict import Check
+from ...tensors.stores.place import shown_at
+from ..row import VERDICTS, Row, RowSide
+from ..texts import printable, quoted, shell
+from .data import Place, place_of, plain
+
+if TYPE_CHECKING:
+    from ...mapping.pair import Plan
+    from ..summary import RunVerdict
+    from ..view import Diagnosis, Result, Root, Run
+
+
+ROOTS = 30
+"""Roots that are written out; the page says how many more there are."""
+
+_WIDTH = 400
+_ID = 600
+_FILES = 4
+"""Files of one side that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """Markup of the two parts that the script replaces, and the class of the first."""
+
+    tone: str = ""
+    banner: str = ""
+    roots: str = ""
+
+
+def static(head: dict[str, Any], result: Result) -> Static:
+    """The parts for a run whose `head` is made already."""
+    verdict = head["verdict"]
+    counts = "".join(
+        f'<li class="count {word}"><b>{count:,}</b> {word}</li>' for word, count in head["counts"].items()
+    )
+    problems = "".join(_element("li", problem) for problem in head["problems"])
+    banner = (
+        _element("h1", verdict["text"], id="verdict")
+        + _element("p", verdict["lead"], **{"class": "lead"})
+        + f'<ul class="counts">{counts}</ul>'
+        + (f'<ul class="problems">{problems}</ul>' if problems else "")
+    )
+    return Static(verdict["tone"], banner, _failures(head, result))
+
+
+def _failures(head: dict[str, Any], result: Result) -> str:
+    """The roots, or the rows farthest beyond their bounds where there is no diagnosis."""
+    if result.diagnosis is not None and result.diagnosis.roots:
+        roots = result.diagnosis.roots
+        cards = [_root(root, head["rerun"]) for root in roots[:ROOTS]]
+        remark = (
+            _element("p", f"{len(roots) - ROOTS} more roots are in the rows.") if len(roots) > ROOTS else ""
+        )
+        return f"{_title('Root causes')}<ol>{''.join(cards)}</ol>{remark}"
+    if result.tally.worst:
+        cards = [_card(row.name, _place(row), row, (), head["rerun"]) for row in result.tally.worst]
+        return f"{_title('Worst by their bounds')}<ol>{''.join(cards)}</ol>"
+    return ""
+
+
+def _root(root: Root, rerun: str) -> str:
+    row = root.row
+    where = f"{_place(row)}{f' ({root.again})' if root.again else ''}"
+    effects = [f"{root.inherited} inherit"] if root.inherited else []
+    effects += [f"{root.share:.0%} of the final error"] if (root.share or 0) >= 0.005 else []
+    cause = "" if row.cause is None or root.fed else row.cause.text
+    sentences = [cause, root.fed, ", ".join(effects)]
+    return _card(name_of(root), where, row, sentences, rerun)
+
+
+def _card(name: str, where: str, row: Row, sentences: Sequence[str], rerun: str) -> str:
+    """One failing row: what, where, by how much, which nodes and files, and how to run it again."""
+    checks = [_check(check) for check in row.checks if not check.passed]
+    sides = [_side(name, side) for name, side in (("golden", row.golden), ("mine", row.mine))]
+    command = f"{rerun} {quoted(row.test_id)}" if rerun and row.test_id and len(row.test_id) <= _ID else ""
+    lines = [*sentences, row.sentence, *checks, *sides]
+    return (
+        f"<li><b>{_text(name)}</b> {_text(where)}"
+        + "".join(_element("p", line) for line in lines)
+        + (f'<pre class="command">{_text(command, 4 * _WIDTH)}</pre>' if command else "")
+        + "</li>"
+    )
+
+
+def _check(check: Check) -> str:
+    return f"{check.metric} {number(check.measured)}, allowed {check.bound}"
+
+
+def _side(name: str, side: RowSide) -> str:
+    if not (side.node or side.path):
+        return ""
+    files = [path for path in side.path.split(";") if path]
+    remark = f" and {len(files) - _FILES} more files" if len(files) > _FILES else ""
+    return f"{name}: {side.node} {side.slot} {' '.join(files[:_FILES])}{remark}"
+
+
+def _place(row: Row) -> str:
+    labels = [row.mine.op_type or row.golden.op_type, row.layer, row.graph]
+    labels += [f"step {row.step}"] if row.step != "" else []
+    labels += [f"rank {row.rank}"] if row.rank else []
+    return ", ".join(label for label in labels if label)
+
+
+def _title(text: str) -> str:
+    return _element("h2", text, id="roots-title")
+
+
+def _element(tag: str, text: str, **attributes: str) -> str:
+    """An element with a text and nothing else; none for an empty text."""
+    if not text:
+        return ""
+    attribute_text = "".join(f' {name}="{value}"' for name, value in attributes.items())
+    return f"<{tag}{attribute_text}>{_text(text)}</{tag}>"
+
+
+def _text(text: str, width: int = _WIDTH) -> str:
+    return html.escape(printable(text, width))
+
 
 _HERE = Path(__file__).parent
 
@@ -52,7 +173,7 @@ _GZIP = 31
 """The number of zlib for a window of 32 KB in a file of gzip."""
 
 
-def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static = Static()) -> bytes:  # noqa: B008
+def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static = Static()) -> bytes:
     """The whole file in UTF-8; `static` is what it shows before its script runs, or without."""
     script = _script()
     style = (_HERE / "style.css").read_text(encoding="utf-8")
@@ -121,3 +242,101 @@ def _json(value: Any) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+# The head of a page, on the run: dumps, verdict, roots, environment. Small, and read first.
+
+
+LISTED_ROOTS = 200
+"""Roots that are listed; the page says how many more there are."""
+
+_REPORT_OPTIONS = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
+"""Words that a command for one test leaves out: it would replace the reports of the whole run."""
+
+
+def head(run: Run, result: Result, places: Mapping[Place, int], verdict: RunVerdict) -> dict[str, Any]:
+    """The run in JSON values. `places` are those of rows in the columns, `verdict` is that of the run."""
+    tally = result.tally
+    return {
+        "title": run.title,
+        "verdict": {"tone": verdict.tone, "text": verdict.text, "lead": verdict.lead},
+        "made": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "plan": None if run.plan is None else _plan(run.plan),
+        "exit": result.exit_status,
+        "counts": {word: tally.counts[word] for word in VERDICTS if tally.counts[word]},
+        "sources": [_fitting(source) for source in run.sources],
+        "coverage": plain(result.coverage),
+        "floor": plain(run.floor),
+        "hash": result.verdict_hash,
+        "caveats": [_fitting(caveat) for caveat in tally.caveats.first(run.plan)],
+        "problems": [_fitting(problem) for problem in result.problems],
+        "diagnosis": None if result.diagnosis is None else _diagnosis(result.diagnosis, places),
+        "command": shell(run.command),
+        "rerun": shell(word for word in run.command if not word.startswith(_REPORT_OPTIONS)),
+        "environment": [[_fitting(name), _fitting(str(value))] for name, value in run.environment.items()],
+        "lines": list(result.lines),
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "golden": {
+            "root": _fitting(shown_at(plan.golden_root)),
+            "kind": plan.golden_kind,
+            "mapped": plan.golden_mapped,
+            "total": plan.golden_total,
+        },
+        "mine": {
+            "root": _fitting(shown_at(plan.mine_root)),
+            "kind": plan.mine_kind,
+            "mapped": plan.mine_mapped,
+            "total": plan.mine_total,
+        },
+        "notes": [_fitting(note) for note in plan.notes],
+    }
+
+
+def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, Any]:
+    return {
+        "basis": _fitting(diagnosis.basis),
+        "inherited": diagnosis.inherited,
+        "notes": [_fitting(note) for note in (*diagnosis.notes, *diagnosis.peers)],
+        "more": max(0, len(diagnosis.roots) - LISTED_ROOTS),
+        "roots": [_root_data(root, places) for root in diagnosis.roots[:LISTED_ROOTS]],
+    }
+
+
+def _root_data(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
+    row = root.row
+    return {
+        "places": [places[place] for place in map(place_of, (row, *root.also)) if place in places],
+        "name": _fitting(name_of(root)),
+        "type": "" if root.fed else _fitting(row.mine.op_type or row.golden.op_type),
+        "step": _fitting(str(row.step)),
+        "steps": _different(str(replica.step) for replica in (row, *root.also)),
+        "ranks": _different(replica.rank for replica in (row, *root.also)),
+        "excess": plain(row.excess),
+        "layer": _fitting(row.layer),
+        "sentence": _fitting(root.fed or row.sentence),
+        "cause": "" if row.cause is None or root.fed else _fitting(row.cause.text),
+        "inherited": root.inherited,
+        "amplification": plain(root.amplification),
+        "share": plain(root.share),
+        "basis": _fitting(root.basis),
+    }
+
+
+def name_of(root: Root) -> str:
+    """The operator; of what the run was fed the kind, and which where it is one."""
+    feed_kind = root.row.fed
+    is_one_name = all(also.name == root.row.name for also in root.also)
+    return f"{feed_kind} {root.name}".strip() if is_one_name or not feed_kind else feed_kind
+
+
+def _different(values: Iterable[str]) -> int:
+    """The number of different values."""
+    return len({value for value in values if value})
+
+
+def _fitting(value: str) -> str:
+    return printable(value, _WIDTH)

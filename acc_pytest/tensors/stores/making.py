@@ -7,14 +7,11 @@ from collections.abc import Iterator
 
 from ...errors import DumpError, FormatError
 from .address import Address
-from .columns import LARGEST, Column
-from .connection import connected
-from .filesystem import PATIENCE, FileStore, StoredFile, store_of
+from .filesystem import PATIENCE, FileStore, StoredFile, connected, error_text, store_of, within
 from .hosts import NODE, host_of, surveyed
+from .indexes import take_texts
 from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_of
-from .patience import error_text, within
-from .table import FileSource, FileTable, TableMaker, read_table
-from .texts import take_texts
+from .table import LARGEST, Column, FileSource, FileTable, TableMaker, read_table
 
 LISTED_ANEW = 50_000
 """Files up to which the mirror of an earlier run is not believed: to list so many takes some seconds."""

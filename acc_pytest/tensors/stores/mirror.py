@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from ...errors import AccError, FormatError
 from ..whole_file import whole_file
-from .address import Address, address_of, is_address
-from .caches import MIRRORS, check_cache, home_at, use_caches
+from .address import MIRRORS, Address, address_of, check_cache, home_at, is_address, use_caches
 from .filesystem import FileStore, store_of
 from .hosts import path_here
 from .table import FileRow, FileTable, read_table

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
-from .caches import is_mirrored
+from ...base.texts import Pairs, parsed
+from ...errors import FormatError
+from .address import is_mirrored
 
 if TYPE_CHECKING:
     from .mirror import Placed
+
 
 _noted: set[str] | None = None
 
@@ -94,7 +98,7 @@ def on_disk(path: str | os.PathLike[str]) -> str:
         return text
     if file.path:
         return file.path
-    from .fetching import opened_with
+    from .blocks import opened_with
 
     block = opened_with(file, 0, file.row.size)
     try:
@@ -121,3 +125,34 @@ def shown_at(path: str) -> str:
     from .mirror import readable_path
 
     return readable_path(path)
+
+
+# Texts of a dump, read wherever they lie.
+
+
+def bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file. Raises `OSError`, and `FormatError` for one that a store does not give."""
+    with open(on_disk(path), "rb") as file:
+        return file.read()
+
+
+def opened_text(path: str | os.PathLike[str], newline: str | None = None) -> TextIO:
+    """A text opened, of which bytes that are no UTF-8 stay what they are. Raises as `bytes_of`."""
+    return open(on_disk(path), encoding="utf-8", errors="surrogateescape", newline=newline)
+
+
+def read_json(
+    path: Path,
+    what: str,
+    hint: str = "",
+    *,
+    pairs: Pairs | None = None,
+    constant: Callable[[str], Any] | None = None,
+) -> Any:
+    """The value in a file. Raises `FormatError` with its path, `what` it should have been, and the `hint`."""
+    try:
+        return parsed(bytes_of(path), pairs=pairs, constant=constant)
+    except ValueError as error:
+        raise FormatError(f"{path}: is not a readable {what} ({error}){hint}") from error
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error

@@ -15,6 +15,11 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import io
+import json
+import struct
+import zipfile
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +27,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from ...base.texts import parsed
 from ...errors import FormatError
-from .columns import Column, names_column, names_of, packed, unpacked
 from .filesystem import StoredFile
 
 FORMAT = "acc_pytest dump index"
@@ -299,3 +305,72 @@ def dropped(table: FileTable, rows: Sequence[int]) -> FileTable:
     columns = {name: column if name == "begin" else column[mask] for name, column in table.columns.items()}
     columns["begin"] = np.concatenate(([0], np.cumsum(mask)))[table.columns["begin"]].astype(np.int64)
     return FileTable(table.directories, table.bases, columns, table.sources)
+
+
+# Columns of numbers and names in one file: a zip of numpy arrays, the head of which is JSON.
+#
+# Nothing in it is unpickled. What it says of lengths is checked before any memory is taken for it.
+
+
+Column = npt.NDArray[Any]
+_HEAD = "head"
+LARGEST = 1 << 30
+"""Bytes of an index, packed or not."""
+# Errors that zipfile, zlib and numpy raise for damaged files.
+_REFUSALS = (
+    *(ValueError, LookupError, OSError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error),
+)
+_BETWEEN = "\0"
+"""No name of a file holds it."""
+
+
+def packed(head: Mapping[str, Any], columns: Mapping[str, Column]) -> bytes:
+    """The bytes of a file of columns."""
+    file = io.BytesIO()
+    text = np.frombuffer(json.dumps(head, sort_keys=True).encode("ascii"), dtype=np.uint8)
+    arrays: dict[str, Any] = {_HEAD: text, **columns}
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def unpacked(content: bytes, where: str, form: str, version: int) -> tuple[dict[str, Any], dict[str, Column]]:
+    """The head and the columns in `content`, which was read from `where`.
+
+    Raises `FormatError` for anything but a file of columns of this format and version.
+    """
+    if len(content) > LARGEST:
+        raise FormatError(
+            f"{where}: has {len(content)} bytes, so it is no {form}; make it anew with acc index"
+        )
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise ValueError(f"it would take more than {LARGEST >> 30} GiB")
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            columns = {name: archive[name] for name in archive.files}
+        head = parsed(columns.pop(_HEAD).tobytes())
+    except _REFUSALS as error:
+        raise FormatError(f"{where}: is damaged: {error!s:.200}; make it anew with acc index") from None
+    if type(head) is not dict or head.get("format") != form:
+        raise FormatError(f"{where}: is no {form}; make it anew with acc index")
+    if head.get("version") != version:
+        raise FormatError(
+            f"{where}: has version {head.get('version')!r:.20}, but this acc-pytest reads version {version}; "
+            "make it anew with acc index"
+        )
+    return head, columns
+
+
+def names_column(names: Sequence[str]) -> Column:
+    """Names as one column of bytes."""
+    return np.frombuffer(_BETWEEN.join(names).encode("utf-8", "surrogatepass"), dtype=np.uint8)
+
+
+def names_of(column: Column, count: int) -> list[str]:
+    """The names in a column of `names_column`. Raises `ValueError` where they are not `count`."""
+    text = column.astype(np.uint8, copy=False).tobytes().decode("utf-8", "surrogatepass")
+    names = text.split(_BETWEEN) if count else []
+    if len(names) != count:
+        raise ValueError(f"has {len(names)} names where {count} were written")
+    return names

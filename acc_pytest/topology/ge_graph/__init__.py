@@ -8,8 +8,7 @@ to the other. protobuf itself is not needed.
 from __future__ import annotations
 
 from .graph import CONTROL, Edge, FxName, GeConstant, GeDesc, GeGraph, GeList, GeNode
-from .reading import read_graph
-from .writing import write_graph
+from .messages import read_graph, write_graph
 
 __all__ = [
     "CONTROL",

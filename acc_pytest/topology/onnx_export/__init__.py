@@ -14,9 +14,8 @@ from typing import Any
 
 from ...errors import AccError
 from ...tensors.whole_file import whole_file
-from ..atb_json import read_graph
-from .flatten import LEAVES
-from .graph import build_graph
+from ..atb import read_graph
+from .graph import LEAVES, build_graph
 from .proto import model_bytes
 from .shapes import REPORTS, shapes_of_dump
 

@@ -7,14 +7,15 @@ later is called `name:1`, `name:2` and so on, and who reads it gets the newest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import enum
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from ..atb_json import ReportedOperation
-from .attributes import attributes_of
-from .flatten import Event, events
-from .operation_csv import TensorType, Types
-from .proto import GraphProto, NodeProto, TensorInfo
-from .shapes import Shapes
+from ..atb import MAX_DEPTH, ReportedOperation
+from .proto import GraphProto, NodeProto, TensorInfo, Value
+from .shapes import Shapes, TensorType, Types
 
 UNKNOWN = "unknown_shape"
 """The only dimension of an input or output of the graph whose shape is not known: ONNX wants one."""
@@ -142,3 +143,102 @@ def _end(name: str, kind: TensorType | None, doc: str = "") -> TensorInfo:
     if kind is not None:
         return _info(name, kind, doc)
     return TensorInfo(name, "", (UNKNOWN,), f"{doc}; " * bool(doc) + "nothing in the dump tells its shape")
+
+
+# From the parameters of an operation, a JSON object, to ONNX attributes, which are flat and typed.
+#
+# Nested objects become dotted names, lists of one kind lists, any other list one attribute per item,
+# numbered: `{"a": {"b": 0}, "c": [{"d": 1}]}` gives `a.b` and `c.0.d`. Nothing is left out: what ONNX has
+# no value for (null, an empty object, numbers beyond its 64 or 32 bits, endless nesting) is kept as text.
+
+
+_WHOLE = range(-(2**63), 2**63)
+_LARGEST_FLOAT = float(2**128 - 2**103)
+"""At and above this, rounding to float32 gives infinity."""
+
+
+def attributes_of(param: Mapping[str, Any]) -> tuple[tuple[str, Value], ...]:
+    """Names and values, in the order of the parameters; a name that appears again gets `:1`, `:2`, ..."""
+    attributes: dict[str, Value] = {}
+    for name, value in _flat("", param):
+        free, count = name or "param", 0
+        while free in attributes:
+            count += 1
+            free = f"{name}:{count}"
+        attributes[free] = value
+    return tuple(attributes.items())
+
+
+def _flat(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Value]]:
+    prefix = f"{name}." if depth else ""
+    if depth > MAX_DEPTH:
+        yield name, json.dumps(value)
+    elif isinstance(value, Mapping) and (value or not depth):
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}{key}", inner, depth + 1)
+    elif isinstance(value, list):
+        plain = _plain_list(value)
+        if plain is not None:
+            yield name, plain
+        else:
+            for index, inner in enumerate(value):
+                yield from _flat(f"{prefix}{index}", inner, depth + 1)
+    else:
+        yield name, _scalar(value)
+
+
+def _scalar(value: Any) -> int | float | str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and value in _WHOLE:
+        return int(value)  # a truth value is 0 or 1
+    if isinstance(value, float) and _fits(value):
+        return value
+    return json.dumps(value)
+
+
+def _plain_list(items: list[Any]) -> Value | None:
+    """The list as one attribute, `None` where its items are of several kinds."""
+    if all(isinstance(item, str) for item in items):
+        return tuple(str(item) for item in items)
+    if not all(isinstance(item, (int, float)) for item in items):
+        return None
+    values = [_scalar(item) for item in items]
+    if any(isinstance(value, str) for value in values):  # one does not fit: all as texts
+        return tuple(json.dumps(item) for item in items)
+    if any(isinstance(value, float) for value in values):
+        return tuple(float(value) for value in values)
+    return tuple(int(value) for value in values)
+
+
+def _fits(number: float) -> bool:
+    return not math.isfinite(number) or abs(number) < _LARGEST_FLOAT
+
+
+# Operations of a report that become nodes: a graph has one level, a report nests them.
+
+
+LEAVES = -1
+
+
+class Event(enum.Enum):
+    """An event of an operation on the way through a report, in execution order."""
+
+    NODE = "becomes a node"
+    ENTER = "begins; its operations follow"
+    LEAVE = "is done"
+
+
+def events(root: ReportedOperation, level: int) -> Iterator[tuple[Event, ReportedOperation]]:
+    """Nodes are the operations at depth `level` below `root` and those that end above it.
+
+    Level 0 is the root itself, `LEAVES` (-1) everything without operations inside. An operation whose
+    list of operations is empty is one of these too, also the root.
+    """
+    if level == 0 or not root.children:
+        yield Event.NODE, root
+        return
+    yield Event.ENTER, root
+    for child in root.children:
+        yield from events(child, level - 1 if level > 0 else level)
+    yield Event.LEAVE, root

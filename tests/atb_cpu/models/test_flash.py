@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("transformers")
 
 from acc_pytest.atb_cpu import LanguageModel
-from acc_pytest.atb_cpu.models.bloom import slopes
+from acc_pytest.atb_cpu.models.flash import slopes
 from acc_pytest.errors import SettingsError
 
 from . import golden

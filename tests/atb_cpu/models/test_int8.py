@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("transformers")
 
 from acc_pytest.atb_cpu import Fault, LanguageModel, NoProbe, Runtime
-from acc_pytest.atb_cpu.models.int8 import Range
+from acc_pytest.atb_cpu.models.llama import Range
 from acc_pytest.errors import SettingsError
 
 from . import golden

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.atb_cpu.execution import Execution
-from acc_pytest.atb_cpu.graph import Call, Operation, graph, operation
+from acc_pytest.atb_cpu.graph import Call, Execution, Operation, graph, operation
 
 MULS = operation(
     "ElewiseOperation",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from acc_pytest.atb_cpu.graph import Call, graph, operation
+from acc_pytest.atb_cpu.graph import Call, graph, layer_json, operation
 from acc_pytest.atb_cpu.probe.e4 import alias_table
-from acc_pytest.atb_cpu.topology import layer_json
 
 ADD = operation("ElewiseOperation", {"elewiseType": 8}, ("x", "y"), ("z",))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.atb_cpu.probe.config_file import WatchedConfig, trusted
 from acc_pytest.atb_cpu.probe.e3 import DynamicSettings, parse
+from acc_pytest.atb_cpu.probe.settings import WatchedConfig, trusted
 
 OFF = DynamicSettings()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.atb_cpu.probe.csv_files import COLUMNS, CsvFiles, compact, is_safe, row
+from acc_pytest.atb_cpu.probe.files import COLUMNS, CsvFiles, compact, is_safe, row
 
 TABLE = torch.zeros(32, 4, dtype=torch.float16)
 IDS = torch.zeros(3, dtype=torch.int64)

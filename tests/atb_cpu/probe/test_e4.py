@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from acc_pytest.atb_cpu.graph import layer_json
 from acc_pytest.atb_cpu.probe import EVERY, E4Probe, E4Settings
-from acc_pytest.atb_cpu.topology import layer_json
 
 from .executions import X, files, layer, leaf
 

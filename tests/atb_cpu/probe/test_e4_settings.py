@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acc_pytest.atb_cpu.probe import EVERY, E4Settings
-from acc_pytest.atb_cpu.probe.e4_settings import is_e4_config
+from acc_pytest.atb_cpu.probe.settings import is_e4_config
 
 
 def test_values_are_typed_and_names_lower_cased() -> None:

@@ -21,7 +21,7 @@ import sys
 import torch
 from acc_pytest.atb_cpu import Call, Runtime, graph, operation
 from acc_pytest.atb_cpu.probe import probe_from_environment
-from acc_pytest.atb_cpu.topology import AtbModel
+from acc_pytest.atb_cpu.graph import AtbModel
 from acc_pytest.atb_cpu.graph import Cell
 
 param = {"elewiseType": 2, "mulsParam": {"varAttr": 1.5}}

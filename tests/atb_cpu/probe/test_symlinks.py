@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.atb_cpu.probe.tensors import FirstFiles, hash_of
+from acc_pytest.atb_cpu.probe.files import FirstFiles, hash_of
 from acc_pytest.errors import DumpError
 
 PRIME = 1099511628211

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.atb_cpu.probe.selection import places
-from acc_pytest.atb_cpu.probe.tensors import Content, ProbedTensors, TensorFiles, file_name, memory
+from acc_pytest.atb_cpu.probe.files import Content, ProbedTensors, TensorFiles, file_name, memory
+from acc_pytest.atb_cpu.probe.settings import places
 from acc_pytest.errors import DumpError
 
 OLD, NEW = torch.ones(2, 2), torch.full((2, 2), 3.0)

@@ -9,8 +9,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx.node import Node
 
-from acc_pytest.capture.fx_backend.files import is_dumped, written_arguments
-from acc_pytest.capture.fx_backend.interpreted import InDtype
+from acc_pytest.capture.fx_backend.runs import InDtype, is_dumped, written_arguments
 
 aten = torch.ops.aten
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
-from acc_pytest.capture.fx_backend.layout import timestamp
+from acc_pytest.capture.fx_backend.backend import timestamp
 from acc_pytest.errors import CaptureError
 
 

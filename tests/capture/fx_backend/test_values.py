@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.capture.fx_backend.files import as_array, as_plain_array
+from acc_pytest.capture.fx_backend.runs import as_array, as_plain_array
 from acc_pytest.tensors.ref import TensorRef
 
 ONES = torch.ones(2, 3)

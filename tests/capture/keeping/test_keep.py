@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from acc_pytest.capture.keeping import keep, restore, stores
+from acc_pytest.capture.keeping import keep
+from acc_pytest.capture.keeping.keep import FIRST_HEADER, Pieces
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import AccError, DumpError, FormatError, SettingsError
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.file_bytes import opened
-from acc_pytest.tensors.kept_index import INDEX, read_index
+from acc_pytest.tensors.kept_dump import INDEX, read_index
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.safetensors_file import keys
 from tests.dumps.trees import atb
@@ -104,7 +105,7 @@ def test_the_files_come_back_byte_for_byte(dump: Path, tmp_path: Path) -> None:
     (step / "notes.txt").write_text("text")
     (step / "root.empty").mkdir()
     keep(str(dump), str(tmp_path / "kept"))
-    restored = restore(str(tmp_path / "kept"), str(tmp_path / "again"))
+    restored = keep(str(tmp_path / "kept"), str(tmp_path / "again"))
     assert files_of(tmp_path / "again") == files_of(dump)
     assert times_of(tmp_path / "again") == times_of(dump)
     assert restored.files == len(files_of(dump))
@@ -114,7 +115,7 @@ def test_the_files_come_back_byte_for_byte(dump: Path, tmp_path: Path) -> None:
 def test_a_kept_dump_can_be_kept_again(dump: Path, tmp_path: Path) -> None:
     keep(str(dump), str(tmp_path / "kept"))
     keep(str(tmp_path / "kept"), str(tmp_path / "twice"))
-    restore(str(tmp_path / "twice"), str(tmp_path / "again"))
+    keep(str(tmp_path / "twice"), str(tmp_path / "again"))
     assert files_of(tmp_path / "again") == files_of(dump)
 
 
@@ -139,7 +140,7 @@ def test_only_what_belongs_to_a_dump_is_taken_along(tmp_path: Path) -> None:
     entry = {"a": {"0": ["/old/a.npy", str(tmp_path / "mine.npy")]}}
     (project / "golden_tensor/metadata.json").write_text(json.dumps(entry))
     keep(str(project), str(tmp_path / "kept"))
-    restore(str(tmp_path / "kept"), str(tmp_path / "again"))
+    keep(str(tmp_path / "kept"), str(tmp_path / "again"))
     assert set(files_of(tmp_path / "again")) == {"golden_tensor/metadata.json", "golden_tensor/0/a.npy"}
 
 
@@ -211,10 +212,10 @@ def test_a_place_that_is_taken_is_refused(dump: Path, tmp_path: Path) -> None:
 def test_nothing_is_left_of_a_dump_that_could_not_be_kept_whole(
     dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def full(self: stores.Pieces, data: bytes) -> list[int]:
+    def full(self: Pieces, data: bytes) -> list[int]:
         raise error
 
-    monkeypatch.setattr(stores.Pieces, "add", full)
+    monkeypatch.setattr(Pieces, "add", full)
     before = sorted(tmp_path.iterdir())
     with pytest.raises((AccError, KeyboardInterrupt)) as found:
         keep(str(dump), str(tmp_path / "kept"))
@@ -224,12 +225,12 @@ def test_nothing_is_left_of_a_dump_that_could_not_be_kept_whole(
 
 def test_what_is_no_kept_dump_cannot_be_made_what_it_was(dump: Path, tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="is no kept dump"):
-        restore(str(dump), str(tmp_path / "again"))
+        keep(str(dump), str(tmp_path / "again"))
 
 
 def test_a_store_that_was_cut_is_named(dump: Path, tmp_path: Path) -> None:
     keep(str(dump), str(tmp_path / "kept"))
-    os.truncate(tmp_path / "kept/tensors-00001.safetensors", stores.FIRST_HEADER + 100)
+    os.truncate(tmp_path / "kept/tensors-00001.safetensors", FIRST_HEADER + 100)
     path = tmp_path / "kept/kept_files" / dump.name / STEP / "root.a/input_0.pth"
     with pytest.raises(FormatError, match=r"tensors-00001\.safetensors: is truncated"):
         TensorRef(str(path)).open()

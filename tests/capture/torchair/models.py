@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from acc_pytest.threads import one_thread
+from acc_pytest.base.threads import one_thread
 
 Backend = Callable[..., Any]
 

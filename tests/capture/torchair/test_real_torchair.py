@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from acc_pytest.topology.ge_graph import read_graph, write_graph
-from acc_pytest.topology.ge_graph.schema import schema
+from acc_pytest.topology.ge_graph.text_format import schema
 from tests.capture.conftest import Graphs
 
 from .models import PROGRAMS

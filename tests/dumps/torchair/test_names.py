@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.dumps.torchair_names import (
+from acc_pytest.dumps.torchair_files import (
     FxFileName,
     GeFileName,
     GraphFileName,

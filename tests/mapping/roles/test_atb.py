@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from acc_pytest.mapping.match import Export
 from acc_pytest.mapping.roles import atb
 from acc_pytest.mapping.roles.atb_graph import AtbGraph, graph_of
-from acc_pytest.mapping.roles.export import Export
 from acc_pytest.mapping.tables import load_tables
 from acc_pytest.topology.tree import Tree
 

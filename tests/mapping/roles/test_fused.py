@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from acc_pytest.dumps.base import Slot
-from acc_pytest.mapping.roles.export import Export
+from acc_pytest.mapping.match import Export
 from acc_pytest.mapping.roles.torch import Fused
 from acc_pytest.mapping.tables import ModuleRole
 from acc_pytest.topology.tree import Node

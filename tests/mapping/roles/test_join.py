@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from acc_pytest.dumps.base import Slot
-from acc_pytest.mapping.match import Match
-from acc_pytest.mapping.roles.export import Export
+from acc_pytest.mapping.match import Export, Match
 from acc_pytest.mapping.roles.join import RoleJoin
 from acc_pytest.mapping.tables import load_tables
 from acc_pytest.topology.tree import Node

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.mapping.torchair.inputs import arrivals
-from acc_pytest.mapping.torchair.segments import readings
+from acc_pytest.mapping.torchair.operators import arrivals, readings
 
 NAMES = {"Add", "Add_1", "Add_12", "Mul", "Mul_1", "MulAdd"}
 

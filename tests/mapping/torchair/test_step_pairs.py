@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.ranks import keep_rank
+from acc_pytest.dumps.base import keep_rank
 from acc_pytest.errors import DumpError, MappingError
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import write_record

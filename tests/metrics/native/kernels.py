@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.metrics import pair_blocks
+from acc_pytest.metrics import kernel
 from acc_pytest.metrics.measurement import Measurement
 from acc_pytest.metrics.native.library import ISAS, library
 from tests.metrics.metric_reference import measured
@@ -29,7 +29,7 @@ def measured_by(
 ) -> Measurement:
     """What `measure` says of two tensors with this kernel; `None` is the one in Python."""
     with monkeypatch.context() as context:
-        context.setattr(pair_blocks, "chosen", lambda: chosen)
+        context.setattr(kernel, "chosen", lambda: chosen)
         return measured(golden, mine)
 
 

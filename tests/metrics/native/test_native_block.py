@@ -10,8 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from acc_pytest.metrics.catalogue import TENSOR_METRICS
-from acc_pytest.metrics.measurement import Measurement
+from acc_pytest.metrics.measurement import TENSOR_METRICS, Measurement
 from tests.each_case import check_each
 from tests.metrics.metric_reference import measured
 from tests.metrics.native.kernels import by_isa, each_isa, measured_by

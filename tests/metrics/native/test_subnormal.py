@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.metrics.element_tolerance import ElementTolerance
-from acc_pytest.metrics.measurement import SliceErrors
+from acc_pytest.metrics.measurement import ElementTolerance, SliceErrors
 from tests.each_case import check_each
 from tests.metrics.metric_reference import measured
 
@@ -121,7 +120,7 @@ def test_a_tolerance_of_nothing_counts_subnormal_errors(
     mine[2, :11] = 1.5e-39
     mine[6, :13] = 3.1e-38
     tolerance = ElementTolerance(rtol=rtol, atol=0.0)
-    monkeypatch.setattr("acc_pytest.metrics.pair_blocks.chosen", lambda: kernel_of(isa))
+    monkeypatch.setattr("acc_pytest.metrics.kernel.chosen", lambda: kernel_of(isa))
     assert measured(golden, mine, tolerance=tolerance).beyond_tolerance == 7 + 11 + 13
 
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from acc_pytest.mapping.pair import Operand, Pair, Plan
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Row, RowSide
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Diagnosis, Root, Run
 from acc_pytest.tensors.ref import TensorRef
 
 from .chromium import Page, find_chromium

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.reporting.html.columns import STEPS_PER_DECADE, Numbers, Texts, differences
+from acc_pytest.reporting.html.data import STEPS_PER_DECADE, Numbers, Texts, differences
 from acc_pytest.reporting.row import Scalar
 
 from .made import value

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from acc_pytest.judging.verdict import Check
-from acc_pytest.reporting.html.columns import place_of
-from acc_pytest.reporting.html.data import BUDGETS, Budget, PageData
+from acc_pytest.reporting.html.data import BUDGETS, Budget, PageData, place_of
 from acc_pytest.reporting.row import VERDICTS, Row
 
 from .made import HOSTILE, column, inherited, made_row, many_rows, value

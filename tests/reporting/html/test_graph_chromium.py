@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Cause, Row, RowSide
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Diagnosis, Root, Run
 
 from .chromium import Page, find_chromium
 from .made import TYPES, inherited, made_row, result_of

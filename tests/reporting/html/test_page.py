@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.errors import AccError
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
 from acc_pytest.reporting.html import page as module
 from acc_pytest.reporting.html import view
 from acc_pytest.reporting.html.page import SCRIPTS, page
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import VERDICTS, Row
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Diagnosis, Root, Run
 
 from .made import HOSTILE, inherited, made_row, many_rows, read_page, result_of
 

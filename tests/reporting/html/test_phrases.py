@@ -23,11 +23,11 @@ PATTERNS = [
     for english, _ in PHRASES
 ]
 SOURCES = (
-    "reporting/run_verdict.py",
+    "reporting/summary.py",
     "diagnosis/inheritance.py",
     "judging/verdict.py",
     "judging/derive.py",
-    "judging/slices.py",
+    "judging/derive.py",
 )
 FRAGMENTS = frozenset(
     (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.reporting.html import pictures as module
-from acc_pytest.reporting.html.pictures import fold_of, pictures_of
+from acc_pytest.reporting.html import view as module
+from acc_pytest.reporting.html.view import fold_of, pictures_of
 from acc_pytest.tensors.source import TensorSource
 
 SHAPES = [(7, 64), (1, 5), (5,), (3, 4, 50), (2, 3, 5, 7), (1, 8, 200), (10_000,), (300, 1), ()]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.reporting.diagnosis import Diagnosis, Root
-from acc_pytest.reporting.html.static import ROOTS
+from acc_pytest.reporting.html.page import ROOTS
 from acc_pytest.reporting.row import Row
-from acc_pytest.reporting.view import Run
+from acc_pytest.reporting.view import Diagnosis, Root, Run
 
 from .made import HOSTILE, inherited, made_row
 from .test_page import written

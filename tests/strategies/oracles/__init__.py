@@ -13,9 +13,9 @@ import torch
 
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import operator_of
-from acc_pytest.operators.param import read
+from acc_pytest.operators.registry import read
 from acc_pytest.strategies import FAMILIES
-from acc_pytest.strategies.drawn import DrawnCase
+from acc_pytest.strategies.device import DrawnCase
 
 from .expected import Expected
 from .table import ORACLES

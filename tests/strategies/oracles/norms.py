@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from acc_pytest.older_torch import rms_norm as rms_norm_of
+from acc_pytest.base.older_torch import rms_norm as rms_norm_of
 
 from .expected import TINY, Expected, U
 from .table import Inputs, Param, oracle

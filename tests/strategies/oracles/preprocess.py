@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from acc_pytest.older_torch import rms_norm
+from acc_pytest.base.older_torch import rms_norm
 
 from .attention import turned_heads
 from .expected import TINY, Expected, U, written

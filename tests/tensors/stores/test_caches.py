@@ -16,14 +16,13 @@ from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.indexing import refs_of
 from acc_pytest.errors import AccError
-from acc_pytest.modes.run import AccRun
-from acc_pytest.tensors.stores import caches, filesystem
-from acc_pytest.tensors.stores.address import address_of
+from acc_pytest.running.run import AccRun
+from acc_pytest.tensors.stores import address, filesystem
+from acc_pytest.tensors.stores.address import BLOCKS, MIRRORS, address_of, check_cache, home_at
 from acc_pytest.tensors.stores.blocks import set_limit
-from acc_pytest.tensors.stores.caches import BLOCKS, MIRRORS, check_cache, home_at
 from acc_pytest.tensors.stores.making import mirrored
 from acc_pytest.tensors.stores.mirror import INDEX
-from acc_pytest.tensors.texts import bytes_of
+from acc_pytest.tensors.stores.place import bytes_of
 from tests.shared_directory import made_once
 
 from .broken_store import BrokenFiles, broken_store
@@ -59,7 +58,7 @@ def test_a_directory_of_the_users_that_is_called_so_is_a_directory(
 def test_a_process_that_takes_part_in_a_run_uses_its_caches(
     tmp_path: Path, store: type[BrokenFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches, "_mirrors", ())
+    monkeypatch.setattr(address, "_mirrors", ())
     path = mirrored(address_of("broken://here"), str(tmp_path))
     packed = AccRun((), None).packed
     assert bytes_of(f"{path}/a/x.bin") == FILES["a/x.bin"]

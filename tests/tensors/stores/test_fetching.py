@@ -16,20 +16,15 @@ pytest.importorskip("fsspec", reason="stores are read through fsspec")
 
 from acc_pytest.errors import AccError, DumpError, FormatError
 from acc_pytest.tensors.api import save_torch_data
-from acc_pytest.tensors.file_bytes import opened
-from acc_pytest.tensors.mapped import mapped
+from acc_pytest.tensors.file_bytes import mapped, opened
 from acc_pytest.tensors.ref import TensorRef
-from acc_pytest.tensors.stores import blocks, fetching, filesystem
-from acc_pytest.tensors.stores.address import address_of
-from acc_pytest.tensors.stores.blocks import StoredBlock, set_limit
-from acc_pytest.tensors.stores.caches import BLOCKS
-from acc_pytest.tensors.stores.fetching import opened_with
+from acc_pytest.tensors.stores import blocks, filesystem
+from acc_pytest.tensors.stores.address import BLOCKS, address_of
+from acc_pytest.tensors.stores.blocks import StoredBlock, StoreFile, opened_with, set_limit
+from acc_pytest.tensors.stores.filesystem import Patience
 from acc_pytest.tensors.stores.making import mirrored
 from acc_pytest.tensors.stores.mirror import Placed, placed
-from acc_pytest.tensors.stores.patience import Patience
-from acc_pytest.tensors.stores.place import on_disk
-from acc_pytest.tensors.stores.store_file import StoreFile
-from acc_pytest.tensors.texts import bytes_of
+from acc_pytest.tensors.stores.place import bytes_of, on_disk
 
 from .broken_store import BrokenFiles, broken_store
 
@@ -93,7 +88,7 @@ def test_a_tensor_is_mapped_from_the_cache(root: str, store: type[BrokenFiles]) 
 def test_large_pieces_are_many_small_requests(
     root: str, store: type[BrokenFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_PIECE", 1000)
+    monkeypatch.setattr(blocks, "_PIECE", 1000)
     block = opened_with(place(f"{root}/a/large.bin"), 500, 99_500)
     assert os.pread(block.descriptor, 99_000, 500) == CONTENT[500:99_500]
     assert [*block.missing(0, 100_000)] == [(0, 500), (99_500, 100_000)]
@@ -111,7 +106,7 @@ def test_a_text_is_a_file_in_the_cache(root: str, store: type[BrokenFiles]) -> N
 def test_a_store_that_fails_every_third_time_gives_everything(
     root: str, store: type[BrokenFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_PIECE", 5000)
+    monkeypatch.setattr(blocks, "_PIECE", 5000)
     store.fails_every = 3
     assert bytes_of(f"{root}/a/large.bin") == CONTENT
     assert store.calls["cat_file"] > 20

@@ -21,9 +21,8 @@ from acc_pytest.topology.ge_graph import (
     read_graph,
     write_graph,
 )
-from acc_pytest.topology.ge_graph.reading import graph_of
-from acc_pytest.topology.ge_graph.schema import schema
-from acc_pytest.topology.ge_graph.writing import graph_lines
+from acc_pytest.topology.ge_graph.messages import graph_lines, graph_of
+from acc_pytest.topology.ge_graph.text_format import schema
 
 pytest.importorskip("google.protobuf")
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acc_pytest.topology.ge_graph import schema as schema_module
-from acc_pytest.topology.ge_graph.schema import READ, SPELL, Field, schema
+from acc_pytest.topology.ge_graph import text_format as schema_module
+from acc_pytest.topology.ge_graph.text_format import READ, SPELL, Field, schema
 
 PROTO = Path(schema_module.__file__).with_name("ge_ir.proto")
 

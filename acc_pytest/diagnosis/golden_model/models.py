@@ -1,0 +1,256 @@
+"""The golden model twice: computing far finer than mine, and rounding as mine does."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...base.imports import imported
+from ...capture.torch_hooks.model import module_tree
+from ...dumps.torch_model import Outline
+from ...errors import OperatorError, SettingsError, calling, guarded
+from ...tensors.dtypes import by_name
+from .traced import TracedModule, traced_model
+
+EAGER = "eager"
+"""The attention of transformers that stores every intermediate result: none rounds at more places."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nudge:
+    """Random roundings: each value times 1 + x, with x even between -`roundoff` and `roundoff`."""
+
+    roundoff: float
+    draw: torch.Generator
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor with other roundings; it is changed."""
+        shares = torch.rand(tensor.shape, generator=self.draw, dtype=tensor.dtype)
+        return tensor.mul_(1.0 + self.roundoff * (2.0 * shares - 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCopy:
+    """A model, its modules by the names that dumps have for them, and all names of each module (by `id`).
+
+    `fine` says that it computes finer than mine: what it is given is cast to `dtype`. The other one is given
+    what mine was given, as it was stored. `bare` says of modules that were computed whether they gave one
+    tensor and nothing else. `nudge` puts what it is given off by a random share of that rounding, where there
+    is one.
+    """
+
+    modules: Mapping[str, nn.Module]
+    names: Mapping[int, tuple[str, ...]]
+    dtype: torch.dtype
+    fine: bool
+    bare: dict[str, bool] = field(default_factory=dict)
+    nudge: Nudge | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, dtype: torch.dtype, *, fine: bool) -> ModelCopy:
+        """Name the modules of a model."""
+        named = list(module_tree(model).walk())
+        names: dict[int, tuple[str, ...]] = {}
+        for place in named:
+            names[id(place.module)] = (*names.get(id(place.module), ()), place.name)
+        return cls({place.name: place.module for place in named}, names, dtype, fine)
+
+    def cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of mine as this copy is given it; never the tensor itself, for modules may write to it."""
+        if not (self.fine and tensor.is_floating_point()):
+            return tensor.clone()
+        copied = tensor.to(self.dtype, copy=True)
+        return copied if self.nudge is None else self.nudge.of(copied)
+
+    def lowered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that the finer copy has computed, as this copy would have it."""
+        return tensor.to(self.dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
+
+
+def copies(model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str]) -> tuple[ModelCopy, ModelCopy]:
+    """The finer copy and the rounding one, of mine in `dtype`. `saved` has the dtypes of weights of mine by
+    full name, as far as its dump tells. May change `model`.
+
+    Finer than a half is float32, which modules use for what must not overflow; than float32 it is float64.
+    """
+    for module in model.modules():
+        _make_eager(module)
+    half = torch.finfo(dtype).bits < torch.finfo(torch.float32).bits
+    finer = torch.float32 if half else torch.float64
+    rounding = copy.deepcopy(model)
+    _round_weights(rounding, dtype, saved)
+    _tell(rounding, dtype, fine=False)
+    _tell(model, finer, fine=True)
+    return ModelCopy.of(model.to(finer), finer, fine=True), ModelCopy.of(rounding, dtype, fine=False)
+
+
+def _tell(model: nn.Module, dtype: torch.dtype, *, fine: bool) -> None:
+    """Say to traced modules how this copy computes."""
+    if isinstance(model, TracedModule):
+        model.traced_run.dtype, model.traced_run.fine = dtype, fine
+
+
+def network_dtype(names: Iterable[str]) -> torch.dtype:
+    """The float dtype that most of these are of; float32 where none is."""
+    kinds = Counter(name for name in names if name and by_name(name).kind == "float")
+    return by_name(kinds.most_common(1)[0][0] if kinds else "float32").torch_dtype()
+
+
+def _make_eager(module: nn.Module) -> None:
+    change = getattr(module, "set_attn_implementation", None)
+    if change is None:
+        return
+    try:
+        change(EAGER)
+    except (ValueError, NotImplementedError, ImportError):
+        return  # it has none; it computes as it is
+
+
+def _round_weights(model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str]) -> None:
+    """Cast parameters to what mine has, else to `dtype`; buffers only to what mine is known to have."""
+    for place in module_tree(model).walk():
+        for name, parameter in place.module.named_parameters(recurse=False):
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(_dtype(saved.get(f"{place.name}.{name}"), dtype))
+        for name, buffer in place.module.named_buffers(recurse=False):
+            saved_dtype = saved.get(f"{place.name}.{name}")
+            if saved_dtype and buffer.is_floating_point():
+                place.module._buffers[name] = buffer.to(_dtype(saved_dtype, buffer.dtype))
+
+
+def _dtype(name: str | None, default: torch.dtype) -> torch.dtype:
+    dtype = by_name(name).torch_dtype() if name else default
+    return dtype if dtype.is_floating_point else default
+
+
+# The golden model as its dump outlines it: the code of transformers, small parameters, no large weights.
+#
+# The modules lie on the meta device, which computes shapes only; what the outline has of values is put in its
+# place. So a module whose own code reads no large weight can be computed, and one that does gives nothing.
+
+
+_COUNTED = ("layer", "depth", "expert", "block", "stage")
+_MOST = 4096
+"""Of what a configuration counts in modules."""
+_LOADING = re.compile(
+    "implementation|^(auto_map|trust_remote_code|quantization_config|kernel_config|use_kernels|pretrained"
+    "|use_pretrained_backbone|checkpoint_path)$"
+)
+"""Keys that make transformers load code, kernels or weights."""
+
+
+def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
+    """The modules of the outline; of a model that is none of transformers what is traced in these steps.
+
+    Raises `AccError` where the transformers that are installed have other ones.
+    """
+    doing = f"making {outline.model:.80} as golden's dump outlines it"
+    with calling(doing), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not outline.model:
+            return traced_model(outline, steps).eval()
+        model = _empty_model(outline)
+    _fill(model, outline)
+    return model.eval()
+
+
+def _empty_model(outline: Outline) -> nn.Module:
+    transformers: Any = importlib.import_module("transformers")
+    kind = getattr(transformers, outline.model, None) if outline.model in dir(transformers) else None
+    if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
+        raise OperatorError(f"transformers {transformers.__version__} have no model {outline.model}")
+    make: Any = kind
+    config = make.config_class.from_dict(_inert(outline.config))
+    config._attn_implementation = EAGER
+    with torch.device("meta"):
+        model: nn.Module = make(config)
+    return model
+
+
+def _inert(config: Any, key: str = "") -> Any:
+    """A configuration, or a value in it, that loads nothing: no key that does, no text that names a place, or
+    controls a terminal (it is logged). Raises `OperatorError` for more modules than are made."""
+    if isinstance(config, dict):
+        return {name: _inert(value, name) for name, value in config.items() if not _LOADING.search(name)}
+    if isinstance(config, list):
+        return [_inert(value) for value in config]
+    if isinstance(config, int) and config > _MOST and any(word in key for word in _COUNTED):
+        raise OperatorError(f"its configuration has {key} {config}, and more than {_MOST} are not made")
+    return re.sub("[/:@]|[^ -~]", " ", config) if isinstance(config, str) else config
+
+
+def _fill(model: nn.Module, outline: Outline) -> None:
+    """Put the values that the outline has where the model has none."""
+    modules = {place.name: place.module for place in module_tree(model).walk()}
+    for name, ref in outline.weights.items():
+        path, _, last = name.rpartition(".")
+        module = modules.get(path)
+        values = ref.open().clone()
+        if module is None or not _assigned(module, last, values):
+            raise OperatorError(f"the installed transformers make {outline.model} without {name}")
+
+
+def _assigned(module: nn.Module, name: str, values: torch.Tensor) -> bool:
+    """Whether the module has a parameter or buffer of this name and shape; it holds the values then."""
+    parameter, buffer = module._parameters.get(name), module._buffers.get(name)
+    if parameter is not None and parameter.shape == values.shape:
+        module._parameters[name] = nn.Parameter(values, requires_grad=False)
+    elif buffer is not None and buffer.shape == values.shape:
+        module._buffers[name] = values
+    else:
+        return False
+    return True
+
+
+# The golden model that a function of the user's makes: `--acc-model my_model.py:make_model`.
+
+
+FLAG = "--acc-model"
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def load_model(spec: str) -> nn.Module:
+    """Call `path.py:function` and take the model that it returns.
+
+    Raises `AccError` that names the file and the fix.
+    """
+    path, _, name = spec.rpartition(":")
+    if not path or not name.isidentifier():
+        raise SettingsError(f"{FLAG} must be FILE.py:FUNCTION, as in my_model.py:make_model, got {spec:.200}")
+    make = _function(Path(path), name)
+    with guarded(f"{FLAG}: calling {name} in {path}"):
+        model = make()
+    if not isinstance(model, nn.Module):
+        raise SettingsError(
+            f"{FLAG}: {name} in {path} must return a torch.nn.Module, got {type(model).__name__}"
+        )
+    return model.eval()
+
+
+def _function(file: Path, name: str) -> Callable[[], object]:
+    if file.suffix != ".py" or not file.is_file():
+        raise SettingsError(f"{FLAG}: {file} is not an existing .py file; correct the path")
+    function = getattr(imported(file, FLAG), name, None)
+    if not callable(function):
+        raise SettingsError(f"{FLAG}: {file} has no function {name}; define it or correct the name")
+    parameters = inspect.signature(function).parameters.values()
+    required = [p for p in parameters if p.default is p.empty and p.kind not in _ANY_NUMBER]
+    needed = [parameter.name for parameter in required]
+    if needed:
+        raise SettingsError(
+            f"{FLAG}: {name} in {file} needs {', '.join(needed)}, but is called without arguments; "
+            "give them defaults"
+        )
+    factory: Callable[[], object] = function
+    return factory
