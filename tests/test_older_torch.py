@@ -24,8 +24,7 @@ NEWER = {
 }
 """Names that the package asks for before it uses them, with the release that has them."""
 PRIVATE = {
-    "older_torch.py",
-    "dispatch_mode.py",
+    "base/older_torch.py",
     "capture/torch_hooks/recorder.py",
     "capture/fx_backend/backend.py",
 }

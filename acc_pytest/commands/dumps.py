@@ -346,13 +346,13 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     """Convert, and say what became of it."""
-    from ..capture.keeping import DumpPart, keep
+    from ..capture.keeping import DumpPart, keep, restore
 
     selection = DumpPart.of(arguments.step, arguments.rank, arguments.node)
     if arguments.to == FILES and selection:
         raise SettingsError("--step, --rank and --node choose what --to acc keeps; --to files writes it all")
     if arguments.to == FILES:
-        restored = keep(arguments.path, arguments.out)
+        restored = restore(arguments.path, arguments.out)
         print(f"acc: {message(restored.path)}: {_files(restored)}, {size(restored.after)}")
         return 0
     progress = Progress(sys.stderr)

@@ -14,7 +14,7 @@ from ..reporting.row import Cause, Row
 from ..reporting.view import Diagnosis
 from .evidence import PairState, as_accumulated, may_accumulate
 from .inheritance import Inheritance
-from .recomputation import recomputer_of
+from .recomputers import recomputer_of
 from .summary import Ledger
 
 if TYPE_CHECKING:

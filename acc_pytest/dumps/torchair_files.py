@@ -384,7 +384,7 @@ def read_mapping(path: str) -> dict[str, str]:
 
 # The fields of a directory of a TorchAir dump, read off its absolute path from the right.
 #
-#     GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}        the rank since PTA 7.2
+#     GE  [worldsize{W}_global_rank{R}/]{time}/{device}/{model}/{model id}/{step}    the rank since PTA 7.2
 #     FX  worldsize{W}_global_rank{R}/graph_{n}/{step}                                     since PTA 7.2
 #         data_dump/{step + 1}/gm_{time}_dump  and, before 2024-03,  gm_{time}_dump/{step + 1}
 #

@@ -275,7 +275,7 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         if settings.model:
             raise SettingsError("--acc-model needs --acc-replay: it is for computing operators again")
         return
-    from ..diagnosis.recomputation import BY_THEMSELVES, OF_MODULES
+    from ..diagnosis.recomputers import BY_THEMSELVES, OF_MODULES
 
     if settings.model and plan.mine_kind not in OF_MODULES:
         raise SettingsError(
@@ -298,13 +298,8 @@ def recomputer_for(
     Raises `AccError` where the golden model cannot be made.
     """
     import_torch()
-    from ..diagnosis.recomputation import (
-        LOOKING,
-        RecomputeBudget,
-        StoredRecomputer,
-        by_outlines,
-        recomputer_of,
-    )
+    from ..diagnosis.recomputation import LOOKING, RecomputeBudget, StoredRecomputer
+    from ..diagnosis.recomputers import by_outlines, recomputer_of
 
     budget = RecomputeBudget(settings.replay, measured=True) if settings.replay else LOOKING
     if plan.mine_kind == "atb":
@@ -325,8 +320,8 @@ def _of_atb(
     plan: Plan, outlines: Sequence[Outline], budget: RecomputeBudget, small: Recomputer | None = None
 ) -> Recomputer:
     """The recomputer of ATB operators, which holds them against golden's outlines where there are any."""
-    from ..diagnosis.recomputation import by_outlines
     from ..diagnosis.recompute_atb import AtbRecomputer
+    from ..diagnosis.recomputers import by_outlines
 
     alone = AtbRecomputer(plan.pairs, budget, plan.between, plan.parents, small)
     if not outlines:

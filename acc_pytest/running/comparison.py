@@ -15,6 +15,7 @@ from ..errors import AccError, SettingsError
 from ..mapping.pair import CARRIED
 from ..options.marks import op_mark
 from ..reporting.texts import escaped, quoted
+from ..session import planning
 from ..tensors.header import looking_once
 from ..tensors.stores.address import is_mirrored
 from .causes import (

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from acc_pytest.comparison import compare_pair
-from acc_pytest.diagnosis.recomputation import recomputer_of
+from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan, explain
 from acc_pytest.session.planning import make_plan

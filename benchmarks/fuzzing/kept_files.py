@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from acc_pytest.capture.keeping import keep
+from acc_pytest.capture.keeping import keep, restore
 from acc_pytest.errors import AccError
 from acc_pytest.tensors.kept_dump import INDEX
 from tests.dumps.tool_dumps import SglangWriter, tensor
@@ -67,7 +67,7 @@ def _opened(home: Path, file: str) -> None:
     except AccError as error:
         refused = error
     try:
-        keep(str(home / Path(file).parts[0]), str(again))
+        restore(str(home / Path(file).parts[0]), str(again))
     finally:
         shutil.rmtree(again, ignore_errors=True)
     if refused is not None:

@@ -12,7 +12,8 @@ import torch
 
 from acc_pytest.diagnosis.repro import view
 from acc_pytest.diagnosis.repro.bundle import Bundle, case_facts, pair_facts, write_case, write_pair
-from acc_pytest.diagnosis.repro.view import MARK, ReproBundles, folder_name, opened, settings_files, size_of
+from acc_pytest.diagnosis.repro.folder import MARK, folder_name, opened, settings_files, size_of
+from acc_pytest.diagnosis.repro.view import ReproBundles
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Plan

@@ -11,8 +11,9 @@ import torch
 
 from acc_pytest.base.named_operators import operator_named
 from acc_pytest.capture.fx_backend import fx_dump_backend
-from acc_pytest.diagnosis.recomputation import Recomputation, recomputer_of
+from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.recompute_fx import FxRecomputer
+from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import OperatorError
 from acc_pytest.mapping.pair import Operand, Pair

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
-from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget, recomputer_of
+from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget
 from acc_pytest.diagnosis.recompute_ge import GeRecomputer
+from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair import TorchairDump
 from acc_pytest.mapping.pair import Plan

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.diagnosis.repro import view
+from acc_pytest.diagnosis.repro import folder
 from acc_pytest.diagnosis.repro.bundle import bounds_of
-from acc_pytest.diagnosis.repro.view import folder_name, inside
+from acc_pytest.diagnosis.repro.folder import folder_name, inside
 from acc_pytest.errors import AccError, NoPayload
 from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.row import Row
@@ -42,7 +42,7 @@ def test_a_hostile_name_is_a_plain_folder(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_name_is_a_literal_in_the_test(name: str) -> None:
-    text = view.pair_test("test_1.py", name, {"cosine_similarity": 0.5, name: None})
+    text = folder.pair_test("test_1.py", name, {"cosine_similarity": 0.5, name: None})
     tree = ast.parse(text)
     assigned = {
         node.targets[0].id: ast.literal_eval(node.value)
@@ -59,7 +59,7 @@ def test_a_hostile_name_is_a_literal_in_the_test(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_name_is_code_in_the_readme(name: str) -> None:
-    lines = view.readme(name, name, [], [(name, "a file")]).splitlines()
+    lines = folder.readme(name, name, [], [(name, "a file")]).splitlines()
     assert len(lines) == 8, lines
     assert lines[0] == "# no name" or (lines[0].count("`") == 2 and lines[0].endswith("`"))
     assert lines[2].startswith("    ")
@@ -105,7 +105,7 @@ def test_what_fails_by_own_metrics_alone_has_no_bundle() -> None:
 
 
 def test_a_test_without_own_bounds_has_no_marker() -> None:
-    plain = view.case_test("test_1.py", "ascend", {})
+    plain = folder.case_test("test_1.py", "ascend", {})
     assert "BOUNDS" not in plain
     assert "import pytest" not in plain
-    assert "acc_threshold(**BOUNDS)" in view.case_test("test_1.py", "ascend", {"factor": 2.0})
+    assert "acc_threshold(**BOUNDS)" in folder.case_test("test_1.py", "ascend", {"factor": 2.0})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from acc_pytest.diagnosis.repro.view import MARK, Stage, opened, write_text
+from acc_pytest.diagnosis.repro.folder import MARK, Stage, opened, write_text
 
 
 def earlier(directory: Path) -> Path:

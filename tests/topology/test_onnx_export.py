@@ -507,7 +507,7 @@ class TestShapes:
             read.append(ref)
             return readable(ref)
 
-        monkeypatch.setattr(shapes, "readable", counted)
+        monkeypatch.setattr("acc_pytest.topology.onnx_export.shapes.readable", counted)
         tensors = DumpedTensors(tmp_path, "77")
         add = ReportedOperation("Add_3_1", "Add", {}, ("a",), ("b",), ())
         told = [list(tensors.of(add)) for _ in range(3)]

@@ -25,7 +25,7 @@ from ...tensors.kept_dump import file_size
 from ...tensors.ref import TensorRef
 from ...tensors.source import Source
 from ..golden_inputs import entry_of, operator_directory
-from .view import case_test, folder_name, inside, pair_test, settings_files, write_text, write_texts
+from .folder import case_test, folder_name, inside, pair_test, settings_files, write_text, write_texts
 
 OPERATOR = "operator"
 """The folder with the operator of mine as a case of its own."""

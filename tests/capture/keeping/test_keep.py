@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from acc_pytest.capture.keeping import keep
+from acc_pytest.capture.keeping import keep, restore
 from acc_pytest.capture.keeping.keep import FIRST_HEADER, Pieces
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Slot
@@ -105,7 +105,7 @@ def test_the_files_come_back_byte_for_byte(dump: Path, tmp_path: Path) -> None:
     (step / "notes.txt").write_text("text")
     (step / "root.empty").mkdir()
     keep(str(dump), str(tmp_path / "kept"))
-    restored = keep(str(tmp_path / "kept"), str(tmp_path / "again"))
+    restored = restore(str(tmp_path / "kept"), str(tmp_path / "again"))
     assert files_of(tmp_path / "again") == files_of(dump)
     assert times_of(tmp_path / "again") == times_of(dump)
     assert restored.files == len(files_of(dump))
@@ -115,7 +115,7 @@ def test_the_files_come_back_byte_for_byte(dump: Path, tmp_path: Path) -> None:
 def test_a_kept_dump_can_be_kept_again(dump: Path, tmp_path: Path) -> None:
     keep(str(dump), str(tmp_path / "kept"))
     keep(str(tmp_path / "kept"), str(tmp_path / "twice"))
-    keep(str(tmp_path / "twice"), str(tmp_path / "again"))
+    restore(str(tmp_path / "twice"), str(tmp_path / "again"))
     assert files_of(tmp_path / "again") == files_of(dump)
 
 
@@ -140,7 +140,7 @@ def test_only_what_belongs_to_a_dump_is_taken_along(tmp_path: Path) -> None:
     entry = {"a": {"0": ["/old/a.npy", str(tmp_path / "mine.npy")]}}
     (project / "golden_tensor/metadata.json").write_text(json.dumps(entry))
     keep(str(project), str(tmp_path / "kept"))
-    keep(str(tmp_path / "kept"), str(tmp_path / "again"))
+    restore(str(tmp_path / "kept"), str(tmp_path / "again"))
     assert set(files_of(tmp_path / "again")) == {"golden_tensor/metadata.json", "golden_tensor/0/a.npy"}
 
 
@@ -225,7 +225,7 @@ def test_nothing_is_left_of_a_dump_that_could_not_be_kept_whole(
 
 def test_what_is_no_kept_dump_cannot_be_made_what_it_was(dump: Path, tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="is no kept dump"):
-        keep(str(dump), str(tmp_path / "again"))
+        restore(str(dump), str(tmp_path / "again"))
 
 
 def test_a_store_that_was_cut_is_named(dump: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ outputs are and, from the lengths and magnitudes of its sums, how far float32 ma
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,6 @@ import torch
 from acc_pytest.errors import OperatorError
 from acc_pytest.operators import operator_of
 from acc_pytest.operators.registry import read
-from acc_pytest.strategies import FAMILIES
 from acc_pytest.strategies.device import DrawnCase
 
 from .expected import Expected
@@ -23,8 +23,8 @@ from .table import ORACLES
 
 def with_oracle() -> tuple[str, ...]:
     """The operators that have an independent formulation."""
-    for family in FAMILIES:
-        importlib.import_module(f"{__name__}.{family}")
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
     return tuple(sorted(ORACLES))
 
 

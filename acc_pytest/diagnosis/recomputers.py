@@ -1,0 +1,65 @@
+"""Which way operators of mine are computed again: by what dumped them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+
+from ..dumps.torch_model import Outline
+from ..mapping.pair import Plan
+from .recomputation import LOOKING, RecomputeBudget, Recomputer, SharedOut
+
+OF_MODULES = frozenset({"torch", "msprobe", "sglang", "hf-debugger"})
+"""Kinds of dumps that hold what the modules of a torch model were given: a golden model computes these."""
+BY_THEMSELVES = frozenset({"msprobe"})
+"""Those of which the dump tells enough to compute functions without a model."""
+
+
+def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
+    """The recomputer for operators of mine, of a plan of dumps that are at hand.
+
+    `model` is the function that makes the golden model of a dump of modules (`OF_MODULES`). Only its own
+    references are imported: a run without a failure needs none of them. Raises `AccError` where there is no
+    such model.
+    """
+    if plan.mine_kind in OF_MODULES and model:
+        from ..dumps import open_dump
+        from .golden_model.models import load_model
+        from .recompute_torch import TorchRecomputer
+
+        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, load_model(model), budget)
+        if plan.mine_kind not in BY_THEMSELVES:
+            return modules
+        functions = recomputer_of(plan, budget)
+        return SharedOut(lambda number: modules if modules.computes(number) else functions)
+    if plan.mine_kind == "ge":
+        from .recompute_ge import GeRecomputer
+
+        return GeRecomputer(plan.mine_root, plan.pairs, budget)
+    if plan.mine_kind == "fx":
+        from .recompute_fx import FxRecomputer
+
+        return FxRecomputer(plan.pairs, budget)
+    if plan.mine_kind == "msprobe":
+        from .recompute_msprobe import MsprobeRecomputer
+
+        return MsprobeRecomputer(plan.pairs, budget)
+    from .recompute_atb import AtbRecomputer
+
+    return AtbRecomputer(plan.pairs, budget, plan.between, plan.parents)
+
+
+def by_outlines(
+    plan: Plan, outlines: Sequence[Outline], make: Callable[[Outline], Recomputer], fallback: Recomputer
+) -> Recomputer:
+    """The recomputer by the outline of golden's rank, as `make` makes it; `fallback` for pairs of several."""
+    recomputer_of = functools.cache(lambda place: make(outlines[place]))
+
+    def chosen(number: int) -> Recomputer:
+        for place, outline in enumerate(outlines):
+            if all(ref.path.startswith(outline.home + os.sep) for ref in plan.pairs[number].golden.refs):
+                return recomputer_of(place)
+        return fallback
+
+    return SharedOut(chosen)
