@@ -281,7 +281,7 @@ def _by_names(calls: Sequence[tuple[str, CallName]]) -> list[int]:
 
 # The nodes of functions of an msprobe dump.
 #
-#     {module}.{function}, the k-th one there {module}.{function}.{k}     where construct.json names the caller
+#     {module}.{function}, the k-th one there {module}.{function}.{k}    where construct.json names the caller
 #     {Prefix}.{function}.{n}     where nothing does
 #
 # Numbers of msprobe count all calls of a function in a step. One call more (a cast, another attention,
