@@ -16,7 +16,6 @@ from ..errors import DumpError, SeveralDumps
 from ..tensors.kept_dump import directories_in, names_in
 from ..tensors.ref import TensorRef
 from ..tensors.stores.address import is_mirrored
-from ..tensors.stores.indexes import entries_indexed
 from ..tensors.stores.place import entries_at
 from ..topology.tree import Node, Tree
 
@@ -246,6 +245,8 @@ class Listing:
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
         if key not in self._entries:
+            from ..tensors.stores.indexes import entries_indexed
+
             indexed = entries_at(key.rstrip("/")) or entries_indexed(key)
             if is_mirrored(key):
                 indexed_directories, indexed_files = indexed or ([], [])
