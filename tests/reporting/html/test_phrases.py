@@ -65,7 +65,8 @@ def variants(node: ast.expr) -> list[str]:
 def sentences(module: str) -> Iterator[str]:
     """All texts of a module that are sentences or ends of such, without docstrings."""
     source = (PACKAGE / module).read_text(encoding="utf-8")
-    tree = ast.parse(source.partition(VERDICT)[2] or source)
+    _, mark, below = source.partition(VERDICT)
+    tree = ast.parse(mark + below or source)
     within = {id(part) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for part in ast.walk(one)}
     within -= {id(one) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr)}
     within |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
