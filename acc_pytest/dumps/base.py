@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Literal, Union
 
 from ..errors import DumpError, SeveralDumps
+from ..remote.stores.indexes import entries_indexed
+from ..tensors.address import is_mirrored
 from ..tensors.kept_dump import directories_in, names_in
+from ..tensors.location import entries_at
 from ..tensors.ref import TensorRef
-from ..tensors.stores.address import is_mirrored
-from ..tensors.stores.indexes import entries_indexed
-from ..tensors.stores.place import entries_at
 from ..topology.tree import Node, Tree
 
 StepLabel = Union[int, str]
