@@ -15,8 +15,8 @@ from ..errors import AccError, SettingsError
 from ..options.marks import op_mark
 from ..reporting.texts import escaped, quoted
 from ..session import planning
+from ..tensors.address import is_mirrored
 from ..tensors.header import looking_once
-from ..tensors.stores.address import is_mirrored
 from .causes import (
     asks_for_replay,
     check_replay,
