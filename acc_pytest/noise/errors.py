@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ..judging.derive import element_scale
 from ..judging.threshold import JudgeContext
@@ -76,7 +77,7 @@ class NoiseErrors:
         of the sums is at most the largest.
         """
         sizes = {field.name: [getattr(run, field.name) for run in runs] for field in fields(cls)}
-        largest = {
+        largest: dict[str, Any] = {
             name: max((value for value in values if value is not None), default=None)
             for name, values in sizes.items()
             if name != "dtype"
