@@ -14,9 +14,13 @@ from typing import Any, Union
 import torch
 
 from ..base.named_operators import draws, operator_named, operator_of, overloads
-from ..errors import OperatorError
+from ..errors import AccError, OperatorError, guarded
 from ..ge_operators import Unrounded, compute
 from ..operators.room import Room
+from ..tensors.ref import TensorRef
+from .measured_bound import agrees_as_measured
+from .one_operator import agrees, check_size
+from .recomputation import FileRecomputer, Recomputation
 
 _MOVING = frozenset({"cat", "stack", "index", "gather", "index_select", "embedding", "clone", "copy"})
 _MOVING |= {"repeat", "flip", "roll", "where", "masked_fill", "scatter", "slice_scatter", "select_scatter"}
@@ -48,21 +52,16 @@ def results(target: str, stored: Stored, shapes: Sequence[tuple[int, ...]], *, k
     `keywords` says that the dump holds arguments given by name. Raises `OperatorError` for what is not known.
     """
     overload = operator_named(target)
-    args = _positional(overload, target, stored)
+    positional = [arg for arg in overload._schema.arguments if not arg.kwarg_only]
+    count = 1 + max((key[0] for key in stored if isinstance(key[0], int)), default=-1)
+    if count > len(positional):
+        raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
+    args = [_argument(positional[place], place, stored) for place in range(count)]
     named = [arg for arg in overload._schema.arguments if arg.kwarg_only]
     values = {arg.name: _argument(arg, arg.name, stored) for arg in named if (arg.name,) in stored}
     telling = [arg.name for arg in named if arg.name not in WRITTEN_HOW]
     options = {name: values[name] for name in telling if name in values}
     return Results(overload, args, options, () if keywords else tuple(telling), tuple(shapes))
-
-
-def _positional(overload: torch._ops.OpOverload, target: str, stored: Stored) -> list[Any]:
-    """The arguments given by position. Raises `OperatorError` for more than there are, or one not known."""
-    positional = [arg for arg in overload._schema.arguments if not arg.kwarg_only]
-    count = 1 + max((key[0] for key in stored if isinstance(key[0], int)), default=-1)
-    if count > len(positional):
-        raise OperatorError(f"{target}: takes {len(positional)} arguments, {count} were dumped")
-    return [_argument(positional[place], place, stored) for place in range(count)]
 
 
 class Results:
@@ -98,8 +97,9 @@ class Results:
     def output(self, index: int) -> Unrounded:
         """The values of output `index`. Raises `OperatorError` where the operator has no such output."""
         if self._name in _BY_REFERENCE:
-            return _BY_REFERENCE[self._name](self._args)[index]
-        moves = self._moves
+            return _BY_REFERENCE[self._name](*self._args)[index]
+        views = any(result.alias_info is not None for result in self._overload._schema.returns)
+        moves = views or self._name in _MOVING
         outputs = self._outputs_of(self._options, wide=not moves)
         if index >= len(outputs):
             raise OperatorError(f"{self._overload}: has {len(outputs)} results, {index + 1} were dumped")
@@ -110,7 +110,10 @@ class Results:
         ]
         magnitude = self._sizes if self._name in _SUMMING else None
         single = self._name in _SINGLE and not alternatives
-        return Unrounded(outputs[index], self._terms, magnitude, moves, tuple(alternatives), single)
+        lengths = (int(tensor.shape[-1]) for tensor in _tensors(self._args) if tensor.ndim)
+        return Unrounded(
+            outputs[index], max(lengths, default=1), magnitude, moves, tuple(alternatives), single
+        )
 
     def rounded(
         self, index: int, dtype: torch.dtype, narrow: Callable[[torch.Tensor], torch.Tensor]
@@ -122,17 +125,6 @@ class Results:
         if output.dtype != dtype:
             raise OperatorError(f"{self._overload}: gives {output.dtype} here, {dtype} was dumped")
         return output
-
-    @property
-    def _moves(self) -> bool:
-        schema = self._overload._schema
-        views = any(result.alias_info is not None for result in schema.returns)
-        return views or self._name in _MOVING
-
-    @property
-    def _terms(self) -> int:
-        tensors = [tensor for tensor in _tensors(self._args) if tensor.ndim]
-        return max((int(tensor.shape[-1]) for tensor in tensors), default=1)
 
     def _sizes(self) -> torch.Tensor:
         sizes = [
@@ -247,24 +239,14 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     return [value for value in flat if isinstance(value, torch.Tensor)]
 
 
-def _layer_norm(args: Sequence[Any]) -> tuple[Unrounded, ...]:
-    x, shape, weight, bias, epsilon = args
-    return compute("LayerNormV4", {"epsilon": epsilon}, [x, torch.tensor(shape), weight, bias])
-
-
-def _topk(args: Sequence[Any]) -> tuple[Unrounded, ...]:
-    attrs = dict(zip(("dim", "largest", "sorted"), args[2:]))
-    return compute("TopKV2", attrs, [args[0], torch.tensor(args[1])])
-
-
-def _sort(args: Sequence[Any]) -> tuple[Unrounded, ...]:
-    return compute("Sort", dict(zip(("axis", "descending"), args[1:])), [args[0]])
-
-
-_BY_REFERENCE: Mapping[str, Callable[[Sequence[Any]], tuple[Unrounded, ...]]] = {
-    "native_layer_norm": _layer_norm,
-    "topk": _topk,
-    "sort": _sort,
+_BY_REFERENCE: Mapping[str, Callable[..., tuple[Unrounded, ...]]] = {
+    "native_layer_norm": lambda x, shape, weight, bias, epsilon: compute(
+        "LayerNormV4", {"epsilon": epsilon}, [x, torch.tensor(shape), weight, bias]
+    ),
+    "topk": lambda x, count, *how: compute(
+        "TopKV2", dict(zip(("dim", "largest", "sorted"), how)), [x, torch.tensor(count)]
+    ),
+    "sort": lambda x, *how: compute("Sort", dict(zip(("axis", "descending"), how)), [x]),
 }
 """Operators with results that cancel or choose, which the references of GE know more of."""
 
@@ -305,7 +287,13 @@ def function_results(
     if prefix not in _PREFIXES:
         raise OperatorError(f"{prefix}.{name} is not a function of torch that is called again")
     refused = OperatorError(f"{prefix}.{name} is no operator of aten that is called again")
-    for overload, positional, named in bindings(*_as_operator(name, list(args), dict(kwargs))):
+    if name in _REARRANGED:
+        call = _REARRANGED[name](list(args), dict(kwargs))
+    elif name in _CASTS:
+        call = "_to_copy", list(args[:1]), {}
+    else:
+        call = operator_of(name)[0], list(args), dict(kwargs)
+    for overload, positional, named in bindings(*call):
         try:
             return Results(overload, positional, named, (), tuple(shapes))
         except OperatorError as error:
@@ -313,14 +301,11 @@ def function_results(
     raise refused
 
 
-def _as_operator(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
-    """The operator that a function stands for, and its arguments as that takes them."""
-    if name in _REARRANGED:
-        return _REARRANGED[name](args, kwargs)
-    return ("_to_copy", args[:1], {}) if name in _CASTS else (operator_of(name)[0], args, kwargs)
+_Call = tuple[str, list[Any], dict[str, Any]]
+"""An operator, and its arguments by position and by name."""
 
 
-def _embedding(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
+def _embedding(args: list[Any], kwargs: dict[str, Any]) -> _Call:
     names = ("input", "weight", "padding_idx", "max_norm")
     arguments = dict(zip(names, args)) | kwargs
     if arguments.get("max_norm") is not None or not {"input", "weight"} <= arguments.keys():
@@ -328,24 +313,20 @@ def _embedding(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any],
     return "embedding", [arguments["weight"], arguments["input"]], {}
 
 
-def _dropout(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
+def _dropout(args: list[Any], kwargs: dict[str, Any]) -> _Call:
     arguments = dict(zip(("input", "p", "training"), args)) | kwargs
     if (arguments.get("p", 0.5) and arguments.get("training", True)) or "input" not in arguments:
         raise OperatorError("a dropout that drops gives other values each time")
     return "clone", [arguments["input"]], {}
 
 
-def _einsum(args: list[Any], kwargs: dict[str, Any]) -> tuple[str, list[Any], dict[str, Any]]:
+def _einsum(args: list[Any], kwargs: dict[str, Any]) -> _Call:
     operands = args[1] if len(args) == 2 and isinstance(args[1], list) else args[1:]
     return "einsum", [*args[:1], operands], kwargs
 
 
-_REARRANGED: Mapping[
-    str, Callable[[list[Any], dict[str, Any]], tuple[str, list[Any], dict[str, Any]]]
-] = {
-    "embedding": _embedding,
-    "dropout": _dropout,
-    "einsum": _einsum,
+_REARRANGED: Mapping[str, Callable[[list[Any], dict[str, Any]], _Call]] = {
+    "embedding": _embedding, "dropout": _dropout, "einsum": _einsum,
 }  # fmt: skip
 
 
@@ -424,3 +405,47 @@ def _fits(kind: str, value: Any) -> bool:
     if kind.startswith("List["):
         return isinstance(value, (list, tuple)) and all(_fits(inner, element) for element in value)
     return isinstance(value, _KINDS.get(kind, ()))
+
+
+class CallRecomputer(FileRecomputer):
+    """Computes calls of operators or functions of torch (as `_called` says) again."""
+
+    _called = "operator"
+
+    def _call(self, ref: TensorRef) -> tuple[Results, int, Sequence[TensorRef]]:
+        """The call that gave a result, which of its results that is, and the files that it reads."""
+        raise NotImplementedError
+
+    def of_golden(self, number: int) -> Recomputation:
+        """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
+        pair = self._pairs[number]
+        mine, golden = pair.mine.refs[0], pair.golden.refs[0]
+        try:
+            with guarded(f"reading the calls of {mine} and {golden}", (OSError,)):
+                if self._call(mine)[0].description != self._call(golden)[0].description:
+                    return Recomputation(why="golden makes another call")
+        except (AccError, OSError) as error:
+            return Recomputation(why=str(error))
+        return self._of_operand(pair.golden)
+
+    @staticmethod
+    def _as_computed(tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor as it was before it was dumped."""
+        return tensor
+
+    def _computed(self, ref: TensorRef) -> Recomputation:
+        results, index, read = self._call(ref)
+        check_size(read, self._budget.limit)
+        mine = self._as_computed(ref.open())
+        if not self._budget.measured:
+            outcome = agrees(results.output(index), mine)
+        else:
+            outcome = agrees_as_measured(
+                results.output(index),
+                lambda: results.rounded(index, mine.dtype, self._as_computed),
+                mine,
+                f"the {self._called} in {str(mine.dtype).removeprefix('torch.')} against float64",
+            )
+        if outcome.outcome == "wrong" and not results.certain:
+            return Recomputation(why="arguments given by name are not in the dump")
+        return outcome

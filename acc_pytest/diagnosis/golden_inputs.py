@@ -104,7 +104,7 @@ class GoldenInputs:
         kind, _, index = pair.mine.slot.rstrip("]").partition("[")
         if kind != "output" or not index.isdecimal() or pair.golden.experts is not None:
             raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
-        golden = whole(open_pair(pair).comparisons[0].golden)
+        golden = whole(open_pair(pair).golden)
         computed = [
             self._computed(_Request(number, rank, operator_directory(ref)), int(index))
             for rank, ref in enumerate(pair.mine.refs)
@@ -114,7 +114,9 @@ class GoldenInputs:
         if fine.shape != golden.shape or not golden.is_floating_point():
             raise OperatorError("golden's tensor is another one")
         shared = any(result.shared for result in computed)
-        return judged_twice(Twice(fine, rounded, _HOW, shared=shared), golden.to(_dtype_of(pair.mine)))
+        # Of whole numbers that stand for others it is the type of these.
+        typed = pair.mine.refs[0] if scale_of(pair.mine, 0) is None else pair.mine.scales[0][0]
+        return judged_twice(Twice(fine, rounded, _HOW, shared=shared), golden.to(typed.open().dtype))
 
     def _computed(self, request: _Request, index: int) -> TwoPrecisions:
         """Output `index` of an operator: fine, in float64, and as mine rounds."""
@@ -245,12 +247,6 @@ def _output(fine: Golden, low: Golden, index: int, shared: bool) -> TwoPrecision
     if x is not None and not low.results[index].is_floating_point():
         return TwoPrecisions(exact, exact.to(x.dtype), shared)  # before it is rounded to whole numbers
     return TwoPrecisions(exact, low.low(index), shared)
-
-
-def _dtype_of(operand: Operand) -> torch.dtype:
-    """The type of an operand, or what its whole numbers stand for."""
-    scaled = scale_of(operand, 0)
-    return operand.refs[0].open().dtype if scaled is None else operand.scales[0][0].open().dtype
 
 
 def _as_compared(pair: Pair, results: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -78,7 +78,6 @@ class Inheritance:
         self._roots: dict[int, tuple[int, str]] = {}
 
     def lift(self, state: PairState) -> float | None:
-        """See `PairEvidence.lift`."""
         return self._evidence.lift(state)
 
     def cause(self, state: PairState) -> Cause:
@@ -152,7 +151,7 @@ class Inheritance:
         jumps = amplification is not None and amplification > (RATE if ordered else JUMP)
         if not jumps:
             return _inherited(base, failing[0])
-        local = self._recomputed(number)
+        local = self._local.of_pair(number)
         with_local = _with(base, local)
         if local.outcome == "wrong":
             sentence = f"its inputs differ already, but {local.sentence}"
@@ -171,7 +170,7 @@ class Inheritance:
         number = state.number
         parents = list(self._ancestors.nearest(number))
         failing = [parent for parent in parents if parent.failing]
-        local = self._recomputed(number)
+        local = self._local.of_pair(number)
         if local.outcome != "wrong" and (of_golden := self._local.of_golden(number)).outcome == "wrong":
             local = of_golden
         maker = self._maker(number)
@@ -205,7 +204,7 @@ class Inheritance:
         number = state.number
         if state.input_sentence:
             return self._is_root(state, replace(base, text=state.input_sentence))
-        local = self._recomputed(number)
+        local = self._local.of_pair(number)
         cause = _with(base, local)
         if local.outcome == "wrong":
             text = self._wrong_operator(number, local, parents)
@@ -219,7 +218,11 @@ class Inheritance:
             return self._is_root(state, replace(cause, basis="local", text=sentence), hidden)
         if local.outcome == "right":
             return self._accumulated(state, parents, cause)
-        if (via := self._behind_passing(number, cause)) is not None:
+        # A jump speaks against an error from behind pairs that pass, but for those that pass within the bound
+        # that the values of a mask make, and for those that pass by their statistics.
+        jumps = cause.amplification is None or cause.amplification > JUMP
+        via = self._failing_behind(number, lambda passing: passing.masked or passing.stated or not jumps)
+        if via is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         return self._is_root(
             state,
@@ -263,15 +266,6 @@ class Inheritance:
             return local.sentence
         return f"{self._inputs.agreement(number, parents)}, and {local.sentence}"
 
-    def _behind_passing(self, number: int, cause: Cause) -> PairState | None:
-        """The nearest failing pair behind those that pass: the error may have come from there; or `None`.
-
-        A jump speaks against that, but for pairs that pass within the bound that the values of a mask make,
-        and for those that pass by their statistics.
-        """
-        jumps = cause.amplification is None or cause.amplification > JUMP
-        return self._failing_behind(number, lambda passing: passing.masked or passing.stated or not jumps)
-
     def _failing_behind(self, number: int, passable: Callable[[PairState], bool]) -> PairState | None:
         """The nearest failing pair above that is reached through `passable` pairs that pass; or `None`."""
         for state, stopped in self._ancestors.walk(
@@ -284,9 +278,6 @@ class Inheritance:
     def _is_root(self, state: PairState, cause: Cause, name: str = "") -> _Decision:
         gap = self._plan.gaps.get(state.number)
         return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or state.name))
-
-    def _recomputed(self, number: int) -> Recomputation:
-        return self._local.of_pair(number)
 
 
 def _inherited(cause: Cause, via: PairState, text: str = "") -> _Decision:

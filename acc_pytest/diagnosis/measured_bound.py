@@ -106,7 +106,15 @@ def agrees_as_measured(
 def judged_twice(twice: Twice, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` is what the operator makes, but for its rounding."""
     if twice.fine.is_complex() and mine.is_complex():
-        twice, mine = _in_reals(twice), in_reals(mine)
+        twice = replace(
+            twice,
+            fine=in_reals(twice.fine),
+            rounded=in_reals(twice.rounded),
+            sizes=None if twice.sizes is None else for_real_and_imaginary(twice.sizes),
+            in_two=None if twice.in_two is None else in_reals(twice.in_two),
+            draws=tuple(map(in_reals, twice.draws)),
+        )
+        mine = in_reals(mine)
     fine, rounded = twice.fine, twice.rounded
     if fine.numel() != mine.numel() or rounded.numel() != mine.numel():
         return Recomputation(why=SIZE)
@@ -123,17 +131,6 @@ def judged_twice(twice: Twice, mine: torch.Tensor) -> Recomputation:
     if tried.rounded_overflows:
         return _by_derived(judged(exact, mine, twice.terms), "the other overflows")
     return tried.outcome()
-
-
-def _in_reals(twice: Twice) -> Twice:
-    return replace(
-        twice,
-        fine=in_reals(twice.fine),
-        rounded=in_reals(twice.rounded),
-        sizes=None if twice.sizes is None else for_real_and_imaginary(twice.sizes),
-        in_two=None if twice.in_two is None else in_reals(twice.in_two),
-        draws=tuple(map(in_reals, twice.draws)),
-    )
 
 
 def _by_derived(outcome: Recomputation, why: str) -> Recomputation:
@@ -269,7 +266,8 @@ class _Comparison:
         )  # rows of nothing
         rows = replace(rows, error=errors, size=sizes)
         floor, _ = self._floor(size)
-        allowed = ROW_RATIO * max(scatter_of(length) * float((rows.worst_noise / sizes).max()), floor)
+        noise = rows.noise if rows.draws is None else torch.maximum(rows.noise, rows.draws.noise.amax(0))
+        allowed = ROW_RATIO * max(scatter_of(length) * float((noise / sizes).max()), floor)
         shares = errors / sizes
         worst = int(shares.argmax())
         overall = replace(overall, row_error=float(shares[worst]), row_allowed=allowed)
@@ -383,25 +381,13 @@ class RowErrors:
             length,
             mine.reshape(-1, length),
             channels if count == PARTS else None,
-        )._with(draws, fine, products)
-
-    def _with(
-        self,
-        draws: Sequence[torch.Tensor],
-        fine: torch.Tensor,
-        products: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    ) -> RowErrors:
-        if not draws:
-            return self
-        squares = torch.stack([products(draw, draw) for draw in draws])
-        along = torch.stack([products(draw, fine) for draw in draws])
-        return replace(self, draws=Draws(squares, along))
-
-    @property
-    def worst_noise(self) -> torch.Tensor:
-        """The noise of each row in its worst draw."""
-        noise = self.noise
-        return noise if self.draws is None else torch.maximum(noise, self.draws.noise.amax(0))
+            Draws(
+                torch.stack([products(draw, draw) for draw in draws]),
+                torch.stack([products(draw, fine) for draw in draws]),
+            )
+            if draws
+            else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

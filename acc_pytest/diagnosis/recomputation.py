@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import AccError, RefusedCall, guarded
+from ..mapping.pair import Operand, Pair
 from ..reporting.texts import shortened
+from ..tensors.ref import TensorRef
 
 WRONG_ITSELF = "is wrong on its own inputs"
 WRONG = f"the operator {WRONG_ITSELF}"
@@ -140,7 +142,6 @@ class StoredRecomputer(Recomputer):
         self._unknown = Recomputation(why=why)
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`."""
         return self._outcomes.get(number, self._unknown)
 
 
@@ -151,19 +152,15 @@ class SharedOut(Recomputer):
         self._choose = choose
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`."""
         return self._choose(number).of_pair(number)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """See `Recomputer.of_operator`."""
         return self._choose(number).of_operator(number, path)
 
     def of_golden(self, number: int) -> Recomputation:
-        """See `Recomputer.of_golden`."""
         return self._choose(number).of_golden(number)
 
     def unlike(self, number: int, path: str) -> str:
-        """See `Recomputer.unlike`."""
         return self._choose(number).unlike(number, path)
 
 
@@ -178,6 +175,31 @@ class Recomputations:
         if key not in self._outcomes:
             self._outcomes[key] = attempted(compute, doing)
         return self._outcomes[key]
+
+
+class FileRecomputer(Recomputer):
+    """Computes what made the tensor of a file again, each tensor once (`_computed`)."""
+
+    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
+        self._pairs = pairs
+        self._budget = budget
+        self._recomputed = Recomputations()
+
+    def of_pair(self, number: int) -> Recomputation:
+        return self._of_operand(self._pairs[number].mine)
+
+    def _of_operand(self, operand: Operand) -> Recomputation:
+        if not operand.slot.startswith("output"):
+            return Recomputation(why=f"{operand.slot} is read, not written by it")
+        return worst([self._of(ref) for ref in operand.refs])
+
+    def _of(self, ref: TensorRef) -> Recomputation:
+        key = ref.path, ref.member
+        return self._recomputed.of(key, lambda: self._computed(ref), f"computing {ref} again")
+
+    def _computed(self, ref: TensorRef) -> Recomputation:
+        """Raises `AccError` for everything that keeps it from being computed again."""
+        raise NotImplementedError
 
 
 def attempted(compute: Callable[[], Recomputation], doing: str) -> Recomputation:

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -88,32 +88,22 @@ class AtbRecomputer:
         result = worst([self._of(place, int(index), ref) for place, ref in zip(places, operand.refs)])
         if result.outcome == "wrong":
             return result
-        for path in self._not_paired(number):
+        for path in self._between.get(number, ()):
+            between = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
+            if any(place in self._compared for place in between):
+                continue  # its own pair tells
             before = self.of_operator(number, path)
             if before.outcome == "wrong":
                 return replace(before, culprit=full_name(path))
-        unpaired = [(place, output) for place in places for output in self._not_compared(place)]
-        for place, output in unpaired:
+        siblings = [(place, output) for place in places for output in _outputs(place)]
+        for place, output in siblings:
+            if f"output[{output}]" in self._compared[place]:
+                continue
             sibling = self._of(place, output)
             if sibling.outcome == "wrong":
                 note = f"output[{output}], which golden does not have, is the wrong one"
                 return replace(sibling, note=note)
         return result
-
-    def _not_paired(self, number: int) -> Iterator[str]:
-        """The operators that lead to a pair and have none themselves: of others it is their own that
-        tells."""
-        operand = self._pairs[number].mine
-        for path in self._between.get(number, ()):
-            places = [directory_of_node(ref, operand.node, path) for ref in operand.refs]
-            if not any(place in self._compared for place in places):
-                yield path
-
-    def _not_compared(self, directory: str) -> Iterator[int]:
-        """The outputs of an operator that no pair has."""
-        compared = self._compared[directory]
-        outputs = tensors_in(os.path.join(directory, "after"), "")[1]
-        yield from (index for index in outputs if f"output[{index}]" not in compared)
 
     @functools.cached_property
     def _compared(self) -> Mapping[str, set[str]]:
@@ -131,13 +121,7 @@ class AtbRecomputer:
         if not all(places):
             return Recomputation(why="its directory is not known")
         # By the files: what keeps an operator from being computed is said of any index.
-        return worst(
-            [
-                self._of(place, index)
-                for place in places
-                for index in tensors_in(os.path.join(place, "after"), "")[1]
-            ]
-        )
+        return worst([self._of(place, index) for place in places for index in _outputs(place)])
 
     def of_golden(self, number: int) -> Recomputation:
         """Whether the operator of mine makes golden's tensor from golden's inputs (`golden_inputs`), and its
@@ -174,7 +158,6 @@ class AtbRecomputer:
         return GoldenInputs(self._pairs, self._parents, self._between, self._case_of)
 
     def unlike(self, number: int, path: str) -> str:
-        """See `Recomputer.unlike`."""
         operand = self._pairs[number].mine
         for ref in operand.refs:
             directory = directory_of_node(ref, operand.node, path)
@@ -211,6 +194,11 @@ class AtbRecomputer:
         if index >= len(case.outputs) or case.outputs[index] is None:
             raise OperatorError(_NO_OUTPUT)
         return case
+
+
+def _outputs(directory: str) -> Iterable[int]:
+    """The outputs of an operator that were dumped."""
+    return tensors_in(os.path.join(directory, "after"), "")[1]
 
 
 def case_at(directory: str) -> Case:
@@ -251,19 +239,14 @@ def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
         return Recomputation(why=SIZE)
     if rounds_nothing:
         return moved(exact.reshape(mine.shape), mine)
-    terms = _longest_sum(golden)
+    inputs = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
+    terms = max((int(tensor.shape[-1]) for tensor in inputs), default=1)  # the longest sum there may be
     if budget.measured and exact.is_floating_point() and mine.is_floating_point():
         return judged_twice(Twice(exact, golden.low(index, mine.dtype), _HOW, terms), mine)
     outcome = judged(exact.reshape(mine.shape), mine, terms)
     if outcome.outcome == "wrong" and not exact.is_floating_point() and _CHOOSES.search(case.name):
         return Recomputation(why="it chose other elements, which it may among equal ones")
     return outcome
-
-
-def _longest_sum(golden: Golden) -> int:
-    """The most terms that a sum of the operator may have: the longest last dimension of an input."""
-    inputs = [tensor for row in golden.inputs for tensor in row if tensor is not None and tensor.ndim]
-    return max((int(tensor.shape[-1]) for tensor in inputs), default=1)
 
 
 OTHERS = 3

@@ -14,6 +14,7 @@ where a port has another number for a good reason (a query that was scaled befor
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
@@ -67,7 +68,6 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         self._to_golden = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`."""
         local = super().of_pair(number)
         if local.outcome == "wrong":
             return local
@@ -83,17 +83,13 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         if pair.golden.node not in self._layers:
             return local
         try:
-            by_weight = self._by_weight(pair)
+            inputs = [_first_input(ref) for ref in pair.mine.refs]
+            by_weight = judged_by_golden(pair, self._layers, inputs, self._sampled)
         except AccError:
             return local
         if by_weight.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
             return local
         return by_weight if not local.outcome else _weighed(local, by_weight)
-
-    def _by_weight(self, pair: Pair) -> Recomputation:
-        """Whether a linear layer is golden's. Raises `AccError` where that cannot be said."""
-        inputs = [_first_input(ref) for ref in pair.mine.refs]
-        return judged_by_golden(pair, self._layers, inputs, self._sampled)
 
     @cached_property
     def _layers(self) -> dict[str, ProjectedLinear]:
@@ -117,7 +113,10 @@ class OutlinedAtbRecomputer(AtbRecomputer):
         cases = [self._case(place) for place in places]
         noted = local
         for difference in differing_numbers(self._outline, pair.golden, cases[0].name, cases[0].param):
-            change = _attempted(pair, cases, difference)
+            change = NumberChange(0.0, math.inf)  # nothing is known where rows or units are others
+            if is_plain(pair.golden) and is_plain(pair.mine):
+                with contextlib.suppress(AccError):
+                    change = _change(pair, cases, difference)
             if change.speaks_for_golden or (difference.alone and not change.speaks_for_mine):
                 wrong = replace(local, outcome="wrong", why=str(difference))
                 return replace(wrong, golden_error=difference.distance, golden_allowed=0.0)
@@ -143,21 +142,13 @@ class NumberChange:
         return self.share + self.doubt < 1 - _LEANS
 
 
-def _attempted(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> NumberChange:
-    """The change of the operator's result by golden's number; nothing is known of one that cannot be
-    computed, or whose rows or units are others than those of its pair."""
-    if not is_plain(pair.golden) or not is_plain(pair.mine):
-        return NumberChange(0.0, math.inf)
-    try:
-        for case in cases:
-            check_size(ref for ref in (*case.inputs, *case.outputs) if ref is not None)
-        return _change(pair, cases, difference)
-    except AccError:
-        return NumberChange(0.0, math.inf)
-
-
 def _change(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> NumberChange:
-    """The change of the operator's result by golden's number, along the difference of golden and mine."""
+    """The change of the operator's result by golden's number, along the difference of golden and mine.
+
+    Raises `AccError` where it cannot be computed.
+    """
+    for case in cases:
+        check_size(ref for ref in (*case.inputs, *case.outputs) if ref is not None)
     opened = open_pair(pair).comparisons[0]
     golden, mine = whole(opened.golden).double(), whole(opened.mine).double()
     current = _viewed(pair, [Golden(case) for case in cases])

@@ -8,33 +8,23 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from ..dumps.torchair_files import FxFileName, parse_fx_name
-from ..errors import AccError, OperatorError, guarded
+from ..errors import OperatorError
 from ..mapping.pair import Pair
 from ..tensors.kept_dump import names_in
 from ..tensors.location import names_at
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
-from .aten import Results, results
-from .measured_bound import agrees_as_measured
-from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
+from .aten import CallRecomputer, Results, results
+from .one_operator import check_size
+from .recomputation import LOOKING, Recomputation, RecomputeBudget, worst
 
 
-class FxRecomputer(Recomputer):
-    """Computes calls of an FX dump again, each output once. See `Recomputed`."""
+class FxRecomputer(CallRecomputer):
+    """Computes calls of an FX dump again."""
 
     def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
-        self._pairs = pairs
-        self._budget = budget
+        super().__init__(pairs, budget)
         self._calls: dict[str, Mapping[str, dict[str, FxFileName]]] = {}
-        self._recomputed = Recomputations()
-
-    def of_pair(self, number: int) -> Recomputation:
-        """Whether the call that gave the tensor of a pair is right."""
-        operand = self._pairs[number].mine
-        if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} is read, not written by it")
-        return worst([self._of(ref) for ref in operand.refs])
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The outcome for all results of the call at `path` (`{node}-{target}`), in the run of a pair."""
@@ -47,39 +37,11 @@ class FxRecomputer(Recomputer):
             else Recomputation(why=f"{path} has no files")
         )
 
-    def of_golden(self, number: int) -> Recomputation:
-        """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
-        pair = self._pairs[number]
-        mine, golden = pair.mine.refs[0], pair.golden.refs[0]
-        try:
-            with guarded(f"reading the calls of {mine} and {golden}", (OSError,)):
-                if self._call(mine)[0].description != self._call(golden)[0].description:
-                    return Recomputation(why="golden makes another call")
-        except (AccError, OSError) as error:
-            return Recomputation(why=str(error))
-        return self._of(golden)
-
-    def _of(self, ref: TensorRef) -> Recomputation:
-        return self._recomputed.of(ref.path, lambda: self._computed(ref), f"computing {ref} again")
-
     def _computed(self, ref: TensorRef) -> Recomputation:
-        """Raises `AccError` for everything that keeps the call from being made again."""
         check_size([ref], self._budget.limit)
-        called, index = self._call(ref)
-        mine = _as_computed(ref.open())
-        if self._budget.measured:
-            how = f"the operator in {str(mine.dtype).removeprefix('torch.')} against float64"
-            outcome = agrees_as_measured(
-                called.output(index), lambda: called.rounded(index, mine.dtype, _as_computed), mine, how
-            )
-        else:
-            outcome = agrees(called.output(index), mine)
-        if outcome.outcome == "wrong" and not called.certain:
-            return Recomputation(why="arguments given by name are not in the dump")
-        return outcome
+        return super()._computed(ref)
 
-    def _call(self, ref: TensorRef) -> tuple[Results, int]:
-        """The call that gave a result, and which result that is. Raises `AccError`."""
+    def _call(self, ref: TensorRef) -> tuple[Results, int, Sequence[TensorRef]]:
         home, name = os.path.split(ref.path)
         parsed = parse_fx_name(name)
         if parsed is None or parsed.info or parsed.kind != "output":
@@ -97,10 +59,13 @@ class FxRecomputer(Recomputer):
             if parsed_name.kind == "input"
         }
         stored = {index: _stored(path) for index, path in inputs.items()}
-        called = results(parsed.target, stored, shapes, keywords=self._has_keywords(home))
+        # TorchAir itself does not write arguments given by name.
+        by_name = any(
+            isinstance(file.index[0], str) for call in self._in(home).values() for file in call.values()
+        )
         index = parsed.index[0]
         assert isinstance(index, int)
-        return called, index
+        return results(parsed.target, stored, shapes, keywords=by_name), index, ()
 
     def _in(self, home: str) -> Mapping[str, dict[str, FxFileName]]:
         """The files of each call in a directory, of its last call where there were several."""
@@ -122,22 +87,16 @@ class FxRecomputer(Recomputer):
             self._calls[home] = calls
         return self._calls[home]
 
-    def _has_keywords(self, home: str) -> bool:
-        """Whether whoever wrote a directory wrote arguments given by name: TorchAir itself does not."""
-        return any(
-            isinstance(parsed.index[0], str) for files in self._in(home).values() for parsed in files.values()
-        )
+    @staticmethod
+    def _as_computed(tensor: torch.Tensor) -> torch.Tensor:
+        """FX dumps hold bfloat16 as float32: what fits into it is taken to have been that."""
+        if tensor.dtype != torch.float32:
+            return tensor
+        narrow = tensor.bfloat16()
+        return narrow if torch.equal(narrow.float(), tensor) else tensor
 
 
 def _stored(path: str) -> torch.Tensor | None:
     """The value in a file; `None` for an object, which is not unpickled. Raises `AccError` for text."""
     dtype = stored_dtype(path)
     return None if dtype is not None and dtype.hasobject else TensorRef(path).open()
-
-
-def _as_computed(tensor: torch.Tensor) -> torch.Tensor:
-    """FX dumps hold bfloat16 as float32: what fits into it is taken to have been that."""
-    if tensor.dtype != torch.float32:
-        return tensor
-    narrow = tensor.bfloat16()
-    return narrow if torch.equal(narrow.float(), tensor) else tensor

@@ -6,7 +6,7 @@ input became that of the output, or where a part has no reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,26 +27,15 @@ from ..tensors.ref import TensorRef
 from ..topology.ge_graph import Edge, GeConstant, GeNode
 from .measured_bound import agrees_as_measured
 from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, attempted, worst
-
-_READ = "is read, not written by it"
+from .recomputation import LOOKING, FileRecomputer, Recomputation, RecomputeBudget, attempted, worst
 
 
-class GeRecomputer:
-    """Computes operators of the GE dump at `root` again, each output once. See `Recomputed`."""
+class GeRecomputer(FileRecomputer):
+    """Computes operators of the GE dump at `root` again."""
 
     def __init__(self, root: str, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
-        self._pairs = pairs
-        self._budget = budget
+        super().__init__(pairs, budget)
         self._records = GeRecords(root)
-        self._recomputed = Recomputations()
-
-    def of_pair(self, number: int) -> Recomputation:
-        """Whether the operator that wrote the tensor of a pair is right."""
-        operand = self._pairs[number].mine
-        if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} {_READ}")
-        return worst([self._of(ref) for ref in operand.refs])
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The outcome for all outputs of the operator called `path` in the graph, in the run of a pair."""
@@ -63,7 +52,7 @@ class GeRecomputer:
         """Whether the operator of a pair makes golden's output of golden's inputs."""
         operand = self._pairs[number].mine
         if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} {_READ}")
+            return Recomputation(why=f"{operand.slot} is read, not written by it")
         return attempted(lambda: self._of_golden(number, operand), f"computing golden's {operand.name} again")
 
     def _of_golden(self, number: int, operand: Operand) -> Recomputation:
@@ -85,10 +74,6 @@ class GeRecomputer:
             limit,
         )
         return agrees(expected, golden)
-
-    def unlike(self, number: int, path: str) -> str:
-        """Attributes of GE's operators are golden's: both sides come of one graph."""
-        return ""
 
     def _golden_inputs(self, chain: Chain) -> Mapping[int, Operand]:
         """Golden's tensors for dumped inputs; constants of the graph are the same on both sides."""
@@ -121,47 +106,33 @@ class GeRecomputer:
             raise OperatorError("its record is not in the dump")
         return ran, operator, int(number)
 
-    def _of(self, ref: TensorRef) -> Recomputation:
-        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
-
     def _computed(self, ref: TensorRef) -> Recomputation:
-        """Raises `AccError` for everything that keeps the operator from being computed again."""
         ran, operator, index = self._place(ref)
         if operator.hands_on:
             return agrees(Unrounded(operator.inputs[index].ref.open(), moved=True), ref.open())
         chain = chain_of(ran, operator)
         read = [operator.inputs[number].ref for number in chain.read]
-        _check_memory(operator, chain.read, index)
+        if operator.record is None:
+            raise OperatorError("only statistics of its tensors were dumped")
+        address = operator.record.outputs[index].address
+        if address and any(operator.record.inputs[number].address == address for number in chain.read):
+            raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
         limit = check_size([ref, *read], self._budget.limit)
-        outcome = self._judged(chain, index, limit, ref.open())
-        if outcome.outcome == "wrong" and not chain.certain:
-            return Recomputation(why="the device may have read something else than the graph text says")
-        return outcome
+        mine = ref.open()
 
-    def _judged(self, chain: Chain, index: int, limit: int, mine: torch.Tensor) -> Recomputation:
         def open_input(place: int) -> torch.Tensor:
-            return chain.operator.inputs[place].ref.open()
+            return operator.inputs[place].ref.open()
 
         def rounded() -> torch.Tensor:
             return chain.output(index, open_input, limit, rounds=True).value.to(mine.dtype)
 
         expected = chain.output(index, open_input, limit)
-        if not self._budget.measured:
-            return agrees(expected, mine)
         how = "the reference with every intermediate value in the types of its inputs, against float64"
-        return agrees_as_measured(expected, rounded, mine, how)
-
-
-def _check_memory(operator: DumpedOperator, read: Iterable[int], index: int) -> None:
-    """Raises `OperatorError` where the output was written to the memory of an input that was dumped later.
-
-    It does so too where there is no record, which knows the memory.
-    """
-    if operator.record is None:
-        raise OperatorError("only statistics of its tensors were dumped")
-    address = operator.record.outputs[index].address
-    if address and any(operator.record.inputs[number].address == address for number in read):
-        raise OperatorError("an input lies in the memory of its output, so that it was overwritten")
+        measured = self._budget.measured
+        outcome = agrees_as_measured(expected, rounded, mine, how) if measured else agrees(expected, mine)
+        if outcome.outcome == "wrong" and not chain.certain:
+            return Recomputation(why="the device may have read something else than the graph text says")
+        return outcome
 
 
 def _golden_tensor(side: Operand) -> torch.Tensor:

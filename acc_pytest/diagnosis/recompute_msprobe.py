@@ -16,16 +16,14 @@ import torch
 from ..dumps.base import StepLabel
 from ..dumps.msprobe import TENSORS
 from ..dumps.msprobe_calls import CallName, call_name
-from ..errors import AccError, OperatorError, guarded
-from ..mapping.pair import Operand, Pair
+from ..errors import OperatorError
+from ..mapping.pair import Operand
 from ..tensors.dtypes import by_name
 from ..tensors.header import version_of
 from ..tensors.msprobe_records import CallTensor, Records, json_of, records_in
 from ..tensors.ref import TensorRef
-from .aten import Results, function_results
-from .measured_bound import agrees_as_measured
-from .one_operator import agrees, check_size
-from .recomputation import LOOKING, Recomputation, Recomputations, RecomputeBudget, Recomputer, worst
+from .aten import CallRecomputer, Results, function_results
+from .recomputation import Recomputation
 
 _RECORDS = "dump.json"
 _OF_CLASSES = {
@@ -50,17 +48,10 @@ class _Recorded(NamedTuple):
     entry: CallTensor
 
 
-class MsprobeRecomputer(Recomputer):
-    """Computes calls of an msprobe dump again, each output once. See `Recomputer`."""
+class MsprobeRecomputer(CallRecomputer):
+    """Computes calls of an msprobe dump again."""
 
-    def __init__(self, pairs: Sequence[Pair], budget: RecomputeBudget = LOOKING) -> None:
-        self._pairs = pairs
-        self._budget = budget
-        self._recomputed = Recomputations()
-
-    def of_pair(self, number: int) -> Recomputation:
-        """Whether the call that gave the tensor of a pair is right."""
-        return self._of_operand(self._pairs[number].mine)
+    _called = "function"
 
     def of_operator(self, number: int, path: str) -> Recomputation:
         """The outcome for the call at `path`, which is known where one of its tensors is compared."""
@@ -76,39 +67,8 @@ class MsprobeRecomputer(Recomputer):
         results = (pair for pair in reversed(self._pairs) if pair.mine.slot.startswith("output"))
         return {(pair.step, pair.rank, pair.mine.node): pair.mine for pair in results}
 
-    def of_golden(self, number: int) -> Recomputation:
-        """Whether the call of a pair makes golden's result of golden's inputs: golden made the same call."""
-        pair = self._pairs[number]
-        try:
-            with guarded(f"reading the calls of {pair.mine.name}", (OSError,)):
-                mine, golden = (
-                    _called(_place(side.refs[0]))[0].description for side in (pair.mine, pair.golden)
-                )
-                if mine != golden:
-                    return Recomputation(why="golden makes another call")
-        except (AccError, OSError) as error:
-            return Recomputation(why=str(error))
-        return self._of_operand(pair.golden)
-
-    def _of_operand(self, operand: Operand) -> Recomputation:
-        if not operand.slot.startswith("output"):
-            return Recomputation(why=f"{operand.slot} is read, not written by it")
-        return worst([self._of(ref) for ref in operand.refs])
-
-    def _of(self, ref: TensorRef) -> Recomputation:
-        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
-
-    def _computed(self, ref: TensorRef) -> Recomputation:
-        """Raises `AccError` for everything that keeps the call from being made again."""
-        place = _place(ref)
-        results, index, refs = _called(place)
-        check_size(refs, self._budget.limit)
-        mine = ref.open()
-        if not self._budget.measured:
-            return agrees(results.output(index), mine)
-        how = f"the function in {str(mine.dtype).removeprefix('torch.')} against float64"
-        rounded = results.output(index), lambda: results.rounded(index, mine.dtype, lambda tensor: tensor)
-        return agrees_as_measured(*rounded, mine, how)
+    def _call(self, ref: TensorRef) -> tuple[Results, int, Sequence[TensorRef]]:
+        return _called(_place(ref))
 
 
 def _place(ref: TensorRef) -> _Recorded:
@@ -164,7 +124,7 @@ def _function(
     kwargs = {
         name: arguments.value(value, "input_kwargs", (name,))
         for name, value in record["input_kwargs"].items()
-        if not _is_device(value)
+        if not (isinstance(value, dict) and value.get("type") == "torch.device")
     }
     if not call.is_module:
         return call.kind, args, kwargs
@@ -179,10 +139,6 @@ def _function(
         for name in names
     ]
     return function, [*args, *values], {}
-
-
-def _is_device(value: object) -> bool:
-    return isinstance(value, dict) and value.get("type") == "torch.device"
 
 
 class _Arguments:

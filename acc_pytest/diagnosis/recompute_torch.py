@@ -29,7 +29,7 @@ from .golden_model.replay import StepReplay, Tensors
 from .measured_bound import Twice, judged_twice
 from .one_operator import check_size, in_reals
 from .projected import ProjectedLinear, judged_by_golden, judged_by_projection, layers_of
-from .recomputation import Recomputation, Recomputations, RecomputeBudget, Recomputer, attempted, worst
+from .recomputation import FileRecomputer, Recomputation, RecomputeBudget, Recomputer, attempted, worst
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class _Place:
     slot: NodeSlot
 
 
-class TorchRecomputer(Recomputer):
+class TorchRecomputer(FileRecomputer):
     """Computes modules of a dump again, by those of the golden `model`; each once.
 
     `projected` are the linear layers, by name, whose weights the model lacks. Rounding is always measured,
@@ -57,15 +57,13 @@ class TorchRecomputer(Recomputer):
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
     ) -> None:
         assert isinstance(dump, ModuleDump)
+        super().__init__(pairs, budget)
         self._dump = dump
-        self._pairs = pairs
         self._model = model
-        self._budget = budget
         self._projected = projected
         self._calls: dict[tuple[str, str], dict[str, ModuleCall]] = {}
         self._replays: dict[tuple[str, str], StepReplay] = {}
         self._outcomes: dict[ModuleCall, dict[NodeSlot, Recomputation]] = {}
-        self._recomputed = Recomputations()
 
     def of_pair(self, number: int) -> Recomputation:
         """Whether the module whose code made the tensor of a pair is right."""
@@ -102,9 +100,6 @@ class TorchRecomputer(Recomputer):
         """The outcome of `of_pair`: mine is held against golden's module there."""
         return Recomputation("right", 0.0)
 
-    def _of(self, ref: TensorRef) -> Recomputation:
-        return self._recomputed.of(ref, lambda: self._computed(ref), f"computing {ref} again")
-
     def _carried(self, ref: TensorRef) -> Recomputation:
         """Whether what the run was fed is right: as right as what the step before gave, if it is that."""
 
@@ -122,13 +117,18 @@ class TorchRecomputer(Recomputer):
         return attempted(given, f"looking where {ref} comes from")
 
     def _computed(self, ref: TensorRef) -> Recomputation:
-        """Raises `AccError` for everything that keeps the module from being computed again."""
         place = self._place(ref)
         calls = self._calls_of(place)
         writer = calls.get(place.slot.path)
         if writer is not None and place.slot.slot.kind == "output" and writer.module in self._projected:
             return self._by_projection(writer)
-        if writer is not None and self._chose(writer) and place.slot.slot.kind == "output":
+        of_function = writer is not None and writer.module not in self._copies[0].modules
+        if (
+            writer is not None
+            and of_function
+            and function_of(writer.path)
+            and place.slot.slot.kind == "output"
+        ):
             return chosen_again(writer, place.slot.slot)
         replay = self._replays.get((place.step, place.rank))
         if replay is None:
@@ -138,16 +138,12 @@ class TorchRecomputer(Recomputer):
             )
         call = replay.maker_of(place.slot.path, place.slot.slot)
         if call not in self._outcomes:
-            self._check_size(call)
+            check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
             self._outcomes[call] = self._judged(call, calls, replay)
         outcome = self._outcomes[call].get(place.slot)
         if outcome is None:
             raise OperatorError(f"the module of golden does not make {place.slot.slot} of {place.slot.path}")
         return outcome
-
-    def _chose(self, call: ModuleCall) -> bool:
-        """Whether it is the call of a function, dumped for what it chose."""
-        return bool(function_of(call.path)) and call.module not in self._copies[0].modules
 
     def _before(self, place: _Place) -> dict[str, ModuleCall] | None:
         """The calls of the step before; none for the first, `None` where it was not dumped."""
@@ -176,8 +172,10 @@ class TorchRecomputer(Recomputer):
             writer = calls.get(place.path)
             refs = {} if writer is None else writer.inputs if place.slot.kind == "input" else writer.outputs
             ref = refs.get(place.slot.index)
-            if ref is None or place not in rounded or not self._is_asked_for(place, ref):
+            if ref is None or place not in rounded:
                 continue
+            if place.slot.kind != "output" and (ref.path, ref.member) not in self._paired:
+                continue  # nobody asks for it
             terms = int(exact.shape[-1]) if exact.ndim else 1
             mine = replay.opened(ref)
             in_two = replay.in_halves(call, exact, mine.dtype) if place.slot.kind == "output" else None
@@ -209,11 +207,6 @@ class TorchRecomputer(Recomputer):
         placed = [(pair, self._places.get((ref.path, ref.member))) for pair, ref in inputs]
         return Padding([replace(pair, golden=pair.mine, step=place.step) for pair, place in placed if place])
 
-    def _is_asked_for(self, place: NodeSlot, ref: TensorRef) -> bool:
-        """Whether somebody may ask for a tensor: results of modules, and what is handed to one if a pair has
-        it."""
-        return place.slot.kind == "output" or (ref.path, ref.member) in self._paired
-
     @functools.cached_property
     def _paired(self) -> frozenset[tuple[str, str]]:
         return frozenset((ref.path, ref.member) for pair in self._pairs for ref in pair.mine.refs)
@@ -225,9 +218,6 @@ class TorchRecomputer(Recomputer):
         (ref,) = call.inputs.values()
         mine = call.outputs[BARE].open()
         return judged_by_projection(self._projected[call.module], ref.open(), mine, self._budget.limit)
-
-    def _check_size(self, call: ModuleCall) -> None:
-        check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
 
     def _place(self, ref: TensorRef) -> _Place:
         """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
@@ -262,10 +252,8 @@ class TorchRecomputer(Recomputer):
     def _calls_of(self, place: _Place) -> dict[str, ModuleCall]:
         key = place.step, place.rank
         if key not in self._calls:
-            step = next((entry for entry in self._dump.steps if entry.directory == place.step), None)
-            rank = next((entry for entry in self._dump.ranks if entry.name == place.rank), None)
-            if step is None or rank is None:
-                raise OperatorError("it does not belong to a step of mine")
+            step = next(entry for entry in self._dump.steps if entry.directory == place.step)
+            rank = next(entry for entry in self._dump.ranks if entry.name == place.rank)
             self._calls[key] = module_calls(self._dump, step, rank)
         return self._calls[key]
 
@@ -395,7 +383,6 @@ class OutlinedRecomputer(Recomputer):
         return layers_of(self._outline)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """See `Recomputer.of_operator`."""
         result = self._mine.of_operator(number, path)
         return result if result.outcome == "right" else replace(result, outcome="")
 
@@ -415,14 +402,9 @@ def _layers(
         if name in modules and not any(weight.is_meta for weight in modules[name].parameters(recurse=False))
     }
     return {
-        name: ProjectedLinear(
-            projection,
-            outline.weights.get(f"{name}.bias"),
-            outline.outputs[name],
-            _equal_weights(golden, mine, f"{name}.weight"),
-        )
-        for name, projection in outline.projections.items()
-        if name in outline.outputs and name not in with_values
+        name: replace(layer, equal_weights=_equal_weights(golden, mine, f"{name}.weight"))
+        for name, layer in layers_of(outline).items()
+        if name not in with_values
     }
 
 

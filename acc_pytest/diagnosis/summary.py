@@ -138,15 +138,11 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
             "root is where the error starts or grows tenfold (rate of change)"
         )
     operators = [root for root in roots if not root.row.fed and root.number not in plan.gaps]
-    unknown = sum(1 for root in operators if not _cause(root).local and root.basis != "local")
+    causes = [root.row.cause for root in operators if root.basis != "local"]
+    unknown = sum(cause is None or not cause.local for cause in causes)
     if unknown and not guessed:
         notes.append(f"{unknown} of {len(operators)} could not be computed again on their own inputs")
     return tuple(notes)
-
-
-def _cause(root: Root) -> Cause:
-    assert root.row.cause is not None
-    return root.row.cause
 
 
 def shares(
@@ -337,16 +333,13 @@ class Peers:
             limit = max(TIMES * middle, middle + DISTANCES * max(usual, _LEAST * middle))
             for number, share in zip(peers, shares):
                 if middle and limit < share < math.inf:
+                    peer, times = self._peers[number], share / middle
+                    what = "error on its own inputs" if peer.replayed else "share of its bounds"
                     yield (
-                        share / middle,
-                        self._sentence(number, plan.pairs[number], share / middle, len(peers) - 1),
+                        times,
+                        f"outlier: {shown(peer.name)} step {plan.pairs[number].step}: its {what} is "
+                        f"{times:.2g} times that of its {len(peers) - 1} peers, and within its bounds",
                     )
-
-    def _sentence(self, number: int, pair: Pair, times: float, count: int) -> str:
-        peer = self._peers[number]
-        what = "error on its own inputs" if peer.replayed else "share of its bounds"
-        sentence = f"its {what} is {times:.2g} times that of its {count} peers, and within its bounds"
-        return f"outlier: {shown(peer.name)} step {pair.step}: {sentence}"
 
     def _comparable(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[Sequence[int]]:
         """Peers that are judged in one way, of prefills or of decode steps."""

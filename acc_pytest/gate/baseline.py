@@ -283,16 +283,25 @@ class BaselineView(KeptFileView[Accepted]):
         new = [key for key in self._now if key not in self._before]
         common = {key: self._before[key] for key in self._now if key in self._before}
         better = [key for key, before in common.items() if improved(before, self._now[key])]
+        lines = list(self._use_lines(common))
         if self._update:
-            after = [self._update_line(new, better), *self._red_lines()]
-        else:
-            after = list(_how_to_accept(new, better))
-        return [*self._use_lines(common), *after]
+            return [*lines, self._update_line(new, better), *self._red_lines()]
+        if new:
+            lines.append(f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new")
+        if better:
+            lines.append(f"baseline: {_some(better)} clearly better than accepted: tighten with =all")
+        return lines
 
     def finish(self, result: Result) -> None:
         """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
-        if self._writes:
-            write_baseline(self._path, self._origin_now(), self._updated())
+        if not self._writes:
+            return
+        only_new = self._update == NEW
+        pairs = {**self._now, **self._before} if only_new else {**self._without_stale(), **self._now}
+        # With new entries beside old ones the head stays that of the old ones.
+        stays = only_new and self._before
+        origin = self._origin if stays else {"date": _today().isoformat(), **self._environment}
+        write_baseline(self._path, origin, pairs)
 
     def _use_lines(self, common: Mapping[str, Accepted]) -> Iterator[str]:
         """Lines on errors compared with those of the file, of which `common` are in both, and on others."""
@@ -300,8 +309,13 @@ class BaselineView(KeptFileView[Accepted]):
         if self._before:
             compared = len(common) - len(incomparable)
             yield f"baseline: {compared} comparisons held against the errors of {self._path}"
-            if differing := self._differing():
-                yield f"baseline: it was made with {differing}"
+            differing = [
+                f"{name} {self._origin[name]} (now {self._environment.get(name, 'none')})"
+                for name in _TELLING
+                if name in self._origin and self._origin[name] != self._environment.get(name)
+            ]
+            if differing:
+                yield f"baseline: it was made with {', '.join(differing)}"
         if self._without_error:
             yield f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
         if incomparable:
@@ -329,33 +343,6 @@ class BaselineView(KeptFileView[Accepted]):
             f"accepted by an entry in a file of --acc-config; for {self._first_red.name}:"
         )
         yield from (f"{TO_PASTE}{line}" for line in entry_of(self._first_red, _today()))
-
-    def _updated(self) -> dict[str, Accepted]:
-        if self._update == NEW:
-            return {**self._now, **self._before}
-        return {**self._without_stale(), **self._now}
-
-    def _differing(self) -> str:
-        """The parts of machine and versions that the baseline was made with and that are others now."""
-        return ", ".join(
-            f"{name} {self._origin[name]} (now {self._environment.get(name, 'none')})"
-            for name in _TELLING
-            if name in self._origin and self._origin[name] != self._environment.get(name)
-        )
-
-    def _origin_now(self) -> dict[str, str]:
-        """With `new` entries beside old ones the head stays that of the old ones."""
-        if self._update == NEW and self._before:
-            return dict(self._origin)
-        return {"date": _today().isoformat(), **self._environment}
-
-
-def _how_to_accept(new: list[str], better: list[str]) -> Iterator[str]:
-    """Which updates of the file would take in what it does not have yet."""
-    if new:
-        yield f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new"
-    if better:
-        yield f"baseline: {_some(better)} clearly better than accepted: tighten with =all"
 
 
 def _today() -> datetime.date:

@@ -33,13 +33,11 @@ def key_of(row: Row) -> str:
     the same for every way to run.
     """
     slot = row.mine.slot or row.mine.name
-    return f"{_without_group(row.test_id)} {slot}" if slot else _without_group(row.test_id)
-
-
-def _without_group(test_id: str) -> str:
-    head, separator, name = test_id.rpartition(_SEPARATOR)
-    at = name.rfind("@")
-    return f"{head}{separator}{name[:at]}" if at > name.rfind("]") else test_id
+    test_id = row.test_id
+    name = test_id.rpartition(_SEPARATOR)[2]
+    if name.rfind("@") > name.rfind("]"):
+        test_id = test_id[: test_id.rfind("@")]
+    return f"{test_id} {slot}" if slot else test_id
 
 
 def root_of(key: str) -> str:

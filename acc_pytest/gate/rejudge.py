@@ -14,10 +14,9 @@ from ..errors import AccError, Incomparable
 from ..judging.judges import Judge
 from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
 from ..judging.statistics import judge_statistics, thresholds_for_statistics
-from ..judging.threshold import Threshold
 from ..judging.thresholds import thresholds_for
 from ..judging.verdict import Judgement, judge
-from ..metrics.measurement import METRICS, Measurement
+from ..metrics.measurement import METRICS
 from ..reporting.row import Row, Scalar
 from .baseline import PREFIX
 
@@ -110,8 +109,9 @@ def _judgement(
         )
     measurement = measurement_of(statistics, _custom(custom))
     thresholds = thresholds_for(context, measurement, judge_.rules, judge_.standard)
-    for threshold in thresholds:
-        _refuse_unmeasured(threshold, measurement)
+    for name in (threshold.metric for threshold in thresholds if not threshold.off):
+        if name not in METRICS and name not in measurement.custom:
+            raise Incomparable(f"the metric {name} was not measured when the rows were written")
     return judge(measurement, thresholds)
 
 
@@ -133,9 +133,3 @@ def _check_kinds(statistics: Mapping[str, Scalar]) -> None:
 def _custom(values: Mapping[str, Scalar]) -> dict[str, tuple[float | str, str]]:
     """The values of the user's own metrics; their messages are among the row's reasons."""
     return {name: (math.nan if value is None else value, "") for name, value in values.items()}
-
-
-def _refuse_unmeasured(threshold: Threshold, measurement: Measurement) -> None:
-    name = threshold.metric
-    if name not in METRICS and name not in measurement.custom and not threshold.off:
-        raise Incomparable(f"the metric {name} was not measured when the rows were written")

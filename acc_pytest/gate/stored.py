@@ -52,26 +52,24 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
     Raises `AccError` for files of different runs or plans, and for two that disagree on a test.
     """
     with guarded(f"making a run of the rows in {', '.join(file.path for file in files)}"):
-        return _stored_run(files)
-
-
-def _stored_run(files: Sequence[StoredRows]) -> StoredRun:
-    check_one_run(files)
-    first = files[0]
-    facts = first.run.plan or PlanFacts()
-    rows = _SortedRows(facts)
-    for file in files:
-        rows.take(file)
-    return StoredRun(
-        title=first.run.title,
-        plan=_plan(facts, rows, _notes(files, facts, rows.pairs)),
-        pairs=dict(sorted(rows.pairs.items())),
-        unpaired=rows.unpaired,
-        ranks=rows.ranks,
-        metrics=_metrics(files),
-        standard=THREE_WAY.name if first.run.settings.get("standard") == THREE_WAY.name else DEFAULT.name,
-        incomplete=tuple(incomplete(files)),
-    )
+        check_one_run(files)
+        first = files[0]
+        facts = first.run.plan or PlanFacts()
+        rows = _SortedRows(facts)
+        for file in files:
+            rows.take(file)
+        metrics = first.run.settings.get("metrics", [])
+        three_way = first.run.settings.get("standard") == THREE_WAY.name
+        return StoredRun(
+            title=first.run.title,
+            plan=_plan(facts, rows, _notes(files, facts, rows.pairs)),
+            pairs=dict(sorted(rows.pairs.items())),
+            unpaired=rows.unpaired,
+            ranks=rows.ranks,
+            metrics=tuple(m for m in metrics if type(m) is str) if type(metrics) is list else (),
+            standard=THREE_WAY.name if three_way else DEFAULT.name,
+            incomplete=tuple(incomplete(files)),
+        )
 
 
 class _SortedRows:
@@ -148,7 +146,11 @@ def _plan(facts: PlanFacts, rows: _SortedRows, notes: tuple[str, ...]) -> Plan:
         golden_mapped=facts.golden_mapped,
         mine_total=facts.mine_total,
         mine_mapped=facts.mine_mapped,
-        parents=_parents(links, size) if links else (),
+        # Those with a smaller number, so that no file can make a cycle.
+        parents=tuple(
+            tuple(parent for parent in links.get(number, NO_LINKS).parents if parent < number)
+            for number in range(size if links else 0)
+        ),
         by_order=frozenset(number for number, link in links.items() if link.by_order),
         between={number: link.between for number, link in links.items() if link.between},
         unseen={number: link.unseen for number, link in links.items() if link.unseen},
@@ -159,14 +161,6 @@ def _plan(facts: PlanFacts, rows: _SortedRows, notes: tuple[str, ...]) -> Plan:
         },
         lineage=facts.lineage,
         digest=facts.digest,
-    )
-
-
-def _parents(links: Mapping[int, Links], size: int) -> tuple[tuple[int, ...], ...]:
-    """The parents with a smaller number, so that no file can make a cycle."""
-    return tuple(
-        tuple(parent for parent in links.get(number, NO_LINKS).parents if parent < number)
-        for number in range(size)
     )
 
 
@@ -215,11 +209,6 @@ def _unmapped(row: Row) -> Unmapped:
         graph=row.graph,
         ref=TensorRef(side.path) if side.path else None,
     )
-
-
-def _metrics(files: Sequence[StoredRows]) -> tuple[str, ...]:
-    metrics = files[0].run.settings.get("metrics", [])
-    return tuple(metric for metric in metrics if type(metric) is str) if type(metrics) is list else ()
 
 
 def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:
@@ -342,28 +331,18 @@ def merged(files: Sequence[StoredRows]) -> Merged:
     Raises `AccError` for files of different runs or plans, and for two that disagree.
     """
     with guarded(f"merging {', '.join(file.path for file in files)}"):
-        return _merged(files)
-
-
-def _merged(files: Sequence[StoredRows]) -> Merged:
-    first = files[0]
-    stored = stored_run(files)
-    unpaired = (row for rows in stored.unpaired.values() for row in rows)
-    run = first.run
-    pairs = run.plan.pairs if run.plan is not None else 0
-    return Merged(
-        stored=stored,
-        plan=None if run.plan is None else stored.plan,
-        rows=(*stored.pairs.values(), *_unmapped_rows(files), *unpaired),
-        command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
-        floor=run.floor,
-        statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
-        without_row=pairs - sum(number < pairs for number in stored.pairs),
-        notes=tuple(unfinished(files)),
-    )
-
-
-def _unmapped_rows(files: Sequence[StoredRows]) -> list[Row]:
-    """One row for each node without a partner, by number: every shard may have a row of it."""
-    last = {row.number or 0: row for file in files for row in file.rows if row.alone}
-    return [last[number] for number in sorted(last)]
+        stored, run = stored_run(files), files[0].run
+        # Every shard may have a row of a node without a partner.
+        unmapped = {row.number or 0: row for file in files for row in file.rows if row.alone}
+        unpaired = (row for rows in stored.unpaired.values() for row in rows)
+        pairs = run.plan.pairs if run.plan is not None else 0
+        return Merged(
+            stored=stored,
+            plan=None if run.plan is None else stored.plan,
+            rows=(*stored.pairs.values(), *(unmapped[number] for number in sorted(unmapped)), *unpaired),
+            command=tuple(word for word in run.command if not word.startswith("--acc-shard=")),
+            floor=run.floor,
+            statuses=tuple(file.exit_status for file in files if file.exit_status is not None),
+            without_row=pairs - sum(number < pairs for number in stored.pairs),
+            notes=tuple(unfinished(files)),
+        )

@@ -26,7 +26,7 @@ def _identity(_call: GeCall, x: torch.Tensor) -> torch.Tensor:
 @ge_operator("Cast", "x", moves=True, dst_type=REQUIRED, truncate=False)
 def _cast(call: GeCall, x: torch.Tensor) -> Unrounded:
     """Wide floats as they are, to be rounded by whoever holds the output; whole numbers wrap."""
-    dtype = dtype_of(call.attrs["dst_type"])
+    dtype = _CODES.get(call.attrs["dst_type"])
     call.need(dtype is not None, f"dst_type {call.attrs['dst_type']} is not a dtype of torch")
     assert dtype is not None
     if dtype == torch.bool:
@@ -78,9 +78,7 @@ def _squeeze(call: GeCall, x: torch.Tensor, axes: list[int] | None) -> torch.Ten
 def _flatten(call: GeCall, x: torch.Tensor) -> torch.Tensor:
     axis = call.attrs["axis"]
     axis = axis + x.ndim if axis < 0 else axis
-    rows = 1
-    for size in x.shape[:axis]:
-        rows *= size
+    rows = math.prod(x.shape[:axis])
     return x.reshape(rows, x.numel() // max(1, rows))
 
 
@@ -206,17 +204,9 @@ _NAMES = {
     "DT_BOOL": "bool",
 }
 _CODES = {
-    0: torch.float32,
-    1: torch.float16,
-    2: torch.int8,
-    3: torch.int32,
-    4: torch.uint8,
-    6: torch.int16,
-    9: torch.int64,
-    11: torch.float64,
-    12: torch.bool,
-    27: torch.bfloat16,
-}
+    0: torch.float32, 1: torch.float16, 2: torch.int8, 3: torch.int32, 4: torch.uint8, 6: torch.int16,
+    9: torch.int64, 11: torch.float64, 12: torch.bool, 27: torch.bfloat16,
+}  # fmt: skip
 """Element types by their number in attributes such as `dst_type` (`ge::DataType`)."""
 
 
@@ -237,11 +227,6 @@ def constant_tensor(constant: GeConstant) -> torch.Tensor:
     if not elements:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(bytearray(constant.data), dtype=dtype).reshape(shape)
-
-
-def dtype_of(code: int) -> torch.dtype | None:
-    """The element type that an attribute means; `None` for one that torch has not."""
-    return _CODES.get(code)
 
 
 # Operators that repeat values or make them from nothing but numbers.
@@ -312,7 +297,7 @@ def _one_hot(call: GeCall, x: torch.Tensor, count: int, on: torch.Tensor, off: t
 
 @ge_operator("Shape", "x", moves=True, dtype=3)
 def _shape(call: GeCall, x: torch.Tensor) -> torch.Tensor:
-    dtype = dtype_of(call.attrs["dtype"])
+    dtype = _CODES.get(call.attrs["dtype"])
     call.need(dtype is not None, f"dtype {call.attrs['dtype']} is not a dtype of torch")
     return torch.tensor(tuple(x.shape), dtype=dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -106,9 +107,7 @@ def _reduced(call: GeCall, reduction: str, x: torch.Tensor, axes: tuple[int, ...
     keep_dims = bool(call.attrs["keep_dims"])
     if not axes:
         return Unrounded(x)
-    terms = 1
-    for axis in axes:
-        terms *= x.shape[axis]
+    terms = math.prod(x.shape[axis] for axis in axes)
     if reduction in ("Sum", "Mean"):
         call.need(reduction == "Sum" or x.is_floating_point(), "a mean of whole numbers")
         share = 1 if reduction == "Sum" else max(1, terms)
@@ -168,11 +167,8 @@ def _interleaved(x: torch.Tensor) -> torch.Tensor:
 
 
 _MODES: dict[object, Callable[[torch.Tensor], torch.Tensor]] = {
-    0: _half,
-    1: _interleaved,
-    "half": _half,
-    "interleave": _interleaved,
-}
+    0: _half, 1: _interleaved, "half": _half, "interleave": _interleaved,
+}  # fmt: skip
 
 
 def _turned(call: GeCall, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mode: object) -> Unrounded:

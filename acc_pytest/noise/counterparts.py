@@ -76,7 +76,11 @@ def profile_plan(profile: Profile, pairs: Sequence[Pair]) -> NoisePlan:
             f"{profile.path}: knows none of the {len(pairs)} compared tensors of golden; {REMEDY}"
         )
     sampled = profiled[:: max(1, len(profiled) // _LOOKED_AT)][:_LOOKED_AT]
-    _refuse_stale(profile, sampled, home)
+    if sampled and all(stale_file(pair.golden, _profiled(pair.golden, profile, home)) for pair in sampled):
+        raise SettingsError(
+            f"{profile.path}: was made of another golden: all {len(sampled)} tensors that were looked at "
+            f"have other values now; {REMEDY}"
+        )
     return NoisePlan(
         profile.path,
         ", ".join(map(str, profile.runs)),
@@ -124,7 +128,7 @@ def _type_note(profile: Profile, pairs: Sequence[Pair]) -> str:
     if not of_mine or not of_profile or any(name in profile.dtypes for name, _ in of_mine):
         return ""
     mine = Counter(name for name, _ in of_mine).most_common(1)[0][0]
-    finer = _coarsest(of_profile) < _coarsest(of_mine)
+    finer = max(of_profile, key=lambda dtype: dtype[1])[1] < max(of_mine, key=lambda dtype: dtype[1])[1]
     what = "derived bounds stand where they are larger" if finer else f"bounds are not those of {mine}"
     return f"the noise profile is of {' and '.join(profile.dtypes)}, mine is {mine}: {what}"
 
@@ -132,23 +136,6 @@ def _type_note(profile: Profile, pairs: Sequence[Pair]) -> str:
 def _roundoffs(dtypes: Iterable[DType]) -> list[tuple[str, float]]:
     """The float types among these, each with its unit roundoff."""
     return [(dtype.name, dtype.roundoff) for dtype in dtypes if dtype.roundoff is not None]
-
-
-def _coarsest(roundoffs: Sequence[tuple[str, float]]) -> float:
-    return max(roundoff for _, roundoff in roundoffs)
-
-
-def _refuse_stale(profile: Profile, pairs: Sequence[Pair], home: str) -> None:
-    """Raise where these tensors all have other values than when the profile was made."""
-    if pairs and not any(_is_fresh(pair, profile, home) for pair in pairs):
-        raise SettingsError(
-            f"{profile.path}: was made of another golden: all {len(pairs)} tensors that were looked at "
-            f"have other values now; {REMEDY}"
-        )
-
-
-def _is_fresh(pair: Pair, profile: Profile, home: str) -> bool:
-    return stale_file(pair.golden, _profiled(pair.golden, profile, home)) == ""
 
 
 def stale_file(golden: Operand, profiled: Sequence[ProfiledTensor]) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from ..judging.derive import element_scale
 from ..judging.threshold import JudgeContext
@@ -75,19 +76,20 @@ class NoiseErrors:
         Of the shards of one tensor it is never less than what their whole is off by: of several ratios that
         of the sums is at most the largest.
         """
-        dtypes = [run.dtype for run in runs if run.dtype]
-        return cls(
-            dtype=max(dtypes, key=_roundoff, default=""),
-            elements=max(run.elements for run in runs),
-            **{name: _largest([getattr(run, name) for run in runs]) for name in _SIZES},
-            mismatches=max(run.mismatches for run in runs),
-            new_nonfinite=max(run.new_nonfinite for run in runs),
-            lost_nonfinite=max(run.lost_nonfinite for run in runs),
-            runs=min(run.runs for run in runs),
-        )
+        sizes = {field.name: [getattr(run, field.name) for run in runs] for field in fields(cls)}
+        largest: dict[str, Any] = {
+            name: max((value for value in values if value is not None), default=None)
+            for name, values in sizes.items()
+            if name != "dtype"
+        }
+        dtype = max((run.dtype for run in runs if run.dtype), key=_roundoff, default="")
+        return cls(**{**largest, "dtype": dtype, "runs": min(run.runs for run in runs)})
 
     def applied_to(self, context: JudgeContext) -> JudgeContext:
         """The context of a pair with what the noise run is off by in its golden tensor."""
+        unknown = "of the noise run only statistics are known"
+        if self.at_least is None:
+            unknown = "the noise run has no number here"
         return replace(
             context,
             noise_error=self.relative,
@@ -103,30 +105,13 @@ class NoiseErrors:
             noise_worst_channel=self.worst_channel,
             noise_bulk=self.bulk,
             noise_bias=self.bias,
-            noise_reason="" if self.relative is not None else self._why_unknown,
+            noise_reason="" if self.relative is not None else unknown,
         )
-
-    @property
-    def _why_unknown(self) -> str:
-        if self.at_least is None:
-            return "the noise run has no number here"
-        return "of the noise run only statistics are known"
-
-
-_SIZES = (
-    *("relative", "largest", "at_least"),
-    *("typical_row", "worst_row", "worst_channel", "bulk", "bias"),
-)
-"""Fields that are errors, and may be unknown."""
 
 
 def _roundoff(dtype: str) -> float:
     fmt = by_name(dtype).format
     return fmt.roundoff if fmt is not None else 0.0
-
-
-def _largest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 # Noise by statistics alone: max, min, mean and norm of golden's tensor and the noise run's.

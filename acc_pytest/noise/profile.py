@@ -151,12 +151,9 @@ def _entry(tensor: ProfiledTensor) -> dict[str, Any]:
     for number in _NUMBERS:
         value = getattr(tensor.errors, number.name)
         if value != number.neutral:
-            entry[number.name] = value if number.integral else _short(value)
+            short = value if number.integral else float(f"{value:.{DIGITS}g}")
+            entry[number.name] = min(short, sys.float_info.max)
     return entry
-
-
-def _short(value: float) -> float:
-    return min(float(f"{value:.{DIGITS}g}"), sys.float_info.max)
 
 
 def _run(path: str, entry: object) -> ProfiledRun:

@@ -40,7 +40,15 @@ def noise_plan(
     (`dump_data`), and when the noise run is golden or has none of the tensors.
     """
     with guarded(f"finding the tensors of {golden.root} in the noise run {noise.root}"):
-        return _noise_plan(golden, noise, pairs, tables)
+        refuse_unfit(golden, noise)
+        partners, root = partners_of(golden, noise, tables), str(noise.root)
+        noise_plan = NoisePlan(root, noise.kind, tuple(_counterpart(pair, partners, root) for pair in pairs))
+        if pairs and not noise_plan.count:
+            raise SettingsError(
+                f"noise run {root}: none of the {len(pairs)} compared tensors of golden has a "
+                "counterpart there; it must be a run of the same golden model, dumped as golden was"
+            )
+        return noise_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +73,6 @@ def partners_of(golden: Dump, noise: Dump, tables: Mapping[str, Any] | None = No
         single={**_equal_slots(golden, noise, mapped), **single},
         joined={noise_pair.golden.refs: noise_pair for noise_pair in reversed(mapped)},
     )
-
-
-def _noise_plan(
-    golden: Dump, noise: Dump, pairs: Sequence[Pair], tables: Mapping[str, Any] | None
-) -> NoisePlan:
-    refuse_unfit(golden, noise)
-    partners = partners_of(golden, noise, tables)
-    plan = NoisePlan(
-        str(noise.root),
-        noise.kind,
-        tuple(_counterpart(pair, partners, str(noise.root)) for pair in pairs),
-    )
-    if pairs and not plan.count:
-        raise SettingsError(
-            f"noise run {noise.root}: none of the {len(pairs)} compared tensors of golden has a "
-            "counterpart there; it must be a run of the same golden model, dumped as golden was"
-        )
-    return plan
 
 
 def refuse_unfit(golden: Dump, noise: Dump) -> None:
@@ -185,7 +175,8 @@ class ProfileMaker:
             )
         for ref, errors in measured.items():
             self._errors.setdefault(ref, []).append(errors)
-        self.runs.append(ProfiledRun(_usual_dtype(measured.values()), how))
+        dtypes = Counter(errors.dtype for errors in measured.values() if errors.dtype)
+        self.runs.append(ProfiledRun(dtypes.most_common(1)[0][0] if dtypes else "", how))
 
     def profile(self) -> Profile:
         """The profile of all runs, where it belongs. Nothing is written."""
@@ -225,7 +216,7 @@ def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> 
     if partner is not None and any(map(has_statistics_only, (ref, partner))):
         return stated_errors(ref, partner)
     if partner is not None and same_shapes((ref,), (partner,)):
-        comparisons = [Comparison(_opened(ref), _opened(partner))]
+        comparisons = [Comparison(TensorSource(ref.open()), TensorSource(partner.open()))]
     elif pair is not None:
         comparisons = list(open_pair(pair).comparisons)
     else:
@@ -241,10 +232,6 @@ def _merged(runs: Sequence[NoiseErrors]) -> NoiseErrors:
     return replace(NoiseErrors.largest_of(runs), runs=len(different))
 
 
-def _opened(ref: TensorRef) -> TensorSource:
-    return TensorSource(ref.open())
-
-
 def _refuse_other_tokens(noise: Dump, pairs: Iterable[Pair]) -> None:
     """A run over other tokens is off by whatever these make of it, which is no noise."""
     for pair in sorted(pairs, key=lambda pair: pair.order):
@@ -256,9 +243,3 @@ def _refuse_other_tokens(noise: Dump, pairs: Iterable[Pair]) -> None:
                 f"{noise.root}: was fed other {pair.fed} than golden at step {pair.step}; give every step of "
                 "a noise run the tokens of golden"
             )
-
-
-def _usual_dtype(errors: Iterable[NoiseErrors]) -> str:
-    """The float type of most tensors; empty where all are whole numbers."""
-    dtypes = Counter(error.dtype for error in errors if error.dtype)
-    return dtypes.most_common(1)[0][0] if dtypes else ""

@@ -49,7 +49,11 @@ class Golden:
         self.operator = operator_of(case.name, case.param)
         self.param: dict[str, Any] = read(case.name, self.operator.schema, case.param)
         self.case = case = in_precision(case)
-        self._refuse_dirty()
+        if (self.operator.writes or self.operator.aliases) and not case.clean:
+            raise NoPayload(
+                f"cannot judge: {case.name} writes its inputs in place, and the dump has them only as "
+                "they are afterwards; dump the state before execution as well (-time 0 or 2)"
+            )
         ranks: tuple[Case, ...] = (case,)
         if self.operator.collective:
             ranks = case.ranks or all_ranks(case, int(self.param.get("rankSize", 1)))
@@ -78,23 +82,15 @@ class Golden:
     def _compute(self, **how: Any) -> tuple[torch.Tensor, ...]:
         case = self.case
         check_mapped()
-        how |= {"soc": case.soc, "dump_elements": self._dump_elements}
+        # The elements that the dump has of the outputs bound what numbers may ask for.
+        refs = [ref for rank_case in self.ranks for ref in (*rank_case.outputs, *rank_case.written)]
+        elements = sum(ref.header().numel for ref in refs if ref is not None)
+        how |= {"soc": case.soc, "dump_elements": elements}
         if not self.operator.collective:
             return compute(case.name, case.param, self.inputs[0], **how)
         params = [rank_case.param for rank_case in self.ranks]
         rows = compute_collective(case.name, params, self.inputs, **how)
         return rows[self.position]
-
-    @functools.cached_property
-    def _dump_elements(self) -> int:
-        """The number of elements that the dump has of the outputs, a bound on what numbers may ask for."""
-        refs = [
-            ref
-            for rank_case in self.ranks
-            for ref in (*rank_case.outputs, *rank_case.written)
-            if ref is not None
-        ]
-        return sum(ref.header().numel for ref in refs)
 
     @property
     def position(self) -> int:
@@ -163,16 +159,6 @@ class Golden:
         refs = self.case.written
         return [n for n in self.operator.writes if n >= len(refs) or refs[n] is None]
 
-    def _refuse_dirty(self) -> None:
-        case, operator = self.case, self.operator
-        if not operator.writes and not operator.aliases:
-            return
-        if not case.clean:
-            raise NoPayload(
-                f"cannot judge: {case.name} writes its inputs in place, and the dump has them only as "
-                "they are afterwards; dump the state before execution as well (-time 0 or 2)"
-            )
-
 
 def refuse_unknown(name: str) -> None:
     """Raises `NoPayload` for an operator that has no reference computation, and says why."""
@@ -205,16 +191,10 @@ def check_outputs(golden: Golden) -> None:
 # The tensors of a case, opened in the form in which the operators take them.
 
 
-_LOGICAL_NZ = frozenset(
-    f"{name}Operation"
-    for name in (
-        "Linear",
-        "LinearParallel",
-        "GroupedMatmulWithRouting",
-        "MmDeqSwigluQuantMmDeq",
-        "GmmDeqSwigluQuantGmmDeq",
-    )
-)
+_LOGICAL_NZ = frozenset({
+    "LinearOperation", "LinearParallelOperation", "GroupedMatmulWithRoutingOperation",
+    "MmDeqSwigluQuantMmDeqOperation", "GmmDeqSwigluQuantGmmDeqOperation",
+})  # fmt: skip
 """Operators whose NZ weights may be given with the sizes of the matrix instead of those of its tiles."""
 _HIFLOAT8 = "hifloat8"
 

@@ -91,18 +91,17 @@ class OutputJudge:
         if exact is None:
             raise Incomparable(f"{expected.slot} has no exact value to judge two goldens by")
         computed = whose is Second.COMPUTED
-        second = golden.low(number) if computed else self._of_second_device(expected)
+        second = golden.low(number) if computed else None
+        for output in self.second.expected() if not computed and self.second is not None else ():
+            if output.number == number:
+                second = _comparable(output)
+        if second is None:
+            raise Incomparable(
+                f"the second device's dump has no {expected.slot}; give a complete one with "
+                "--acc-opcheck-other"
+            )
         errors = [_errors(exact, side, context.written) for side in (mine, second.reshape(mine.shape))]
         return error_ratios(errors[0], errors[1], context.written)
-
-    def _of_second_device(self, expected: Expected) -> torch.Tensor:
-        """The other device's output. Raises `Incomparable` where it lacks it."""
-        for output in self.second.expected() if self.second is not None else ():
-            if output.number == expected.number:
-                return _comparable(output)
-        raise Incomparable(
-            f"the second device's dump has no {expected.slot}; give a complete one with --acc-opcheck-other"
-        )
 
 
 def output_context(golden: Golden, dtype: str) -> JudgeContext:

@@ -22,27 +22,11 @@ from .sources import PARAM_FILE, STATES, Entry, entries_of_csv
 _SIZE = re.compile(r"\d{1,18}")
 _CSV_HOME = "operation_io_tensors"
 
-WITHOUT_PARAMETERS = frozenset(
-    f"{name}Operation"
-    for name in [
-        "KvCache",
-        "Pad",
-        "Unpad",
-        "Where",
-        "Nonzero",
-        "BlockCopy",
-        "PagedCacheLoad",
-        "ReshapeAndCacheOmni",
-        "ReshapeAndCache",
-        "Gating",
-        "RopeQConcat",
-        "PadWithHiddenState",
-        "UnpadWithHiddenState",
-        "RmsNormBackward",
-        "GenAttentionMask",
-        "Transdata",
-    ]
-)
+WITHOUT_PARAMETERS = frozenset(f"{name}Operation" for name in (
+    "KvCache", "Pad", "Unpad", "Where", "Nonzero", "BlockCopy", "PagedCacheLoad", "ReshapeAndCacheOmni",
+    "ReshapeAndCache", "Gating", "RopeQConcat", "PadWithHiddenState", "UnpadWithHiddenState",
+    "RmsNormBackward", "GenAttentionMask", "Transdata",
+))  # fmt: skip
 """Classes of which some release of ATB writes no parameters, so that their absence says nothing."""
 
 
@@ -57,19 +41,22 @@ def prepare(entry: Entry, input_directory: str = "", soc: str = "") -> Case:
     declared_in = _declared(entry, "In")
     declared_out = _declared(entry, "Out")
     case = _from_directory(entry, directory, base) if directory else _from_files(entry, input_directory)
-    if len(declared_in) > len(case.inputs):
-        case = replace(case, inputs=case.inputs + (None,) * (len(declared_in) - len(case.inputs)))
-    if len(declared_out) > len(case.outputs):
-        case = replace(case, outputs=case.outputs + (None,) * (len(declared_out) - len(case.outputs)))
     stated = soc or _soc(entry)
     case = replace(
         case,
+        inputs=case.inputs + (None,) * (len(declared_in) - len(case.inputs)),
+        outputs=case.outputs + (None,) * (len(declared_out) - len(case.outputs)),
         declared_inputs=declared_in,
         declared_outputs=declared_out,
         soc=stated or DEFAULT_SOC,
         soc_stated=bool(stated),
     )
-    _check_inputs(case)
+    for number, (ref, declared) in enumerate(zip(case.inputs, declared_in)):
+        if ref is None and declared.numel:
+            raise DumpError(
+                f"input {number} of {case.full_name} ({declared.dtype} {list(declared.shape)}) has no "
+                f"file in {case.directory or case.source}; was the dump cut, or filtered with -er or -child?"
+            )
     return case
 
 
@@ -132,10 +119,7 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
         raise DumpError(
             f"{directory}: holds no tensors of {entry.full_name} (before, after); dump it with --type tensor"
         )
-    param = _param_of(directory)
-    if param is None:
-        param = _param_of_row(entry)
-    if param is None:
+    if (param := _param_of(directory)) is None and (param := _param_of_row(entry)) is None:
         if entry.name not in WITHOUT_PARAMETERS:
             raise FormatError(
                 f"{directory}: has no {PARAM_FILE}, so the parameters of {entry.full_name} are unknown; "
@@ -186,11 +170,7 @@ def _from_files(entry: Entry, input_directory: str) -> Case:
 
 
 def _named(entry: Entry, column: str, input_directory: str) -> tuple[TensorRef | None, ...]:
-    roots = (
-        [input_directory, os.path.dirname(entry.origin)]
-        if input_directory
-        else [os.path.dirname(entry.origin)]
-    )
+    roots = [*filter(None, [input_directory]), os.path.dirname(entry.origin)]
     refs: list[TensorRef | None] = []
     for name in _items(entry.cells.get(column, "")):
         places = [os.path.join(root, relative) for root in roots for relative in (name, _after(name))]
@@ -268,23 +248,6 @@ def _soc(entry: Entry) -> str:
     return DEFAULT_SOC if DEFAULT_SOC in socs else (socs[0] if socs else "")
 
 
-def _check_inputs(case: Case) -> None:
-    """Raises `DumpError` for a declared input that has elements but no file."""
-    missing = [
-        number
-        for number, (ref, declared) in enumerate(zip(case.inputs, case.declared_inputs))
-        if ref is None and declared.numel
-    ]
-    if missing:
-        number = missing[0]
-        declared = case.declared_inputs[number]
-        shape = list(declared.shape)
-        raise DumpError(
-            f"input {number} of {case.full_name} ({declared.dtype} {shape}) has no file in "
-            f"{case.directory or case.source}; was the dump cut, or filtered with -er or -child?"
-        )
-
-
 # From an entry to the directory that holds its tensors.
 #
 # The paths in an operation CSV are those of the machine that wrote it, and say `before/` of outputs that are
@@ -307,7 +270,12 @@ def locate(entry: Entry, input_directory: str = "") -> tuple[str, str]:
         return entry.directory, entry.base
     csv_directory = _directory_of_row(entry)
     if not input_directory and csv_directory and is_directory(csv_directory):
-        return csv_directory, _execution_of(csv_directory)
+        executions = (
+            str(parent)
+            for parent in Path(csv_directory).parents
+            if parent.name.isdecimal() and _WORKER.match(parent.parent.name)
+        )
+        return csv_directory, next(executions, os.path.dirname(csv_directory))
     if not entry.ids:
         return "", ""
     bases = list(_bases(entry, input_directory))
@@ -355,13 +323,6 @@ def _directory_of_row(entry: Entry) -> str:
             if match := _STATE.match(name.strip()):
                 return os.path.join(os.path.dirname(entry.origin), match.group(1))
     return ""
-
-
-def _execution_of(path: str) -> str:
-    for parent in Path(path).parents:
-        if parent.name.isdecimal() and _WORKER.match(parent.parent.name):
-            return str(parent)
-    return os.path.dirname(path)
 
 
 def _bases(entry: Entry, input_directory: str) -> Iterator[str]:

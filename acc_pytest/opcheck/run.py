@@ -40,11 +40,6 @@ Rules = Callable[[Case], Sequence[ThresholdRule]]
 """Gives the bounds of a case that people set themselves, weakest first."""
 
 
-def no_rules(case: Case) -> Sequence[ThresholdRule]:
-    """Nothing beside the standard."""
-    return ()
-
-
 def run_entry(
     entry: Entry,
     checks: OpcheckSettings = AS_DUMPED,
@@ -52,7 +47,7 @@ def run_entry(
     *,
     test_id: str = "",
     custom: Sequence[Any] = (),
-    rules: Rules = no_rules,
+    rules: Rules = lambda case: (),
 ) -> list[Row]:
     """`run_case` of an entry as `checks` says.
 
@@ -127,48 +122,27 @@ def run_case(
         return [unjudged(row, str(error))]
 
 
-_OnChips = Iterator[tuple[str, list[Row]]]
-
-
 def on_its_chip(case: Case, check: Callable[[Case], list[Row]]) -> list[Row]:
     """The rows of a case on the chip that it is of; notes say where that was not known."""
     rows = check(case)
     refused = [row for row in rows if row.verdict == "incomparable" and not row.skipped]
-    if refused:
-        refusal = f"on {case.soc}, {refused[0].sentence}"
-        return _where_computed(rows, refusal, _on_other_chips(case, check))
-    if any(row.verdict == "fail" for row in rows):
-        return _with_hint(rows, _on_other_chips(case, check))
-    return rows
-
-
-def _where_computed(rows: list[Row], refusal: str, chips: _OnChips) -> list[Row]:
-    """The rows of the first other chip whose operator takes the files of a case that was refused."""
-    for soc, chip_rows in chips:
-        if all(row.verdict != "incomparable" for row in chip_rows):
+    failing = any(row.verdict == "fail" for row in rows)
+    if not refused and not failing:
+        return rows
+    if case.soc_stated or case.name not in known() or not operator_of(case.name).by_chip:
+        return rows
+    for soc in (soc for soc in SOCS if soc != case.soc):
+        chip_rows = check(replace(case, soc=soc))
+        if refused and all(row.verdict != "incomparable" for row in chip_rows):
+            refusal = f"on {case.soc}, {refused[0].sentence}"
             note = f"computed as {soc} does, which the dump is of: {refusal}"
             return [_noted(row, note) for row in chip_rows]
-    return rows
-
-
-def _with_hint(rows: list[Row], chips: _OnChips) -> list[Row]:
-    """The rows of a case that fails; those that do say on which other chip it would pass."""
-    for soc, chip_rows in chips:
-        if all(row.verdict == "pass" for row in chip_rows):
+        if not refused and all(row.verdict == "pass" for row in chip_rows):
             note = (
                 f"by the rules of {soc} it passes; if the dump is of that chip, add -o acc_opcheck_soc={soc}"
             )
             return [_noted(row, note) if row.verdict == "fail" else row for row in rows]
     return rows
-
-
-def _on_other_chips(case: Case, check: Callable[[Case], list[Row]]) -> _OnChips:
-    """Each other chip with the rows there; none where the chip is stated or all chips compute alike."""
-    if case.soc_stated or case.name not in known() or not operator_of(case.name).by_chip:
-        return
-    for soc in SOCS:
-        if soc != case.soc:
-            yield soc, check(replace(case, soc=soc))
 
 
 def _noted(row: Row, note: str) -> Row:
@@ -209,19 +183,22 @@ def rows_on_device(
     sentence = conclusion(rows, copies)
     if sentence:
         red = _any_red(rows)
-        rows = [_with_sentence(row, sentence) if row.red or not red else row for row in rows]
+        rows = [_noted(row, sentence) if not red else row for row in rows]
+        rows = [
+            replace(row, sentence=f"{row.sentence}; {sentence}", reasons=(*row.reasons, sentence))
+            if row.red
+            else row
+            for row in rows
+        ]
     return [*rows, *(row for copy in copies for row in copy.rows)]
 
 
 def _rows(case: Case, backend: Backend, check: CheckCase, running: int) -> list[Row]:
+    """The rows of outputs that were computed again and are in no file any more."""
     with tempfile.TemporaryDirectory() as home:
-        return [_of_device(row) for row in check(rerun(case, backend, home), running=running)]
-
-
-def _of_device(row: Row) -> Row:
-    """The row of an output that was computed again and is in no file any more."""
-    notes = (*row.notes, "judged is what the device computed from the dumped inputs")
-    return replace(row, mine=replace(row.mine, path=""), notes=notes)
+        rows = check(rerun(case, backend, home), running=running)
+    note = "judged is what the device computed from the dumped inputs"
+    return [_noted(replace(row, mine=replace(row.mine, path="")), note) for row in rows]
 
 
 def _all_judged(rows: Sequence[Row]) -> bool:
@@ -288,29 +265,15 @@ def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
     return f"fails with {tried} as well: no optimisation explains it"
 
 
-def _with_sentence(row: Row, sentence: str) -> Row:
-    if not row.red:
-        return replace(row, notes=(*row.notes, sentence))
-    return replace(row, sentence=f"{row.sentence}; {sentence}", reasons=(*row.reasons, sentence))
-
-
 OFF_VALUES: Mapping[str, Mapping[str, int | bool]] = {
     "SelfAttentionOperation": {
-        "maskType": 0,
-        "batchRunStatusEnable": False,
-        "isTriuMask": 0,
-        "kernelType": 0,
-        "clampType": 0,
+        "maskType": 0, "batchRunStatusEnable": False, "isTriuMask": 0, "kernelType": 0, "clampType": 0,
     },
     "PagedAttentionOperation": {
-        "maskType": 0,
-        "batchRunStatusEnable": False,
-        "quantType": 0,
-        "hasQuantOffset": False,
-        "compressType": 0,
-        "calcType": 0,
+        "maskType": 0, "batchRunStatusEnable": False, "quantType": 0, "hasQuantOffset": False,
+        "compressType": 0, "calcType": 0,
     },
-}
+}  # fmt: skip
 """The operators that have such parameters (the old tool's table), and the value that switches each off."""
 
 

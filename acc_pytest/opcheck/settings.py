@@ -65,6 +65,9 @@ class OpcheckSettings:
         for name, choices in _CHOICES.items():
             if name in values:
                 check_choice(option_name(name), values[name], choices)
+        device = get("device_id", "0")
+        if not (device.isascii() and device.isdecimal()):
+            raise SettingsError(f"acc_device_id must be the number of an NPU, >= 0, got {device}")
         settings = cls(
             sources=tuple(map(path_on_disk, get("opcheck", ()))),
             input=path_on_disk(get("opcheck_input", "")),
@@ -75,7 +78,7 @@ class OpcheckSettings:
             soc=get("opcheck_soc", ""),
             precision=get("precision_mode", "keep"),
             backend=get("opcheck_backend", DUMPED),
-            device=_device(get("device_id", "0")),
+            device=int(device),
             optimization=bool(get("opcheck_optimization", False)),
             columns=tuple(get("opcheck_metric", ())),
         )
@@ -107,12 +110,6 @@ class OpcheckSettings:
                 f"--acc-opcheck-other: the standard {self.standard} uses no second device; "
                 f"add --acc-opcheck-standard {' or '.join(SECOND_DEVICE)}"
             )
-
-
-def _device(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise SettingsError(f"acc_device_id must be the number of an NPU, >= 0, got {text}")
-    return int(text)
 
 
 # The selection of operations by ids of their path and substrings of their names, as in the old tool.

@@ -77,8 +77,12 @@ def entries_of_csv(path: Path, group: str, first: int = 0) -> Iterator[Entry]:
     A row that is cut is an entry with a problem; rows of kernels are entries that cannot be checked.
     Raises `FormatError` for a file that cannot be read or has not the needed columns.
     """
-    text = _text(path)
-    lines = text.split("\n")
+    try:
+        lines = path.read_bytes().decode("utf-8-sig", "surrogateescape").split("\n")
+    except OSError as error:
+        raise FormatError(
+            f"{path}: cannot be read as an operation CSV: {error.strerror}; give one, or a dump"
+        ) from error
     columns = [name.strip().strip('"') for name in lines[0].split("|")]
     missing = [name for name in NEEDED if name not in columns]
     if missing:
@@ -97,36 +101,15 @@ def entries_of_csv(path: Path, group: str, first: int = 0) -> Iterator[Entry]:
         name = cells.get("OpName", "")
         problem, skipped = _problem(cells, columns)
         if kernels:
-            problem, skipped = _of_kernel(name), True
-        yield Entry(
-            number,
-            name or f"row{index}",
-            f"{path.name}:{index}",
-            str(path),
-            group,
-            step,
-            cells,
-            problem=problem,
-            skipped=skipped,
-        )
+            problem = (
+                f"{name or 'a kernel'} is listed in a kernel CSV; kernels have no public definition to check "
+                "against, check the operation above it"
+            )
+            skipped = True
+        source = f"{path.name}:{index}"
+        fields = number, name or f"row{index}", source, str(path), group, step, cells
+        yield Entry(*fields, problem=problem, skipped=skipped)
         number += 1
-
-
-def _text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise FormatError(
-            f"{path}: cannot be read as an operation CSV: {error.strerror}; give one, or a dump"
-        ) from error
-    return content.decode("utf-8-sig", "surrogateescape")
-
-
-def _of_kernel(name: str) -> str:
-    return (
-        f"{name or 'a kernel'} is listed in a kernel CSV; kernels have no public definition to check "
-        "against, check the operation above it"
-    )
 
 
 def _problem(cells: dict[str, str], columns: Sequence[str]) -> tuple[str, bool]:
@@ -214,13 +197,11 @@ def entries_of_directory(directory: Path, first: int = 0) -> Iterator[Entry]:
 def _operators(home: str) -> Iterator[str]:
     for path, directories, files in walked_at(home):
         directories[:] = [name for name in directories if name not in STATES or _NODE.match(name)]
-        kind = os.path.basename(path).partition("_")[2]
-        if PARAM_FILE in files or (kind.endswith("Operation") and _has_state(path)):
+        is_operation = os.path.basename(path).partition("_")[2].endswith("Operation")
+        if PARAM_FILE in files or (
+            is_operation and any(is_directory(os.path.join(path, state)) for state in STATES)
+        ):
             yield path
-
-
-def _has_state(path: str) -> bool:
-    return any(is_directory(os.path.join(path, state)) for state in STATES)
 
 
 def _order(path: str) -> list[tuple[int, str]]:

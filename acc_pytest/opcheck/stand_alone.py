@@ -78,11 +78,10 @@ def export_case(case: Case, directory: str | os.PathLike[str]) -> Path:
             f"{case.full_name}: computes between ranks, so one case cannot be exported; "
             "pass on the dump of all ranks"
         )
-    in_place = dict(enumerate(case.written))
+    in_place = {n: ref for n, ref in enumerate(case.written) if ref is not None}
     if operator is not None and case.outputs:
         # without outputs all inputs count: what is not written has to stay as it was
         in_place = {n: ref for n, ref in in_place.items() if n in operator.writes}
-    in_place = {n: ref for n, ref in in_place.items() if ref is not None}
     soc = case.soc if case.soc_stated else ""
     return write_case(
         StandAlone(case.name, case.param, case.inputs, case.outputs, in_place, case.ids or "0", soc),
@@ -114,11 +113,7 @@ def write_case(case: StandAlone, directory: str | os.PathLike[str]) -> Path:
 
 def folder_of(operator: str, ids: str) -> str:
     """The folder of a case. Names come from dumps: whatever could lead out of a directory is replaced."""
-    return f"{_plain(ids or '0')}_{_plain(operator)}"
-
-
-def _plain(name: str) -> str:
-    return _UNSAFE.sub("_", name)
+    return _UNSAFE.sub("_", f"{ids or '0'}_{operator}")
 
 
 @dataclass(frozen=True)
@@ -152,23 +147,18 @@ def _write(value: Value, home: Path, path: str) -> _Cells:
 def _add_row(case: StandAlone, home: Path, inputs: Sequence[_Cells], outputs: Sequence[_Cells]) -> Path:
     csv = home / CSV
     try:
-        earlier = (
-            csv.read_text(encoding="utf-8", errors="surrogateescape")
-            if csv.exists()
-            else "|".join(COLUMNS) + "\n"
-        )
+        earlier = "|".join(COLUMNS) + "\n"
+        if csv.exists():
+            earlier = csv.read_text(encoding="utf-8", errors="surrogateescape")
         number = earlier.count("\n")
-        full_name = f"{_plain(case.operator)}_{_plain(case.ids)}"
+        full_name = _UNSAFE.sub("_", f"{case.operator}_{case.ids}")
         param = json.dumps(dict(case.param), separators=(",", ":"))
         cells = [str(number), f"{full_name}{number}", full_name, param]
         for side in (inputs, outputs):
             cells.append(str(len(side)))
-            cells += [
-                ";".join(getattr(file_entry, field) for file_entry in side)
-                for field in ("dtype", "layout", "shape")
-            ]
+            cells += [";".join(getattr(cell, name) for cell in side) for name in ("dtype", "layout", "shape")]
         cells += [";".join(["customize"] * len(inputs)), ""]
-        cells += [";".join(file_entry.path for file_entry in side) for side in (inputs, outputs)]
+        cells += [";".join(cell.path for cell in side) for side in (inputs, outputs)]
         cells += ["Function", "Level0", "", case.soc, "NO_ERROR"]
         with whole_file(csv) as file:
             file.write((earlier + "|".join(cells) + "\n").encode("utf-8", "surrogateescape"))

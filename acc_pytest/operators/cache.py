@@ -92,7 +92,9 @@ def store(
     """
     where = slots.flatten().long()
     rows = new.flatten(1) if new.ndim > 1 else new[:, None]
-    nz = _is_nz(call, new, cache) if nz is None else nz
+    if nz is None:
+        always = call.soc.startswith("Ascend310P") and cache.ndim == 4 and cache.shape[-1] in (16, 32)
+        nz = call.param.get("kvCacheCfg") == NZ or always
     block = cache.shape[2] if nz else cache.shape[1]
     call.need(
         len(where) == len(rows)
@@ -114,13 +116,6 @@ def store(
     else:
         result.view(-1, rows.shape[1])[where] = rows
     return result
-
-
-def _is_nz(call: OperatorCall, new: torch.Tensor, cache: torch.Tensor) -> bool:
-    """Whether the cache has columns in groups: by parameter, or by shape on the chips that always do."""
-    if call.param.get("kvCacheCfg") == NZ:
-        return True
-    return call.soc.startswith("Ascend310P") and cache.ndim == 4 and cache.shape[-1] in (16, 32)
 
 
 def _stored_by_head(call: OperatorCall, new: torch.Tensor, cache: torch.Tensor, t: Tensors) -> torch.Tensor:

@@ -338,21 +338,15 @@ def _padded(call: OperatorCall, mine: Tensors, rows: torch.Tensor) -> As:
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, PURE, TWO_DIMENSIONS, TO_EXPERTS, FROM_EXPERTS = range(7)
 PER_TENSOR, PER_CHANNEL, PER_GROUP, PER_TOKEN = range(4)
 
+_TYPES = (
+    "all reduce", "reduce scatter", "all gather", "pure", "two dimensions", "all to all and gather",
+    "reduce scatter and all to all",
+)  # fmt: skip
 LINEAR_PARALLEL = {
     **COMMUNICATION,
     "transWeight": flag(True),
     "hasResidual": flag(),
-    "type": choice(
-        0,
-        "all reduce",
-        "reduce scatter",
-        "all gather",
-        "pure",
-        "two dimensions",
-        "all to all and gather",
-        "reduce scatter and all to all",
-        extra={-1: "undefined"},
-    ),
+    "type": choice(0, *_TYPES, extra={-1: "undefined"}),
     "keepIntermediate": flag(),
     "quantType": choice(-1, "per tensor", "per channel", "per group", "per token", extra={-1: "none"}),
     "quantGroupSize": integer(),
@@ -369,10 +363,7 @@ LINEAR_PARALLEL = {
 def _inputs(param: Param) -> list[str]:
     quantised = param["quantType"] >= 0
     if param["type"] in (TO_EXPERTS, FROM_EXPERTS):
-        scales = [
-            *(["scale"] if quantised else []),
-            *(["perTokenScale"] if param["quantType"] == PER_TOKEN else []),
-        ]
+        scales = ["scale", "perTokenScale"][: quantised + (param["quantType"] == PER_TOKEN)]
         return ["x", "weight", *scales, "globalTokensPerExpert", "maxOutputSize"]
     names = ["x", "weight", *(["bias?", "scale"] if quantised else [])]
     names += ["residual"] if param["hasResidual"] else []
@@ -421,14 +412,6 @@ def _products(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]
     return [[_result(call, rank, _product(call, rank, rank["x"]))] for rank in ranks]
 
 
-def _to_experts(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
-    return gathered_product(_with_moe_info(call), ranks)
-
-
-def _from_experts(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Outputs]:
-    return product_scattered(_with_moe_info(call), ranks)
-
-
 def _with_moe_info(call: OperatorCall) -> OperatorCall:
     """The call with what `moeInfo` says beside its other parameters, where a dump has it."""
     names = {"local_expert_nums": "localExpertNums", "epSize": "epSize", "tpSize": "tpSize"}
@@ -450,16 +433,13 @@ def _two_dimensions(call: OperatorCall, ranks: Sequence[Tensors]) -> Sequence[Ou
     )
     # place of each rank in its two groups
     place = [divmod(r, gather)[::-1] if inner else divmod(r, scatter) for r in range(len(ranks))]
-    products = []
-    for _, column in place:
-        mates = [r for r, p in enumerate(place) if p[1] == column]
-        gathered = torch.cat([ranks[m]["x"] for m in mates])
-        products.append(gathered)
-    outputs = [_product(call, rank, rows) for rank, rows in zip(ranks, products)]
+    outputs = []
+    for rank, (_, column) in zip(ranks, place):
+        gathered = torch.cat([mate["x"] for mate, p in zip(ranks, place) if p[1] == column])
+        outputs.append(_product(call, rank, gathered))
     results: list[Outputs] = []
     for rank, (row, column) in zip(ranks, place):
-        mates = [r for r, p in enumerate(place) if p[0] == row]
-        total = torch.stack([outputs[m] for m in mates]).sum(0)
+        total = torch.stack([output for output, p in zip(outputs, place) if p[0] == row]).sum(0)
         results.append([_result(call, rank, _chunks(call, total, scatter)[column])])
     return results
 
@@ -470,8 +450,8 @@ _BY_TYPE: Mapping[int, ComputeRanks] = {
     ALL_GATHER: _gathered,
     PURE: _products,
     TWO_DIMENSIONS: _two_dimensions,
-    TO_EXPERTS: _to_experts,
-    FROM_EXPERTS: _from_experts,
+    TO_EXPERTS: lambda call, ranks: gathered_product(_with_moe_info(call), ranks),
+    FROM_EXPERTS: lambda call, ranks: product_scattered(_with_moe_info(call), ranks),
 }
 
 

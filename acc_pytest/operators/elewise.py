@@ -160,21 +160,11 @@ def _quantised(call: OperatorCall, kind: int, t: Tensors) -> As:
 
 
 RELU, GELU, FAST_GELU, SWISH, LOG, SWIGLU, SWIGLU_BACKWARD, SIGMOID, FASTER_GELU = range(1, 10)
+_NAMES = (
+    "relu", "gelu", "fast gelu", "swish", "log", "swiglu", "swiglu backward", "sigmoid", "faster gelu",
+)  # fmt: skip
 ACTIVATION = {
-    "activationType": choice(
-        0,
-        "relu",
-        "gelu",
-        "fast gelu",
-        "swish",
-        "log",
-        "swiglu",
-        "swiglu backward",
-        "sigmoid",
-        "faster gelu",
-        start=1,
-        extra={0: "undefined"},
-    ),
+    "activationType": choice(0, *_NAMES, start=1, extra={0: "undefined"}),
     "scale": number(1.0),
     "dim": integer(-1),
     "geluMode": choice(0, "tanh approximation", "exact"),

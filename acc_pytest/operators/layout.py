@@ -92,6 +92,19 @@ def descale(call: OperatorCall, scale: torch.Tensor) -> torch.Tensor:
     return call.wide(scale)
 
 
+def int8_weight(call: OperatorCall, weight: torch.Tensor, name: str, dims: int) -> torch.Tensor:
+    """A weight of int8 with `dims` dimensions, its NZ tiles undone."""
+    call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
+    if weight.ndim > dims:
+        call.need(
+            weight.shape[-1] == group_of(weight.dtype),
+            f"{name} {list(weight.shape)} is not an int8 weight in NZ format",
+        )
+        weight = nz_to_nd(weight)
+        weight = weight[0] if weight.ndim > dims else weight
+    return weight
+
+
 def integer_matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The product of integer matrices, exact, as float64: |sum| < 2^53 for any int8 operands."""
     return torch.matmul(x.double(), y.double())

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from .cache import lengths
-from .layout import group_of, integer_matmul, nz_to_nd, quantise_dynamic, torch_dtype
+from .layout import int8_weight, integer_matmul, quantise_dynamic, torch_dtype
 from .registry import (
     As,
     OperatorCall,
@@ -293,15 +293,8 @@ def _matrix(
     call: OperatorCall, weight: torch.Tensor, name: str, group: int | None, *, transposed: bool
 ) -> torch.Tensor:
     """`[k, n]` of one expert."""
-    call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
     plain = 2 if group is None else 3
-    if weight.ndim > plain:
-        call.need(
-            weight.shape[-1] == group_of(weight.dtype),
-            f"{name} {list(weight.shape)} is not an int8 weight in NZ format",
-        )
-        weight = nz_to_nd(weight)
-        weight = weight[0] if weight.ndim > plain else weight
+    weight = int8_weight(call, weight, name, plain)
     call.need(
         weight.ndim == plain and (group is None or group < len(weight)),
         f"{name} {list(weight.shape)} is no matrix for {'every' if group is not None else 'the one'} expert",

@@ -7,7 +7,7 @@ import torch
 from .cache import store, view
 from .layout import (
     descale,
-    group_of,
+    int8_weight,
     integer_matmul,
     nz_to_nd,
     quantise_dynamic,
@@ -316,12 +316,8 @@ def rope_grad(call: OperatorCall, t: Tensors) -> Outputs:
 @operator("RmsNormWithStrideOperation", RMS_NORM, ("x", "gamma", "strides", "offset"))
 def rms_norm_with_stride(call: OperatorCall, t: Tensors) -> Outputs:
     """RmsNorm (plain) of the view of `x` that `strides` and `offset` describe."""
-    value, _ = rms(
-        call,
-        call.wide(view(call, t["x"], t["strides"], t["offset"])),
-        t["gamma"],
-        call.param["normParam"]["epsilon"],
-    )
+    x = call.wide(view(call, t["x"], t["strides"], t["offset"]))
+    value, _ = rms(call, x, t["gamma"], call.param["normParam"]["epsilon"])
     return [As(value, t["x"].dtype)]
 
 
@@ -512,7 +508,7 @@ def _linear(
     value, _ = rms(call, x, t[f"gamma{number}"], EPSILON)
     if f"beta{number}" in t:
         value = value + call.wide(t[f"beta{number}"])
-    weight = _weight(call, t[name], name)[:columns, : x.shape[-1]]
+    weight = int8_weight(call, t[name], name, 2)[:columns, : x.shape[-1]]
     call.need(
         weight.shape == (columns, x.shape[-1]),
         f"{name} {list(t[name].shape)} is not [{columns}, {x.shape[-1]}] or its NZ",
@@ -531,18 +527,6 @@ def _linear(
     if f"bias{number}" in t:
         product = product + t[f"bias{number}"].double().flatten()
     return call.wide(product) * scale
-
-
-def _weight(call: OperatorCall, weight: torch.Tensor, name: str) -> torch.Tensor:
-    call.need(weight.dtype == torch.int8, f"{name} is {weight.dtype} and not int8")
-    if weight.ndim > 2:
-        call.need(
-            weight.shape[-1] == group_of(weight.dtype),
-            f"{name} {list(weight.shape)} is not an int8 weight in NZ format",
-        )
-        weight = nz_to_nd(weight)
-        weight = weight[0] if weight.ndim > 2 else weight
-    return weight
 
 
 def _cached(call: OperatorCall, t: Tensors, rows: torch.Tensor, name: str) -> Output:

@@ -101,7 +101,9 @@ def paged_attention(call: OperatorCall, t: Tensors) -> Outputs:
         scale = float(p["qkScale"])
         if "logN" in t:
             scale *= float(t["logN"].flatten()[b // groups])
-        razor = _razor(call, t, tables[b], length)
+        razor = None
+        if "razorOffset" in t:
+            razor = call.wide(t["razorOffset"])[tables[b]].flatten()[:length]
         scales = _eight_bit(call, t, b % groups, p["headNum"] // groups)
         out[rows] = attend(call, query[rows], k, v, bias, scale=scale, before=razor, eight_bit=scales)
     shape = output_shape(t["query"], p["headNum"], size)
@@ -196,12 +198,6 @@ def _eight_bit(call: OperatorCall, t: Tensors, group: int, heads: int) -> EightB
     return EightBit(scales[0], scales[1], scales[2])
 
 
-def _razor(call: OperatorCall, t: Tensors, table: torch.Tensor, length: int) -> torch.Tensor | None:
-    if "razorOffset" not in t:
-        return None
-    return call.wide(t["razorOffset"])[table].flatten()[:length]
-
-
 def _bias(
     call: OperatorCall, t: Tensors, sequence: int, queries: slice, length: int, groups: int
 ) -> torch.Tensor | None:
@@ -288,7 +284,9 @@ def multi_latent_attention(call: OperatorCall, t: Tensors) -> Outputs:
     eight = EightBit(t["qkDescale"], t["pvDescale"]) if int8 else None
     ring = p["calcType"] in (RING, RING_SPECULATIVE)
     rows, sums, first = [], [], 0
-    for b, count in enumerate(_counts(call, t)):
+    counts = lengths(t["qSeqLen"]) if "qSeqLen" in t else [1] * tokens
+    call.need(sum(counts) == tokens, f"qSeqLen {counts} is not {tokens} tokens")
+    for b, count in enumerate(counts):
         latent, rope, value = _keys(call, t, b)
         span = slice(first, first + count)
         bias = _latent_bias(call, t, b, first, count, len(latent))
@@ -306,12 +304,6 @@ def multi_latent_attention(call: OperatorCall, t: Tensors) -> Outputs:
     result = As(out.reshape(output_shape(t["query"], heads, out.shape[-1])), dtype)
     sums_type = torch.float32 if int8 else dtype
     return [result, As(torch.cat(sums)[..., None], sums_type)] if ring else [result]
-
-
-def _counts(call: OperatorCall, t: Tensors) -> list[int]:
-    counts = lengths(t["qSeqLen"]) if "qSeqLen" in t else [1] * t["query"].shape[0]
-    call.need(sum(counts) == t["query"].shape[0], f"qSeqLen {counts} is not {t['query'].shape[0]} tokens")
-    return counts
 
 
 def _scores(call: OperatorCall, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -381,15 +373,16 @@ RELAY = {
     "qkScale": number(1.0),
     "maskType": choice(0, "none", "norm"),
 }
+_SHARED = ("query", "key", "value", "keyShare", "valueShare")
 _RELAY = ("seqLen", "kvSeqLen", "kvShareMap", "kvShareLen")
 
 
-def _relay_inputs(param: Param) -> list[str]:
-    mask = ["mask"] if param["maskType"] else []
-    return ["query", "key", "value", "keyShare", "valueShare", *mask, *_RELAY]
-
-
-@operator("RelayAttentionOperation", RELAY, _relay_inputs, pairs=True)
+@operator(
+    "RelayAttentionOperation",
+    RELAY,
+    lambda param: [*_SHARED, *(["mask"] if param["maskType"] else []), *_RELAY],
+    pairs=True,
+)
 def relay_attention(call: OperatorCall, t: Tensors) -> Outputs:
     """Each sequence attends to the shared rows of its group (kvShareMap, -1: none) and then to its own.
 

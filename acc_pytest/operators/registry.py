@@ -272,19 +272,9 @@ def floats(*default: float) -> Key:
 
 
 DATA_TYPE: Mapping[int, str] = {
-    -1: "that of the input",
-    0: "float32",
-    1: "float16",
-    2: "int8",
-    3: "int32",
-    4: "uint8",
-    9: "int64",
-    12: "bool",
-    27: "bfloat16",
-    34: "hifloat8",
-    35: "float8_e5m2",
-    36: "float8_e4m3fn",
-}
+    -1: "that of the input", 0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 9: "int64",
+    12: "bool", 27: "bfloat16", 34: "hifloat8", 35: "float8_e5m2", 36: "float8_e4m3fn",
+}  # fmt: skip
 """The numbers that `outDataType` and `outTensorType` take."""
 
 
@@ -317,8 +307,10 @@ def _read(operator: str, schema: Schema, param: Param, prefix: str) -> dict[str,
     for name, value in param.items():
         schema_name = aliases.get(name, name)
         if schema_name not in schema:
+            close = difflib.get_close_matches(name, list(schema), 1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
             raise OperatorError(
-                f"{operator}: unknown parameter {prefix}{name}{_near(name, schema)}; "
+                f"{operator}: unknown parameter {prefix}{name}{hint}; "
                 f"known: {', '.join(sorted(schema)) or 'none'}"
             )
         values[schema_name] = value
@@ -349,10 +341,6 @@ def _value(operator: str, name: str, key: Key, value: Any) -> Any:
     return checked
 
 
-def _any(value: Any) -> Any:
-    return 0 if value is None else value
-
-
 def _integer(value: Any) -> int | None:
     """ATB's own parameters have 64 bits at most."""
     fits = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
@@ -361,14 +349,6 @@ def _integer(value: Any) -> int | None:
 
 def _float(value: Any) -> float | None:
     return float(value) if isinstance(value, float) or _integer(value) is not None else None
-
-
-def _truth(value: Any) -> bool | None:
-    return bool(value) if isinstance(value, bool) or value in (0, 1) else None
-
-
-def _string(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _list_of(read_item: _Reader) -> _Reader:
@@ -384,18 +364,13 @@ def _list_of(read_item: _Reader) -> _Reader:
 _KINDS: Mapping[str, tuple[str, _Reader]] = {
     "int": ("a whole number of 64 bits", _integer),
     "float": ("a number", _float),
-    "bool": ("true or false", _truth),
-    "str": ("a string", _string),
+    "bool": ("true or false", lambda value: bool(value) if value in (0, 1) else None),
+    "str": ("a string", lambda value: value if isinstance(value, str) else None),
     "ints": ("a list of whole numbers", _list_of(_integer)),
     "floats": ("a list of numbers", _list_of(_float)),
-    "any": ("a value", _any),
+    "any": ("a value", lambda value: 0 if value is None else value),
 }
 """The name of each kind, and a function that converts a value to its Python type, or gives `None`."""
-
-
-def _near(name: str, schema: Schema) -> str:
-    close = difflib.get_close_matches(name, list(schema), 1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 # The one rounding of an output: to nearest, ties to even, whatever dtype it was computed in.

@@ -232,17 +232,12 @@ def running_sums(probs: torch.Tensor) -> torch.Tensor:
 
 
 SINGLE, MULTINOMIAL, EXPONENTIAL, LOGPROBS_MULTINOMIAL, LOGPROBS_EXPONENTIAL = range(5)
+_SAMPLINGS = (
+    "one topk", "batch, multinomial", "batch, exponential", "batch, multinomial, logprobs",
+    "batch, exponential, logprobs",
+)  # fmt: skip
 TOPK_TOPP = {
-    "topkToppSamplingType": choice(
-        SINGLE,
-        "one topk",
-        "batch, multinomial",
-        "batch, exponential",
-        "batch, multinomial, logprobs",
-        "batch, exponential, logprobs",
-        start=0,
-        extra={-1: "undefined"},
-    ),
+    "topkToppSamplingType": choice(SINGLE, *_SAMPLINGS, extra={-1: "undefined"}),
     "randSeeds": integers(),
     "randSeed": integer(),
     "topk": integer(100),

@@ -155,17 +155,9 @@ def output_type(query: torch.Tensor, code: int) -> torch.dtype:
 
 
 MASK_NAMES = (
-    "none",
-    "norm",
-    "alibi",
-    "norm compress",
-    "alibi compress",
-    "alibi compress, square root",
-    "alibi compress, left aligned",
-    "sliding window",
-    "sliding window compress",
-    "causal",
-)
+    "none", "norm", "alibi", "norm compress", "alibi compress", "alibi compress, square root",
+    "alibi compress, left aligned", "sliding window", "sliding window compress", "causal",
+)  # fmt: skip
 NONE, NORM, ALIBI, NORM_COMPRESS, ALIBI_COMPRESS, ALIBI_SQRT, ALIBI_LEFT, WINDOW, WINDOW_COMPRESS, CAUSAL = (
     range(10)
 )
@@ -213,7 +205,8 @@ class Mask:
         if self.planes is not None:
             bias = self._plane(call, sequence, batch, heads, rows, columns)
         if self.triangular:
-            blocks = _hide(call, _ahead_by_block(rows, columns, _BLOCK))
+            i, j = _places(rows, columns)
+            blocks = _hide(call, i // _BLOCK < j // _BLOCK)
             bias = blocks if bias is None else bias + blocks
         return bias
 
@@ -324,11 +317,6 @@ def _distance(rows: int, columns: int) -> torch.Tensor:
 
 def _ahead(rows: int, columns: int) -> torch.Tensor:
     return _distance(rows, columns) < 0
-
-
-def _ahead_by_block(rows: int, columns: int, size: int) -> torch.Tensor:
-    i, j = _places(rows, columns)
-    return i // size < j // size
 
 
 def _hide(call: OperatorCall, hidden: torch.Tensor) -> torch.Tensor:

@@ -192,17 +192,9 @@ def laser_attention(call: OperatorCall, t: Tensors) -> Outputs:
 
 
 GRAD = (
-    "query",
-    "key",
-    "value",
-    "attentionOutGrad",
-    *_OPTIONAL,
-    "softmaxMax",
-    "softmaxSum",
-    "softmaxIn?",
-    "attentionIn",
-    *_PREFIX,
-)
+    "query", "key", "value", "attentionOutGrad", *_OPTIONAL,
+    "softmaxMax", "softmaxSum", "softmaxIn?", "attentionIn", *_PREFIX,
+)  # fmt: skip
 
 
 @operator("LaserAttentionGradOperation", LASER, GRAD, pairs=True)

@@ -25,7 +25,6 @@ from ...errors import OperatorError
 from ...mapping.module_flow import CACHES
 from ...mapping.pair import BLOCKED
 from ...tensors.ref import TensorRef, readable
-from ...topology.tree import Node
 
 Mine = Mapping[Key, torch.Tensor]
 """Inputs of mine by key, as a copy of the model is given them."""
@@ -237,16 +236,13 @@ def continues(before: Held, after: Held) -> bool:
     layers are recurrent, the inputs of its convolutions have moved on."""
     if _tokens(before) or _tokens(after):
         return bool(before) and _tokens(after) > _tokens(before)
-    return bool(before) and all(
-        isinstance(old, States) and isinstance(new := after.get(path), States) and _advances(old, new)
-        for path, old in before.items()
-    )
-
-
-def _advances(before: States, after: States) -> bool:
-    """Whether all inputs of a convolution but the last are those that it had."""
-    old, new = before.convolution.open(), after.convolution.open()
-    return old.shape == new.shape and old.shape[-1] > 1 and torch.equal(old[..., 1:], new[..., :-1])
+    for path, state in before.items():
+        if not isinstance(state, States) or not isinstance(next_state := after.get(path), States):
+            return False
+        old, new = state.convolution.open(), next_state.convolution.open()
+        if old.shape != new.shape or old.shape[-1] < 2 or not torch.equal(old[..., 1:], new[..., :-1]):
+            return False
+    return bool(before)
 
 
 def starts_anew(before: Held, after: Held) -> bool:
@@ -405,7 +401,9 @@ def module_calls(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, ModuleCa
         inputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "input"}
         outputs = {slot.index: ref for slot, ref in tensors.items() if slot.kind == "output"}
         bare = tuple(outputs) == (BARE,) and dump.is_bare(outputs[BARE])
-        calls[path] = ModuleCall(path, _module_of(recorded.node), inputs, outputs, bare)
+        stem, _, last = path.rpartition(".")
+        again = stem and last.startswith("call") and last[4:].rstrip("_").isdecimal()  # root.mlp.call1
+        calls[path] = ModuleCall(path, stem if again else path, inputs, outputs, bare)
     for event in dump.calls(step).events:
         around = event.call.inside
         if not event.ends and around is not None:
@@ -413,9 +411,3 @@ def module_calls(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, ModuleCa
             call.inside = calls[around.node.path]
             call.inside.called.append(call)
     return calls
-
-
-def _module_of(node: Node) -> str:
-    """`root.mlp` of a later call `root.mlp.call1`."""
-    stem, _, last = node.path.rpartition(".")
-    return stem if stem and last.startswith("call") and last[4:].rstrip("_").isdecimal() else node.path

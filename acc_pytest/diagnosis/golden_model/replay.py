@@ -382,7 +382,12 @@ class CutRun:
             result = forward(*args, **kwargs)
             self._stack.pop()
             self._copy.bare[call.module] = isinstance(result, torch.Tensor)
-            self._results[call] = changed(result, _emptied(call), _as_it_is)
+            # Of a result the form counts: the tensors of mine come from the dump.
+            self._results[call] = changed(
+                result,
+                lambda key, tensor: tensor.new_empty(0) if (key or BARE) in call.outputs else tensor,
+                _as_it_is,
+            )
         return with_results(
             changed(self._results[call], lambda _, one: self._copy.lowered(one), _as_it_is), outputs
         )
@@ -400,10 +405,11 @@ class CutRun:
         if call in self._templates:
             return
         for key, tensor in tensors:
-            if key not in call.inputs and not (
-                _is_input(_named(key, forward), tensor) or id(tensor) in self._mine_tensors
-            ):
-                self._refusals[call] = f"{_slot_name(key)} of {call.path} was not dumped"
+            if key in call.inputs or id(tensor) in self._mine_tensors:
+                continue
+            # Golden's own mask or positions, made of what the run was fed, may stand for those of mine.
+            if tensor.is_floating_point() and "mask" not in _named(key, forward):
+                self._refusals[call] = f"{Slot('input', key)} of {call.path} was not dumped"
         self._templates[call] = CallTemplate.of_call(args, kwargs, call.inputs.keys())
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -411,11 +417,6 @@ class CutRun:
         copied = self._copy.cast(tensor)
         self._mine_tensors[id(copied)] = copied
         return copied
-
-
-def _emptied(call: ModuleCall) -> Any:
-    """An empty tensor, for a result of which the form counts: the tensors of mine come from the dump."""
-    return lambda key, tensor: tensor.new_empty(0) if (key or BARE) in call.outputs else tensor
 
 
 def _as_it_is(cache: Any, key: Key) -> Any:
@@ -427,16 +428,6 @@ def _named(key: Key, forward: Any) -> str:
     if isinstance(key[0], str):
         return key[0]
     return next(islice(inspect.signature(forward).parameters, key[0], None), "")
-
-
-def _is_input(name: str, tensor: torch.Tensor) -> bool:
-    """Whether golden's own tensor may stand for one that mine has not: a mask or positions, made of what the
-    run was fed."""
-    return not tensor.is_floating_point() or "mask" in name
-
-
-def _slot_name(key: Key) -> str:
-    return str(Slot("input", key))
 
 
 # Experts in one tensor, computed as mine computed them: one after the other, or as one product of groups.

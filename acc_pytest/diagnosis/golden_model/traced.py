@@ -80,7 +80,9 @@ class TracedModule(nn.Module):
         """Whether all of golden's calls did the same, whatever the shapes, and these are no other ones."""
         traces, first = self.traced_run.traces, next(iter(candidates))
         alike = len({traces.forms[number] for number in candidates}) == 1
-        return alike and traces.is_general(first) and _are_alike(_input_shapes(candidates[first]), shapes)
+        sides = _input_shapes(candidates[first]), shapes
+        golden, mine = ({key: len(shape) for key, shape in side.items()} for side in sides)
+        return alike and traces.is_general(first) and golden == mine
 
     def traced_takes(self, keys: Iterable[Key]) -> bool:
         """Whether golden's calls were given tensors by these keys, but for masks."""
@@ -153,11 +155,6 @@ class _RunOfTrace:
     def _read(self, expression: Any, dtypes: CallDtypes | None = None) -> Any:
         return read_value(expression, lambda kind, inner: self._value(kind, inner, dtypes))
 
-    def _before(self, key: Key) -> torch.Tensor:
-        if self._run.before is None:
-            raise OperatorError("what caches held before is not in the dump")
-        return self._run.before(self._module.traced_name, key)
-
     def _value(self, kind: str, inner: Any, dtypes: CallDtypes | None) -> Any:
         if kind in ("dtype", "fixed_dtype"):
             call_dtypes = dtypes or CallDtypes(self._run, "", None)
@@ -169,7 +166,9 @@ class _RunOfTrace:
         if kind == "kept":
             return self._run.constant(inner)
         if kind == "before":
-            return self._before(tuple(inner))
+            if self._run.before is None:
+                raise OperatorError("what caches held before is not in the dump")
+            return self._run.before(self._module.traced_name, tuple(inner))
         number, key = inner
         return _entry_at(self._results[number], key)
 
@@ -182,12 +181,6 @@ def _input_shapes(trace: Mapping[str, Any]) -> dict[Key, list[int]]:
 def _is_extra(key: Key, traces: Iterable[Mapping[str, Any]]) -> bool:
     """Whether it is a mask that golden's calls were not given: another attention takes one."""
     return "mask" in str(key[0]) and not any(key in _input_shapes(trace) for trace in traces)
-
-
-def _are_alike(golden: Mapping[Key, Sequence[int]], mine: Mapping[Key, Sequence[int]]) -> bool:
-    """Whether tensors are given at the same places, with as many dimensions."""
-    golden_ranks, mine_ranks = ({key: len(shape) for key, shape in side.items()} for side in (golden, mine))
-    return golden_ranks == mine_ranks
 
 
 def _entry_at(value: Any, key: Key) -> Any:
@@ -212,10 +205,13 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     names |= {name.rpartition(".")[0] for name in outline.weights} | set(outline.projections)
     if any(name.count(".") > _DEEPEST for name in names):
         raise OperatorError(f"golden's dump has modules that lie in more than {_DEEPEST} others")
-    for name in sorted(around for traced in names for around in _all_around(traced)):
-        if name in run.modules:
-            continue
-        module = _module_of(name, outline, run)
+    paths = [name.split(".") for name in names]
+    for name in sorted({".".join(path[:count]) for path in paths for count in range(1, len(path) + 1)}):
+        module: nn.Module = TracedModule(name, run)
+        projection, outputs = outline.projections.get(name), outline.outputs.get(name)
+        if projection is not None and outputs is not None:
+            with_bias = f"{name}.bias" in outline.weights
+            module = nn.Linear(projection.header().shape[-1], outputs, bias=with_bias, device="meta")
         run.modules[name] = module
         parent, _, last = name.rpartition(".")
         if parent:
@@ -224,20 +220,6 @@ def traced_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
         path, _, last = name.rpartition(".")
         _assign(run.modules[path], last, ref.open().clone())
     return run.modules[ROOT]
-
-
-def _all_around(name: str) -> list[str]:
-    """The module and those around it."""
-    segments = name.split(".")
-    return [".".join(segments[:count]) for count in range(1, len(segments) + 1)]
-
-
-def _module_of(name: str, outline: Outline, run: TraceRun) -> nn.Module:
-    projection, outputs = outline.projections.get(name), outline.outputs.get(name)
-    if projection is None or outputs is None:
-        return TracedModule(name, run)
-    inputs = projection.header().shape[-1]
-    return nn.Linear(inputs, outputs, bias=f"{name}.bias" in outline.weights, device="meta")
 
 
 def _assign(module: nn.Module, name: str, values: torch.Tensor) -> None:
