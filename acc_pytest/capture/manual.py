@@ -57,7 +57,14 @@ def dump_data(
     call that lacks something or cannot be written; what was dumped before stays.
     """
     check_numpy()
-    token, name = _token(token_id), _data_id(data_id)
+    number = _number(token_id)
+    if number == _MISSING:
+        raise CaptureError("dump_data: token_id is missing; give the number of the step (0 is the prefill)")
+    if number is None or not 0 <= number <= _LARGEST_TOKEN:
+        raise CaptureError(
+            f"dump_data: token_id must be the number of a step (0, 1, 2, ...), got {token_id!r}"
+        )
+    token, name = str(number), _data_id(data_id)
     tensor = _tensor(golden_data)
     mine = _my_file(my_path)
     process = f"{os.getpid()}_{tensor.get_device()}"
@@ -76,18 +83,6 @@ def dump_data(
             stacklevel=2,
         )
     return str(golden)
-
-
-def _token(token_id: Any) -> str:
-    """A step as it is written: a number without sign."""
-    number = _number(token_id)
-    if number == _MISSING:
-        raise CaptureError("dump_data: token_id is missing; give the number of the step (0 is the prefill)")
-    if number is None or not 0 <= number <= _LARGEST_TOKEN:
-        raise CaptureError(
-            f"dump_data: token_id must be the number of a step (0, 1, 2, ...), got {token_id!r}"
-        )
-    return str(number)
 
 
 def _data_id(data_id: Any) -> str:

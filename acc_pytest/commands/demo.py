@@ -13,8 +13,7 @@ from ..reporting.texts import message, shell, terminal_width, wrapped_command
 from .arguments import run_pytest
 
 if TYPE_CHECKING:
-    from ..lab.demo import DemoPaths, DemoSpec
-    from ..lab.demo.torchair import TorchairPaths
+    from ..lab.demo import DemoSpec
     from .arguments import Commands
 
 
@@ -69,22 +68,18 @@ def run_demo(arguments: argparse.Namespace) -> int:
     if spec.family == "llama-int8":
         values["config"] = ("w8a8",)
     code = 0 if arguments.only_dump else run_pytest(values, arguments.for_pytest)
-    for line in _closing(paths, values):
-        print(line)
-    return code
-
-
-def _closing(paths: DemoPaths, values: dict[str, Any]) -> list[str]:
     lines = [f"golden: {message(str(paths.golden))}", f"mine:   {message(str(paths.mine))}"]
     if paths.noise is not None:
         lines.append(f"noise:  {message(str(paths.noise))}")
     if paths.faulty:
         lines.append(f"the fault is in {' and '.join(paths.faulty)}")
-    return [
+    for line in [
         *lines,
         "compare again:",
         *wrapped_command(shell(["pytest", *command_line(values)]), terminal_width()),
-    ]
+    ]:
+        print(line)
+    return code
 
 
 # The arguments that say which small model to run, for `acc demo` and `acc generate`.
@@ -202,11 +197,6 @@ def run_demo_torchair(arguments: argparse.Namespace) -> int:
     except AccError as error:
         # torch.fx adds lines to what is raised below it
         raise AccError(str(error).splitlines()[0]) from error
-    print("\n".join(_comparisons(paths)))
-    return 0
-
-
-def _comparisons(paths: TorchairPaths) -> list[str]:
     golden, mine, unfused = (str(path.parent) for path in (paths.golden, paths.mine, paths.unfused))
     lines = [
         "GE against FX:         " + _command(golden, mine),
@@ -214,7 +204,8 @@ def _comparisons(paths: TorchairPaths) -> list[str]:
     ]
     if paths.faulty:
         lines.append(f"the fault is in {paths.faulty[0]}")
-    return lines
+    print("\n".join(lines))
+    return 0
 
 
 def _command(golden: str, mine: str) -> str:

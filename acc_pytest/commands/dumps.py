@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ..capture.atb.options import (
     DEFAULT_SEED,
     OPTIONS,
-    DumpOption,
     LaunchOptions,
     read_options,
     split_command,
@@ -58,18 +57,14 @@ def add_dump(commands: Commands) -> None:
         help="the program, as one text; no shell reads it, quotes hold words together",
     )
     for option in OPTIONS:
-        _add(parser, option)
+        settings = dict(_TAKES[option.takes])
+        if option.metavar:
+            settings["metavar"] = option.metavar
+        # A value that was not given is absent, so that what was given can be told apart.
+        parser.add_argument(
+            *option.flags, dest=option.field, default=argparse.SUPPRESS, help=option.help, **settings
+        )
     parser.set_defaults(run=run_dump, passes_on=True)
-
-
-def _add(parser: argparse.ArgumentParser, option: DumpOption) -> None:
-    settings = dict(_TAKES[option.takes])
-    if option.metavar:
-        settings["metavar"] = option.metavar
-    # A value that was not given is absent, so that what was given can be told apart.
-    parser.add_argument(
-        *option.flags, dest=option.field, default=argparse.SUPPRESS, help=option.help, **settings
-    )
 
 
 def run_dump(arguments: argparse.Namespace) -> int:
@@ -211,7 +206,27 @@ def run_dump_info(arguments: argparse.Namespace) -> int:
         interrupted = not watch
     finally:
         progress.close()
-    return _summary(conversion, interrupted)
+    problems = [*conversion.failed.values(), *conversion.partly.values()]
+    for line in problems[:_MOST_LINES]:
+        print(f"acc: {message(line)}", file=sys.stderr)
+    if len(problems) > _MOST_LINES:
+        print(f"acc: ... and {len(problems) - _MOST_LINES} more like these", file=sys.stderr)
+    counts = (
+        (conversion.converted, f"converted ({size(conversion.nbytes)})"),
+        (conversion.before, "had their info file already"),
+        (conversion.deleted, "deleted"),
+        (conversion.arguments, "hold an argument that is not a tensor"),
+        (len(conversion.partly), "have tensors that cannot be decoded"),
+        (len(conversion.failed), "failed"),
+        (conversion.pending, "are still being written or not yet looked at twice; run again"),
+    )
+    clauses = [f"{count} {what}" for count, what in counts if count]
+    if not clauses:
+        raise DumpError(f"{conversion.path}: holds no GE or FX file, so there is nothing to convert")
+    print(f"acc: {'; '.join(clauses)}")
+    if interrupted:
+        return INTERRUPTED
+    return 1 if conversion.failed or conversion.pending or conversion.partly else 0
 
 
 def _once(conversion: InfoConversion, progress: Progress, _idle: float) -> None:
@@ -242,37 +257,8 @@ def _convert(conversion: InfoConversion, progress: Progress) -> None:
     done, total = conversion.found - conversion.pending, conversion.found
     for number, file in enumerate(ready, start=1):
         conversion.convert(file)
-        progress.show(done + number, total, _state(conversion))
-
-
-def _state(conversion: InfoConversion) -> str:
-    failed = f", {len(conversion.failed)} failed" if conversion.failed else ""
-    return f"files, {size(conversion.nbytes)}{failed}"
-
-
-def _summary(conversion: InfoConversion, interrupted: bool) -> int:
-    """Print the outcome for the files; returns the exit code."""
-    problems = [*conversion.failed.values(), *conversion.partly.values()]
-    for line in problems[:_MOST_LINES]:
-        print(f"acc: {message(line)}", file=sys.stderr)
-    if len(problems) > _MOST_LINES:
-        print(f"acc: ... and {len(problems) - _MOST_LINES} more like these", file=sys.stderr)
-    counts = (
-        (conversion.converted, f"converted ({size(conversion.nbytes)})"),
-        (conversion.before, "had their info file already"),
-        (conversion.deleted, "deleted"),
-        (conversion.arguments, "hold an argument that is not a tensor"),
-        (len(conversion.partly), "have tensors that cannot be decoded"),
-        (len(conversion.failed), "failed"),
-        (conversion.pending, "are still being written or not yet looked at twice; run again"),
-    )
-    clauses = [f"{count} {what}" for count, what in counts if count]
-    if not clauses:
-        raise DumpError(f"{conversion.path}: holds no GE or FX file, so there is nothing to convert")
-    print(f"acc: {'; '.join(clauses)}")
-    if interrupted:
-        return INTERRUPTED
-    return 1 if conversion.failed or conversion.pending or conversion.partly else 0
+        failed = f", {len(conversion.failed)} failed" if conversion.failed else ""
+        progress.show(done + number, total, f"files, {size(conversion.nbytes)}{failed}")
 
 
 @contextlib.contextmanager
@@ -315,11 +301,6 @@ def add_convert(commands: Commands) -> None:
         help="the directory to write, which must not exist (default: in the working directory, the name of "
         "the dump with _kept, or without it)",
     )
-    _add_selection(parser)
-    parser.set_defaults(run=run_convert)
-
-
-def _add_selection(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a part of the dump (--to acc)")
     group.add_argument(
         "--step",
@@ -342,6 +323,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         help="keep these nodes only, by path or name: 'root.model.layers.0*'",
     )
+    parser.set_defaults(run=run_convert)
 
 
 def run_convert(arguments: argparse.Namespace) -> int:

@@ -31,18 +31,7 @@ def add_opcheck(commands: Commands) -> None:
         "old tool. Exit code: pytest's.",
         epilog="Everything after -- is passed to pytest: acc opcheck -i DUMP -- -k Linear -x",
     )
-    _add_selection(parser)
-    add_output(parser)
-    _add_judging(parser)
-    _add_device(parser)
-    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
-    parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
-    parser.set_defaults(run=run_opcheck, passes_on=True)
-    _add_export(parser)
-
-
-def _add_selection(parser: Parser) -> None:
-    """Options that select operators: the dump or its CSVs, ids and names."""
+    # Options that select operators: the dump or its CSVs, ids and names.
     parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
     parser.add_argument(
         "-c",
@@ -68,6 +57,13 @@ def _add_selection(parser: Parser) -> None:
         metavar="NAMES",
         help="only names with self,linear",
     )
+    add_output(parser)
+    _add_judging(parser)
+    _add_device(parser)
+    parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
+    parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
+    parser.set_defaults(run=run_opcheck, passes_on=True)
+    _add_export(parser)
 
 
 def _add_judging(parser: Parser) -> None:

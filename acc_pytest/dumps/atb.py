@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,7 +77,10 @@ class AtbDump(Dump):
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`. Inputs are those before execution, outputs those after, else the other way."""
-        path = _shifted(node.path, self._shifts[rank.name])
+        shift = self._shifts[rank.name]
+        top, slash, inner = node.path.partition("/")
+        parsed = top_level(top) if shift else None
+        path = f"{parsed[0] + shift}_{parsed[1]}{slash}{inner}" if parsed else node.path
         if _STALE not in self.notes and self._files.stale_outputs(rank.name, step.directory, path):
             self.notes += (_STALE,)
         return self._files.slots(rank.name, step.directory, path)
@@ -121,7 +124,9 @@ def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, golden: 
     processes = files.processes()
     strange = [name for name in listing.directories(layout.data) if not atb_worker(name)]
     notes = [f"left out, not named {{device}}_{{pid}}: {', '.join(strange)}"] if strange else []
-    named = _named(layout, processes)
+    # The process directory that the user's path means, empty where it means none.
+    pid = layout.pid.rpartition("_")[2]
+    named = layout.worker or next((worker.name for worker in processes if str(worker.pid) == pid), "")
     reports = read_reports(layout, listing, [*processes], named, notes)
     workers = _ranks(layout, processes, reports, named, notes)
     first, ran = (workers[0].name, processes[workers[0]]) if workers else ("", {})
@@ -133,12 +138,6 @@ def open_atb(layout: AtbLayout, listing: Listing, *, token_policy: str, golden: 
     steps = steps_of(layout, models, ran, slots_in, token_policy, golden, notes)
     shifts = {worker.name: _shift(ran, processes[worker]) for worker in workers}
     return AtbDump(layout, files, shifts, models, steps, notes)
-
-
-def _named(layout: AtbLayout, workers: Iterable[Worker]) -> str:
-    """The process directory that the user's path means, empty where it means none."""
-    pid = layout.pid.rpartition("_")[2]
-    return layout.worker or next((worker.name for worker in workers if str(worker.pid) == pid), "")
 
 
 def _ranks(
@@ -175,12 +174,6 @@ def _shift(first_ran: Executions, ran: Executions) -> int:
         return 0
     shifts = range(-_FURTHEST_SHIFT, _FURTHEST_SHIFT + 1)
     return max(shifts, key=lambda by: (len({(n + by, kind) for n, kind in first} & theirs), -abs(by)))
-
-
-def _shifted(path: str, shift: int) -> str:
-    top, slash, inner = path.partition("/")
-    parsed = top_level(top) if shift else None
-    return f"{parsed[0] + shift}_{parsed[1]}{slash}{inner}" if parsed else path
 
 
 # The topology reports of an ATB dump: whose are used, the models in them, and the trees made of these.
@@ -227,7 +220,22 @@ def read_reports(
 
     Raises `DumpError` where there is no report, `FormatError` for a broken one.
     """
-    directory = _chosen(layout, listing, workers, named, notes)
+    for kind in ("model", "layer", "operation_graph"):
+        home = layout.info / kind
+        names = [name for name in listing.directories(home) if _json(listing, home / name)]
+        if names:
+            break
+    else:
+        raise DumpError(
+            f"{layout.root}: is an ATB dump without topology; dump again with --type model tensor"
+        )
+    by_pid = {name.rpartition("_")[2]: name for name in names}
+    preferred = sorted(workers, key=lambda worker: (worker.name != named, worker))
+    theirs = [name for worker in preferred if (name := by_pid.get(str(worker.pid)))]
+    chosen = theirs[0] if theirs else layout.pid if layout.pid in names else names[0]
+    if preferred and by_pid.get(str(preferred[0].pid)) != chosen:
+        notes.append(f"no topology of {preferred[0].name}, that of process {chosen} is used")
+    directory = home / chosen
     from_layers = directory.parent.name != "model"
     layers = directory if from_layers else layout.info / "layer" / directory.name
     reported = frozenset(name.removesuffix(".json") for name in _json(listing, layers))
@@ -270,28 +278,6 @@ def trees_of(reports: AtbReports, files: AtbFiles, worker: str, ran: Executions)
         build_tree(model, numbers, [top for top in strays if owner(top) == index], reports.layer, entries)
         for index, (model, numbers) in enumerate(zip(models[:2], ids))
     )
-
-
-def _chosen(
-    layout: AtbLayout, listing: Listing, workers: Sequence[Worker], named: str, notes: list[str]
-) -> Path:
-    """The directory of the reports that are used."""
-    for kind in ("model", "layer", "operation_graph"):
-        home = layout.info / kind
-        names = [name for name in listing.directories(home) if _json(listing, home / name)]
-        if names:
-            break
-    else:
-        raise DumpError(
-            f"{layout.root}: is an ATB dump without topology; dump again with --type model tensor"
-        )
-    by_pid = {name.rpartition("_")[2]: name for name in names}
-    preferred = sorted(workers, key=lambda worker: (worker.name != named, worker))
-    theirs = [name for worker in preferred if (name := by_pid.get(str(worker.pid)))]
-    chosen = theirs[0] if theirs else layout.pid if layout.pid in names else names[0]
-    if preferred and by_pid.get(str(preferred[0].pid)) != chosen:
-        notes.append(f"no topology of {preferred[0].name}, that of process {chosen} is used")
-    return home / chosen
 
 
 def _compared_first(models: list[ModelFile], notes: list[str]) -> list[ModelFile]:
@@ -408,7 +394,12 @@ def steps_of(
     present = _models_present(models, ran)
     if not present:
         notes.append("no tensor of any operation was dumped; dump again with --type model tensor")
-    _refuse_empty(layout, present)
+    # A token directory that was named must hold something of the model.
+    if layout.token and int(layout.token) not in present:
+        raise DumpError(
+            f"{layout.worker}/{layout.token}: holds no operation of the model; "
+            f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
+        )
     evidence = {
         (number, model): gather(tree, functools.partial(slots_in, tokens[number]))
         for model, tree in enumerate(models)
@@ -422,19 +413,15 @@ def steps_of(
         for item in decision.steps
     )
     if not layout.token:
-        _refuse_warmup_alone(steps, golden)
+        labels = {step.label for step in golden.steps} if golden else set()
+        if labels and WARMUP not in labels and steps and all(step.label == WARMUP for step in steps):
+            raise DumpError(
+                "holds only the warm-up run (directory 0), which golden does not have; dump later "
+                "executions too (-er 0,3), or give --acc-token-policy no-warmup if it is not a warm-up"
+            )
         return steps
     selected = tuple(step for step in steps if step.directory == layout.token)
     return selected or (Step(int(layout.token), joint, layout.token),)
-
-
-def _refuse_empty(layout: AtbLayout, present: Mapping[int, frozenset[int]]) -> None:
-    """A token directory that was named must hold something of the model."""
-    if layout.token and int(layout.token) not in present:
-        raise DumpError(
-            f"{layout.worker}/{layout.token}: holds no operation of the model; "
-            f"token directories that do: {', '.join(map(str, sorted(present))) or 'none'}"
-        )
 
 
 def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
@@ -450,15 +437,6 @@ def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozen
         names = {f"{number}_{kind}" for number, kind in tops}
         present[int(token)] = frozenset(model for model, theirs in enumerate(paths) if names & theirs)
     return {number: indices for number, indices in present.items() if indices}
-
-
-def _refuse_warmup_alone(steps: Sequence[Step], golden: Dump | None) -> None:
-    labels = {step.label for step in golden.steps} if golden else set()
-    if labels and WARMUP not in labels and steps and all(step.label == WARMUP for step in steps):
-        raise DumpError(
-            "holds only the warm-up run (directory 0), which golden does not have; dump later "
-            "executions too (-er 0,3), or give --acc-token-policy no-warmup if it is not a warm-up"
-        )
 
 
 def _evidence_of(golden: Dump | None) -> dict[StepLabel, TokenEvidence]:

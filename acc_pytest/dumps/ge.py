@@ -165,7 +165,17 @@ class GeDump(TorchairDump[GeEntry]):
         if len(unnamed) == len(self.graphs):
             order = [graph.name for graph in self.graphs].index(step.graph)
             return unnamed[order][0]
-        return self._by_operators(unnamed, step, rank)
+        # The text that holds most of the operators that ran; the later one of equals.
+        ran = {node.name for node in self.nodes(step, rank)}
+        best, best_count = None, 0
+        for path, _ in unnamed:
+            graph = self._parsed(path)
+            count = len(ran & {sanitized(node.name) for node in graph.nodes}) if graph is not None else 0
+            if count and count >= best_count:
+                best, best_count = path, count
+        if best is not None:
+            self._say(f"{step.graph}: {len(unnamed)} graph texts, none says of which graph; {best} fits best")
+        return best
 
     def _texts_of(self, form: str) -> list[tuple[str, GraphFileName]]:
         return [text for text in self._texts if text[1].form == form]
@@ -183,19 +193,6 @@ class GeDump(TorchairDump[GeEntry]):
         if len({text[1].time for text in texts if text[1].rank == texts[0][1].rank}) > 1:
             self._say(f"{step.graph}: graph texts of several runs lie here; the latest counts ({path})")
         return path
-
-    def _by_operators(self, texts: list[tuple[str, GraphFileName]], step: Step, rank: Rank) -> str | None:
-        """The text that holds most of the operators that ran; the later one of equals."""
-        ran = {node.name for node in self.nodes(step, rank)}
-        best, best_count = None, 0
-        for path, _ in texts:
-            graph = self._parsed(path)
-            count = len(ran & {sanitized(node.name) for node in graph.nodes}) if graph is not None else 0
-            if count and count >= best_count:
-                best, best_count = path, count
-        if best is not None:
-            self._say(f"{step.graph}: {len(texts)} graph texts, none says of which graph; {best} fits best")
-        return best
 
 
 def _members(entry: GeEntry) -> Iterable[str]:

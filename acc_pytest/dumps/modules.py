@@ -463,7 +463,14 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
     """
     if len(set(paths)) == 1 and not _calls_others(paths[0], modules):
         return [0]
-    starts = _repeats(paths)
+    # The first place, and each at a path that came before since the last of them.
+    starts = [0] if paths else []
+    called: set[str] = set()
+    for place, path in enumerate(paths):
+        if path in called:
+            starts.append(place)
+            called = set()
+        called.add(path)
     first, *later = [list(paths[begin:end]) for begin, end in zip(starts, [*starts[1:], len(paths)])] or [[]]
     is_uniform = all(run == later[0] for run in later)
     if not later or not is_uniform or first[-len(later[0]) :] != later[0]:
@@ -474,18 +481,6 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
 def _calls_others(path: str, modules: Iterable[str]) -> bool:
     inside = f"{path}." if path else ""
     return any(module.startswith(inside) for module in modules)
-
-
-def _repeats(paths: Sequence[str]) -> list[int]:
-    """The first place, and each at a path that came before since the last of them."""
-    starts = [0] if paths else []
-    called: set[str] = set()
-    for place, path in enumerate(paths):
-        if path in called:
-            starts.append(place)
-            called = set()
-        called.add(path)
-    return starts
 
 
 def pass_labels(

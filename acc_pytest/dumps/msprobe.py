@@ -138,7 +138,9 @@ def _notes(recorded: Iterable[Recorded]) -> list[str]:
         if lost:
             note = "inputs are left out that were taken when their modules had overwritten them (26.1)"
             notes.setdefault(note, []).append(f"{where}: {len(lost)}, the first is {lost[0]}")
-        missing, extra = _files(entry)
+        # The numbers of files that are named and absent, and of those that are present and not named.
+        named = {tensor.file for tensor in entry.records.tensors.values() if tensor.file}
+        missing, extra = len(named - entry.files), len(entry.files - named)
         if missing:
             note = f"tensor files that {entry.file.name} names are not there; their statistics are compared"
             notes.setdefault(note, []).append(f"{where}: {missing}")
@@ -146,12 +148,6 @@ def _notes(recorded: Iterable[Recorded]) -> list[str]:
             note = f"tensor files that {entry.file.name} does not name: was the program killed before stop()?"
             notes.setdefault(note, []).append(f"{where}: {extra}")
     return [f"{note} ({_listed(places)})" for note, places in notes.items()]
-
-
-def _files(recorded: Recorded) -> tuple[int, int]:
-    """The numbers of files that are named and absent, and of those that are present and not named."""
-    named = {tensor.file for tensor in recorded.records.tensors.values() if tensor.file}
-    return len(named - recorded.files), len(recorded.files - named)
 
 
 def _listed(places: list[str]) -> str:

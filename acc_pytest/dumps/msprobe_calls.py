@@ -117,7 +117,11 @@ class _Builder:
             if call.direction == "forward"
         ]
         lost = frozenset().union(*overwritten_inputs(timed, self._mark_of))
-        parameters = self._parameters_of_modules()
+        parameters = {
+            name: frozenset(_print(entry) for entry in entries if entry.part == "parameters") - {None}
+            for name, entries in self._entries.items()
+            if any(entry.part == "parameters" for entry in entries)
+        }
         for ended, ((name, call), time) in enumerate(zip(self._calls, times)):
             entries = self._entries.get(name, ())
             tensors: Sequence[CallTensor] = entries
@@ -128,21 +132,15 @@ class _Builder:
                 mine = parameters.get(self._parents.get(name) or "", frozenset())
                 tensors = [entry for entry in tensors if entry.part == "output" or _print(entry) not in mine]
             self._add(name, call, tensors, time, ended)
-            self._keep_parameters(call.path, tensors)
+            for entry in tensors:
+                if entry.part == "parameters":
+                    full = ".".join([ROOT, call.path, *map(str, entry.key)])
+                    self._result.parameters.setdefault(full, self._ref_of(entry))
         return self._result
 
     def _mark_of(self, entry: CallTensor) -> Print | None:
         ref = self._ref_of(entry)
         return print_of(entry.tensor, "" if ref.member else ref.path)
-
-    def _parameters_of_modules(self) -> dict[str, frozenset[object]]:
-        """The parameters of each module: functions that it calls get them as inputs, but they are compared as
-        weights."""
-        return {
-            name: frozenset(_print(entry) for entry in entries if entry.part == "parameters") - {None}
-            for name, entries in self._entries.items()
-            if any(entry.part == "parameters" for entry in entries)
-        }
 
     def _add(self, name: str, call: CallName, entries: Sequence[CallTensor], time: int, ended: int) -> None:
         path = call.path or self._paths.path(call)
@@ -165,12 +163,6 @@ class _Builder:
         head, _, number = name.rpartition(".parameters_grad.")
         backward = self._entries.get(f"{head}.backward.{number}", ())
         return [entry for entry in backward if entry.part == "input"]
-
-    def _keep_parameters(self, path: str, entries: Sequence[CallTensor]) -> None:
-        for entry in entries:
-            if entry.part == "parameters":
-                full = ".".join([ROOT, path, *map(str, entry.key)])
-                self._result.parameters.setdefault(full, self._ref_of(entry))
 
 
 def _print(entry: CallTensor) -> object:
@@ -207,18 +199,15 @@ class _Slots(Mapping[Slot, TensorRef]):
     def _slots(self) -> dict[Slot, TensorRef]:
         if self._by_slot is None:
             slot_of = _SLOT_OF.get(self._direction, _of_call)
-            wrapped = _is_wrapped(self._entries)
+            wrapped = all(
+                entry.key[:1] == (0,) and entry.key[1:] for entry in self._entries if entry.part == "output"
+            )
             pairs = [
                 (slot_of(entry, wrapped), entry) for entry in self._entries if entry.part != "parameters"
             ]
             pairs += [(_of_call(entry, False), entry) for entry in self._arriving]
             self._by_slot = {slot: self._ref_of(entry) for slot, entry in pairs}
         return self._by_slot
-
-
-def _is_wrapped(entries: Sequence[CallTensor]) -> bool:
-    """Whether the result is no tuple: it then stands in a list of length one."""
-    return all(entry.key[:1] == (0,) and entry.key[1:] for entry in entries if entry.part == "output")
 
 
 def _of_call(entry: CallTensor, wrapped: bool) -> Slot:

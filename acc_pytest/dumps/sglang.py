@@ -54,7 +54,22 @@ class SglangDump(RecordedDump):
         files = [
             file for rank, home in homes.items() for file in _files(home, listing.files(home), rank, notes)
         ]
-        self._member = _members(files)
+        # The member of a tensor in its file, by the name that the program chose; `None` for what is no
+        # tensor. One file of each name is looked into that can be read. What cannot fails in its own test.
+        members: dict[str, str | None] = {}
+        tried: Counter[str] = Counter()
+        for file in files:
+            chosen = _chosen(file)
+            if chosen in members or tried[chosen] >= _TRIED:
+                continue
+            tried[chosen] += 1
+            try:
+                tensors = content_of(file.path).tensors
+            except AccError:
+                continue
+            members[chosen] = next((name for name in (VALUE, "") if name in tensors), None)
+        default = next((member for member in members.values() if member is not None), VALUE)
+        self._member: dict[str, str | None] = {**dict.fromkeys(tried, default), **members}
         tensor_files = [file for file in files if self._member[_chosen(file)] is not None]
         if not tensor_files:
             raise DumpError(f"{root}: no file of this SGLang dump holds a tensor")
@@ -113,27 +128,6 @@ class SglangDump(RecordedDump):
 
     def _ref(self, file: SglangFile) -> TensorRef:
         return TensorRef(file.path, self._member[_chosen(file)] or "")
-
-
-def _members(files: Iterable[SglangFile]) -> dict[str, str | None]:
-    """The member of a tensor in its file, by the name that the program chose; `None` for what is no tensor.
-
-    One file of each name is looked into that can be read. What cannot fails in its own test.
-    """
-    members: dict[str, str | None] = {}
-    tried: Counter[str] = Counter()
-    for file in files:
-        chosen = _chosen(file)
-        if chosen in members or tried[chosen] >= _TRIED:
-            continue
-        tried[chosen] += 1
-        try:
-            tensors = content_of(file.path).tensors
-        except AccError:
-            continue
-        members[chosen] = next((name for name in (VALUE, "") if name in tensors), None)
-    default = next((member for member in members.values() if member is not None), VALUE)
-    return dict.fromkeys(tried, default) | members
 
 
 def _files(home: Path, names: Sequence[str], rank: int, notes: list[str]) -> Iterator[SglangFile]:
@@ -384,7 +378,12 @@ class SglangPasses(RecordedDump):
     def __init__(self, root: Path, listing: Listing, only: str = "") -> None:
         notes: list[str] = []
         records: dict[int, dict[str, list[Record]]] = {}
-        for rank, name in _ranks(root, listing, only):
+        folders = pass_folders(root, listing)
+        ranks = sorted((rank, name) for name, rank in folders.items() if only in ("", name))
+        if len({rank for rank, _ in ranks}) < len(ranks):
+            message = f"{root}: holds the passes of several runs; give the directory of one rank:"
+            raise SeveralDumps(message, (str(root / name) for _, name in ranks))
+        for rank, name in ranks:
             passes = _passes(root / name, listing.files(root / name), notes)
             for number, entries in _with_own_outputs(passes).items():
                 records.setdefault(number, {})[f"rank{rank}"] = list(_records(entries))
@@ -402,16 +401,6 @@ def pass_folders(root: Path, listing: Listing) -> dict[str, int]:
         for name, match in matches
         if match is not None and any(_PASS.fullmatch(file) for file in listing.files(root / name))
     }
-
-
-def _ranks(root: Path, listing: Listing, only: str) -> list[tuple[int, str]]:
-    """Ranks with their directories, in order. Raises `DumpError` where several runs wrote to one place."""
-    folders = pass_folders(root, listing)
-    ranks = sorted((rank, name) for name, rank in folders.items() if only in ("", name))
-    if len({rank for rank, _ in ranks}) < len(ranks):
-        message = f"{root}: holds the passes of several runs; give the directory of one rank:"
-        raise SeveralDumps(message, (str(root / name) for _, name in ranks))
-    return ranks
 
 
 def _passes(home: Path, files: Sequence[str], notes: list[str]) -> dict[int, list[_Entry]]:

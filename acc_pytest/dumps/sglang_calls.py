@@ -77,7 +77,13 @@ class _Calls:
                 return
             if slot.kind == "input":
                 self._end_outer(module)
-            self._follow(self._add_tensor(file, module, slot), slot)
+            # Keep the modules that run: one ends with its outputs, or with a module around it.
+            call = self._add_tensor(file, module, slot)
+            if call in self._running:
+                if slot.kind == "output":
+                    del self._running[self._running.index(call) :]
+            elif slot.kind == "input":
+                self._running.append(call)
         elif name in CORE and file.layer is None and not self._has_root_input(name):
             self._add_tensor(file, "", Slot("input", (name,)), again=False)
         else:
@@ -131,14 +137,6 @@ class _Calls:
             return around
         has_prefix = not around.path or path.startswith(f"{around.path}.")
         return around if op_type == UNKNOWN_TYPE and not has_prefix else None
-
-    def _follow(self, call: SglangCall, slot: Slot) -> None:
-        """Keep the modules that run: one ends with its outputs, or with a module around it."""
-        if call in self._running:
-            if slot.kind == "output":
-                del self._running[self._running.index(call) :]
-        elif slot.kind == "input":
-            self._running.append(call)
 
     def _end_outer(self, path: str) -> None:
         """Modules whose outputs were not dumped have ended where one begins that is in none of them."""

@@ -243,7 +243,15 @@ def _structure(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Reading, 
     """The reading that the dump alone suggests, and why."""
     by_name = {candidate.policy: candidate for candidate in reversed(candidates)}
     if facts.models == 1:
-        return _structure_of_one(facts, candidates)
+        evidence = {number: facts.mine.get((number, PREFILL), TokenEvidence()) for number in facts.present}
+        if evidence.get(0, TokenEvidence()).constant and len(candidates) > 1:
+            for skip in range(1, len(candidates)):
+                if (evidence.get(skip, TokenEvidence()).length or 0) > 1:
+                    return candidates[skip], "the prompt in directory 0 repeats one token and another follows"
+        first, second = evidence.get(0, TokenEvidence()), evidence.get(1, TokenEvidence())
+        if first.ids is None and (first.length or 0) > 1 and (second.length or 0) > 1:
+            return candidates[1], "directories 0 and 1 both hold prompts"
+        return candidates[0], "nothing in it says that there was a warm-up"
     prefills = [number for number, models in sorted(facts.present.items()) if PREFILL in models]
     decodes = [number for number, models in sorted(facts.present.items()) if DECODE in models]
     if 1 in prefills:
@@ -257,18 +265,6 @@ def _structure(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Reading, 
     if set(facts.present) == {0}:
         return by_name["no-warmup"], "only directory 0 was dumped and nothing in it says that it is a warm-up"
     return by_name["no-warmup"], "the prefill model ran in directory 0 only"
-
-
-def _structure_of_one(facts: Facts, candidates: Sequence[_Reading]) -> tuple[_Reading, str]:
-    evidence = {number: facts.mine.get((number, PREFILL), TokenEvidence()) for number in facts.present}
-    if evidence.get(0, TokenEvidence()).constant and len(candidates) > 1:
-        for skip in range(1, len(candidates)):
-            if (evidence.get(skip, TokenEvidence()).length or 0) > 1:
-                return candidates[skip], "the prompt in directory 0 repeats one token and another follows"
-    first, second = evidence.get(0, TokenEvidence()), evidence.get(1, TokenEvidence())
-    if first.ids is None and (first.length or 0) > 1 and (second.length or 0) > 1:
-        return candidates[1], "directories 0 and 1 both hold prompts"
-    return candidates[0], "nothing in it says that there was a warm-up"
 
 
 def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:

@@ -59,7 +59,8 @@ class TorchairDump(Dump, Generic[Entry]):
         for home, directory in sorted(
             directories.items(), key=lambda item: (item[1].time, item[1].model_id or 0)
         ):
-            groups.setdefault(self._group(directory), []).append(home)
+            graph = self._graph_names[directory.graph, directory.number]
+            groups.setdefault((self._rank_of(directory), graph.name, directory.step or 0), []).append(home)
         self._contents = {group: self._content(homes, directories, group) for group, homes in groups.items()}
         self.steps = self._steps()
         self.notes = tuple(dict.fromkeys(self._notes))
@@ -128,10 +129,6 @@ class TorchairDump(Dump, Generic[Entry]):
             else:
                 named[name, number] = TorchairGraph(stable_name(name, "graph"), None)
         return named
-
-    def _group(self, directory: TorchairDirectory) -> StepKey:
-        graph = self._graph_names[directory.graph, directory.number]
-        return self._rank_of(directory), graph.name, directory.step or 0
 
     def _steps(self) -> tuple[Step, ...]:
         order = {graph.name: index for index, graph in enumerate(self.graphs)}

@@ -88,7 +88,29 @@ def walk(root: Path) -> TorchairFiles:
         home = waiting.pop()
         names, directories = _listed(home, linked)
         waiting += [f"{home}/{name}" for name in sorted(directories, reverse=True)]
-        _classify(home, names, files)
+        long_names = _long_names(home, names, files.notes)
+        ge: list[tuple[str, GeFileName]] = []
+        fx: list[tuple[str, FxFileName]] = []
+        hashed: list[str] = []
+        for name in names:
+            fields = _parsed_name(name, long_names)
+            if isinstance(fields, FxFileName):
+                fx.append((name, fields))
+            elif isinstance(fields, GeFileName):
+                ge.append((name, fields))
+            elif isinstance(fields, GraphFileName):
+                files.graphs.append((f"{home}/{name}", fields))
+            elif name.isdecimal() and len(name) >= _HASHED:
+                hashed.append(name)
+            elif name not in (MAPPING_FILE, NOISE_PROFILE) and not name.endswith(".swp"):
+                kind = os.path.splitext(name)[1] or "no suffix"
+                files.unknown[kind] = files.unknown.get(kind, 0) + 1
+        if ge:
+            files.ge[home] = ge
+        if fx:
+            files.fx[home] = fx
+        if hashed and (ge or MAPPING_FILE in names):
+            files.hashed[home] = hashed
     return files
 
 
@@ -114,32 +136,6 @@ def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
     except OSError as error:
         raise DumpError(f"{home}: cannot be listed: {error.strerror}; check its permissions") from error
     return [*files, *names_in(home)], directories
-
-
-def _classify(home: str, names: list[str], files: TorchairFiles) -> None:
-    long_names = _long_names(home, names, files.notes)
-    ge: list[tuple[str, GeFileName]] = []
-    fx: list[tuple[str, FxFileName]] = []
-    hashed: list[str] = []
-    for name in names:
-        fields = _parsed_name(name, long_names)
-        if isinstance(fields, FxFileName):
-            fx.append((name, fields))
-        elif isinstance(fields, GeFileName):
-            ge.append((name, fields))
-        elif isinstance(fields, GraphFileName):
-            files.graphs.append((f"{home}/{name}", fields))
-        elif name.isdecimal() and len(name) >= _HASHED:
-            hashed.append(name)
-        elif name not in (MAPPING_FILE, NOISE_PROFILE) and not name.endswith(".swp"):
-            kind = os.path.splitext(name)[1] or "no suffix"
-            files.unknown[kind] = files.unknown.get(kind, 0) + 1
-    if ge:
-        files.ge[home] = ge
-    if fx:
-        files.fx[home] = fx
-    if hashed and (ge or MAPPING_FILE in names):
-        files.hashed[home] = hashed
 
 
 def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]:

@@ -139,7 +139,14 @@ def start_over(config: pytest.Config) -> int | None:
     the wrong root: ini values are lost and the cache is written beside the dump.
     """
     invocation = config.invocation_params
-    arguments, misread = _with_equals_signs(invocation.args)
+    # The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone.
+    flags = {option.flag for option in ALL if option.is_path and not option.setting}
+    arguments, misread, words = [], [], iter(invocation.args)
+    for word in words:
+        value = next(words, None) if word in flags else None
+        arguments.append(word if value is None else f"{word}={value}")
+        if value is not None:
+            misread.append(value)
     base = os.path.join(os.path.abspath(invocation.dir), "")
     outside = [path for path in misread if not os.path.abspath(invocation.dir / path).startswith(base)]
     if not any(os.path.exists(path) for path in outside):
@@ -149,18 +156,6 @@ def start_over(config: pytest.Config) -> int | None:
     except KeyboardInterrupt:  # before there is a session, which would say so
         sys.stderr.write("\ninterrupted\n")
         return int(pytest.ExitCode.INTERRUPTED)
-
-
-def _with_equals_signs(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments with `--acc-golden PATH` as `--acc-golden=PATH`, and the paths that stood alone."""
-    flags = {option.flag for option in ALL if option.is_path and not option.setting}
-    joined, paths, rest = [], [], iter(args)
-    for word in rest:
-        value = next(rest, None) if word in flags else None
-        joined.append(word if value is None else f"{word}={value}")
-        if value is not None:
-            paths.append(value)
-    return joined, paths
 
 
 WHOLE_RUN = ("update_baseline", "update_lock", "csv", "rows", "html", "summary", "repro")

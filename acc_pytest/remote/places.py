@@ -82,21 +82,17 @@ def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
         if listed is not None:
             yield from listed
         elif _WILD.intersection(place) and not os.path.lexists(place):
-            yield from map(DumpRoot, _matching(place))
+            if is_address(place):
+                from .stores.making import matching
+
+                matches = matching(address_of(place))
+            else:
+                matches = glob.glob(local_path(place))
+            if not matches:
+                raise DumpError(f"{place}: nothing matches the pattern; correct it")
+            yield from map(DumpRoot, sorted(matches, key=natural))
         else:
             yield DumpRoot(place)
-
-
-def _matching(pattern: str) -> list[str]:
-    if is_address(pattern):
-        from .stores.making import matching
-
-        matches = matching(address_of(pattern))
-    else:
-        matches = glob.glob(local_path(pattern))
-    if not matches:
-        raise DumpError(f"{pattern}: nothing matches the pattern; correct it")
-    return sorted(matches, key=natural)
 
 
 def _listed(place: str) -> list[DumpRoot] | None:

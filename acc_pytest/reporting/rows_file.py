@@ -275,7 +275,11 @@ def _read_rows(path: str) -> StoredRows:
                     links[row.number] = links_of_pair
             elif kind == "summary":
                 summary = record
-                _check_summary(record)
+                # Raise `WrongField` unless it says how the run ended.
+                if type(record.get("exit_status")) is not int:
+                    raise WrongField("exit_status must be a whole number")
+                if type(record.get("complete")) is not bool:
+                    raise WrongField("complete must be true or false")
             else:
                 raise WrongField(f"record must be row or summary, got {kind!r:.100}")
             if not chain.follows(line.rstrip("\n")):
@@ -382,11 +386,3 @@ def _plan_of(plan: object) -> PlanFacts:
 
 def _texts(value: object) -> bool:
     return type(value) is list and all(type(item) is str for item in value)
-
-
-def _check_summary(record: Mapping[str, Any]) -> None:
-    """Raise `WrongField` unless it says how the run ended."""
-    if type(record.get("exit_status")) is not int:
-        raise WrongField("exit_status must be a whole number")
-    if type(record.get("complete")) is not bool:
-        raise WrongField("complete must be true or false")

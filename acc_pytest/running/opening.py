@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,20 @@ def open_run(config: pytest.Config) -> None:
         let_any_name_pass(config)
         in_worker, sent = hasattr(config, "workerinput"), CHANNEL in getattr(config, "workerinput", ())
         run = config.stash[RUN] = received(config) if sent else _opened(config, option_values)
-        _choose(config, run.modes)
+        # Note which tests are asked for: all, or those of node ids on the command line. Takes these ids out
+        # of `config.args`, for pytest would look for such files.
+        everything = config.args_source is not pytest.Config.ArgsSource.ARGS
+        if everything and run.modes:
+            config.args = []
+        for mode in run.modes:
+            if everything:
+                mode.selected = mode.tests
+                continue
+            ours = [argument for argument in config.args if mode.owns(argument)]
+            config.args = [argument for argument in config.args if argument not in ours]
+            if ours:
+                candidates = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
+                mode.selected = select_named(candidates, mode.root, ours)
         start_fewer(config, run.modes)
         reports = WorkerReports(config) if in_worker else RunReport(config, run, _views(run, option_values))
         for name, plugin in _plugins(config, run, reports):
@@ -107,25 +120,6 @@ def _mode(config: pytest.Config, kind: type[Mode], option_values: Mapping[str, A
     doing = "reading and mapping what was dumped"
     with door(kind.doing), while_it_lasts(config, doing) if kind.leaves_rows else nullcontext():
         return kind.opened(option_values)
-
-
-def _choose(config: pytest.Config, modes: Sequence[Mode]) -> None:
-    """Note which tests are asked for: all, or those of node ids on the command line.
-
-    Takes these ids out of `config.args`, for pytest would look for such files.
-    """
-    everything = config.args_source is not pytest.Config.ArgsSource.ARGS
-    if everything and modes:
-        config.args = []
-    for mode in modes:
-        if everything:
-            mode.selected = mode.tests
-            continue
-        ours = [argument for argument in config.args if mode.owns(argument)]
-        config.args = [argument for argument in config.args if argument not in ours]
-        if ours:
-            candidates = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
-            mode.selected = select_named(candidates, mode.root, ours)
 
 
 def _views(run: AccRun, option_values: Mapping[str, Any]) -> list[View]:

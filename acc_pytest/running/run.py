@@ -227,7 +227,12 @@ def record(item: pytest.Item, rows: Sequence[Row], *, warns: bool = False) -> No
     """
     __tracebackhide__ = True
     for row in rows:
-        _hand_over(item, row)
+        settings = item.config.stash[RUN].settings
+        if (settings is None or settings.junit_properties == "all") and want_properties(item.config):
+            earlier = item.stash.get(ROWS, 0)
+            item.stash[ROWS] = earlier + 1
+            item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
+        item.config.stash[SINK](row)
     warned = [row for row in rows if warns and row.verdict == "inherited" and not row.strict]
     for row in warned:
         item.warn(InheritedFailure(printable(row.excuse, REASON)))
@@ -253,12 +258,3 @@ def _end(rows: Sequence[Row]) -> None:
         raise ComparisonFailed(failure_text_of_all(failing))
     if all(row.skipped for row in rows):
         pytest.skip(printable(rows[0].sentence, REASON))
-
-
-def _hand_over(item: pytest.Item, row: Row) -> None:
-    settings = item.config.stash[RUN].settings
-    if (settings is None or settings.junit_properties == "all") and want_properties(item.config):
-        earlier = item.stash.get(ROWS, 0)
-        item.stash[ROWS] = earlier + 1
-        item.user_properties.extend(properties(row, f"{earlier + 1}." if earlier else ""))
-    item.config.stash[SINK](row)

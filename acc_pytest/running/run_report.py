@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
-from collections.abc import Container, Generator, Iterable, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -120,21 +120,16 @@ class RunReport:
         for arrived in rows_of(report):
             self._add(arrived)
         if report.failed:
-            self._record_failure(report)
-
-    def _record_failure(self, report: Any) -> None:
-        """Give a failed test without a row its row, and the text of a failure its form.
-
-        A worker that dies after the comparison has not ended its test (`when` of xdist is no phase then).
-        """
-        has_row = report.nodeid in self._recorder.tally.tests
-        if has_row and report.when not in ("setup", "call", "teardown"):
-            self._reported.discard(report.nodeid)
-        test = None if has_row else self._tests.get(report.nodeid)
-        if test is not None and (row := test.lost_row(lost(report))) is not None:
-            self._add(row)
-        if isinstance(report.longrepr, str) and (has_row or test is not None):
-            report.longrepr = FailureText(report.longrepr)
+            # Give a failed test without a row its row, and the text of a failure its form. A worker that
+            # dies after the comparison has not ended its test (`when` of xdist is no phase then).
+            has_row = report.nodeid in self._recorder.tally.tests
+            if has_row and report.when not in ("setup", "call", "teardown"):
+                self._reported.discard(report.nodeid)
+            test = None if has_row else self._tests.get(report.nodeid)
+            if test is not None and (row := test.lost_row(lost(report))) is not None:
+                self._add(row)
+            if isinstance(report.longrepr, str) and (has_row or test is not None):
+                report.longrepr = FailureText(report.longrepr)
 
     @functools.cached_property
     def _tests(self) -> dict[str, GeneratedTest]:
@@ -181,7 +176,20 @@ class RunReport:
             self._recorder.add(row)
         if session.exitstatus == pytest.ExitCode.OK and self._tried_in_vain:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-        self._recorder.end(self._lacks(session))
+        # A sentence for each thing that makes the run incomplete. Tests that were deselected do not.
+        lacks = [sentence for mode in self._modes for sentence in mode.lacks]
+        collected = self._collected or [item.nodeid for item in session.items]
+        stopped = "the run was stopped" if session.exitstatus not in ENDED else ""
+        if not self._collected and not self._reported and self._config.pluginmanager.hasplugin("dsession"):
+            stopped = "no worker collected the tests"
+        if absent := [node_id for node_id in collected if node_id not in self._reported]:
+            lacks.append(
+                f"incomplete: {len(absent)} of {len(collected)} tests did not come to their end, the first "
+                f"{printable(absent[0], NAME)}"
+            )
+        elif stopped:
+            lacks.append(f"incomplete: {stopped}")
+        self._recorder.end(lacks)
         if self._plan is not None:
             forget_headers()  # the room is for the reports
         if self._falls_short:
@@ -206,22 +214,6 @@ class RunReport:
     def _falls_short(self) -> bool:
         """Whether a view found something wrong, or the run falls short of what it is to show."""
         return bool(self._recorder.problems or shortfalls(self._recorder.tally, self._plan, self._floor))
-
-    def _lacks(self, session: pytest.Session) -> list[str]:
-        """A sentence for each thing that makes the run incomplete. Tests that were deselected do not."""
-        lacks = [sentence for mode in self._modes for sentence in mode.lacks]
-        collected = self._collected or [item.nodeid for item in session.items]
-        stopped = "the run was stopped" if session.exitstatus not in ENDED else ""
-        if not self._collected and not self._reported and self._config.pluginmanager.hasplugin("dsession"):
-            stopped = "no worker collected the tests"
-        if absent := [node_id for node_id in collected if node_id not in self._reported]:
-            lacks.append(
-                f"incomplete: {len(absent)} of {len(collected)} tests did not come to their end, the first "
-                f"{printable(absent[0], NAME)}"
-            )
-        elif stopped:
-            lacks.append(f"incomplete: {stopped}")
-        return lacks
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""
@@ -274,7 +266,13 @@ def make_fit(
     """
     for report in stats.get("failed", ()):
         if isinstance(report.longrepr, FailureText) and (forms := briefs.get(report.nodeid)):
-            report.longrepr = replace(report.longrepr, brief=_fitting(forms, _room(report, width)))
+            # The first that fits, else the last.
+            room = _room(report, width)
+            last = ""
+            for last in forms:
+                if columns(last) <= room:
+                    break
+            report.longrepr = replace(report.longrepr, brief=last)
     for report in stats.get("xfailed", ()):
         if report.nodeid in ours and getattr(report, "wasxfail", None):
             report.wasxfail = _excuse(str(report.wasxfail), report, max(width, LONGEST))
@@ -294,15 +292,6 @@ def _excuse(reason: str, report: Any, width: int) -> str:
 
 def _room(report: Any, width: int) -> int:
     return width - columns(f"{WORD}{report.nodeid} - ")
-
-
-def _fitting(texts: Iterable[str], room: int) -> str:
-    """The first that fits, else the last."""
-    last = ""
-    for last in texts:
-        if columns(last) <= room:
-            break
-    return last
 
 
 # The views of a run that the options ask for.

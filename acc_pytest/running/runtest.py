@@ -7,7 +7,7 @@ import copy
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 from xml.etree import ElementTree
@@ -305,7 +305,14 @@ class JunitSpool:
             if self._file is not None:
                 cases: list[Any] = self._report.node_reporters_ordered
                 stored = [case for case in cases if isinstance(case, StoredCase)]
-                _fill_in(self._report.logfile, self._file, stored)
+                # Replace the marks in a report by the cases for which they stand, in their order.
+                with open(self._report.logfile, "rb") as file:
+                    pieces = file.read().split(_MARK_TEXT)
+                with open(self._report.logfile, "wb") as file:
+                    file.write(pieces[0])
+                    for case, piece in zip(stored, pieces[1:]):
+                        file.write(os.pread(self._file.fileno(), case.length, case.start))
+                        file.write(piece)
 
         return write_report
 
@@ -325,14 +332,3 @@ def _write(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file.fileno(), view) :]
-
-
-def _fill_in(report: str, spool: IO[bytes], cases: Sequence[StoredCase]) -> None:
-    """Replace the marks in a report by the cases for which they stand, in their order."""
-    with open(report, "rb") as file:
-        pieces = file.read().split(_MARK_TEXT)
-    with open(report, "wb") as file:
-        file.write(pieces[0])
-        for case, piece in zip(cases, pieces[1:]):
-            file.write(os.pread(spool.fileno(), case.length, case.start))
-            file.write(piece)

@@ -65,7 +65,9 @@ class AtbBin:
             for _ in range(_MOST_RECORDS):
                 if end == size:
                     return header if path == place.path else replace(header, plain=False)
-                if not _starts_record(file, end):
+                file.seek(end)
+                head = file.read(len(_SIGNATURE))
+                if not (_SIGNATURE.startswith(head) or head == _SIGNATURE):
                     raise FormatError(
                         f"{path}: {size - end} bytes follow the declared payload of {header.nbytes} bytes "
                         f"({header.dtype} {list(header.shape)}) and are not another record; "
@@ -116,12 +118,6 @@ def resolve(place: Location, header: TensorHeader) -> tuple[Location, TensorHead
         target = Location(path, root=target.root)
         header = FORMAT.header(target)
     return target, header
-
-
-def _starts_record(file: BinaryIO, offset: int) -> bool:
-    file.seek(offset)
-    head = file.read(len(_SIGNATURE))
-    return _SIGNATURE.startswith(head) or head == _SIGNATURE
 
 
 def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHeader, int]:
@@ -429,7 +425,18 @@ def text_of(tensor: torch.Tensor, *, wide_squares: bool = False) -> dict[str, st
         # The probe widens half precision to float32; squares of doubles are wide already.
         return _float_text(flat.to(torch.promote_types(flat.dtype, torch.float32)), wide_squares)
     if flat.numel() and dtype.kind in ("int", "uint"):
-        return _integer_text(flat)
+        # torch cannot order unsigned 16 to 64 bit numbers; their bits as signed ones, shifted by half the
+        # range, keep the order.
+        values = flat.to(torch.float64)
+        shift = 0
+        if flat.dtype in _signed_twins():
+            twin = _signed_twins()[flat.dtype]
+            shift = -int(torch.iinfo(twin).min)
+            flat = flat.view(twin) ^ torch.iinfo(twin).min
+        largest, smallest = int(flat.max()) + shift, int(flat.min()) + shift
+        mean = float(values.sum()) / flat.numel()
+        norm = math.sqrt(float((values * values).sum()))
+        return {"max": str(largest), "min": str(smallest), "mean": f"{mean:f}", "l2norm": f"{norm:f}"}
     return dict.fromkeys(KEYS, "N/A")
 
 
@@ -442,21 +449,6 @@ def _float_text(flat: torch.Tensor, wide_squares: bool) -> dict[str, str]:
     smallest = float(ordered.min()) if ordered.numel() else limits.max
     values = (largest, smallest, float(wide.sum()) / flat.numel(), math.sqrt(float(squares.sum())))
     return {key: f"{value:f}" for key, value in zip(KEYS, values)}
-
-
-def _integer_text(flat: torch.Tensor) -> dict[str, str]:
-    # torch cannot order unsigned 16 to 64 bit numbers; their bits as signed ones, shifted by half the
-    # range, keep the order.
-    values = flat.to(torch.float64)
-    shift = 0
-    if flat.dtype in _signed_twins():
-        twin = _signed_twins()[flat.dtype]
-        shift = -int(torch.iinfo(twin).min)
-        flat = flat.view(twin) ^ torch.iinfo(twin).min
-    largest, smallest = int(flat.max()) + shift, int(flat.min()) + shift
-    mean = float(values.sum()) / flat.numel()
-    norm = math.sqrt(float((values * values).sum()))
-    return {"max": str(largest), "min": str(smallest), "mean": f"{mean:f}", "l2norm": f"{norm:f}"}
 
 
 def _signed_twins() -> dict[torch.dtype, torch.dtype]:

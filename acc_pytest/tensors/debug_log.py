@@ -269,11 +269,7 @@ def _value(node: ast.expr, depth: int) -> object:
         return {
             key: _value(element, depth + 1) for key, element in zip(keys, node.values) if isinstance(key, str)
         }
-    return _number(node, depth)
-
-
-def _number(node: ast.expr, depth: int) -> float:
-    """A number that Python has no literal for: one without a value or an end, or a negative one."""
+    # A number that Python has no literal for: one without a value or an end, or a negative one.
     if isinstance(node, ast.Name) and node.id in _ENDLESS:
         return _ENDLESS[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

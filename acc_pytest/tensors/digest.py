@@ -237,30 +237,27 @@ class _Tally:
             self.crc32 = zlib.crc32(memory_of(block), self.crc32)
             for name, crc32 in self.rounded.items():
                 self.rounded[name] = zlib.crc32(memory_of(block.to(getattr(torch, name))), crc32)
-            self._add(block)
-            self.count += len(block)
-
-    def _add(self, block: torch.Tensor) -> None:
-        """Elements of one window of `_wide`: they are put where their index has them, zeros around."""
-        begin = self.count % len(self._wide)
-        if len(block) < len(self._wide):
-            self._wide.zero_()
-        values = self._wide[begin : begin + len(block)]
-        values.copy_(block)
-        squares = float(torch.dot(values, values))
-        finite = values
-        if not math.isfinite(squares):
-            sound = torch.isfinite(values)
-            finite = values[sound]
-            values.masked_fill_(~sound, 0.0)
+            # Elements of one window of `_wide`: they are put where their index has them, zeros around.
+            begin = self.count % len(self._wide)
+            if len(block) < len(self._wide):
+                self._wide.zero_()
+            values = self._wide[begin : begin + len(block)]
+            values.copy_(block)
             squares = float(torch.dot(values, values))
-        self.squares += squares
-        self.sum += float(values.sum())
-        self.finite += len(finite)
-        if len(finite):
-            low, high = torch.aminmax(finite)
-            self.min, self.max = min(self.min, float(low)), max(self.max, float(high))
-        self.sketch.add(self._wide, (self.count - begin) // PERIOD)
+            finite = values
+            if not math.isfinite(squares):
+                sound = torch.isfinite(values)
+                finite = values[sound]
+                values.masked_fill_(~sound, 0.0)
+                squares = float(torch.dot(values, values))
+            self.squares += squares
+            self.sum += float(values.sum())
+            self.finite += len(finite)
+            if len(finite):
+                low, high = torch.aminmax(finite)
+                self.min, self.max = min(self.min, float(low)), max(self.max, float(high))
+            self.sketch.add(self._wide, (self.count - begin) // PERIOD)
+            self.count += len(block)
 
 
 def _roundoff(dtype: str) -> tuple[float, float]:

@@ -216,7 +216,16 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
         descriptor = file.descriptor_with(offset, nbytes) if stored else file.fileno()
         page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         lead = offset - page
-        view = _map(descriptor, lead + nbytes, page)
+        # A private writable mapping is charged against the machine's commit limit, so that a tensor larger
+        # than its memory could not be opened; MAP_NORESERVE lifts that. A read-only mapping would need no
+        # flag, but torch warns about buffers it cannot write to.
+        view = mmap.mmap(
+            descriptor,
+            lead + nbytes,
+            flags=mmap.MAP_PRIVATE | _NO_RESERVE,
+            prot=mmap.PROT_READ | mmap.PROT_WRITE,
+            offset=page,
+        )
         flat = torch.frombuffer(view, dtype=dtype, count=nbytes // dtype.itemsize, offset=lead)
         which = () if stored else _which(os.fstat(descriptor))
         _mappings[view] = Mapped(path, offset, nbytes, flat.data_ptr(), which)
@@ -296,19 +305,6 @@ def _check_size(path: str, size: int, needed: int) -> None:
             f"{path}: became shorter while it was read (to {size} bytes, its tensor ends at {needed}); "
             "is the dump still being written, or deleted?"
         )
-
-
-def _map(descriptor: int, length: int, offset: int) -> mmap.mmap:
-    # A private writable mapping is charged against the machine's commit limit, so that a tensor larger
-    # than its memory could not be opened; MAP_NORESERVE lifts that. A read-only mapping would need no
-    # flag, but torch warns about buffers it cannot write to.
-    return mmap.mmap(
-        descriptor,
-        length,
-        flags=mmap.MAP_PRIVATE | _NO_RESERVE,
-        prot=mmap.PROT_READ | mmap.PROT_WRITE,
-        offset=offset,
-    )
 
 
 # A few bytes of a file by which copies of it are known again without reading it.

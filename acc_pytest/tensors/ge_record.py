@@ -189,7 +189,9 @@ def _described(value: GeValue, address: int) -> tuple[GeTensor, torch.Tensor]:
     logical = tuple(tensor.shape) if value.shape is None else value.shape
     shape = tuple(tensor.shape)
     if not value.stored:
-        shape = stored_shape(value.layout, logical, value.c0 or _columns(dtype), value.channels)
+        shape = stored_shape(
+            value.layout, logical, value.c0 or {4: 64, 8: 32}.get(dtype.bits, 16), value.channels
+        )
         rule = conversion(value.layout, shape, logical, groups=value.sub_format, hint=value.channels)
         if rule is None:
             raise FormatError(f"a tensor {list(logical)} cannot be stored as {value.layout} {list(shape)}")
@@ -208,11 +210,6 @@ def _described(value: GeValue, address: int) -> tuple[GeTensor, torch.Tensor]:
         original_op=value.original_op,
     )
     return described, payload
-
-
-def _columns(dtype: DType) -> int:
-    """The width of a tile: 32 bytes' worth of 4 or 8 bit numbers, 16 of wider ones."""
-    return {4: 64, 8: 32}.get(dtype.bits, 16)
 
 
 def _fitting(path: Path) -> Path:
@@ -470,7 +467,16 @@ def parse(data: bytes, start: int = 0, size: int | None = None) -> GeRecord:
     split = len(values["inputs"])
     tensors = [*values["inputs"], *values["outputs"]]
     for described in tensors:
-        _settle(described)
+        # A field of bytes where a number belongs has the value -1.
+        sizes = described["nbytes"], described["address"], described["address_offset"], described["arg_index"]
+        if min(sizes) < 0:
+            raise WireError("a size, address or offset is not a number")
+        layout = described["layout"]
+        # Writers on the host leave C0 and the groups in the bits above the layout.
+        groups = signed(described["sub_format"]) or (layout >> 8 & 0xFFFF if layout > 0xFF else 0)
+        described["sub_format"] = groups
+        described["layout"] = ge_layout_name(max(signed(layout), -1))
+        described["dim_range"] = tuple(described.get("dim_range", ()))
     places: list[int | None] = [None] * len(tensors)
     end = start
     if size is not None:
@@ -483,20 +489,6 @@ def parse(data: bytes, start: int = 0, size: int | None = None) -> GeRecord:
         "dump_time": max(values["dump_time"], 0),
     }
     return GeRecord(**values, start=start, end=end, size=size or 0)
-
-
-def _settle(described: dict[str, Any]) -> None:
-    """Make attributes of what was read of a tensor. Raises `WireError` for a size that is no number."""
-    # A field of bytes where a number belongs has the value -1.
-    sizes = described["nbytes"], described["address"], described["address_offset"], described["arg_index"]
-    if min(sizes) < 0:
-        raise WireError("a size, address or offset is not a number")
-    layout = described["layout"]
-    # Writers on the host leave C0 and the groups in the bits above the layout.
-    groups = signed(described["sub_format"]) or (layout >> 8 & 0xFFFF if layout > 0xFF else 0)
-    described["sub_format"] = groups
-    described["layout"] = ge_layout_name(max(signed(layout), -1))
-    described["dim_range"] = tuple(described.get("dim_range", ()))
 
 
 def _places(

@@ -81,7 +81,9 @@ def encode(tensor: torch.Tensor) -> Archive:
     data = memory_of(plain)
     crc32 = zlib.crc32(data)
     if data.nbytes > _LARGEST:
-        return Archive(_saved_by_torch(plain), memoryview(b""), b"", crc32)
+        file = io.BytesIO()
+        torch.save(plain.clone(), file)
+        return Archive(file.getvalue(), memoryview(b""), b"", crc32)
     before, listed, extra = _head(plain.dtype, tuple(plain.shape))
     size = data.nbytes
     head = b"".join((before, _local(_DATA, crc32, size, extra), _DATA, extra))
@@ -100,19 +102,26 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
-def _saved_by_torch(tensor: torch.Tensor) -> bytes:
-    file = io.BytesIO()
-    torch.save(tensor.clone(), file)
-    return file.getvalue()
-
-
 @lru_cache(maxsize=1024)
 def _head(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[bytes, bytes, bytes]:
     """Bytes that all files of one dtype and shape share: the entries before the storage, their lines in the
     directory, and the extra field that puts the storage at a multiple of 64.
     """
+    storage = _Storage()
+    legacy = getattr(torch, _legacy_storage(dtype), None)
+    count = torch.Size(shape).numel()
+    if legacy is None:
+        legacy = torch.storage.UntypedStorage
+        count *= dtype.itemsize
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            return ("storage", legacy, "0", "cpu", count) if obj is storage else None
+
+    file = io.BytesIO()
+    Pickler(file, protocol=2).dump(_Rebuilt(storage, dtype, shape))
     entries = (
-        (b"archive/data.pkl", _pickle(dtype, shape)),
+        (b"archive/data.pkl", file.getvalue()),
         (b"archive/byteorder", sys.byteorder.encode()),
         (b"archive/version", b"3\n"),
     )
@@ -153,23 +162,6 @@ class _Rebuilt:
         if not hasattr(torch._utils, "_rebuild_tensor_v3"):  # torch 2.1
             raise TypeError(f"torch {torch.__version__} cannot save {self._dtype}; torch 2.2 can")
         return torch._utils._rebuild_tensor_v3, (*self._arguments, self._dtype)
-
-
-def _pickle(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
-    storage = _Storage()
-    legacy = getattr(torch, _legacy_storage(dtype), None)
-    count = torch.Size(shape).numel()
-    if legacy is None:
-        legacy = torch.storage.UntypedStorage
-        count *= dtype.itemsize
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, obj: Any) -> Any:
-            return ("storage", legacy, "0", "cpu", count) if obj is storage else None
-
-    file = io.BytesIO()
-    Pickler(file, protocol=2).dump(_Rebuilt(storage, dtype, shape))
-    return file.getvalue()
 
 
 def _legacy_storage(dtype: torch.dtype) -> str:
@@ -215,7 +207,16 @@ def entries_in(path: str, file: BinaryIO, size: int) -> list[ArchiveEntry]:
         raise FormatError(
             f"{path}: is a damaged torch file (zip directory: {error}); was it truncated?"
         ) from error
-    _check(path, size, entries)
+    # torch would inflate a compressed pickle to any size.
+    if len(entries) > _MOST_ENTRIES:
+        raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
+    for entry in entries:
+        limit = LARGEST_PICKLE if entry.name.endswith(".pkl") else size
+        if entry.compressed or entry.nbytes > min(limit, size):
+            raise FormatError(
+                f"{path}: entry {entry.name[:80]!r} is compressed or larger than the file can hold; "
+                "torch.save writes no such file"
+            )
     return entries
 
 
@@ -274,19 +275,6 @@ def _directory(file: BinaryIO, size: int) -> tuple[int, bytes] | None:
     if offset + nbytes != end or count > _MOST_ENTRIES:
         return None
     return count, _bytes_at(file, offset, nbytes)
-
-
-def _check(path: str, size: int, entries: list[ArchiveEntry]) -> None:
-    """torch would inflate a compressed pickle to any size."""
-    if len(entries) > _MOST_ENTRIES:
-        raise FormatError(f"{path}: has {len(entries)} entries, so it is not a file of one tensor")
-    for entry in entries:
-        limit = LARGEST_PICKLE if entry.name.endswith(".pkl") else size
-        if entry.compressed or entry.nbytes > min(limit, size):
-            raise FormatError(
-                f"{path}: entry {entry.name[:80]!r} is compressed or larger than the file can hold; "
-                "torch.save writes no such file"
-            )
 
 
 def start_of(file: BinaryIO, entry: ArchiveEntry) -> int:

@@ -121,37 +121,32 @@ def _quietly(pickled: bytes) -> PickledValue:
     """Python warns of odd texts in a pickle, which nobody wrote by hand."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _evaluated(pickled)
-
-
-def _evaluated(pickled: bytes) -> PickledValue:
-    """The value of a pickle in the opcodes of protocol 2."""
-    stack: list[Any] = []
-    storages: list[Any] = []
-    marks: list[int] = []
-    memo: dict[int, Any] = {}
-    argument: Any
-    for opcode, argument, _ in pickletools.genops(pickled):
-        name = opcode.name
-        if name == "MARK":
-            marks.append(len(stack))
-        elif name in ("BINPUT", "LONG_BINPUT"):
-            memo[argument] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[argument])
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name](argument))
-        elif name in _OPERATIONS:
-            count, build = _OPERATIONS[name]
-            first = marks.pop() if count is None else len(stack) - count
-            operands = stack[first:] if first >= 0 else []
-            del stack[first:]
-            if name == "BINPERSID":
-                storages += operands
-            build(stack, operands)
-        elif name not in ("PROTO", "STOP"):
-            raise ValueError(f"opcode {name}")
-    return PickledValue(stack.pop(), tuple(storages))
+        stack: list[Any] = []
+        storages: list[Any] = []
+        marks: list[int] = []
+        memo: dict[int, Any] = {}
+        argument: Any
+        for opcode, argument, _ in pickletools.genops(pickled):
+            name = opcode.name
+            if name == "MARK":
+                marks.append(len(stack))
+            elif name in ("BINPUT", "LONG_BINPUT"):
+                memo[argument] = stack[-1]
+            elif name in ("BINGET", "LONG_BINGET"):
+                stack.append(memo[argument])
+            elif name in _CONSTANTS:
+                stack.append(_CONSTANTS[name](argument))
+            elif name in _OPERATIONS:
+                count, build = _OPERATIONS[name]
+                first = marks.pop() if count is None else len(stack) - count
+                operands = stack[first:] if first >= 0 else []
+                del stack[first:]
+                if name == "BINPERSID":
+                    storages += operands
+                build(stack, operands)
+            elif name not in ("PROTO", "STOP"):
+                raise ValueError(f"opcode {name}")
+        return PickledValue(stack.pop(), tuple(storages))
 
 
 def _pushed(make: Callable[[list[Any]], Any]) -> Callable[[list[Any], list[Any]], None]:

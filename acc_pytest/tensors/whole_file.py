@@ -32,7 +32,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = os.path.abspath(path)
     try:
-        _keep_special(target)
+        # Raise `OSError` for a device, a fifo or a socket. (A directory the rename refuses itself.)
+        with contextlib.suppress(FileNotFoundError):
+            mode = os.lstat(target).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+                raise OSError(errno.EINVAL, "it is a device, fifo or socket")
         try:
             descriptor, name = new_file(target)
         except (FileNotFoundError, NotADirectoryError):
@@ -79,14 +83,6 @@ def make_directory(path: str | os.PathLike[str]) -> None:
     except FileExistsError as error:
         if not os.path.isdir(path):  # else another process made it
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
-
-
-def _keep_special(path: str) -> None:
-    """Raise `OSError` for a device, a fifo or a socket. (A directory the rename refuses itself.)"""
-    with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(path).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
-            raise OSError(errno.EINVAL, "it is a device, fifo or socket")
 
 
 def _refused(path: str, error: OSError | ValueError) -> AccError:

@@ -51,21 +51,25 @@ class Launch:
         graph_list = scratch(self.output, os.getpid()) / GRAPH_LIST
         try:
             if "onnx" in self.options.types and self.era == "msit":
-                _make_scratch(graph_list)
+                try:
+                    graph_list.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+                    graph_list.unlink(missing_ok=True)  # of a killed run whose process id has come back
+                except OSError as error:
+                    raise LaunchError(
+                        f"{graph_list}: {error.strerror}; the probe lists graphs there"
+                    ) from error
             ended = run(self.options.command, self.environment, output=output, stop=stop, every=every)
-            problems = self._convert(graph_list)
+            problems = []
+            if "cpu_profiling" in self.options.types:
+                problems += convert_profiles(self.written())
+            if "onnx" in self.options.types:
+                problems += convert_graphs(self.written(), graph_list, self.output)
         finally:
-            _remove(graph_list)
+            with contextlib.suppress(OSError):  # never made
+                graph_list.unlink()
+            _remove_empty(graph_list.parent)
             _remove_empty(self.output / f"msit_dump_{self.timestamp}")
         return Finished(self, ended, self.written(), tuple(problems))
-
-    def _convert(self, graph_list: Path) -> list[str]:
-        problems = []
-        if "cpu_profiling" in self.options.types:
-            problems += convert_profiles(self.written())
-        if "onnx" in self.options.types:
-            problems += convert_graphs(self.written(), graph_list, self.output)
-        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +173,6 @@ def _require_command(name: str, inherited: Mapping[str, str]) -> None:
     hint = f"; did you mean bash {name}?" if name.endswith(".sh") else ""
     hint = f"; did you mean python {name}?" if name.endswith(".py") else hint
     raise LaunchError(f"{name}: {reason}{hint}")
-
-
-def _make_scratch(graph_list: Path) -> None:
-    try:
-        graph_list.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        graph_list.unlink(missing_ok=True)  # of a killed run whose process id has come back
-    except OSError as error:
-        raise LaunchError(f"{graph_list}: {error.strerror}; the probe lists graphs there") from error
-
-
-def _remove(graph_list: Path) -> None:
-    with contextlib.suppress(OSError):  # never made
-        graph_list.unlink()
-    _remove_empty(graph_list.parent)
 
 
 def _remove_empty(directory: Path) -> None:

@@ -368,20 +368,15 @@ def read_options(command: tuple[str, ...], raw: Mapping[str, Any]) -> LaunchOpti
             read[name] = BY_FIELD[name].read(value)
         except ValueError as error:
             raise SettingsError(f"{BY_FIELD[name].flags[0]}: {error}") from error
-    options = LaunchOptions(command, **_completed(read), explicit=frozenset(read))
-    if options.backend == "cpu" and options.probe_lib is not None:
-        raise SettingsError("--probe-lib: the backend cpu preloads no probe; leave out one of the two")
-    return options
-
-
-def _completed(read: dict[str, Any]) -> dict[str, Any]:
-    """With the types that others need."""
     types = read.get("types", DEFAULT_TYPES)
     if "stats" in types and "tensor" not in types:
         raise SettingsError("--type stats: statistics are those of tensors; add tensor to --type")
     if "onnx" in types:
         types = tuple(dict.fromkeys((*types, "model", "op")))
-    return {**read, "types": types}
+    options = LaunchOptions(command, **{**read, "types": types}, explicit=frozenset(read))
+    if options.backend == "cpu" and options.probe_lib is not None:
+        raise SettingsError("--probe-lib: the backend cpu preloads no probe; leave out one of the two")
+    return options
 
 
 def remarks(options: LaunchOptions, era: str) -> list[str]:

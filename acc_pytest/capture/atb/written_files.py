@@ -191,7 +191,24 @@ def profile_to_csv(text: Path) -> Path:
         lines = text.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{text}: cannot be read: {error}") from error
-    rows = _rows(lines)
+    latest: dict[str, dict[str, str]] = {}
+    for line in lines:
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        name, statistics = match.groups()
+        kinds = latest.setdefault(name, {})
+        kind = next((kind for kind, mark in _MARKS if mark.search(statistics)), None)
+        if kind is not None:
+            kinds[kind] = statistics
+    rows = {
+        name: {
+            f"{kind}_{key}": number
+            for kind, statistics in kinds.items()
+            for key, number in _PAIR.findall(statistics)
+        }
+        for name, kinds in latest.items()
+    }
     if not rows:
         raise FormatError(f"{text}: no line of the form [operation]:key:number, ...")
     columns = sorted({column for row in rows.values() for column in row})
@@ -204,25 +221,3 @@ def profile_to_csv(text: Path) -> Path:
         file.write(content.getvalue().encode())
     text.unlink()
     return table
-
-
-def _rows(lines: list[str]) -> dict[str, dict[str, str]]:
-    """Operation -> column -> number."""
-    latest: dict[str, dict[str, str]] = {}
-    for line in lines:
-        match = _LINE.match(line)
-        if match is None:
-            continue
-        name, statistics = match.groups()
-        kinds = latest.setdefault(name, {})
-        kind = next((kind for kind, mark in _MARKS if mark.search(statistics)), None)
-        if kind is not None:
-            kinds[kind] = statistics
-    return {
-        name: {
-            f"{kind}_{key}": number
-            for kind, statistics in kinds.items()
-            for key, number in _PAIR.findall(statistics)
-        }
-        for name, kinds in latest.items()
-    }

@@ -99,11 +99,22 @@ class ApiMode(TorchFunctionMode):
             memory = {
                 key: self._recorder.store.storages.memory_of(tensor) for key, tensor in arguments.tensors
             }
-            copies = _copies(arguments)
+            # The arguments as they are now. What cannot be copied here is tried again, and reported, when it
+            # is saved.
+            copies = Contents(caches=arguments.caches, opaque=[*arguments.opaque])
+            for key, tensor in arguments.tensors:
+                # A parameter is the same in every step: `dump_weight` saves it once.
+                if isinstance(tensor, torch.nn.Parameter):
+                    copies.opaque.append((key, "Parameter"))
+                    continue
+                try:
+                    copies.tensors.append((key, tensor.detach().clone()))
+                except Exception:  # noqa: BLE001
+                    copies.tensors.append((key, tensor))
         result = func(*args, **kwargs)
         with torch._C.DisableTorchFunction():
             results = in_result(args[0] if name == "setitem_" else result)
-            changed = _says_it_writes(name, kwargs)
+            changed = name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
             changed = changed or before != versions(arguments) or _differ(copies, arguments)
             if self._tells(frame, name, results) and (changed or not _are_views(results, arguments)):
                 self._record(step, frame, name, copies, memory, results)
@@ -144,30 +155,9 @@ class ApiMode(TorchFunctionMode):
         step.order.setdefault(node.folder, name)
 
 
-def _says_it_writes(name: str, kwargs: dict[str, Any]) -> bool:
-    """Whether a call says by its name or arguments that it changes a tensor which it is given."""
-    return name.endswith("_") or bool(kwargs.get("inplace")) or "out" in kwargs
-
-
 def _is_transforming() -> bool:
     """Whether `torch.vmap` or another transform runs, in which tensors have no values of their own."""
     return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def _copies(contents: Contents) -> Contents:
-    """The arguments as they are now. What cannot be copied here is tried again, and reported, when it is
-    saved.
-    """
-    copied = Contents(caches=contents.caches, opaque=[*contents.opaque])
-    for key, tensor in contents.tensors:
-        if isinstance(tensor, torch.nn.Parameter):  # the same in every step: `dump_weight` saves it once
-            copied.opaque.append((key, "Parameter"))
-            continue
-        try:
-            copied.tensors.append((key, tensor.detach().clone()))
-        except Exception:  # noqa: BLE001
-            copied.tensors.append((key, tensor))
-    return copied
 
 
 def _differ(copies: Contents, contents: Contents) -> bool:

@@ -92,7 +92,11 @@ class DumpConfig:
         keep("token_range", _tokens(self.token_range))
         keep("module_list", _modules(self.module_list))
         keep("api_list", _apis(self.api_list))
-        keep("mode", _modes(self.mode))
+        expected = "'module', 'api' or a list of both"
+        modes = [self.mode] if isinstance(self.mode, str) else _listed("mode", self.mode, expected)
+        if not modes or any(mode not in MODES for mode in modes):
+            raise _wrong("mode", self.mode, expected)
+        keep("mode", tuple(mode for mode in MODES if mode in modes))
         keep("ranks", None if self.ranks is None else _ranks(self.ranks))
         for name in ("tensor_part", "dump_statistics_mode"):
             _check_choice(name, getattr(self, name), (0, 1, 2))
@@ -194,14 +198,6 @@ def _apis(value: object) -> tuple[str, ...]:
     if not all(names):
         raise _wrong("api_list", value, expected)
     return tuple(names)
-
-
-def _modes(value: object) -> tuple[str, ...]:
-    expected = "'module', 'api' or a list of both"
-    modes = [value] if isinstance(value, str) else _listed("mode", value, expected)
-    if not modes or any(mode not in MODES for mode in modes):
-        raise _wrong("mode", value, expected)
-    return tuple(mode for mode in MODES if mode in modes)
 
 
 # The names of functions in the names of folders.

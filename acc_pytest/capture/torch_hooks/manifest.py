@@ -42,7 +42,25 @@ class Manifest:
     ) -> None:
         self._home = home
         self.root = root
-        self._config = _described(config)
+        tokens = config.tokens
+        listed = [tokens.start, tokens.stop, tokens.step] if isinstance(tokens, range) else sorted(tokens)
+        self._config = {
+            "token_range": {"range": listed} if isinstance(tokens, range) else listed,
+            "module_list": [
+                kind if isinstance(kind, str) else kind.__name__ for kind in config.module_list or ()
+            ],
+            "tensor_part": config.tensor_part,
+            "mode": list(config.mode),
+            "api_list": list(map(str, config.api_list or ())),
+            "layer_name": config.layer_name,
+            "dump_statistics_mode": config.dump_statistics_mode,
+            "dump_last_logits": config.dump_last_logits,
+            "seed": config.seed,
+            "max_elements": config.max_elements,
+            "max_bytes": config.max_bytes,
+            "device_id": config.device_id,
+            "ranks": None if config.ranks is None else sorted(config.ranks),
+        }
         self._aliases = {names[0]: list(names[1:]) for names in aliases if len(names) > 1}
         self._weights: list[dict[str, Any]] = []
         self._weights_crc32: int | None = None
@@ -134,28 +152,6 @@ def _process() -> dict[str, Any]:
     """This process and its run."""
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
     return process | places_in_run()
-
-
-def _described(config: DumpConfig) -> dict[str, Any]:
-    tokens = config.tokens
-    listed = [tokens.start, tokens.stop, tokens.step] if isinstance(tokens, range) else sorted(tokens)
-    return {
-        "token_range": {"range": listed} if isinstance(tokens, range) else listed,
-        "module_list": [
-            kind if isinstance(kind, str) else kind.__name__ for kind in config.module_list or ()
-        ],
-        "tensor_part": config.tensor_part,
-        "mode": list(config.mode),
-        "api_list": list(map(str, config.api_list or ())),
-        "layer_name": config.layer_name,
-        "dump_statistics_mode": config.dump_statistics_mode,
-        "dump_last_logits": config.dump_last_logits,
-        "seed": config.seed,
-        "max_elements": config.max_elements,
-        "max_bytes": config.max_bytes,
-        "device_id": config.device_id,
-        "ranks": None if config.ranks is None else sorted(config.ranks),
-    }
 
 
 # The folder of a process in a dump: `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`, claimed so

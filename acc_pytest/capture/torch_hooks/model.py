@@ -286,7 +286,12 @@ def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
         else:
             named[name] = {"kind": kind, "aliases": []}
             tensors[id(tensor)] = tensor, named[name]
-    _wait_for({tensor.device.type for tensor, _ in tensors.values()})
+    # Other threads have streams of their own: what is under way on this one's must have ended.
+    devices = {tensor.device.type for tensor, _ in tensors.values()}
+    for device in devices - {"cpu", "meta"}:
+        synchronize = getattr(getattr(torch, device, None), "synchronize", None)
+        if synchronize is not None:
+            synchronize()
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
         described = threads.map(_described, (tensor for tensor, _ in tensors.values()))
         for (tensor, entry), fields in zip(tensors.values(), described):
@@ -303,14 +308,6 @@ def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor]]:
             yield "parameter", f"{place.name}.{fit(name)}", parameter
         for name, buffer in place.module.named_buffers(recurse=recurse, remove_duplicate=False):
             yield "buffer", f"{place.name}.{fit(name)}", buffer
-
-
-def _wait_for(devices: set[str]) -> None:
-    """Other threads have streams of their own: what is under way on this one's must have ended."""
-    for device in devices - {"cpu", "meta"}:
-        synchronize = getattr(getattr(torch, device, None), "synchronize", None)
-        if synchronize is not None:
-            synchronize()
 
 
 def _described(tensor: torch.Tensor) -> dict[str, Any]:

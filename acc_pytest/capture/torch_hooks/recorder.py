@@ -111,7 +111,9 @@ class Steps(ABC):
                 return False
             self._abandon()
         running.frame, running.error = frame, sys.exc_info()[1]
-        if not _traced():
+        # Whether the model is not run but looked at by a tracer, which would record what the hooks do.
+        compiling = getattr(torch.compiler, "is_compiling", None)
+        if not (torch._C._get_tracing_state() is not None or bool(compiling and compiling())):
             self._begin_step()
         return True
 
@@ -265,12 +267,6 @@ def _is_running(frame: FrameType) -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def _traced() -> bool:
-    """Whether the model is not run but looked at by a tracer, which would record what the hooks do."""
-    compiling = getattr(torch.compiler, "is_compiling", None)  # torch 2.3
-    return torch._C._get_tracing_state() is not None or bool(compiling and compiling())
 
 
 class ModuleRecorder(Steps):
@@ -493,17 +489,13 @@ def fed_inputs(step: StepRecord, module: nn.Module, inputs: Contents) -> frozens
     integers (it is called with embeddings, or with an object that nobody looks into) they are those of the
     first embedding that has.
     """
-    integers = _integers(inputs)
-    step.is_fed = bool(integers)
-    return integers if step.stack else integers | _masks(module, inputs)
-
-
-def _integers(inputs: Contents) -> frozenset[Key]:
-    return frozenset(
+    integers = frozenset(
         key
         for key, tensor in inputs.tensors
         if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
     )
+    step.is_fed = bool(integers)
+    return integers if step.stack else integers | _masks(module, inputs)
 
 
 def _masks(module: nn.Module, inputs: Contents) -> frozenset[Key]:

@@ -119,19 +119,14 @@ class Trace:
         elif reads:
             self._reads(call, result)
         else:
-            self._computed(call, inputs, tensors)
-
-    def _computed(
-        self, call: dict[str, Any], inputs: list[torch.Tensor], tensors: list[tuple[Key, torch.Tensor]]
-    ) -> None:
-        """A function made tensors, or wrote to its first argument."""
-        constant = all(map(self._is_constant, inputs))
-        last = _last(call["name"])
-        if last == "__setitem__" or operator_of(last)[1]:
-            self._writes(inputs[0], constant=constant)
-        else:
-            self._tracer.is_new(tensors, inputs)
-        self._append(call, tensors, inputs, constant=constant)
+            # A function made tensors, or wrote to its first argument.
+            constant = all(map(self._is_constant, inputs))
+            last = _last(call["name"])
+            if last == "__setitem__" or operator_of(last)[1]:
+                self._writes(inputs[0], constant=constant)
+            else:
+                self._tracer.is_new(tensors, inputs)
+            self._append(call, tensors, inputs, constant=constant)
 
     def _reads(self, call: dict[str, Any], result: Any) -> None:
         """The code depends on numbers of a tensor: they must be whole, and the same again."""

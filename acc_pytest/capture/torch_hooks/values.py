@@ -62,26 +62,22 @@ def _look(value: Any, key: Key, contents: Contents) -> None:
         contents.opaque.append((key, type(value).__name__))
     else:
         try:
-            _look_into(value, key, contents)
+            if isinstance(value, (tuple, list)):
+                if len(value) <= _LONGEST:
+                    for index, item in enumerate(value):
+                        _look(item, (*key, index), contents)
+            elif is_cache(value):
+                contents.caches.append((key, value))
+            elif isinstance(value, Mapping):
+                for name in value:
+                    _look(value[name], (*key, name if isinstance(name, int) else str(name)), contents)
+            elif dataclasses.is_dataclass(value):
+                for field in dataclasses.fields(value):
+                    _look(getattr(value, field.name, None), (*key, field.name), contents)
+            elif not callable(value):
+                contents.opaque.append((key, type(value).__name__))
         except Exception as error:  # noqa: BLE001 - an object of the user's that does not let itself be read
             contents.opaque.append((key, f"{type(value).__name__} that raised {type(error).__name__}"))
-
-
-def _look_into(value: Any, key: Key, contents: Contents) -> None:
-    if isinstance(value, (tuple, list)):
-        if len(value) <= _LONGEST:
-            for index, item in enumerate(value):
-                _look(item, (*key, index), contents)
-    elif is_cache(value):
-        contents.caches.append((key, value))
-    elif isinstance(value, Mapping):
-        for name in value:
-            _look(value[name], (*key, name if isinstance(name, int) else str(name)), contents)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            _look(getattr(value, field.name, None), (*key, field.name), contents)
-    elif not callable(value):
-        contents.opaque.append((key, type(value).__name__))
 
 
 def is_cache(value: object) -> bool:
@@ -138,42 +134,38 @@ def snapshot(tensor: torch.Tensor, *, owned: bool = False) -> tuple[torch.Tensor
     try:
         if owned and type(tensor) is torch.Tensor and tensor.is_cpu and _is_dense(tensor):
             return tensor, ""
-        return _copy(tensor)
+        note = ""
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            note = f"was a {type(tensor).__name__}"
+            if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
+                tensor = tensor.to_local()
+        tensor = tensor.detach()
+        if tensor.device.type == "meta":
+            return None, "has no values (device meta)"
+        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+            return None, "a CUDA graph is being captured"
+        if tensor.is_quantized:
+            tensor, note = tensor.dequantize(), "was quantized"
+        if tensor.layout != torch.strided:
+            note = f"was sparse ({str(tensor.layout).removeprefix('torch.')})"
+            tensor = tensor.to_dense()
+        if tensor.is_cpu:
+            plain = tensor.clone(memory_format=torch.contiguous_format)
+        else:
+            plain = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+        if plain.is_conj() or plain.is_neg():
+            plain = plain.resolve_conj().resolve_neg()
+        if torch._C._functorch.is_functorch_wrapped_tensor(plain):
+            return None, "a transform of torch.func is running"
+        if type(plain) is not torch.Tensor:
+            return None, f"a {type(tensor).__name__} does not turn into a plain tensor"
+        return plain, note
     except Exception as error:  # noqa: BLE001 - a tensor that refuses to be read must not end the user's run
         return None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized
-
-
-def _copy(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:
-    note = ""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        note = f"was a {type(tensor).__name__}"
-        if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
-            tensor = tensor.to_local()
-    tensor = tensor.detach()
-    if tensor.device.type == "meta":
-        return None, "has no values (device meta)"
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None, "a CUDA graph is being captured"
-    if tensor.is_quantized:
-        tensor, note = tensor.dequantize(), "was quantized"
-    if tensor.layout != torch.strided:
-        note = f"was sparse ({str(tensor.layout).removeprefix('torch.')})"
-        tensor = tensor.to_dense()
-    if tensor.is_cpu:
-        plain = tensor.clone(memory_format=torch.contiguous_format)
-    else:
-        plain = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
-    if plain.is_conj() or plain.is_neg():
-        plain = plain.resolve_conj().resolve_neg()
-    if torch._C._functorch.is_functorch_wrapped_tensor(plain):
-        return None, "a transform of torch.func is running"
-    if type(plain) is not torch.Tensor:
-        return None, f"a {type(tensor).__name__} does not turn into a plain tensor"
-    return plain, note
 
 
 # The memory of a tensor when it was seen: evidence that an output and a later input are one tensor.

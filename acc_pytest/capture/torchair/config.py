@@ -56,7 +56,12 @@ def get_ge_dump_config(
     _check_options(config.dump_config, {"dump_step": dump_token, "dump_layer": dump_layer})
     _warn_without_ge(config)
     _make_folder(folder)
-    _write_graph_text(config.debug.graph_dump, folder)
+    # Have the graph written as text beside the tensors.
+    config.debug.graph_dump.type = "txt"
+    # `path`, where a release has it, is a property that resolves links.
+    setattr(
+        config.debug.graph_dump, "_path" if hasattr(config.debug.graph_dump, "_path") else "path", str(folder)
+    )
     if switch is not None:
         config.fusion_config.fusion_switch_file = switch
     config.dump_config.enable_dump = True
@@ -119,13 +124,6 @@ def _compiler_config() -> Any:
             f"TorchAir cannot be imported ({reason or error}); install torch_npu and CANN, "
             "or dump without an NPU by acc_pytest.capture.fx_backend"
         ) from error
-
-
-def _write_graph_text(graph_dump: Any, folder: Path) -> None:
-    """Have the graph written as text beside the tensors."""
-    graph_dump.type = "txt"
-    # `path`, where a release has it, is a property that resolves links.
-    setattr(graph_dump, "_path" if hasattr(graph_dump, "_path") else "path", str(folder))
 
 
 def _check_options(dump_config: Any, options: dict[str, Any]) -> None:
@@ -239,12 +237,7 @@ def switch_path(file: Any) -> str | None:
         raise DumpConfigError(f"fusion_switch_file {path}: {error.strerror or error}; {how}") from error
     except ValueError as error:
         raise DumpConfigError(f"fusion_switch_file {path}: is not JSON: {error}; {how}") from error
-    _check_switch(path, content, how)
-    return path
-
-
-def _check_switch(path: str, content: Any, how: str) -> None:
-    """Refuse what GE would not read as meant, for GE itself is silent: fusion just stays on."""
+    # Refuse what GE would not read as meant, for GE itself is silent: fusion just stays on.
     switch = content.get("Switch") if isinstance(content, dict) else None
     if not isinstance(switch, dict) or not switch:
         raise DumpConfigError(
@@ -263,6 +256,7 @@ def _check_switch(path: str, content: Any, how: str) -> None:
                 raise DumpConfigError(
                     f'fusion_switch_file {path}: {group}: {name!r:.100} is {value!r:.100}; give "on" or "off"'
                 )
+    return path
 
 
 def _absolute(name: str, place: str | os.PathLike[str]) -> str:

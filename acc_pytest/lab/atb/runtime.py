@@ -122,7 +122,22 @@ class LoadedOperation:
         probes = self._runtime.probes
         path = (f"{self.number}_{kind}",)
         run(calls, scopes, path, lambda done: probes[done.rank].executed(count, done))
-        setup = _setup_profile((ready - started) // 1000, fresh)
+        # Keys and order of ATB's setup line; what a CPU has no counterpart of is 0.
+        total = (ready - started) // 1000
+        hits = {"setupTotalCount": 1, "setupCacheHitCount": int(not fresh), "setupCacheMissCount": int(fresh)}
+        zero = (
+            "opsInitLuanchBufferTime",  # ATB's spelling
+            "tilingCacheHitCount",
+            "tilingCacheMissCount",
+            "tilingLocalCacheHitCount",
+            "tilingGlobalCacheHitCount",
+            "kernelCacheGetTilingTime",
+            "kernelCacheAddTilingTime",
+            "kernelCacheCompareRunInfoTime",
+            "kernelCacheGetRunInfoTime",
+        )
+        times = {"totalTime": total, "runnerCreateTime": 0, "runnerSetupTime": total}
+        setup = {**times, "runnerFillHostTilingTime": 0, **hits, **dict.fromkeys(zero, 0)}
         executed = _execute_profile((time.perf_counter_ns() - ready) // 1000)
         for probe in probes:
             probe.profiled(name, self._count, setup, executed)
@@ -156,33 +171,12 @@ class LoadedModel:
         for loaded, calls in zip(self._operations, zip(*(model.calls for model in running))):
             loaded.run(calls, filled)
         if not self._reported:
-            self._report()
+            self._reported = True
+            runtime = self._runtime
+            for model, probe, operations in zip(self._models, runtime.probes, runtime.operations):
+                probe.model(model.name, model_json(model, runtime.nodes, operations))
+            runtime.nodes += len(self._models[0].calls)
         return filled
-
-    def _report(self) -> None:
-        self._reported = True
-        runtime = self._runtime
-        for model, probe, operations in zip(self._models, runtime.probes, runtime.operations):
-            probe.model(model.name, model_json(model, runtime.nodes, operations))
-        runtime.nodes += len(self._models[0].calls)
-
-
-def _setup_profile(total: int, fresh: bool) -> dict[str, int]:
-    """Keys and order of ATB's setup line; what a CPU has no counterpart of is 0."""
-    hits = {"setupTotalCount": 1, "setupCacheHitCount": int(not fresh), "setupCacheMissCount": int(fresh)}
-    zero = (
-        "opsInitLuanchBufferTime",  # ATB's spelling
-        "tilingCacheHitCount",
-        "tilingCacheMissCount",
-        "tilingLocalCacheHitCount",
-        "tilingGlobalCacheHitCount",
-        "kernelCacheGetTilingTime",
-        "kernelCacheAddTilingTime",
-        "kernelCacheCompareRunInfoTime",
-        "kernelCacheGetRunInfoTime",
-    )
-    times = {"totalTime": total, "runnerCreateTime": 0, "runnerSetupTime": total}
-    return {**times, "runnerFillHostTilingTime": 0, **hits, **dict.fromkeys(zero, 0)}
 
 
 def _execute_profile(total: int) -> dict[str, int]:

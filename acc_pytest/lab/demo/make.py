@@ -76,7 +76,17 @@ def _run_golden(
 
     def run(model: nn.Module) -> None:
         assert isinstance(model, GoldenModel)
-        runs.append(_decoded(model, spec, runs[0] if runs else None))
+        # The ids of each step: the prompt and what the model chooses after it, or `tokens`.
+        tokens = runs[0] if runs else None
+        generator = torch.Generator().manual_seed(spec.seed + 1)
+        ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
+        cache, steps = None, []
+        for number in range(spec.decode_steps + 1):
+            ids = tokens[number] if tokens is not None else ids
+            steps.append(ids)
+            logits, cache = model.step(torch.tensor([ids]), cache)
+            ids = [int(logits.flatten(0, -2)[-1].argmax())]
+        runs.append(steps)
 
     if spec.profile and tokens is None:
         with half_on_cpu():
@@ -85,19 +95,6 @@ def _run_golden(
         with register_hook(module, config):
             run(module)
     return runs[0]
-
-
-def _decoded(module: GoldenModel, spec: DemoSpec, tokens: list[list[int]] | None) -> list[list[int]]:
-    """The ids of each step: the prompt and what the model chooses after it, or `tokens`."""
-    generator = torch.Generator().manual_seed(spec.seed + 1)
-    ids = torch.randint(0, spec.vocab, (spec.prompt_length,), generator=generator).tolist()
-    cache, steps = None, []
-    for number in range(spec.decode_steps + 1):
-        ids = tokens[number] if tokens is not None else ids
-        steps.append(ids)
-        logits, cache = module.step(torch.tensor([ids]), cache)
-        ids = [int(logits.flatten(0, -2)[-1].argmax())]
-    return steps
 
 
 def run_mine(model: LanguageModel, spec: DemoSpec, tokens: list[list[int]]) -> None:

@@ -102,13 +102,10 @@ def save(example: Counterexample, directory: str | os.PathLike[str], soc: str = 
     if outputs is None:
         outputs = compute(case.operator, case.param, case.inputs)
     stand_alone = from_values(case.operator, case.param, case.inputs, outputs, soc)
-    return write_case(stand_alone, _unused(Path(directory) / case.operator))
-
-
-def _unused(first: Path) -> Path:
-    """`first`, with a number behind it where earlier runs have left something."""
+    # `first`, with a number behind it where earlier runs have left something.
+    first = Path(directory) / case.operator
     path, number = first, 1
     while path.exists():
         number += 1
         path = first.with_name(f"{first.name}_{number}")
-    return path
+    return write_case(stand_alone, path)

@@ -340,10 +340,19 @@ class Tensors:
 
         Raises `FormatError` for a file that ends before its region does.
         """
-        name = _readable(name)
+        name = name.encode("utf-8", "backslashreplace").decode("utf-8")
         entry = {"dtype": region.dtype, "shape": list(region.shape), "data_offsets": [0, 0]}
         described = len(json.dumps({name: entry})) + 2 * len(str(_LARGEST + region.nbytes))
-        file = self._room(described)
+        # The file for the next tensor, whose description takes so many characters.
+        full = self._described + described > self._header - _LENGTH - 2 or self._end > _LARGEST
+        if self._file is None or full:
+            self.close()
+            self._number += 1
+            self._header = max(min(FIRST_HEADER << (self._number - 1), LARGEST_HEADER), 2 * described)
+            self._file = new_store(self._home, self._number)
+            self._file.seek(self._header)
+            self._end, self._described = self._header, 0
+        file = self._file
         start = self._end
         digest = self._copied(source, path, region, file)
         stretch = self._stretches.get(digest)
@@ -360,18 +369,6 @@ class Tensors:
         self.size += region.nbytes
         self._stretches[digest] = [self._number, start, region.nbytes]
         return self._stretches[digest]
-
-    def _room(self, described: int) -> BinaryIO:
-        """The file for the next tensor, whose description takes so many characters."""
-        full = self._described + described > self._header - _LENGTH - 2 or self._end > _LARGEST
-        if self._file is None or full:
-            self.close()
-            self._number += 1
-            self._header = max(min(FIRST_HEADER << (self._number - 1), LARGEST_HEADER), 2 * described)
-            self._file = new_store(self._home, self._number)
-            self._file.seek(self._header)
-            self._end, self._described = self._header, 0
-        return self._file
 
     def _copied(self, source: BinaryIO, path: str, region: Region, file: BinaryIO) -> bytes:
         digest = hashlib.blake2b(digest_size=32)
@@ -400,11 +397,6 @@ class Tensors:
             file.seek(0)
             file.write(len(header).to_bytes(_LENGTH, "little") + header)
         self._entries = {}
-
-
-def _readable(name: str) -> str:
-    """A name that is text in every language: bytes that are none become escapes."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 # The places of tensors in a file, and whether a kept dump may hold the file in pieces at all.

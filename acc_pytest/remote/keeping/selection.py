@@ -83,7 +83,14 @@ def left_out(dump: Dump, selection: DumpPart) -> frozenset[str]:
     """
     if not selection:
         return frozenset()
-    _check(dump, selection)
+    labels = list(dict.fromkeys(step.label for step in dump.steps))
+    _require("--step", selection.steps, labels, dump)
+    _require("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
+    trees = {id(step.tree): step.tree for step in dump.steps if selection.has_step(step.label)}
+    for glob in selection.nodes:
+        pattern = DumpPart(nodes=(glob,))
+        if not any(pattern.has_node(node) for tree in trees.values() for node in tree.walk()):
+            raise SettingsError(f"--node {glob}: {dump.root} has no such node; acc map lists what it has")
     selected: set[str] = set()
     unselected: set[str] = set()
     for ref, is_selected in _files(dump, selection, selection.names(dump.ranks)):
@@ -130,17 +137,6 @@ def _may_be_input(slot: Slot, ref: TensorRef) -> bool:
         return False
     mask = any("mask" in key for key in slot.index if isinstance(key, str))
     return header.dtype.name in _INPUT_DTYPES or (mask and math.prod(header.shape) <= _LARGEST_MASK)
-
-
-def _check(dump: Dump, selection: DumpPart) -> None:
-    labels = list(dict.fromkeys(step.label for step in dump.steps))
-    _require("--step", selection.steps, labels, dump)
-    _require("--rank", selection.ranks, [rank.index for rank in dump.ranks], dump)
-    trees = {id(step.tree): step.tree for step in dump.steps if selection.has_step(step.label)}
-    for glob in selection.nodes:
-        pattern = DumpPart(nodes=(glob,))
-        if not any(pattern.has_node(node) for tree in trees.values() for node in tree.walk()):
-            raise SettingsError(f"--node {glob}: {dump.root} has no such node; acc map lists what it has")
 
 
 def _require(option: str, choices: Iterable[object], available: Sequence[object], dump: Dump) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +132,10 @@ class ModelGraph:
         What a module returns, and an operator inside it wrote, is of that operator.
         """
         places = list(self._codes)
-        groups = _numbered(map(_operator_of, places))
+        # Equal values by one number, in the order in which they come first.
+        values = map(_operator_of, places)
+        numbers: dict[object, int] = {}
+        groups = [numbers.setdefault(value, len(numbers)) for value in values]
         numbered = [-1] * (max(groups, default=-1) + 1)
         writer = [(-1, False)] * len(places)  # the last code above each code, and whether it wrote its tensor
         operators = array("q")
@@ -169,12 +172,6 @@ class ModelGraph:
             if code in kinds:
                 by_kind.setdefault(kinds[code], []).append(place)
         return {kind: differences(places) for kind, places in by_kind.items()}
-
-
-def _numbered(values: Iterable[object]) -> list[int]:
-    """Equal values by one number, in the order in which they come first."""
-    numbers: dict[object, int] = {}
-    return [numbers.setdefault(value, len(numbers)) for value in values]
 
 
 def _edges(operators: Sequence[int], ancestors: _Parents, guessed: Sequence[bool]) -> dict[str, array[int]]:

@@ -17,7 +17,7 @@ from ..row import Row
 from ..summary import run_verdict
 from ..texts import printable
 from ..view import FileView, Result, Root, Run
-from .data import BUDGETS, Budget, PageData, Place, place_of
+from .data import BUDGETS, PageData, place_of
 from .graph import ModelGraph
 from .page import head, page, static
 
@@ -68,27 +68,16 @@ class HtmlReport(FileView[Staged]):
         chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
         for budget in BUDGETS:
-            text = self._page(self._run, result, budget, roots, order, pictures)
+            packed = self._data.packed(budget, roots, order, pictures)
+            if self._graph is not None:
+                packed.body["graph"] = self._graph.packed(packed, budget.width)
+            verdict = run_verdict(self._run, result, self._complete, self._data.failures)
+            summary = head(self._run, result, packed.places, verdict)
+            name = self._run.plan.name if self._run.plan is not None else self._run.title
+            text = page(f"{name} - acc", summary, packed.body, static(summary, result))
             if len(text) <= LIMIT:
                 break
         self._file.write(text)
-
-    def _page(
-        self,
-        run: Run,
-        result: Result,
-        budget: Budget,
-        roots: list[Row],
-        order: list[int],
-        pictures: dict[Place, dict[str, Any]],
-    ) -> bytes:
-        packed = self._data.packed(budget, roots, order, pictures)
-        if self._graph is not None:
-            packed.body["graph"] = self._graph.packed(packed, budget.width)
-        verdict = run_verdict(run, result, self._complete, self._data.failures)
-        summary = head(run, result, packed.places, verdict)
-        name = run.plan.name if run.plan is not None else run.title
-        return page(f"{name} - acc", summary, packed.body, static(summary, result))
 
 
 def _rows_of(roots: Sequence[Root]) -> list[Row]:
@@ -265,11 +254,28 @@ def _summed(golden: Source, mine: Source, fold: Fold, low: float, high: float) -
     for start in range(0, count, per_block):
         stop = min(start + per_block, count)
         trusted, tested = _numbers(golden.read(start, stop)), _numbers(mine.read(start, stop))
-        errors = _errors(trusted, tested, sums)
+        # |mine - golden| of a block, infinite where only one side is a number; counted into the bins.
+        with np.errstate(all="ignore"):
+            errors: Floats = np.abs(tested - trusted).astype(np.float64)
+            equal = (trusted == tested) | (np.isnan(trusted) & np.isnan(tested))
+        apart = ~(np.isfinite(trusted) & np.isfinite(tested)) & ~equal
+        errors[equal] = 0.0
+        errors[apart] = np.inf
+        sums.onesided += int(apart.sum())
+        sums.common += int((equal & ~np.isfinite(trusted)).sum())
+        sums.equal += int(equal.sum())
+        sized = errors[~equal & ~apart]
+        powers = np.frexp(sized)[1] - 1  # |x| is in [2^power, 2^(power + 1))
+        places = np.clip(powers, LOWEST, HIGHEST) - LOWEST
+        sums.bins += np.bincount(places, minlength=sums.bins.size)
         _into_map(errors, start, fold, sums.cells)
         _into_worst(errors, trusted, tested, start, sums)
         if low < high:
-            _into_grid(trusted, tested, low, high, sums.grid)
+            finite = np.isfinite(trusted) & np.isfinite(tested)
+            with np.errstate(over="ignore"):
+                across = _cell_of(trusted[finite], low, high)
+                up = _cell_of(tested[finite], low, high)
+            sums.grid += np.bincount(up * GRID + across, minlength=GRID * GRID).reshape(GRID, GRID)
     return sums
 
 
@@ -293,34 +299,6 @@ def _range(golden: Source, mine: Source, count: int) -> tuple[float, float]:
             if finite.size:
                 low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     return low, high
-
-
-def _errors(golden: NDArray[Any], mine: NDArray[Any], sums: _PictureSums) -> Floats:
-    """|mine - golden| of a block, infinite where only one side is a number; counted into the bins."""
-    with np.errstate(all="ignore"):
-        errors: Floats = np.abs(mine - golden).astype(np.float64)
-        equal = (golden == mine) | (np.isnan(golden) & np.isnan(mine))
-    apart = ~(np.isfinite(golden) & np.isfinite(mine)) & ~equal
-    errors[equal] = 0.0
-    errors[apart] = np.inf
-    sums.onesided += int(apart.sum())
-    sums.common += int((equal & ~np.isfinite(golden)).sum())
-    sums.equal += int(equal.sum())
-    sized = errors[~equal & ~apart]
-    powers = np.frexp(sized)[1] - 1  # |x| is in [2^power, 2^(power + 1))
-    places = np.clip(powers, LOWEST, HIGHEST) - LOWEST
-    sums.bins += np.bincount(places, minlength=sums.bins.size)
-    return errors
-
-
-def _into_grid(
-    golden: NDArray[Any], mine: NDArray[Any], low: float, high: float, grid: NDArray[np.int64]
-) -> None:
-    finite = np.isfinite(golden) & np.isfinite(mine)
-    with np.errstate(over="ignore"):
-        across = _cell_of(golden[finite], low, high)
-        up = _cell_of(mine[finite], low, high)
-    grid += np.bincount(up * GRID + across, minlength=GRID * GRID).reshape(GRID, GRID)
 
 
 def _cell_of(values: Floats, low: float, high: float) -> NDArray[np.int64]:

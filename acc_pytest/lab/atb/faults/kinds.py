@@ -160,18 +160,13 @@ def _narrow(leaf: Leaf) -> Wrong:
         bits = 5 if output.dtype == torch.float16 else 3
         total = torch.zeros((*x.shape[:-1], columns.shape[0]))
         for k in range(x.shape[-1]):
-            total = _rounded(total + x[..., k : k + 1] * columns[:, k], bits)
+            mantissa, exponent = torch.frexp(total + x[..., k : k + 1] * columns[:, k])
+            total = torch.ldexp((mantissa * 2 ** (bits + 1)).round(), exponent - bits - 1)
         if leaf.operation.leaf_param.get("hasBias"):
             total = total + inputs[2].float()
         return (total.reshape(output.shape).to(output.dtype),)
 
     return wrong
-
-
-def _rounded(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """`x` with `bits` bits after the leading one."""
-    mantissa, exponent = torch.frexp(x)
-    return torch.ldexp((mantissa * 2 ** (bits + 1)).round(), exponent - bits - 1)
 
 
 def _wrong_channel(inputs: Tensors, factor: float) -> Tensors:

@@ -299,16 +299,11 @@ def _turn(spec: ModelSpec) -> Operation:
     return rope(spec.head_size if spec.interleaved else 2)
 
 
-def _output(spec: ModelSpec, rank: int) -> Operation:
-    """The linear out of attention, wrapped only where ranks are summed."""
-    return linear(old=True) if spec.ranks == 1 else parallel_linear(bias=False, summed=(rank, spec.ranks))
-
-
 def _chatglm_layer(spec: ModelSpec, rank: int) -> Operation:
     heads, kv, size = spec.own_heads, spec.own_kv_heads, spec.head_size
     add = elewise(ADD, old=True)
     core = flash_attention(heads, kv, size, alibi=False)
-    output = _output(spec, rank)
+    output = linear(old=True) if spec.ranks == 1 else parallel_linear(bias=False, summed=(rank, spec.ranks))
     turned = dict.fromkeys(range(2), by_head(size))
     rows = {i: (lambda shape: (shape[1], shape[2])) for i in range(2)}
     batched: dict[int, View] = {i: (lambda shape: (1, *shape)) for i in range(2)}

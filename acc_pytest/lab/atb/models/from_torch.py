@@ -69,10 +69,29 @@ def read_model(
         spec = replace(config, ranks=ranks, dtype=dtype, tokens=tokens)
     else:
         sizes = sizes_of(config, tokens)
-        weights = _renamed(weights)
+        # Packed and older names as the families know them; parts of packs are views.
+        named: dict[str, torch.Tensor] = {}
+        for full, tensor in weights.items():
+            name = full.replace(".block_sparse_moe.", ".mlp.")
+            name = re.sub(r"(\.experts\.\d+\.)w([123])\.", lambda m: m[1] + _MIXTRAL[m[2]] + "_proj.", name)
+            base, _, kind = name.partition(".gate_up_proj")
+            if kind or name.endswith(".gate_up_proj"):
+                for half, block in zip(("gate", "up"), tensor.chunk(2, -2)):
+                    _unpack(named, base, half, kind, block)
+            elif name.endswith(".experts.down_proj"):
+                _unpack(named, name.removesuffix(".down_proj"), "down", "", tensor)
+            else:
+                named[name] = tensor
+        for tied, sources in _TIED.items():
+            for source in sources:
+                if source in named:
+                    named.setdefault(tied, named[source])
+        weights = named
         spec = ModelSpec(**{**sizes, **_from_weights(sizes, weights)}, ranks=ranks, dtype=dtype)
     if family is not None:
-        spec = _as_family(spec, family)
+        if family != spec.family and not {family, spec.family} <= set(LLAMA_FORMS):
+            raise SettingsError(f"model: family={family!r} cannot run the weights of a {spec.family}")
+        spec = replace(spec, family=family)
     spec = spec if models is None else replace(spec, models=models)
     _check(spec, weights)
     return spec, weights
@@ -89,33 +108,6 @@ def _from_weights(sizes: Sizes, weights: dict[str, torch.Tensor]) -> Sizes:
         "mlp_bias": first + "mlp.down_proj.bias" in weights,
         "sandwich": first + "post_mlp_layernorm.weight" in weights,
     }
-
-
-def _as_family(spec: ModelSpec, family: str) -> ModelSpec:
-    if family != spec.family and not {family, spec.family} <= set(LLAMA_FORMS):
-        raise SettingsError(f"model: family={family!r} cannot run the weights of a {spec.family}")
-    return replace(spec, family=family)
-
-
-def _renamed(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Packed and older names as the families know them; parts of packs are views."""
-    named: dict[str, torch.Tensor] = {}
-    for full, tensor in weights.items():
-        name = full.replace(".block_sparse_moe.", ".mlp.")
-        name = re.sub(r"(\.experts\.\d+\.)w([123])\.", lambda m: m[1] + _MIXTRAL[m[2]] + "_proj.", name)
-        base, _, kind = name.partition(".gate_up_proj")
-        if kind or name.endswith(".gate_up_proj"):
-            for half, block in zip(("gate", "up"), tensor.chunk(2, -2)):
-                _unpack(named, base, half, kind, block)
-        elif name.endswith(".experts.down_proj"):
-            _unpack(named, name.removesuffix(".down_proj"), "down", "", tensor)
-        else:
-            named[name] = tensor
-    for tied, sources in _TIED.items():
-        for source in sources:
-            if source in named:
-                named.setdefault(tied, named[source])
-    return named
 
 
 _MIXTRAL = {"1": "gate", "2": "down", "3": "up"}

@@ -189,7 +189,10 @@ class Llama(Family):
         declared = 12 + (spec.layers if phase == "both" else 0)
         for index, kind in enumerate(self.kinds(spec, phase)):
             slots = [f"weight_{len(table) + i}" for i in range(self.slots(spec, index))]
-            table += self._slot_weights(spec, weights, index, rank)
+            # `layer_weights`, put together once for all models of a rank.
+            if (index, rank) not in self._layers:
+                self._layers[index, rank] = self.layer_weights(spec, weights, index, rank)
+            table += self._layers[index, rank]
             feed = list(FEED)
             feed[1:3] = f"kCache_{index}", f"vCache_{index}"
             if phase == "both":
@@ -212,12 +215,6 @@ class Llama(Family):
     def slots(self, spec: ModelSpec, layer: int) -> int:
         """Number of weight slots of a layer."""
         return SLOTS + 2 * spec.sandwich
-
-    def _slot_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
-        """`layer_weights`, put together once for all models of a rank."""
-        if (index, rank) not in self._layers:
-            self._layers[index, rank] = self.layer_weights(spec, weights, index, rank)
-        return self._layers[index, rank]
 
     def layer_weights(self, spec: ModelSpec, weights: Weights, index: int, rank: int) -> list[torch.Tensor]:
         """The weights of one layer on one rank, placeholders where nothing is used."""

@@ -42,7 +42,9 @@ class Lowering:
             if node.op == "placeholder":
                 self._values[node] = [self._placeholder(node.name)]
             elif node.op == "output":
-                self._output(node)
+                returned: Any = node.args[0]
+                results = tuple(self.edge(value) for value in returned if isinstance(value, fx.Node))
+                self._append(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
             elif getattr(node.target, "__name__", "") == "getitem":
                 source, index = cast(Args, node.args)
                 self._values[node] = [self._values[source][index]]
@@ -99,11 +101,6 @@ class Lowering:
         (place,) = (place for place, operator in enumerate(self.operators) if operator.name == edge.producer)
         operator = self.operators[place]
         self.operators[place] = replace(operator, fx={**operator.fx, edge.index: fx_name})
-
-    def _output(self, node: fx.Node) -> None:
-        returned: Any = node.args[0]
-        results = tuple(self.edge(value) for value in returned if isinstance(value, fx.Node))
-        self._append(GeOperator("NetOutput", "NetOutput", results, _nothing, 0))
 
 
 def _nothing(_inputs: Values) -> Values:

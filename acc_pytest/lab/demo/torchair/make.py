@@ -32,7 +32,15 @@ def make_torchair_demo(directory: Path, spec: TorchairSpec) -> TorchairPaths:
     """
     golden, mine, unfused = (directory / side / name for side, name in _SIDES.items())
     for path in (golden, mine, unfused):
-        _clear(path)
+        parent = path.parent
+        foreign = (
+            [entry.name for entry in parent.iterdir() if entry.name != path.name] if parent.exists() else []
+        )
+        if foreign:
+            raise DumpError(
+                f"{parent}: holds {foreign[0]!r}, which is not from a demo; choose an empty directory"
+            )
+        shutil.rmtree(path, ignore_errors=True)
     faulty: list[str] = []
     for rank in range(spec.ranks):
         for number, graph in enumerate(run_golden(golden, spec, rank), start=1):
@@ -42,16 +50,6 @@ def make_torchair_demo(directory: Path, spec: TorchairSpec) -> TorchairPaths:
     if spec.fault is not None and not faulty:
         raise SettingsError(f"demo: operator {spec.fault.operator!r} does not run at the place of the fault")
     return TorchairPaths(golden, mine, unfused, tuple(faulty))
-
-
-def _clear(path: Path) -> None:
-    parent = path.parent
-    foreign = [entry.name for entry in parent.iterdir() if entry.name != path.name] if parent.exists() else []
-    if foreign:
-        raise DumpError(
-            f"{parent}: holds {foreign[0]!r}, which is not from a demo; choose an empty directory"
-        )
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @one_thread()
