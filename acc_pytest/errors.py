@@ -31,7 +31,7 @@ class AccError(Exception):
     """Base class. The cause is the input or the environment, not a bug of acc_pytest.
 
     A word of more than 300 characters is cut to 200: a message stays one sentence whatever name a file holds.
-    The path of a mirror (`tensors/stores`) is told as the address that it stands for.
+    The path of a mirror (`remote/stores`) is told as the address that it stands for.
     """
 
     def __str__(self) -> str:

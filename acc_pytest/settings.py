@@ -30,7 +30,7 @@ from .base.vocabulary import (
 )
 from .errors import SettingsError, guarded, unknown_name
 from .judging.rules import rules_and_known
-from .tensors.stores.address import DEFAULT_LIMIT, Places
+from .tensors.address import DEFAULT_LIMIT, Places
 
 if TYPE_CHECKING:
     from .judging.rules import Known

@@ -54,8 +54,8 @@ from detecting.tables import TABLES, Figures, by, explained, share
 from detecting.torch_report import Options, torch_against_torch
 from detecting.torchair_report import CASES, torchair
 
-from acc_pytest.atb_cpu import FAULTS
 from acc_pytest.base.threads import one_thread
+from acc_pytest.lab.atb import FAULTS
 
 QUICK = {"faulty": 21, "clean": 10, "int8": 0, "pytest": 1, "seed": 5}
 """A seed for which one run of each fault has all networks."""

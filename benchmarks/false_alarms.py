@@ -13,12 +13,12 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from acc_pytest.atb_cpu.models.spec import DTYPES
 from acc_pytest.comparison import compare_pair
-from acc_pytest.demo import DemoSpec, make_demo
-from acc_pytest.demo.make import FAMILIES
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
+from acc_pytest.lab.atb.models.spec import DTYPES
+from acc_pytest.lab.demo import DemoSpec, make_demo
+from acc_pytest.lab.demo.make import FAMILIES
 from acc_pytest.mapping.planner import plan
 
 FLOAT_FAMILIES = [family for family in FAMILIES if not family.endswith("int8")]

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from tests.faults.sessions import (
     all_reports,
     home_of,

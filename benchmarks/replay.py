@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.atb_cpu import Fault
-from acc_pytest.demo import DemoSpec, make_demo
+from acc_pytest.lab.atb import Fault
+from acc_pytest.lab.demo import DemoSpec, make_demo
 from tests.dumps.msprobe_writer import RankWriter
 
 MOST = 3.0

@@ -37,7 +37,7 @@ from scaling.equality import Pairing, compared, pairings
 from scaling.sessions import AT_TEST, REACHED, Took, counted_processors, session
 from scaling.simulation import Cluster, Costs, Prediction, calibrated, simulate
 
-from acc_pytest.engine.dispatch import Placement
+from acc_pytest.remote.engine.dispatch import Placement
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 

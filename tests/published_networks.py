@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from acc_pytest.atb_cpu.models.spec import DTYPES
-from acc_pytest.demo.golden.models import fill
 from acc_pytest.errors import SettingsError
+from acc_pytest.lab.atb.models.spec import DTYPES
+from acc_pytest.lab.demo.golden.models import fill
 
 COMMON = {"vocab_size": 128, "hidden_size": 64, "attn_implementation": "eager"}
 DECODER = {

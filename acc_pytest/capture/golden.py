@@ -24,7 +24,7 @@ from ..dumps import open_dump
 from ..errors import CaptureError
 from ..noise.profile import write_profile
 from ..noise.run import ProfileMaker
-from ..tensors.stores.address import is_address, text_of_places
+from ..tensors.address import is_address, text_of_places
 from .torch_hooks import DumpConfig, register_hook
 
 _ALL_CALLS = range(1 << 30)

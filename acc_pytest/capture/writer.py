@@ -23,12 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..dumps.indexing import index_upload
 from ..errors import AccError, CaptureError
+from ..remote.indexing import index_upload
+from ..remote.stores.filesystem import store_of
+from ..tensors.address import address_of
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
-from ..tensors.stores.address import address_of
-from ..tensors.stores.filesystem import store_of
 from ..tensors.whole_file import DIRECTORY_MODE, FILE_MODE, make_directory
 
 QUEUE_BYTES = 256 << 20

@@ -13,8 +13,8 @@ from ..reporting.texts import message, shell, terminal_width, wrapped_command
 from .arguments import run_pytest
 
 if TYPE_CHECKING:
-    from ..demo import DemoPaths, DemoSpec
-    from ..demo.torchair import TorchairPaths
+    from ..lab.demo import DemoPaths, DemoSpec
+    from ..lab.demo.torchair import TorchairPaths
     from .arguments import Commands
 
 
@@ -55,7 +55,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
         return 0
     from pathlib import Path
 
-    from ..demo import make_demo
+    from ..lab.demo import make_demo
 
     directory, spec = (
         Path(arguments.directory),
@@ -129,14 +129,14 @@ class Once(argparse.Action):
 
 def list_faults() -> None:
     """Print the names of the faults, one a line."""
-    from ..atb_cpu import FAULTS
+    from ..lab.atb import FAULTS
 
     print("\n".join(FAULTS))
 
 
 def spec_of(arguments: argparse.Namespace) -> DemoSpec:
     """The demo that was asked for; a fault that the usual model cannot have brings its own model."""
-    from ..demo import HOMES, DemoSpec, Fault
+    from ..lab.demo import HOMES, DemoSpec, Fault
 
     family, ranks = HOMES.get(arguments.fault, ("llama", 1))
     fault = (
@@ -188,7 +188,7 @@ def run_demo_torchair(arguments: argparse.Namespace) -> int:
     """Write the dumps and print the commands that compare them."""
     from pathlib import Path
 
-    from ..demo.torchair import GeFault, TorchairSpec, make_torchair_demo
+    from ..lab.demo.torchair import GeFault, TorchairSpec, make_torchair_demo
 
     spec = TorchairSpec(
         release=arguments.release,
@@ -249,8 +249,8 @@ def run_generate(arguments: argparse.Namespace) -> int:
         return 0
     import torch
 
-    from ..atb_cpu import LanguageModel, NoProbe, Runtime
-    from ..demo.golden import seeded
+    from ..lab.atb import LanguageModel, NoProbe, Runtime
+    from ..lab.demo.golden import seeded
 
     spec = spec_of(arguments).resolved()
     with torch.no_grad():

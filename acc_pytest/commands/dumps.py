@@ -24,14 +24,14 @@ from ..capture.atb.options import (
 from ..errors import AccError, DumpError, SettingsError
 from ..reporting.progress import Progress, size
 from ..reporting.texts import message, shell
-from ..tensors.stores.address import is_address, path_on_disk
+from ..tensors.address import is_address, path_on_disk
 from .arguments import INTERRUPTED, USAGE_ERROR
 
 if TYPE_CHECKING:
     from ..capture.atb.launch import Finished
     from ..capture.atb.written_files import WrittenFiles
     from ..capture.dump_info import InfoConversion
-    from ..capture.keeping import Kept
+    from ..remote.keeping import Kept
     from .arguments import Commands
 
 
@@ -346,7 +346,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def run_convert(arguments: argparse.Namespace) -> int:
     """Convert, and say what became of it."""
-    from ..capture.keeping import DumpPart, keep, restore
+    from ..remote.keeping import DumpPart, keep, restore
 
     selection = DumpPart.of(arguments.step, arguments.rank, arguments.node)
     if arguments.to == FILES and selection:
@@ -400,8 +400,8 @@ def add_index(commands: Commands) -> None:
 
 def run_index(arguments: argparse.Namespace) -> int:
     """Write the index and say where."""
-    from ..dumps.indexing import index
-    from ..dumps.places import Cache
+    from ..remote.indexing import index
+    from ..remote.places import Cache
 
     summary = index(arguments.path, Cache(arguments.cache_dir))
     files, headers = f"{summary.files} files", f"{summary.headers} headers of tensors"

@@ -209,8 +209,8 @@ def catalogue() -> Iterator[str]:
     The class decides the bounds of the standard `ascend`, by default parameters.
     """
     from ..judging.standards.ascend import op_class
+    from ..lab.strategies import WITHOUT_STRATEGY
     from ..operators import WITHOUT_REFERENCE, known, operator_of
-    from ..strategies import WITHOUT_STRATEGY
 
     for name in known():
         operator = operator_of(name)

@@ -351,9 +351,11 @@ def as_tie(row: Row) -> Row:
         return replace(row, notes=(*(present for present in row.notes if present != note), note))
     reason = "T times rms of the values chosen from: what these may be off"
     checks = (
-        *(_off(check) if check.metric == COUNT else check for check in row.checks),
+        *(_tied(check, tie.count) if check.metric == COUNT else check for check in row.checks),
         Check(GAP, tie.gap, tie.allowed, False, reason, True),
     )
+    if not all(check.passed for check in checks):
+        return row
     return replace(row, verdict="tie", sentence=_sentence(many, behind, tie), reasons=(), checks=checks)
 
 
@@ -381,6 +383,7 @@ def _only_choices_differ(row: Row) -> bool:
     return row.verdict == "fail" and failed == [COUNT]
 
 
-def _off(check: Check) -> Check:
-    """The count of differing indices without a bound: that of the values takes its place."""
-    return check._replace(allowed=math.inf, reason="a tie: the values chosen from decide", passed=True)
+def _tied(check: Check, count: int) -> Check:
+    """The check of the count of differing indices: as many may differ as were chosen among equals."""
+    reason = "each of a tie: the values chosen from decide"
+    return check._replace(allowed=float(count), reason=reason, passed=(check.measured or 0) <= count)

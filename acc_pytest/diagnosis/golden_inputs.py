@@ -35,8 +35,8 @@ from ..opcheck.prepare import tensors_in
 from ..opcheck.sources import STATES, Entry, entries_of_directory
 from ..operators import known
 from ..tensors.dtypes import by_torch
+from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_directory
 from .measured_bound import Twice, judged_twice
 from .projected import whole
 from .recomputation import Recomputation

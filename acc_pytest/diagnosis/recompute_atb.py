@@ -28,8 +28,8 @@ from ..opcheck.prepare import prepare, tensors_in
 from ..opcheck.sources import PARAM_FILE
 from ..operators import known
 from ..reporting.texts import shortened
+from ..tensors.location import names_at, on_disk
 from ..tensors.ref import TensorRef, readable
-from ..tensors.stores.place import names_at, on_disk
 from .golden_inputs import GoldenInputs, directory_of_node, entry_of, number_of, operator_directory
 from .measured_bound import Twice, judged_twice
 from .one_operator import SIZE, check_size, judged, moved

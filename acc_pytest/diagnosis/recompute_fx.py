@@ -11,9 +11,9 @@ from ..dumps.torchair_files import FxFileName, parse_fx_name
 from ..errors import OperatorError
 from ..mapping.pair import Pair
 from ..tensors.kept_dump import names_in
+from ..tensors.location import names_at
 from ..tensors.numpy_file import stored_dtype
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import names_at
 from .aten import CallRecomputer, Results, results
 from .one_operator import check_size
 from .recomputation import LOOKING, Recomputation, RecomputeBudget, worst

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import guarded
-from ..tensors.stores.address import Places, text_of_places
+from ..tensors.address import Places, text_of_places
 from .base import Dump, Rank, Slot, Step, StepLabel
 
 if TYPE_CHECKING:
-    from .places import Cache
+    from ..remote.places import Cache
 
 __all__ = ["Dump", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
@@ -34,7 +34,7 @@ def open_dump(
     `SettingsError` for an unknown policy.
     """
     with guarded(f"opening the dump {text_of_places(path)}"):
+        from ..remote.places import Cache, path_of
         from .opening import opened
-        from .places import Cache, path_of
 
         return opened(path_of(path, cache or Cache()), token_policy, golden)

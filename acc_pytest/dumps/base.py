@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Literal, Union
 
 from ..errors import DumpError, SeveralDumps
+from ..tensors.address import is_mirrored
 from ..tensors.kept_dump import directories_in, names_in
+from ..tensors.location import entries_at
 from ..tensors.ref import TensorRef
-from ..tensors.stores.address import is_mirrored
-from ..tensors.stores.indexes import entries_indexed
-from ..tensors.stores.place import entries_at
 from ..topology.tree import Node, Tree
 
 StepLabel = Union[int, str]
@@ -246,6 +245,8 @@ class Listing:
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
         if key not in self._entries:
+            from ..remote.stores.indexes import entries_indexed
+
             indexed = entries_at(key.rstrip("/")) or entries_indexed(key)
             if is_mirrored(key):
                 indexed_directories, indexed_files = indexed or ([], [])

@@ -18,8 +18,8 @@ from pathlib import Path
 from ..errors import DumpError
 from ..tensors.debug_log import FORMAT, LoggedCall, LoggedTensor, member, read_log
 from ..tensors.file_bytes import opened
+from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_file
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, stable_name

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
+from ..tensors.address import path_on_disk
 from ..tensors.debug_tree import is_tree
 from ..tensors.kept_dump import FILES, INDEX, kept_version, read_index
-from ..tensors.stores.address import path_on_disk
-from ..tensors.stores.place import is_directory, is_file, is_there, may_be_entered
+from ..tensors.location import is_directory, is_file, is_there, may_be_entered
 from .atb import AtbLayout
 from .base import Listing, atb_worker
 from .debug_mode import DebugModeLayout, is_debug_log

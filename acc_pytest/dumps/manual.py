@@ -15,8 +15,8 @@ from typing import Any
 
 from ..errors import FormatError
 from ..tensors.kept_dump import kept_version
+from ..tensors.location import is_file, read_json
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_file, read_json
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, natural
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..tensors.stores.place import is_file
+from ..remote.places import index_note
+from ..tensors.location import is_file
 from .atb import AtbLayout, open_atb
 from .base import Dump, Listing
 from .debug_mode import DebugModeDump, DebugModeLayout
@@ -14,7 +15,6 @@ from .hf_debugger import HfDebuggerDump
 from .manual import ManualDump
 from .modules import is_of_a_model
 from .msprobe import MsprobeDump, MsprobeLayout
-from .places import index_note
 from .sglang import SglangDump, SglangPasses
 from .single import SingleDump
 from .torch import TorchDump, TorchLayout

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FormatError
+from ..tensors.location import opened_text
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import opened_text
 from .base import Slot
 from .torch_manifest import key_of_name
 

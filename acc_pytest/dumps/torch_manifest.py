@@ -26,7 +26,7 @@ from ..base.texts import parsed
 from ..base.vocabulary import CHOOSING
 from ..tensors.header import version_of
 from ..tensors.kept_dump import file_size
-from ..tensors.stores.place import bytes_of
+from ..tensors.location import bytes_of
 
 FILE = "manifest.json"
 SUFFIX = ".pth"

@@ -22,8 +22,8 @@ from typing import Any
 
 from ..tensors.digest import BUCKETS, NAME, WeightDigest
 from ..tensors.header import version_of
+from ..tensors.location import bytes_of
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import bytes_of
 from .torch_manifest import FILE as MANIFEST
 from .torch_manifest import LARGEST_CRC32, natural, number, process_manifest, read_json, shape_of, text
 

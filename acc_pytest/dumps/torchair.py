@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_file
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, stable_name
 from .torchair_files import TorchairDirectory, TorchairLayout, is_level

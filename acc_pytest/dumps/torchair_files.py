@@ -17,7 +17,7 @@ from typing import Literal
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, FormatError
 from ..tensors.kept_dump import names_in
-from ..tensors.stores.place import entries_at, is_file, names_at, opened_text
+from ..tensors.location import entries_at, is_file, names_at, opened_text
 
 _PROBED = 300
 """Directories looked into before it is certain that a path is no TorchAir dump; a real one needs ten."""

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import AccError, FormatError
+from ..remote.stores.mirror import put_at
+from ..tensors.address import is_mirrored
 from ..tensors.dtypes import by_name
 from ..tensors.file_bytes import opened
 from ..tensors.header import TensorHeader
 from ..tensors.json_file import read_json, write_json
+from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
-from ..tensors.stores.address import is_mirrored
-from ..tensors.stores.mirror import put_at
-from ..tensors.stores.place import is_directory
 from .errors import NoiseErrors
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from ..base.texts import NotJson, parsed
 from ..base.vocabulary import DEFAULT_SOC
 from ..errors import AccError, DumpError, FormatError
 from ..tensors.kept_dump import modified, names_in
+from ..tensors.location import is_directory, is_file, is_there, names_at, opened_text
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import is_directory, is_file, is_there, names_at, opened_text
 from .case import Case, Declared
 from .sources import PARAM_FILE, STATES, Entry, entries_of_csv
 

@@ -24,7 +24,7 @@ from ..base.vocabulary import (
 from ..errors import DumpError, SettingsError, guarded
 from ..judging.threshold import JudgeContext
 from ..settings import check_choice
-from ..tensors.stores.address import path_on_disk
+from ..tensors.address import path_on_disk
 from .case import Case
 from .sources import Entry, entries_of_csv, entries_of_directory
 

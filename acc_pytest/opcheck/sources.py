@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import DumpError, FormatError
-from ..tensors.stores.place import is_directory, walked_at
+from ..tensors.location import is_directory, walked_at
 
 
 @dataclass(frozen=True, slots=True)

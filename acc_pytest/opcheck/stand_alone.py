@@ -24,8 +24,8 @@ from ..errors import CannotDecode, DumpError
 from ..operators import known, operator_of
 from ..tensors import atb_bin
 from ..tensors.dtypes import by_torch
+from ..tensors.location import on_disk
 from ..tensors.ref import TensorRef
-from ..tensors.stores.place import on_disk
 from ..tensors.whole_file import whole_file
 from .case import Case
 

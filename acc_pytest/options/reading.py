@@ -119,7 +119,7 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
 
 def _absolute(base: str, value: str) -> str:
     """A path of an ini file, which counts from that file; an address counts from nothing."""
-    from ..tensors.stores.address import is_address
+    from ..tensors.address import is_address
 
     return value if is_address(value) else os.path.join(base, value)
 

@@ -16,7 +16,7 @@ from typing import Any, Union
 
 from ..base.vocabulary import INCOMPLETE
 from ..judging.verdict import Check, bound_of
-from ..tensors.stores.place import shown_at
+from ..tensors.location import shown_at
 
 Scalar = Union[None, bool, int, float, str]
 

@@ -22,7 +22,7 @@ from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError, guarded
 from ..outputs import Growing, target_of
 from ..outputs.writing import partials
-from ..tensors.stores.place import shown_at
+from ..tensors.location import shown_at
 from .row import Row
 from .rows_json import NO_LINKS, Links, WrongField, row_from_json, row_to_json
 from .view import GrowingFileView, Result, Run

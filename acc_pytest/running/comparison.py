@@ -12,12 +12,11 @@ import pytest
 from .. import options
 from ..base.imports import import_numpy, without_collector
 from ..errors import AccError, SettingsError
-from ..mapping.pair import CARRIED
 from ..options.marks import op_mark
 from ..reporting.texts import escaped, quoted
 from ..session import planning
+from ..tensors.address import is_mirrored
 from ..tensors.header import looking_once
-from ..tensors.stores.address import is_mirrored
 from .causes import (
     asks_for_replay,
     check_replay,
@@ -130,6 +129,8 @@ class ComparisonMode(PairMode):
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
         on."""
         if pair.fed:
+            from ..mapping.pair import CARRIED
+
             return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
         return pair.mine.slot.startswith("output") or number in self.plan.gaps
 

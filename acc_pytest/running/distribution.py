@@ -33,8 +33,8 @@ from .pairs import PairMode, PairTest
 
 if TYPE_CHECKING:
     from ..diagnosis.recomputation import Recomputer
-    from ..engine.engine import Engine
     from ..judging.threshold import ThresholdRule
+    from ..remote.engine.engine import Engine
     from ..reporting.row import Row
 
 
@@ -393,7 +393,7 @@ class OnNodes:
     @pytest.hookimpl
     def pytest_unconfigure(self) -> None:
         """Leave the cluster, when the reports are written: pictures may be of files on its nodes."""
-        from ..engine.ray_cluster import leave
+        from ..remote.engine.ray_cluster import leave
 
         leave()
 
@@ -414,12 +414,12 @@ def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
     """The engine that measures the pairs of a mode, and a line that says where. Raises `AccError`."""
     import time
 
-    from ..engine.dispatch import Placement
-    from ..engine.engine import Engine, Fleet, TaskPatience, counted
-    from ..engine.pool import ProbeQuestion, files_of
-    from ..engine.ray_cluster import RayPool
-    from ..engine.ray_cluster import joined as joined_cluster
-    from ..engine.work import shipped
+    from ..remote.engine.dispatch import Placement
+    from ..remote.engine.engine import Engine, Fleet, TaskPatience, counted
+    from ..remote.engine.pool import ProbeQuestion, files_of
+    from ..remote.engine.ray_cluster import RayPool
+    from ..remote.engine.ray_cluster import joined as joined_cluster
+    from ..remote.engine.work import shipped
 
     settings, plan = mode.settings, mode.plan
     placement = Placement(plan.pairs)
@@ -453,13 +453,13 @@ class RowsOfNodes:
     @functools.cached_property
     def recomputer(self) -> Recomputer:
         """See `Nodes.recomputer`."""
-        from ..engine.engine import RemoteRecomputer
+        from ..remote.engine.engine import RemoteRecomputer
 
         return RemoteRecomputer(self._engine)
 
     def row(self, item: GeneratedItem, test: PairTest) -> Row | None:
         """See `Nodes.row`. A pair that was lost has a red row that says so."""
-        from ..engine.engine import NotMeasured
+        from ..remote.engine.engine import NotMeasured
 
         self._items.setdefault(test.number, item)
         try:

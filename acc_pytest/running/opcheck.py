@@ -25,14 +25,14 @@ from .run_report import open_views
 
 if TYPE_CHECKING:
     from ..judging.threshold import JudgeContext
+    from ..lab.strategies.device import Device
+    from ..lab.strategies.fuzz import Counterexample
     from ..opcheck.backends import Backend
     from ..opcheck.case import Case
     from ..opcheck.settings import Named, OpcheckSettings
     from ..opcheck.sources import Entry
     from ..reporting.row import Row
     from ..reporting.view import Run, View
-    from ..strategies.device import Device
-    from ..strategies.fuzz import Counterexample
     from .mode import GeneratedItem
 
 
@@ -209,7 +209,7 @@ class FuzzTest(GeneratedTest):
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         """Draw cases; save and say the smallest that disagrees. There are no rows."""
-        from ..strategies.fuzz import fuzz
+        from ..lab.strategies.fuzz import fuzz
 
         examples, device = self.mode.settings.fuzz_examples, self.mode.device()
         example = fuzz(self.names[-1], examples, device.compute, device.judge)
@@ -237,7 +237,7 @@ class FuzzTest(GeneratedTest):
 
     def _saved(self, example: Counterexample, device: Device) -> str:
         """Save the case with what the device computed; says where, or why not."""
-        from ..strategies.fuzz import save
+        from ..lab.strategies.fuzz import save
 
         directory = os.path.join(self.mode.settings.output, "acc_fuzz")
         try:
@@ -266,9 +266,9 @@ class FuzzMode(Mode):
             if "fuzz_examples" in option_values:
                 raise AccError("acc_fuzz_examples needs --acc-opcheck-fuzz OPERATOR")
             return None
+        from ..lab.strategies import cases
         from ..opcheck.settings import OpcheckSettings
         from ..settings import Settings
-        from ..strategies import cases
 
         with door(cls.doing, "--acc-opcheck-fuzz: "):
             names = (f"{name.removesuffix('Operation')}Operation" for name in option_values["opcheck_fuzz"])
@@ -294,8 +294,8 @@ class FuzzMode(Mode):
     def device(self) -> Device:
         """The device that is fuzzed. Raises `AccError` without an NPU."""
         from ..judging.standards import of_operators
+        from ..lab.strategies.device import Device
         from ..opcheck.backends import backend_named
-        from ..strategies.device import Device
 
         checks = self.checks
         backend = backend_named(checks.backend, checks.device)

@@ -18,7 +18,7 @@ from ..mapping.pair import WEIGHTS
 from ..metrics.native.library import VARIABLE, chosen, described
 from ..options.marks import op_mark, unmapped_mark
 from ..reporting.texts import near, printable
-from ..tensors.stores.place import shown_at
+from ..tensors.location import shown_at
 from .mode import GeneratedTest, Mode, TestFailed, together
 from .run import REASON, gated
 from .run_report import open_views

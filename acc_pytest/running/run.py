@@ -15,7 +15,7 @@ from ..options.marks import hook_rules, marker_rules
 from ..reporting.junit import properties
 from ..reporting.row import Row
 from ..reporting.texts import printable
-from ..tensors.stores.address import caches_in_use, use_caches
+from ..tensors.address import caches_in_use, use_caches
 from .host import want_properties
 
 if TYPE_CHECKING:

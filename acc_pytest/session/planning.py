@@ -19,8 +19,8 @@ from ..base.imports import import_numpy, leave_what_stays, without_collector
 from ..base.vocabulary import NO_NOISE
 from ..errors import AccError, SettingsError, guarded
 from ..reporting.texts import error_text, paragraph
-from ..tensors.stores.address import text_of_places
-from ..tensors.stores.place import is_there
+from ..tensors.address import text_of_places
+from ..tensors.location import is_there
 
 if TYPE_CHECKING:
     from ..dumps.base import Dump
@@ -39,7 +39,7 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
     with without_collector():
         import_numpy()
         from ..mapping.planner import plan
-        from ..tensors.header_rows import keep_headers
+        from ..remote.header_rows import keep_headers
 
         leave_what_stays()
         golden, mine = open_dumps(settings)
@@ -61,11 +61,11 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     """
     from ..dumps import open_dump
     from ..dumps.base import keep_rank
-    from ..dumps.places import Cache
+    from ..remote.places import Cache
 
     if settings.engine == "ray":
-        from ..engine.cluster_hosts import reach_nodes
-        from ..engine.ray_cluster import joined
+        from ..remote.engine.cluster_hosts import reach_nodes
+        from ..remote.engine.ray_cluster import joined
 
         reach_nodes(lambda: joined(settings.ray_address))
     cache = Cache(settings.cache_dir, settings.cache_size)

@@ -21,7 +21,7 @@ from .dtypes import DType, by_atb_code, by_torch, layout_code, layout_name
 from .file_bytes import byte_count, mapped, opened
 from .header import Location, Statistics, TensorHeader, version_of
 from .kept_dump import kept_version, names_in
-from .stores.place import is_there, names_at
+from .location import is_there, names_at
 from .torch_archive import memory_of
 from .whole_file import whole_file
 

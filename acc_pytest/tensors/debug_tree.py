@@ -23,7 +23,7 @@ from ..errors import FormatError, NoPayload
 from .dtypes import by_name
 from .file_bytes import byte_count
 from .header import Location, Statistics, TensorHeader, version_of
-from .stores.place import read_json
+from .location import read_json
 
 FULL = "_debug_tree_FULL_TENSORS.json"
 SUMMARY = "_debug_tree_SUMMARY.json"

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from ..base.imports import torch
 from ..errors import FormatError
+from ..remote.stores.blocks import StoreFile
 from .header import version_of
 from .kept_dump import KeptFile, stretches, whereabouts
-from .stores.blocks import StoreFile
-from .stores.place import on_disk, placed_at
+from .location import on_disk, placed_at
 
 # Below this size one read is cheaper than a mapping (two system calls and page faults), and a tensor
 # that was read holds no file descriptor open: a mapping keeps one for as long as the tensor lives.

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ..errors import AccError, FormatError
 from .dtypes import DType
 from .kept_dump import kept_version
-from .stores.place import placed_at
+from .location import placed_at
 
 _LISTED = 10
 _Member = TypeVar("_Member")

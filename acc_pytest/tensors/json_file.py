@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError
-from .stores.place import on_disk
+from .location import on_disk
 from .whole_file import whole_file
 
 LARGEST = 256 * 1024 * 1024

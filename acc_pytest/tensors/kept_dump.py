@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AccError, FormatError
 from .json_file import read_json
-from .stores.place import placed_at
-from .stores.sized_file import SizedFile
+from .location import placed_at
+from .sized_file import SizedFile
 
 if TYPE_CHECKING:
-    from .stores.blocks import StoreFile
+    from ..remote.stores.blocks import StoreFile
 
 
 FORMAT = "acc_pytest kept dump"
@@ -280,7 +280,7 @@ class KeptFile(SizedFile):
         placed = placed_at(path)
         if placed is not None and not placed.path:
             if path not in self._remote:
-                from .stores.blocks import StoreFile  # numpy is imported by those who read stores
+                from ..remote.stores.blocks import StoreFile  # numpy is imported by those who read stores
 
                 self._remote[path] = StoreFile(placed)
             return self._remote[path].descriptor_with(offset, nbytes)

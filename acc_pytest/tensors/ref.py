@@ -47,8 +47,8 @@ def header_to_open(ref: TensorRef) -> TensorHeader:
 
     Raises `FormatError` as `TensorRef.header`, and where the index of a dump on the disk has another one.
     """
+    from ..remote.header_rows import is_of_index
     from .formats import format_of
-    from .header_rows import is_of_index
 
     header = ref.header()
     if is_of_index(ref, version_of(ref.path)):
@@ -74,8 +74,8 @@ def readable(ref: TensorRef | None) -> TensorHeader | None:
 
 @functools.lru_cache(maxsize=65536)
 def _header(ref: TensorRef, version: tuple[int, ...]) -> TensorHeader:
+    from ..remote.header_rows import known_header, remember
     from .formats import format_of  # numpy is imported by those who read
-    from .header_rows import known_header, remember
 
     if not version and not os.path.lexists(ref.path):
         raise FormatError(f"{ref.path}: no such file; was the dump moved or deleted while in use?")

@@ -26,7 +26,7 @@ from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
 from .file_bytes import byte_count, mapped, opened, opened_on_disk, watch
 from .header import Location, TensorHeader, member_of, version_of
-from .stores.place import on_disk
+from .location import on_disk
 from .torch_archive import LARGEST_PICKLE, ZIP, ArchiveEntry, bytes_of, entries_in, is_foreign, start_of
 from .torch_pickle import (
     LONGEST,

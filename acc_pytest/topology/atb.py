@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
-from ..tensors.stores.place import read_json
+from ..tensors.location import read_json
 from .tree import Node, Tree
 
 Entries = Callable[[str], Collection[str]]

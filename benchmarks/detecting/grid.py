@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from acc_pytest.atb_cpu import FAULTS, Fault, NoProbe, Runtime
-from acc_pytest.atb_cpu.graph import Execution
 from acc_pytest.errors import SettingsError
+from acc_pytest.lab.atb import FAULTS, Fault, NoProbe, Runtime
+from acc_pytest.lab.atb.graph import Execution
 
 from .networks import DECODE_STEPS, INT8, NETWORKS, Goldens, Network, Setting, mine
 

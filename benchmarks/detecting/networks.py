@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
 from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.demo import DemoSpec
-from acc_pytest.demo.golden import seeded
+from acc_pytest.lab.atb import Fault, LanguageModel, Runtime
+from acc_pytest.lab.demo import DemoSpec
+from acc_pytest.lab.demo.golden import seeded
 from tests.published_networks import published
 
 DECODE_STEPS = 1

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from acc_pytest.atb_cpu import NoProbe, Runtime
 from acc_pytest.base.vocabulary import NO_NOISE
-from acc_pytest.demo import DemoSpec
-from acc_pytest.demo.make import probes_of
 from acc_pytest.diagnosis.run import diagnose
 from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.judging.judges import Judge
+from acc_pytest.lab.atb import NoProbe, Runtime
+from acc_pytest.lab.demo import DemoSpec
+from acc_pytest.lab.demo.make import probes_of
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.view import Diagnosis
 from acc_pytest.running.causes import lifts

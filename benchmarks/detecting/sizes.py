@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from acc_pytest.atb_cpu import FAULTS, Fault
+from acc_pytest.lab.atb import FAULTS, Fault
 
 from .grid import FLOAT_DTYPES, Case
 from .networks import INT8, NETWORKS, Setting

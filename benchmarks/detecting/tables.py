@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from acc_pytest.atb_cpu import FAULTS
+from acc_pytest.lab.atb import FAULTS
 
 from .runs import Outcome
 

@@ -15,7 +15,7 @@ import torch
 
 from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.torch_hooks import DumpConfig, DumpHandle, register_hook
-from acc_pytest.demo.golden.models import fill
+from acc_pytest.lab.demo.golden.models import fill
 
 from .networks import DECODE_STEPS, VOCABULARY, Golden
 from .torch_architectures import ARCHITECTURES, HEADS, HIDDEN, Architecture

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.ge import GeDump
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.torchair.graph import GraphIndex
 from acc_pytest.mapping.torchair.operators import operators
 from acc_pytest.topology.ge_graph import Edge, GeGraph

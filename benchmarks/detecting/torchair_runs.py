@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.demo.torchair.make import STARTED
 from acc_pytest.diagnosis.run import run as compared
 from acc_pytest.diagnosis.summary import root_lines
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.tolerance import tolerance
+from acc_pytest.lab.demo.torchair.make import STARTED
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import GeValue, OriginalOp, write_record
 from acc_pytest.topology.ge_graph import Edge, GeNode

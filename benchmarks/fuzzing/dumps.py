@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
-from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
-from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.capture.manual import dump_data
-from acc_pytest.demo import DemoSpec, make_demo
-from acc_pytest.demo.golden import seeded
-from acc_pytest.demo.make import run_mine
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
+from acc_pytest.lab.atb import Fault, LanguageModel, Runtime
+from acc_pytest.lab.atb.probe import EVERY, E3Probe, ProbeSettings
+from acc_pytest.lab.demo import DemoSpec, make_demo
+from acc_pytest.lab.demo.golden import seeded
+from acc_pytest.lab.demo.make import run_mine
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 
 from .case import Seed
 

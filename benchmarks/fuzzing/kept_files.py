@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-from acc_pytest.capture.keeping import keep, restore
 from acc_pytest.errors import AccError
+from acc_pytest.remote.keeping import keep, restore
 from acc_pytest.tensors.kept_dump import INDEX
 from tests.dumps.tool_dumps import SglangWriter, tensor
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from acc_pytest import strategies
 from acc_pytest.errors import AccError
+from acc_pytest.lab import strategies
+from acc_pytest.lab.strategies.device import DrawnCase
 from acc_pytest.opcheck.run import run_entry
 from acc_pytest.opcheck.settings import OpcheckSettings, listed
 from acc_pytest.opcheck.stand_alone import CSV, from_values, write_case
 from acc_pytest.operators import compute
-from acc_pytest.strategies.device import DrawnCase
 
 from . import dumps, json_mutations, text_mutations
 from .case import Format, Seed

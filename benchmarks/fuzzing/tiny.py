@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from acc_pytest.atb_cpu import AtbModel, Call, Runtime, graph, operation
-from acc_pytest.atb_cpu.graph import Cell
-from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.lab.atb import AtbModel, Call, Runtime, graph, operation
+from acc_pytest.lab.atb.graph import Cell
+from acc_pytest.lab.atb.probe import EVERY, E3Probe, ProbeSettings
 
 _WIDTH, _WORDS = 4, 8
 _TIME = "20250101_000000"

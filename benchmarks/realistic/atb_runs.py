@@ -20,12 +20,12 @@ from detecting.grid import ANY_OPERATOR, FLOAT_DTYPES, Case
 from detecting.networks import INT8, NETWORKS, Golden, Goldens, Network, Setting
 from detecting.runs import each, write_mine
 
-from acc_pytest.atb_cpu import Fault, NoProbe, Runtime
-from acc_pytest.atb_cpu.graph import Execution
 from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.golden import noise_copy
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.dumps import open_dump
+from acc_pytest.lab.atb import Fault, NoProbe, Runtime
+from acc_pytest.lab.atb.graph import Execution
 from acc_pytest.noise.profile import write_profile
 from acc_pytest.noise.run import ProfileMaker
 from acc_pytest.reporting.row import Row

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoSpec, Fault, make_demo
+from acc_pytest.lab.demo import DemoSpec, Fault, make_demo
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "conformance"
 PROBE = (

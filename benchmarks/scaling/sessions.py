@@ -29,7 +29,7 @@ REACHED = "reached"
 PLUGIN = f"""
 import os, pathlib, resource, time
 import pytest
-from acc_pytest.engine.engine import Engine
+from acc_pytest.remote.engine.engine import Engine
 
 close, take = Engine.close, Engine._take
 answered = []

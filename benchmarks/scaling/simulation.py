@@ -12,9 +12,9 @@ from pathlib import Path
 
 from acc_pytest.base.threads import one_thread
 from acc_pytest.comparison import compare_pair
-from acc_pytest.engine.dispatch import ANYWHERE, Dispatch, PairSize, batches_of
 from acc_pytest.judging.judges import Judge
 from acc_pytest.mapping.pair import Plan
+from acc_pytest.remote.engine.dispatch import ANYWHERE, Dispatch, PairSize, batches_of
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
 

@@ -16,10 +16,10 @@ from acc_pytest import DumpConfig, register_hook
 from acc_pytest.capture.golden import dump_golden
 from acc_pytest.capture.writer import StagedDump
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.places import Cache
 from acc_pytest.errors import CaptureError, DumpError
-from acc_pytest.tensors.stores import filesystem
-from tests.tensors.stores.broken_store import BrokenFiles, broken_store
+from acc_pytest.remote.places import Cache
+from acc_pytest.remote.stores import filesystem
+from tests.remote.stores.broken_store import BrokenFiles, broken_store
 
 
 @pytest.fixture

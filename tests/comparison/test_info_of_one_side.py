@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from acc_pytest.comparison import compare_pair
-from acc_pytest.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import NoPayload
 from acc_pytest.judging.judges import Judge
+from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row

@@ -68,7 +68,7 @@ def test_an_order_of_equals_is_a_tie_and_says_how_near_they_are(compare: Compare
     assert not row.excused
     assert row.reasons == ()
     assert [(check.metric, check.bound, check.passed) for check in row.checks] == [
-        ("mismatches", "off", True),
+        ("mismatches", "<= 2", True),
         ("choice_gap", "<= 0.0110513", True),
     ]
     assert 0 < row.checks[1].excess < 1

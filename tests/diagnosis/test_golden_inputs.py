@@ -10,9 +10,7 @@ from unittest import mock
 import pytest
 import torch
 
-from acc_pytest.atb_cpu import Fault
 from acc_pytest.base.vocabulary import NO_NOISE
-from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.diagnosis import golden_inputs
 from acc_pytest.diagnosis.golden_inputs import GoldenValues, golden_values
 from acc_pytest.diagnosis.inheritance import may_differ
@@ -20,6 +18,8 @@ from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
 from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.judging.judges import Judge
+from acc_pytest.lab.atb import Fault
+from acc_pytest.lab.demo import DemoSpec, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.views import ExpertPick, Selected

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.diagnosis.recomputation import Recomputation, StoredRecomputer, worst
 from acc_pytest.diagnosis.recompute_atb import AtbRecomputer
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.atb_cpu import Fault
 from acc_pytest.diagnosis.recomputation import Recomputation, RecomputeBudget
 from acc_pytest.diagnosis.recompute_atb_outlined import NumberChange, OutlinedAtbRecomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torch_model import Outline
+from acc_pytest.lab.atb import Fault
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from tests.e2e.hf_models import Golden, HuggingFace, scratch

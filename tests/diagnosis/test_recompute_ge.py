@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.diagnosis.recomputation import LOOKING, RecomputeBudget
 from acc_pytest.diagnosis.recompute_ge import GeRecomputer
 from acc_pytest.diagnosis.recomputers import recomputer_of
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair import TorchairDump
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo.make import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.atb import AtbDump, models_of
+from acc_pytest.lab.demo.make import DemoSpec, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.topology.atb import ReportedOperation

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import acc_pytest.session.planning
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from tests.shared_directory import made_once
 
 # pytester forgets modules that an inner session imported first: torch cannot be imported twice, and each

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.atb_cpu import Fault, LanguageModel, Runtime
-from acc_pytest.atb_cpu.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.base.threads import one_thread
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
 from acc_pytest.comparison import compare_pair
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Dump, StepLabel
 from acc_pytest.judging.judges import Judge
+from acc_pytest.lab.atb import Fault, LanguageModel, Runtime
+from acc_pytest.lab.atb.probe import EVERY, E3Probe, ProbeSettings
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.row import Row

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import Run, ids, read_rows
 

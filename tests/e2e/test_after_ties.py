@@ -11,7 +11,7 @@ import torch
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.base.threads import one_thread
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from tests.newer import experts_are_one_module
 from tests.published_networks import published
 

@@ -60,9 +60,9 @@ def test_outputs_are_bit_identical_with_and_without_a_dump(pytester: pytest.Pyte
         model="""
         import sys
         import torch
-        from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
-        from acc_pytest.atb_cpu.probe import probe_from_environment
-        from acc_pytest.demo.golden import seeded
+        from acc_pytest.lab.atb import LanguageModel, ModelSpec, Runtime
+        from acc_pytest.lab.atb.probe import probe_from_environment
+        from acc_pytest.lab.demo.golden import seeded
 
         class Silent:
             layer = model = executed = profiled = lambda *_: None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import QUICKER, Run, read_rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest import cli
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from tests.each_case import check_each
 
 from .conftest import QUICKER, read_rows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 
 from .conftest import Run, read_rows
 

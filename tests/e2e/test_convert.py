@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths
-from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.lab.demo import DemoPaths
+from acc_pytest.lab.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.reporting.rows_file import StoredRows, read_rows
 
 from .conftest import Run

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from acc_pytest import cli
-from acc_pytest.atb_cpu import FAULTS
 from acc_pytest.commands.demo import MODELS
-from acc_pytest.demo.make import FAMILIES
+from acc_pytest.lab.atb import FAULTS
+from acc_pytest.lab.demo.make import FAMILIES
 
 from .conftest import QUICKER
 

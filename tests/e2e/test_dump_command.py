@@ -14,7 +14,7 @@ import pytest
 
 from acc_pytest import cli
 from acc_pytest.dumps import Dump, open_dump
-from acc_pytest.dumps.places import Cache
+from acc_pytest.remote.places import Cache
 from acc_pytest.topology.tree import Node
 
 from .atb_program import GRAPH, LAYER, program
@@ -112,7 +112,7 @@ def test_success_without_a_dump_is_exit_code_1_with_the_likely_reasons(
     assert dump("pass", "-ids", "5", "-er", "3,4") == 1
     assert capfd.readouterr().err.splitlines() == [
         f"acc: nothing was dumped below {Path.cwd()}/out; likely because:",
-        f"acc: {sys.executable} runs no model of acc_pytest.atb_cpu",
+        f"acc: {sys.executable} runs no model of acc_pytest.lab.atb",
         "acc: no operation has an id of -ids 5",
         "acc: no operation was executed often enough for -er 3,4",
     ]
@@ -256,9 +256,9 @@ def test_a_killed_launcher_leaves_whole_files_and_the_next_run_is_not_confused(t
 
 MODEL = """
 import torch
-from acc_pytest.atb_cpu import LanguageModel, ModelSpec, Runtime
-from acc_pytest.atb_cpu.probe import probe_from_environment
-from acc_pytest.demo.golden import seeded
+from acc_pytest.lab.atb import LanguageModel, ModelSpec, Runtime
+from acc_pytest.lab.atb.probe import probe_from_environment
+from acc_pytest.lab.demo.golden import seeded
 
 spec = ModelSpec(layers=1)
 with torch.no_grad():

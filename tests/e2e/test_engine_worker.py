@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import Run, read_rows
 from .engine_worker import Worker

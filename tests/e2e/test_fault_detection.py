@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from acc_pytest.atb_cpu import FAULTS, Fault
+from acc_pytest.lab.atb import FAULTS, Fault
 
 from .hf_models import ARCHITECTURES, HuggingFace, scratch
 

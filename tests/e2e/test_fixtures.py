@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import QUICKER, Run, ids, read_rows
 from .test_junit import cases, properties

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import read_rows
 from tests.opcheck.made import softmax_dump
 from tests.reporting.resealed import resealed

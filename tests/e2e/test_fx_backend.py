@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from tests.capture.torchair.models import Attention
 
 from .conftest import Run, read_rows

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.capture.keeping import keep
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths
-from acc_pytest.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.fx import FxDump
 from acc_pytest.errors import AccError
+from acc_pytest.lab.demo import DemoPaths
+from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.remote.keeping import keep
 
 from .conftest import Run, read_rows
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import pytest
 
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
-from tests.dumps.test_places import split
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
+from tests.remote.test_places import split
 from tests.shared_directory import made_once
 
 from .conftest import QUICKER, Run, read_rows

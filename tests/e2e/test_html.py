@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.row import VERDICTS
 from tests.opcheck.made import softmax_dump
 from tests.reporting.html.made import column, read_page

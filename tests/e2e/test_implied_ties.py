@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from tests.mapping.test_implied_choices import dumped, network
 
 from .conftest import Run, read_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from tests.junit_schema import complaints
 
 from .conftest import Run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import acc_pytest.running.runtest
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import QUICKER, Run, dump_options
 from .test_junit import cases, properties

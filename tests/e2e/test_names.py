@@ -19,7 +19,7 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.reporting.csv_report import plain_text
 from acc_pytest.reporting.texts import plain
 from tests.reporting.resealed import resealed

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.running.comparison import ComparisonMode
 from acc_pytest.running.run import CHANNEL, AccRun, received
 from acc_pytest.session import make_noise_plan, make_plan

@@ -13,7 +13,7 @@ from torch import nn
 from acc_pytest import DumpConfig, dump_golden, register_hook
 from acc_pytest.base.vocabulary import NOISE_PROFILE
 from acc_pytest.cli import main
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from tests.newer import computes_half
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 # pytester forgets modules that an inner session imported first; torch cannot be imported twice.
-import acc_pytest.strategies.fuzz  # noqa: F401
+import acc_pytest.lab.strategies.fuzz  # noqa: F401
 from acc_pytest.operators import compute
 from tests.opcheck.stand_in import install
 

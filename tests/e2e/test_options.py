@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.options import ALL
 from acc_pytest.options.reading import TOPICS
 

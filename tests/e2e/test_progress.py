@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 import acc_pytest.reporting.progress
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.running.distribution import while_it_lasts
 
 from .conftest import Run

@@ -16,9 +16,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-import acc_pytest.engine.dispatch
-import acc_pytest.engine.pool
-from acc_pytest.demo import DemoPaths
+import acc_pytest.remote.engine.dispatch
+import acc_pytest.remote.engine.pool
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import QUICKER, Run, ids, read_rows
 
@@ -167,8 +167,8 @@ def test_a_process_that_dies_loses_no_row(acc: Run, clean: DemoPaths) -> None:
 def test_a_pair_that_kills_every_process_is_red_and_the_others_are_not(
     acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acc_pytest.engine.dispatch, "ATTEMPTS", 2)  # each takes a new process seconds
-    monkeypatch.setattr(acc_pytest.engine.dispatch, "TOGETHER", 1)
+    monkeypatch.setattr(acc_pytest.remote.engine.dispatch, "ATTEMPTS", 2)  # each takes a new process seconds
+    monkeypatch.setattr(acc_pytest.remote.engine.dispatch, "TOGETHER", 1)
     chosen = ("-k", "step0 and (ActivationOperation or RmsNorm)")
     _, rows = quietly(acc, clean, *chosen, metric("pass"))
     size = max(int(row["elements"]) for row in rows)
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_what_runs_on_nodes_and_leaves_the_rows_so_far(acc: Run, cle
 def test_a_node_with_other_sources_is_refused_before_the_first_batch(
     acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acc_pytest.engine.pool, "sources", lambda: "x")
+    monkeypatch.setattr(acc_pytest.remote.engine.pool, "sources", lambda: "x")
     result = acc(clean, ON_RAY)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: acc_engine = ray: node * has other sources of it, and here is *"])

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault, make_demo
-from acc_pytest.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
+from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 from tests.newer import caches_have_layers

@@ -10,7 +10,7 @@ import pytest
 
 from acc_pytest.cli import main
 from acc_pytest.commands.arguments import run_pytest
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.row import Row, RowSide

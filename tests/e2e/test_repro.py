@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo import DemoPaths
 from acc_pytest.diagnosis.repro import view
+from acc_pytest.lab.demo import DemoPaths
 from tests.opcheck.made import MadeDump, softmax_dump
 
 from .conftest import QUICKER, Run

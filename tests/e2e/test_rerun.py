@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
 
 from .conftest import TWO_WORKERS, Run, small_demo
 

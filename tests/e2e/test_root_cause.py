@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from acc_pytest.demo import DemoPaths, DemoSpec, Fault
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.tensors.atb_bin import write
 from acc_pytest.tensors.ref import TensorRef
 from tests.reporting.html.made import read_page

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
 from acc_pytest.judging.replay import context_of, measurement_of
 from acc_pytest.judging.thresholds import thresholds_for
 from acc_pytest.judging.verdict import judge
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import read_rows
 
 from .conftest import QUICKER, Run

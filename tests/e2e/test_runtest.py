@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import QUICKER, Run, dump_options
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.texts import LONGEST, columns
 
 from .conftest import Run

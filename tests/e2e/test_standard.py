@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo import DemoPaths, DemoSpec
+from acc_pytest.lab.demo import DemoPaths, DemoSpec
 
 from .conftest import Run, read_rows, small_demo
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from acc_pytest.base import threads
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.metrics import kernel
 
 from .conftest import QUICKER, Run, read_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import Run, ids, read_rows
 

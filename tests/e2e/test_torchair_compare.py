@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make, make_torchair_demo
-from acc_pytest.demo.torchair.make import Compiled, run_golden
+from acc_pytest.lab.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make, make_torchair_demo
+from acc_pytest.lab.demo.torchair.make import Compiled, run_golden
 from acc_pytest.tensors.ref import TensorRef
 
 from .conftest import QUICKER, TWO_WORKERS, Run, read_rows

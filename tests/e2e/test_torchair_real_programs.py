@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo.torchair import TorchairPaths
+from acc_pytest.lab.demo.torchair import TorchairPaths
 
 from .conftest import Run
 

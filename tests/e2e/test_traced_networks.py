@@ -18,7 +18,7 @@ from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.base.older_torch import half_on_cpu
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from tests.newer import computes_half
 
 from .conftest import Run, read_rows

@@ -11,7 +11,7 @@ import acc_pytest.gate.opening
 import acc_pytest.mapping.planner
 import acc_pytest.reporting.csv_report
 from acc_pytest import cli, errors
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.reconcile import Opened, open_pair
 from acc_pytest.reporting.row import Row

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 
 from .conftest import Run, ids, read_rows
 

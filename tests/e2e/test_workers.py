@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from acc_pytest.base import threads as threads_of
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.running import distribution
 from acc_pytest.running.comparison import PAIR, RECOMPUTED, ComparisonMode
 from acc_pytest.running.distribution import START, TORCH, start_fewer, worth
 from acc_pytest.running.host import AUTO
 from acc_pytest.settings import Settings
-from acc_pytest.tensors.stores import address
+from acc_pytest.tensors import address
 
 from .conftest import QUICKER, TWO_WORKERS, Run, dump_options
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import read_rows as read_stored
 
 from .conftest import TWO_WORKERS, Run, read_rows

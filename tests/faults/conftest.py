@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import StoredRows, read_rows
 
 ROOT = Path(__file__).resolve().parents[2]

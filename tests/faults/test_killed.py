@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest import cli
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import read_rows
 
 from .sessions import (

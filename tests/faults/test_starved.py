@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from acc_pytest import cli
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.recorder import Recorder
 from acc_pytest.reporting.rows_file import RowsFile, read_rows
 from acc_pytest.reporting.view import Result, Run

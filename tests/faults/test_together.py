@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from acc_pytest.demo import DemoPaths
+from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import read_rows
 
 from .sessions import home_of, start

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import DumpError
+from acc_pytest.lab.demo import DemoSpec, make_demo
 from acc_pytest.mapping.pair import LAST_OUTPUT, Plan, Unmapped
 from acc_pytest.mapping.planner import plan
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from acc_pytest.capture.torch_hooks.config import DumpConfig
 from acc_pytest.capture.torch_hooks.register import register_hook
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.choices import with_choices
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan

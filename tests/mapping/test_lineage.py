@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.lineage import ORDER, Lineage, trace
 from acc_pytest.mapping.lineage.parents import FlowOperator, by_order, nearest
 from acc_pytest.mapping.pair import Operand, Pair, Plan

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo.make import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.lab.demo.make import DemoPaths, DemoSpec, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair

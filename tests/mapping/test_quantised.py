@@ -9,10 +9,10 @@ import numpy
 import pytest
 import torch
 
-from acc_pytest.demo import DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import Incomparable
+from acc_pytest.lab.demo import DemoSpec, make_demo
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair

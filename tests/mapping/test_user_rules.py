@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.demo.make import DemoSpec, make_demo
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
+from acc_pytest.lab.demo.make import DemoSpec, make_demo
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.views import LastToken
 from acc_pytest.topology.tree import Node, Tree

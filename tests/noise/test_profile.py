@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from acc_pytest.base.vocabulary import NOISE_PROFILE
-from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError, SettingsError
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.mapping.planner import plan
 from acc_pytest.noise.counterparts import profile_plan
 from acc_pytest.noise.errors import NoiseErrors
@@ -31,9 +31,9 @@ from acc_pytest.noise.profile import (
     write_profile,
 )
 from acc_pytest.noise.run import ProfileMaker
+from acc_pytest.remote.stores.making import mirrored
+from acc_pytest.tensors.address import address_of
 from acc_pytest.tensors.ref import TensorRef
-from acc_pytest.tensors.stores.address import address_of
-from acc_pytest.tensors.stores.making import mirrored
 
 
 @pytest.fixture(scope="module")

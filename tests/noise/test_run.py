@@ -10,11 +10,11 @@ import torch
 
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.comparison import compare_pair
-from acc_pytest.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.judges import Judge
 from acc_pytest.judging.standards import THREE_WAY
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.mapping.pair import EXACT, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.noise.counterparts import NO_NOISE, NoisePlan

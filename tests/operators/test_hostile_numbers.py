@@ -15,10 +15,10 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from acc_pytest.errors import OperatorError
+from acc_pytest.lab.strategies import WITHOUT_STRATEGY, cases, covered
+from acc_pytest.lab.strategies.device import DrawnCase
 from acc_pytest.operators import compute, compute_collective, known, operator_of
 from acc_pytest.operators.registry import Key, Schema
-from acc_pytest.strategies import WITHOUT_STRATEGY, cases, covered
-from acc_pytest.strategies.device import DrawnCase
 from tests.bounded import bounded
 from tests.each_case import check_each
 

@@ -196,7 +196,7 @@ def _reasons(finished: Finished) -> list[str]:
     options, command = launch.options, launch.options.command[0]
     reasons = []
     if finished.written.root is None and launch.backend == "cpu":
-        reasons.append(f"{command} runs no model of acc_pytest.atb_cpu")
+        reasons.append(f"{command} runs no model of acc_pytest.lab.atb")
     elif finished.written.root is None:
         reasons.append(
             f"{command} runs no ATB operation, or drops LD_PRELOAD on the way (sudo, env -i, a container)"
@@ -218,7 +218,7 @@ def _reasons(finished: Finished) -> list[str]:
 LEAST_FREE = 2 * 2**30
 """Bytes; the probe itself stops writing below this."""
 _PROBE_PATH = re.compile(r"[a-zA-Z0-9_./-]{1,4096}")
-"""Directories that the probe of msit (2024-08 and later) and `atb_cpu` take; elsewhere they write nothing."""
+"""Directories that the probe of msit (2024-08 and later) and `lab.atb` take; elsewhere they write nothing."""
 
 
 def output_directory(directory: Path) -> Path:

@@ -337,7 +337,7 @@ OPTIONS = (
         "backend",
         ("--backend",),
         choice_of(*BACKENDS),
-        "npu: preload the probe into an ATB program; cpu: the program uses acc_pytest.atb_cpu "
+        "npu: preload the probe into an ATB program; cpu: the program uses acc_pytest.lab.atb "
         "(default: auto, which is $ACC_ATB_BACKEND, else npu)",
         "BACKEND",
     ),

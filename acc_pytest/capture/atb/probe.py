@@ -21,7 +21,7 @@ from .options import BY_FIELD, LOG_LEVELS, LaunchOptions
 CANN_DEFAULT = Path("/usr/local/Ascend/ascend-toolkit/latest")
 WAYS_OUT = (
     "on a machine with an NPU install CANN and ATB and source their set_env.sh, or name the probe with "
-    "--probe-lib; without an NPU use --backend cpu (the program then uses acc_pytest.atb_cpu)"
+    "--probe-lib; without an NPU use --backend cpu (the program then uses acc_pytest.lab.atb)"
 )
 
 

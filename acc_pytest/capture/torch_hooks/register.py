@@ -17,7 +17,7 @@ from torch import nn
 
 from ...base.imports import check_numpy
 from ...errors import CaptureError
-from ...tensors.stores.address import is_address
+from ...tensors.address import is_address
 from ..writer import StagedDump
 from .config import DumpConfig, Selection
 from .manifest import Manifest, claim, device_of, places_in_run

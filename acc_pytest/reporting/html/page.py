@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.vocabulary import number
 from ...judging.verdict import Check
-from ...tensors.stores.place import shown_at
+from ...tensors.location import shown_at
 from ..row import VERDICTS, Row, RowSide
 from ..texts import printable, quoted, shell
 from .data import Place, place_of, plain

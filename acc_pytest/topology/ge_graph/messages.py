@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...errors import FormatError
-from ...tensors.stores.place import opened_text
+from ...tensors.location import opened_text
 from ...tensors.whole_file import whole_file
 from .graph import Edge, GeConstant, GeDesc, GeGraph, GeList, GeNode
 from .text_format import READ, SPELL, Message, Value, parse, schema, shown, spell

@@ -18,9 +18,9 @@ from ...errors import AccError, FormatError
 from ...tensors.dtypes import DType, by_name
 from ...tensors.file_bytes import opened
 from ...tensors.header import TensorHeader
+from ...tensors.location import names_at
 from ...tensors.ref import TensorRef, readable
 from ...tensors.statistics import statistics_in
-from ...tensors.stores.place import names_at
 from ..atb import ReportedOperation
 
 REPORTS = frozenset({"model", "layer", "operation_graph"})

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from acc_pytest.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair import TorchairDump
+from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair

@@ -27,8 +27,9 @@ SOURCES = (
     "diagnosis/inheritance.py",
     "judging/verdict.py",
     "judging/derive.py",
-    "judging/derive.py",
 )
+VERDICT = "# The verdict of a run in one sentence"
+"""What stands before this line in a module is said beside the page's first sentence."""
 FRAGMENTS = frozenset(
     (
         "after X", "before X", "X of X", "token ids", "X of X X fails", "Fails at X",
@@ -63,7 +64,9 @@ def variants(node: ast.expr) -> list[str]:
 
 def sentences(module: str) -> Iterator[str]:
     """All texts of a module that are sentences or ends of such, without docstrings."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    source = (PACKAGE / module).read_text(encoding="utf-8")
+    _, mark, below = source.partition(VERDICT)
+    tree = ast.parse(mark + below or source)
     within = {id(part) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for part in ast.walk(one)}
     within -= {id(one) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr)}
     within |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
