@@ -59,7 +59,7 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
         for file in files:
             rows.take(file)
         metrics = first.run.settings.get("metrics", [])
-        three_way = first.run.settings.get("standard") == THREE_WAY.name
+        by_noise = first.run.settings.get("standard") == THREE_WAY.name
         return StoredRun(
             title=first.run.title,
             plan=_plan(facts, rows, _notes(files, facts, rows.pairs)),
@@ -67,7 +67,7 @@ def stored_run(files: Sequence[StoredRows]) -> StoredRun:
             unpaired=rows.unpaired,
             ranks=rows.ranks,
             metrics=tuple(m for m in metrics if type(m) is str) if type(metrics) is list else (),
-            standard=THREE_WAY.name if three_way else DEFAULT.name,
+            standard=THREE_WAY.name if by_noise else DEFAULT.name,
             incomplete=tuple(incomplete(files)),
         )
 
