@@ -54,7 +54,9 @@ def import_torch() -> None:
     import_numpy()  # torch does
     with without_collector():
         import_module("torch")
-    leave_what_came()
+    # Freeze what came since, where `leave_what_stays` was called.
+    if leave_what_stays.cache_info().currsize:
+        _freeze()
 
 
 # Python's collector of garbage, kept from what stays until the end: modules, dumps and plans.
@@ -83,12 +85,6 @@ def leave_what_stays() -> None:
     _freeze()
 
 
-def leave_what_came() -> None:
-    """Freeze what came since, where `leave_what_stays` was called."""
-    if leave_what_stays.cache_info().currsize:
-        _freeze()
-
-
 def _freeze() -> None:
     # An error on the way of an import leaves frames that refer to each other and to all frames that are at
     # work now, with whatever these will hold: dumps, for one.
@@ -110,7 +106,13 @@ def check_numpy() -> None:
     Imports nothing where the versions fit. A torch that was built against numpy 2 passes.
     """
     torch, numpy = installed_version("torch"), installed_version("numpy")
-    if torch and numpy and _release(torch) < _KNOWS_NUMPY_2 and _release(numpy) >= (2,) and not _exchange():
+    if (
+        torch
+        and numpy
+        and release_of(torch) < _KNOWS_NUMPY_2
+        and release_of(numpy) >= (2,)
+        and not _exchange()
+    ):
         raise AccError(
             f"torch {torch} does not work with numpy {numpy} (torch 2.3 is the first that works with "
             "numpy 2); install an older numpy: pip install 'numpy<2'"
@@ -125,7 +127,8 @@ def installed_version(name: str) -> str:
         return ""
 
 
-def _release(text: str) -> tuple[int, ...]:
+def release_of(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 

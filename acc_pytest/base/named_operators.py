@@ -110,7 +110,6 @@ def _registered() -> Mapping[str, Sequence[str]]:
 
 
 def _overload(operator: str, kind: str) -> torch._ops.OpOverload:
-    """A registered overload."""
     overload: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, operator), kind)
     return overload
 

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from .imports import release_of
+
 # A mode that sees operators of torch, without what torch does for its compiler.
 
 
@@ -72,12 +74,10 @@ def hidden_operators(observe: Callable[[object], None]) -> AbstractContextManage
 
 def _before(release: tuple[int, int], call: Call) -> AbstractContextManager[object]:
     """Inside, `call` calls the operators of releases before this one."""
-    mode: AbstractContextManager[object] = _CalledBy(call) if _release() < release else nullcontext()
+    mode: AbstractContextManager[object] = (
+        _CalledBy(call) if release_of(torch.__version__) < release else nullcontext()
+    )
     return mode
-
-
-def _release() -> tuple[int, ...]:
-    return tuple(int(number) for number in torch.__version__.split(".")[:2])
 
 
 class _CalledBy(DispatchMode):

@@ -73,7 +73,15 @@ def dump_data(
     try:
         save_torch_data(tensor, golden)
         with _LOCK:
-            again = _record(home / METADATA, name, token, [str(golden), mine])
+            # Add one pair to the metadata; says whether the pair was there.
+            metadata = home / METADATA
+            files = [str(golden), mine]
+            entries = read_metadata(metadata) if metadata.exists() else {}
+            tokens = entries.setdefault(name, {})
+            again = token in tokens
+            tokens[token] = files
+            with whole_file(metadata) as file:
+                file.write(json.dumps(entries).encode("ascii"))
     except AccError as error:
         raise CaptureError(f"dump_data: {error}") from error
     if again:
@@ -148,17 +156,6 @@ def _my_file(my_path: str | os.PathLike[str]) -> str:
     except AccError as error:
         raise CaptureError(f"dump_data: my_path: {error}") from error
     return path
-
-
-def _record(metadata: Path, data_id: str, token: str, files: list[str]) -> bool:
-    """Add one pair to the metadata; says whether the pair was there."""
-    entries = read_metadata(metadata) if metadata.exists() else {}
-    tokens = entries.setdefault(data_id, {})
-    again = token in tokens
-    tokens[token] = files
-    with whole_file(metadata) as file:
-        file.write(json.dumps(entries).encode("ascii"))
-    return again
 
 
 @functools.cache

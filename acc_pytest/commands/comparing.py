@@ -211,7 +211,6 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 
 def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any]) -> Iterator[View]:
-    """The reports that were asked for."""
     from ..running.run_report import open_views
     from ..settings import Settings
 

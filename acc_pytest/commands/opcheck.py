@@ -63,7 +63,15 @@ def add_opcheck(commands: Commands) -> None:
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (pytest-xdist)")
     parser.add_argument("--list", action="store_true", help="print every operator and what it is checked by")
     parser.set_defaults(run=run_opcheck, passes_on=True)
-    _add_export(parser)
+    actions = parser.add_subparsers(
+        title="further actions", dest="action", metavar="export", action=FurtherActions
+    )
+    export = actions.add_parser("export", help="write cases that stand alone: an operation CSV and its files")
+    export.add_argument("source", metavar="CSV_OR_DIR", help="the operation CSV, or the dump")
+    export.add_argument("--ids", required=True, metavar="IDS", help="which operators: 3_1_0")
+    export.add_argument("-o", "--output", dest="target", default="opcheck_case", metavar="DIR")
+    export.add_argument("-i", "--input", dest="tensors", default="", metavar="DIR", help="where tensors are")
+    export.set_defaults(run=run_export, passes_on=False)
 
 
 def _add_judging(parser: Parser) -> None:
@@ -103,18 +111,6 @@ def _add_device(parser: Parser) -> None:
         help="with -rerun: attention also with each optimisation parameter neutral in turn",
     )
     parser.add_argument("-device", "--device-id", type=int, metavar="N", help="the NPU of -rerun")
-
-
-def _add_export(parser: Parser) -> None:
-    actions = parser.add_subparsers(
-        title="further actions", dest="action", metavar="export", action=FurtherActions
-    )
-    export = actions.add_parser("export", help="write cases that stand alone: an operation CSV and its files")
-    export.add_argument("source", metavar="CSV_OR_DIR", help="the operation CSV, or the dump")
-    export.add_argument("--ids", required=True, metavar="IDS", help="which operators: 3_1_0")
-    export.add_argument("-o", "--output", dest="target", default="opcheck_case", metavar="DIR")
-    export.add_argument("-i", "--input", dest="tensors", default="", metavar="DIR", help="where tensors are")
-    export.set_defaults(run=run_export, passes_on=False)
 
 
 class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]

@@ -16,6 +16,7 @@ from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
 from ..tensors.address import path_on_disk
 from ..tensors.debug_tree import is_tree
+from ..tensors.ge_record import MAPPING_FILE
 from ..tensors.kept_dump import FILES, INDEX, kept_version, read_index
 from ..tensors.location import is_directory, is_file, is_there, may_be_entered
 from .atb import AtbLayout
@@ -28,7 +29,7 @@ from .sglang import pass_folders, rank_folders
 from .sglang_calls import is_sglang_file
 from .single import SUFFIXES
 from .torch import TREE_FILE, TorchLayout, is_process_folder
-from .torchair_files import MAPPING_FILE, TorchairLayout, is_level, torchair_at
+from .torchair_files import TorchairLayout, is_level, torchair_at
 
 # The places of dumps of other tools, told by names of files and folders that only those tools give.
 

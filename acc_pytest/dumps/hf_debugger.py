@@ -44,10 +44,31 @@ class HfDebuggerDump(RecordedDump):
         model = content["module_path"]
         files = frozenset(listing.files(root))
         modules, pruned = with_pruned(list(modules_of(self._tree, content, files)), model, files)
-        modules, replaced = last_calls(modules)
-        root_module = replace(
-            modules[0], tensors=[*modules[0].tensors, *outputs_of_model(modules, model, files)]
-        )
+        # The modules without the calls whose files a later call replaced, and how many those were.
+        owner = {tensor.file: place for place, module in enumerate(modules) for tensor in module.tensors}
+        latest: list[DebugModule] = []
+        for place, module in enumerate(modules):
+            tensors = [tensor for tensor in module.tensors if not tensor.file or owner[tensor.file] == place]
+            if tensors or not module.tensors:
+                latest.append(replace(module, tensors=tensors))
+        modules, replaced = latest, len(modules) - len(latest)
+        # The outputs of the whole model, which have files though the tree does not name them.
+        named = {tensor.file for module in modules for tensor in module.tensors}
+        start = f"{model}_outputs"
+        outputs = []
+        for file in sorted(files):
+            rest = file[len(start) : -len(SUFFIX)]
+            if (
+                file in named
+                or not file.startswith(start)
+                or not file.endswith(SUFFIX)
+                or rest[:1] not in ("", "_")
+            ):
+                continue
+            key = rest[1:]
+            index = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else key
+            outputs.append(DebugTensor(Slot("output", (index or 0,)), file=file))
+        root_module = replace(modules[0], tensors=[*modules[0].tensors, *outputs])
         records = list(self._records([root_module, *modules[1:]], model))
         if not any(record.slots for record in records):
             raise DumpError(f"{self._tree}: names no tensor; was the model called while it was debugged?")
@@ -238,7 +259,6 @@ def with_pruned(
 
 
 def _with_descendants(modules: Sequence[DebugModule], place: int) -> list[DebugModule]:
-    """A module and all that ran in it."""
     end = place + 1
     while end < len(modules) and modules[end].depth > modules[place].depth:
         end += 1
@@ -262,34 +282,3 @@ def _renamed(
             if tensors:
                 by_path.setdefault(new, DebugModule(new, module.depth, tensors))
     return list(by_path.values())
-
-
-def last_calls(modules: Sequence[DebugModule]) -> tuple[list[DebugModule], int]:
-    """The modules without the calls whose files a later call replaced, and how many those were."""
-    owner = {tensor.file: place for place, module in enumerate(modules) for tensor in module.tensors}
-    latest: list[DebugModule] = []
-    for place, module in enumerate(modules):
-        tensors = [tensor for tensor in module.tensors if not tensor.file or owner[tensor.file] == place]
-        if tensors or not module.tensors:
-            latest.append(replace(module, tensors=tensors))
-    return latest, len(modules) - len(latest)
-
-
-def outputs_of_model(modules: Sequence[DebugModule], model: str, files: Collection[str]) -> list[DebugTensor]:
-    """The outputs of the whole model, which have files though the tree does not name them."""
-    named = {tensor.file for module in modules for tensor in module.tensors}
-    start = f"{model}_outputs"
-    outputs = []
-    for file in sorted(files):
-        rest = file[len(start) : -len(SUFFIX)]
-        if (
-            file in named
-            or not file.startswith(start)
-            or not file.endswith(SUFFIX)
-            or rest[:1] not in ("", "_")
-        ):
-            continue
-        key = rest[1:]
-        index = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else key
-        outputs.append(DebugTensor(Slot("output", (index or 0,)), file=file))
-    return outputs

@@ -375,7 +375,6 @@ class _RecordedStep:
 
 
 def _places(by_path: Mapping[str, Record], time: Callable[[Record], int]) -> dict[str, int]:
-    """The place of each path in the order of a time."""
     in_order = sorted(by_path, key=lambda path: time(by_path[path]))
     return {path: number for number, path in enumerate(in_order)}
 

@@ -76,13 +76,6 @@ class MsprobeDump(RecordedDump):
         """Whether the placements of a DTensor say so."""
         return any(place.startswith("Partial") for place in self.placements(step, rank, node, slot))
 
-    def source_line(self, step: Step, rank: Rank, node: Node) -> str:
-        """The line of the program that made a call, by `stack.json`: `model.py:7 in forward: x = f(x)`; empty
-        where nothing says so."""
-        recorded = self._recorded.get((step.directory, rank.name))
-        name = recorded.calls.names.get(node.path) if recorded is not None else None
-        return source_lines(str(recorded.home)).get(name, "") if recorded is not None and name else ""
-
     def _tensor(self, step: Step, rank: Rank, ref: TensorRef) -> RecordedTensor | None:
         recorded = self._recorded.get((step.directory, rank.name))
         if recorded is None:
@@ -105,7 +98,6 @@ class MsprobeDump(RecordedDump):
 
 
 def _crc(ref: TensorRef, tensor: RecordedTensor) -> int | None:
-    """The CRC-32 of the bytes of a tensor."""
     stored = None if ref.member else stored_crc(ref.path)
     return _crc_of_record(ref, tensor) if stored is None else stored[0]
 

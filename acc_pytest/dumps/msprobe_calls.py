@@ -140,7 +140,17 @@ class _Builder:
 
     def _mark_of(self, entry: CallTensor) -> Print | None:
         ref = self._ref_of(entry)
-        return print_of(entry.tensor, "" if ref.member else ref.path)
+        # A fingerprint for looking at one run alone: where mean and norm were not computed (`precision:
+        # high`, float64) that of the bytes in its `file`, else of the largest and the smallest value.
+        file = "" if ref.member else ref.path
+        mark = fingerprint(entry.tensor)
+        ends = [
+            value for value in entry.tensor.stated[:2] if isinstance(value, float) and math.isfinite(value)
+        ]
+        if mark is not None or len(set(ends)) < 2 or entry.tensor.stated[2:] != (None, None):
+            return mark
+        stored = stored_crc(file) if file else None
+        return (entry.tensor.dtype, entry.tensor.shape, *(ends if stored is None else stored))
 
     def _add(self, name: str, call: CallName, entries: Sequence[CallTensor], time: int, ended: int) -> None:
         path = call.path or self._paths.path(call)
@@ -346,7 +356,6 @@ class FunctionPaths:
         return paths
 
     def _next(self, owner: str | None, call: CallName, kind: str, counts: Counter[str]) -> str:
-        """The next name that a call may have."""
         path = f"{owner}.{kind}" if owner else kind
         if owner is None:
             path = f"{call.prefix}.{call.kind}.{call.number}"
@@ -426,18 +435,6 @@ def fingerprint(tensor: RecordedTensor) -> Print | None:
     if len(numbers) < 4 or numbers[0] == numbers[1]:
         return None
     return tensor.dtype, tensor.shape, *numbers
-
-
-def print_of(tensor: RecordedTensor, file: str) -> Print | None:
-    """A fingerprint for looking at one run alone: where mean and norm were not computed (`precision: high`,
-    float64) that of the bytes in its `file`, else of the largest and the smallest value.
-    """
-    mark = fingerprint(tensor)
-    ends = [value for value in tensor.stated[:2] if isinstance(value, float) and math.isfinite(value)]
-    if mark is not None or len(set(ends)) < 2 or tensor.stated[2:] != (None, None):
-        return mark
-    stored = stored_crc(file) if file else None
-    return (tensor.dtype, tensor.shape, *(ends if stored is None else stored))
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from typing import Literal
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, FormatError
+from ..tensors.ge_record import MAPPING_FILE
 from ..tensors.kept_dump import names_in
 from ..tensors.location import entries_at, is_file, names_at, opened_text
 
@@ -229,9 +230,6 @@ def _graphs_around(start: Path) -> list[tuple[str, GraphFileName]]:
 # `_`, so names are compared as `sanitized` text. FX names a file
 # `{node}-{target}.{INPUT|OUTPUT}.{i}[.{j}].{time}.npy`.
 
-
-MAPPING_FILE = "mapping.csv"
-"""The file of names that were too long for a file name: two columns without a header."""
 _INFO = "_min_max"
 _FFTS_PLUS = "4"
 _MICROSECONDS = 10**14

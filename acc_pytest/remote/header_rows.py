@@ -191,7 +191,13 @@ def keep_headers(paths: Iterable[str]) -> None:
     for path in paths:
         mirror = mirror_at(path)
         if mirror is not None and id(mirror.table) in _remembered:
-            _take(mirror.table, _remembered.pop(id(mirror.table)))
+            # Put headers into the columns of their table.
+            new = _remembered.pop(id(mirror.table))
+            headers = {(entry.row, entry.member): entry.header for entry in headers_of(mirror.table)}
+            headers |= new
+            rows = (HeaderRow(row, member, header) for (row, member), header in headers.items())
+            mirror.table.more |= columns_of(rows, mirror.table.digest)
+            _read.pop(id(mirror.table), None)
             save(mirror)
 
 
@@ -212,15 +218,6 @@ def headers_refused(table: FileTable, where: str) -> str:
 def headers_of(table: FileTable) -> Iterable[HeaderRow]:
     """The headers that a table has."""
     return _rows_of(table) or ()
-
-
-def _take(table: FileTable, new: Mapping[tuple[int, str], TensorHeader]) -> None:
-    """Put headers into the columns of their table."""
-    headers = {(entry.row, entry.member): entry.header for entry in headers_of(table)}
-    headers |= new
-    rows = (HeaderRow(row, member, header) for (row, member), header in headers.items())
-    table.more |= columns_of(rows, table.digest)
-    _read.pop(id(table), None)
 
 
 def _rows_of(table: FileTable) -> HeaderRows | None:

@@ -309,7 +309,6 @@ def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
 
 
 def _indexed_headers(place: JoinedPlace, table: FileTable) -> Iterator[HeaderRow]:
-    """The headers in the index of a place, by the rows of the table of all places."""
     mirror = mirror_at(place.top)
     if mirror is None:
         return

@@ -104,7 +104,6 @@ class Causes:
 
     @functools.cached_property
     def _state_in(self) -> Callable[[Row, int], PairState]:
-        """The state of a pair, from its row and number."""
         from ..diagnosis.evidence import PairState
 
         return PairState.of

@@ -376,7 +376,14 @@ class OnNodes:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Join the cluster and hand out the pairs; end all that at the end, however that comes."""
-        items = pair_items(session.items, self._mode)
+        items = {
+            item.test.number: item
+            for item in session.items
+            if isinstance(item, GeneratedItem)
+            and isinstance(item.test, PairTest)
+            and item.test.mode is self._mode
+            and not any(map(item.get_closest_marker, MAY_NOT_RUN))
+        }
         if not items or self._config.option.collectonly or self._config.getoption("setupplan", default=False):
             return (yield)
         with door("joining the cluster"):
@@ -396,18 +403,6 @@ class OnNodes:
         from ..remote.engine.ray_cluster import leave
 
         leave()
-
-
-def pair_items(items: Sequence[pytest.Item], mode: PairMode) -> dict[int, GeneratedItem]:
-    """The tests of pairs that run, by number, in their order."""
-    return {
-        item.test.number: item
-        for item in items
-        if isinstance(item, GeneratedItem)
-        and isinstance(item.test, PairTest)
-        and item.test.mode is mode
-        and not any(map(item.get_closest_marker, MAY_NOT_RUN))
-    }
 
 
 def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:

@@ -90,7 +90,6 @@ def run_of(config: pytest.Config) -> AccRun:
 
 
 def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
-    """The run that the options ask for."""
     if not option_values:
         return AccRun((), None)
     from ..metrics.native.library import chosen as chosen_kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -218,7 +218,30 @@ class RunReport:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""
         ours = self._recorder.tally.tests | self._unmapped_ids
-        make_fit(terminalreporter.stats, self._briefs, ours, terminal_width())
+        # Shorten what the reports in pytest's `stats` say of tests of ours, for a terminal of `width`
+        # columns. `briefs` has what may be said of a failure, the fullest first. The reports have been
+        # printed, counted and written by then; only the short summary comes after.
+        width = terminal_width()
+        for report in terminalreporter.stats.get("failed", ()):
+            if isinstance(report.longrepr, FailureText) and (forms := self._briefs.get(report.nodeid)):
+                # The first that fits, else the last.
+                room = _room(report, width)
+                last = ""
+                for last in forms:
+                    if columns(last) <= room:
+                        break
+                report.longrepr = replace(report.longrepr, brief=last)
+        for report in terminalreporter.stats.get("xfailed", ()):
+            if report.nodeid in ours and getattr(report, "wasxfail", None):
+                report.wasxfail = _excuse(str(report.wasxfail), report, max(width, LONGEST))
+        for report in terminalreporter.stats.get("skipped", ()):
+            if report.nodeid in ours and isinstance(report.longrepr, tuple):
+                reason = str(report.longrepr[2]).removeprefix(_SKIPPED)
+                report.longrepr = (
+                    os.getcwd(),
+                    0,
+                    _SKIPPED + paragraph(reason, BESIDE_SKIPS, max(width, LONGEST)),
+                )
         summary = self._lines if self._plan is not None or self._recorder.tally.tried else ()
         lines = (*summary, self._refused) if self._refused else summary
         if not lines:
@@ -251,35 +274,6 @@ BESIDE_SKIPS = "SKIPPED [99999] .:0: "
 _BY_WAY, _AT_STEP = " by way of ", " at step "
 """Clauses that the reason of an inherited failure can do without, the first of them sooner."""
 _SKIPPED = "Skipped: "
-
-
-def make_fit(
-    stats: Mapping[str, Sequence[Any]],
-    briefs: Mapping[str, Sequence[str]],
-    ours: Container[str],
-    width: int,
-) -> None:
-    """Shorten what the reports in pytest's `stats` say of tests of ours, for a terminal of `width` columns.
-
-    `briefs` has what may be said of a failure, the fullest first. The reports have been printed, counted and
-    written by then; only the short summary comes after.
-    """
-    for report in stats.get("failed", ()):
-        if isinstance(report.longrepr, FailureText) and (forms := briefs.get(report.nodeid)):
-            # The first that fits, else the last.
-            room = _room(report, width)
-            last = ""
-            for last in forms:
-                if columns(last) <= room:
-                    break
-            report.longrepr = replace(report.longrepr, brief=last)
-    for report in stats.get("xfailed", ()):
-        if report.nodeid in ours and getattr(report, "wasxfail", None):
-            report.wasxfail = _excuse(str(report.wasxfail), report, max(width, LONGEST))
-    for report in stats.get("skipped", ()):
-        if report.nodeid in ours and isinstance(report.longrepr, tuple):
-            reason = str(report.longrepr[2]).removeprefix(_SKIPPED)
-            report.longrepr = os.getcwd(), 0, _SKIPPED + paragraph(reason, BESIDE_SKIPS, max(width, LONGEST))
 
 
 def _excuse(reason: str, report: Any, width: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,23 @@ class DebugTreeFile:
             node = _inside(node, step)
         if not is_tensor(node):
             raise FormatError(f"{place.path}: has no tensor at {place.member!r:.200}")
-        return _header(place.path, node)
+        match = _SHAPE.fullmatch(node["shape"])
+        sizes = match[1] if match is not None else ""
+        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+        dtype = by_name(node["dtype"].removeprefix("torch."))
+        byte_count(place.path, shape, dtype.bits)
+        low, high, mean, std = (_printed(node.get(key)) for key in ("min", "max", "mean", "std"))
+        count = math.prod(shape)
+        if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
+            # Masks hold the lowest number there is, whose sums overflow.
+            mean, std = (
+                number if number is not None and math.isfinite(number) else None for number in (mean, std)
+            )
+        norm = _norm(mean, std, count)
+        statistics = Statistics(high, low, mean, norm, rounding=dtype.roundoff or 0.0, digits=_DIGITS)
+        if low is None and high is None:
+            statistics = _of_whole_numbers(node.get("value"), count)
+        return TensorHeader(dtype, shape, "statistics", statistics=statistics)
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """Never a tensor: raises `NoPayload`."""
@@ -101,26 +117,6 @@ def _inside(value: Any, step: str) -> Any:
         number = int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else len(value)
         return value[number] if number < len(value) else None
     return value.get(step) if isinstance(value, dict) else None
-
-
-def _header(path: str, tensor: Mapping[str, Any]) -> TensorHeader:
-    match = _SHAPE.fullmatch(tensor["shape"])
-    sizes = match[1] if match is not None else ""
-    shape = tuple(int(size) for size in sizes.split(",") if size.strip())
-    dtype = by_name(tensor["dtype"].removeprefix("torch."))
-    byte_count(path, shape, dtype.bits)
-    low, high, mean, std = (_printed(tensor.get(key)) for key in ("min", "max", "mean", "std"))
-    count = math.prod(shape)
-    if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
-        # Masks hold the lowest number there is, whose sums overflow.
-        mean, std = (
-            number if number is not None and math.isfinite(number) else None for number in (mean, std)
-        )
-    norm = _norm(mean, std, count)
-    statistics = Statistics(high, low, mean, norm, rounding=dtype.roundoff or 0.0, digits=_DIGITS)
-    if low is None and high is None:
-        statistics = _of_whole_numbers(tensor.get("value"), count)
-    return TensorHeader(dtype, shape, "statistics", statistics=statistics)
 
 
 def _printed(text: object) -> float | None:

@@ -101,7 +101,14 @@ def conversion(
         readings = list(_TILED[layout](stored, shape))
         hinted = [reading for name, reading in readings if name == hint]
         return next(iter(hinted or [reading for _, reading in readings]), None)
-    return _plain(layout, stored, shape, hint)
+    # A layout without tiles: permuted to channels first where the shapes say so, else only reshaped.
+    order = _CHANNELS_FIRST.get(layout, ())
+    permuted = len(order) == len(stored) and tuple(stored[place] for place in order) == shape
+    if permuted and order and (stored != shape or hint in ("nchw", "ncdhw")):
+        return Conversion(stored, stored, order, (1,) * len(order), shape, shape)
+    if is_tiled(layout) or math.prod(stored) != math.prod(shape):
+        return None
+    return Conversion(stored, stored, tuple(range(len(stored))), (1,) * len(stored), stored, shape)
 
 
 def is_tiled(layout: str) -> bool:
@@ -222,17 +229,6 @@ _TILED: dict[str, Callable[[Shape, Shape], _Readings]] = {
     "fractal_z": _fractal_z,
     "fractal_z_3d": _fractal_z_3d,
 }
-
-
-def _plain(layout: str, stored: Shape, shape: Shape, hint: str) -> Conversion | None:
-    """A layout without tiles: permuted to channels first where the shapes say so, else only reshaped."""
-    order = _CHANNELS_FIRST.get(layout, ())
-    permuted = len(order) == len(stored) and tuple(stored[place] for place in order) == shape
-    if permuted and order and (stored != shape or hint in ("nchw", "ncdhw")):
-        return Conversion(stored, stored, order, (1,) * len(order), shape, shape)
-    if is_tiled(layout) or math.prod(stored) != math.prod(shape):
-        return None
-    return Conversion(stored, stored, tuple(range(len(stored))), (1,) * len(stored), stored, shape)
 
 
 def stored_shape(layout: str, shape: Sequence[int], c0: int = 16, channels: str = "nchw") -> Shape:

@@ -148,23 +148,21 @@ def ge_headers(path: str, lines: list[str]) -> Iterator[tuple[str, TensorHeader]
                 f"{path}: line {line} has {len(cells)} columns instead of {len(first)}; "
                 "was the dump interrupted?"
             )
-        yield _row(path, line, cells, dict(zip(first[6:], cells[6:])))
-
-
-def _row(path: str, line: int, cells: list[str], values: dict[str, str]) -> tuple[str, TensorHeader]:
-    kind, index, nbytes, dtype, layout, shape = (cell.strip() for cell in cells[:6])
-    are_numbers = all(re.fullmatch(r"\d{1,19}", text) for text in (index, nbytes))
-    if kind not in _KINDS or not are_numbers or not (shape in ("", "-") or _SHAPE.fullmatch(shape)):
-        raise FormatError(
-            f"{path}: line {line} describes neither an input nor an output: {','.join(cells[:6])[:80]!r}"
+        values = dict(zip(first[6:], cells[6:]))
+        kind, index, nbytes, dtype, layout, shape = (cell.strip() for cell in cells[:6])
+        are_numbers = all(re.fullmatch(r"\d{1,19}", text) for text in (index, nbytes))
+        if kind not in _KINDS or not are_numbers or not (shape in ("", "-") or _SHAPE.fullmatch(shape)):
+            raise FormatError(
+                f"{path}: line {line} describes neither an input nor an output: {','.join(cells[:6])[:80]!r}"
+            )
+        element_type = by_ge_name(dtype)
+        sizes = tuple(map(int, shape.split("x"))) if shape not in ("", "-") else ()
+        byte_count(path, sizes, element_type.bits)
+        statistics = Statistics(
+            *(number(values.get(item, "")) for item in ("Max Value", "Min Value", "Avg Value", "l2norm"))
         )
-    element_type = by_ge_name(dtype)
-    sizes = tuple(map(int, shape.split("x"))) if shape not in ("", "-") else ()
-    byte_count(path, sizes, element_type.bits)
-    statistics = Statistics(
-        *(number(values.get(item, "")) for item in ("Max Value", "Min Value", "Avg Value", "l2norm"))
-    )
-    name = layout.lower() if ge_layout_code(layout) >= 0 else f"undefined({layout[:40]})"
-    return f"{_KINDS[kind]}/{int(index)}", TensorHeader(
-        element_type, sizes, "statistics", layout=name, statistics=statistics
-    )
+        name = layout.lower() if ge_layout_code(layout) >= 0 else f"undefined({layout[:40]})"
+        yield (
+            f"{_KINDS[kind]}/{int(index)}",
+            TensorHeader(element_type, sizes, "statistics", layout=name, statistics=statistics),
+        )

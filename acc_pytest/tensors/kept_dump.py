@@ -209,7 +209,6 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
 
 
 def _directories(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The directories in each directory."""
     children: dict[str, set[str]] = {}
     for name in names:
         while name:

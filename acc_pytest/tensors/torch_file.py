@@ -102,7 +102,12 @@ class TorchFile:
         if header.offset:
             return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
         if place.member or _is_archive_of_tensor(place.path):
-            tensor = strided_member(place)
+            # A tensor that `header` has checked, whose elements do not lie one behind the other.
+            stored = _stored(place)
+            declared = stored.declared
+            elements = declared.stored // declared.itemsize
+            storage = mapped(place.path, declared.dtype.torch_dtype(place), (elements,), stored.start)
+            tensor = storage.as_strided(declared.shape, declared.strides, declared.first)
             _check_spread(place.path, tensor)
             return tensor
         return watch(self._tensor(place.path), on_disk(place.path))
@@ -318,15 +323,6 @@ def header_of_member(place: Location) -> TensorHeader:
     plain = declared.row_major
     offset = stored.offset if plain else 0
     return TensorHeader(declared.dtype, declared.shape, offset=offset, nbytes=nbytes, plain=plain)
-
-
-def strided_member(place: Location) -> torch.Tensor:
-    """A tensor that `header` has checked, whose elements do not lie one behind the other."""
-    stored = _stored(place)
-    declared = stored.declared
-    elements = declared.stored // declared.itemsize
-    storage = mapped(place.path, declared.dtype.torch_dtype(place), (elements,), stored.start)
-    return storage.as_strided(declared.shape, declared.strides, declared.first)
 
 
 def _stored(place: Location) -> StoredTensor:

@@ -292,7 +292,21 @@ def as_array(value: Any, *, bfloat16: bool = False) -> Array:
     With `bfloat16`, such tensors keep their two bytes, which numpy calls `V2` and our readers bfloat16.
     """
     if isinstance(value, torch.Tensor):
-        return _tensor(value, bfloat16)
+        plain = value.detach()
+        if plain.is_quantized:
+            plain = plain.dequantize()
+        if plain.layout != torch.strided:
+            plain = plain.to_dense()
+        plain = plain.cpu()
+        if plain.is_conj() or plain.is_neg():
+            plain = plain.resolve_conj().resolve_neg()
+        if bfloat16 and plain.dtype == torch.bfloat16:
+            bits: Array = plain.view(torch.int16).numpy().view("V2")
+            return bits
+        if plain.dtype == torch.bfloat16 or (plain.is_floating_point() and plain.element_size() == 1):
+            plain = plain.to(torch.float32)
+        array: Array = plain.numpy()
+        return array
     try:
         with warnings.catch_warnings():
             # numpy before 1.24 makes objects of unequal things
@@ -306,21 +320,3 @@ def as_plain_array(value: Any, *, bfloat16: bool = False) -> Array:
     """The array of `as_array` without pickles: what is neither tensor nor number becomes its text."""
     array = as_array(value, bfloat16=bfloat16)
     return np.array(str(value)) if array.dtype.hasobject else array
-
-
-def _tensor(value: torch.Tensor, bfloat16: bool) -> Array:
-    plain = value.detach()
-    if plain.is_quantized:
-        plain = plain.dequantize()
-    if plain.layout != torch.strided:
-        plain = plain.to_dense()
-    plain = plain.cpu()
-    if plain.is_conj() or plain.is_neg():
-        plain = plain.resolve_conj().resolve_neg()
-    if bfloat16 and plain.dtype == torch.bfloat16:
-        bits: Array = plain.view(torch.int16).numpy().view("V2")
-        return bits
-    if plain.dtype == torch.bfloat16 or (plain.is_floating_point() and plain.element_size() == 1):
-        plain = plain.to(torch.float32)
-    array: Array = plain.numpy()
-    return array

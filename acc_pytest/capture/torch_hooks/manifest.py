@@ -21,17 +21,14 @@ import torch
 from torch import nn
 
 from ... import __version__
+from ...dumps.torch import TREE_FILE
+from ...dumps.torch_manifest import FILE, FORMAT, SCHEMA
 from ...dumps.torch_model import WEIGHTS_FILE
 from ...errors import CaptureError
 from ...tensors.whole_file import make_directory, whole_file
 from .config import DumpConfig
 from .model import ModelOutline, NamedModule
 from .store import StepRecord
-
-TREE_FILE = "model_tree.json"
-FILE = "manifest.json"
-FORMAT = "acc_pytest torch dump"
-SCHEMA = 1
 
 
 class Manifest:
@@ -149,7 +146,6 @@ def _write(path: Path, content: object) -> int:
 
 
 def _process() -> dict[str, Any]:
-    """This process and its run."""
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
     return process | places_in_run()
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -333,7 +333,16 @@ class ModuleRecorder(Steps):
         failed = error is not None and error is not frame.error
         with torch._C.DisableTorchFunction():
             states = self._returned(step, frame, module, None if failed else result)
-            leave_traced(step, frame, result, states, failed=failed)
+            # The call has returned, or raised; the stack is that of the modules around it. `states` are what
+            # the module left in caches.
+            around = step.stack[-1].trace if step.stack else None
+            for trace in (frame.trace, around):
+                if trace is not None and failed:
+                    trace.fail()
+            if frame.trace is not None:
+                frame.trace.end(result, states)
+            if around is not None:
+                around.returned(frame.entered, result)
 
     def _returned(
         self, step: StepRecord, frame: Frame, module: nn.Module, result: Any
@@ -449,26 +458,6 @@ def enter_traced(
     if not isinstance(module, _UNTRACED):
         frame.trace = Trace(step.traces, module, frame.name)
         frame.trace.begin(args, kwargs)
-
-
-def leave_traced(
-    step: StepRecord,
-    frame: Frame,
-    result: Any,
-    states: Sequence[tuple[Key, torch.Tensor]],
-    *,
-    failed: bool,
-) -> None:
-    """The call has returned, or raised; the stack is that of the modules around it. `states` are what the
-    module left in caches."""
-    around = step.stack[-1].trace if step.stack else None
-    for trace in (frame.trace, around):
-        if trace is not None and failed:
-            trace.fail()
-    if frame.trace is not None:
-        frame.trace.end(result, states)
-    if around is not None:
-        around.returned(frame.entered, result)
 
 
 _LARGEST_MASK = 1_000_000

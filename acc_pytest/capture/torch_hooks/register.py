@@ -85,7 +85,27 @@ class DumpHandle:
             *self._new_dump(), selection, self._module_names, compiled=self._is_compiled()
         )
         try:
-            self._install(self._recorder)
+            for module in self._model.modules():
+                call = getattr(module, "_compiled_call_impl", None)
+                if call is not None:
+                    self._compiled.append((module, call))
+                    module._compiled_call_impl = None
+            self._removers.append(self._model.register_forward_pre_hook(_Begin(self._recorder)))
+            hooked: set[int] = set()
+            for named in self._root.walk():
+                if id(named.module) in hooked:
+                    continue
+                hooked.add(id(named.module))
+                if isinstance(named.module, torch.jit.ScriptModule):
+                    warnings.warn(
+                        f"{named.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=3
+                    )
+                    continue
+                self._hook(named, self._recorder)
+            self._removers.append(self._model.register_forward_hook(_End(self._recorder), always_call=True))
+            if not isinstance(self._model, torch.jit.ScriptModule):
+                root = Hooked(self._names[id(self._root.module)], self._root.kind, is_root=True)
+                self._removers.append(DirectCall(self._model, self._recorder, root))
         except BaseException:
             self.remove()
             raise
@@ -206,29 +226,6 @@ class DumpHandle:
                 "dumping a compiled model needs torch 2.6; hook the model that is not compiled"
             )
         return compiled
-
-    def _install(self, recorder: ModuleRecorder) -> None:
-        for module in self._model.modules():
-            call = getattr(module, "_compiled_call_impl", None)
-            if call is not None:
-                self._compiled.append((module, call))
-                module._compiled_call_impl = None
-        self._removers.append(self._model.register_forward_pre_hook(_Begin(recorder)))
-        hooked: set[int] = set()
-        for named in self._root.walk():
-            if id(named.module) in hooked:
-                continue
-            hooked.add(id(named.module))
-            if isinstance(named.module, torch.jit.ScriptModule):
-                warnings.warn(
-                    f"{named.name}: is scripted and not dumped; torch allows no hooks on it", stacklevel=4
-                )
-                continue
-            self._hook(named, recorder)
-        self._removers.append(self._model.register_forward_hook(_End(recorder), always_call=True))
-        if not isinstance(self._model, torch.jit.ScriptModule):
-            root = Hooked(self._names[id(self._root.module)], self._root.kind, is_root=True)
-            self._removers.append(DirectCall(self._model, recorder, root))
 
     def _hook(self, named: NamedModule, recorder: ModuleRecorder) -> None:
         module = named.module

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ...dumps.statistics_rows import TORCH_FILE as FILE
 from ...errors import CaptureError
 from ...tensors.statistics import TORCH_COLUMNS, statistics_of
 from ...tensors.torch_archive import encode
@@ -32,7 +33,6 @@ from .trace import Trace, TracedStep
 from .values import Contents, Key, Memory, Storages, snapshot, stem
 
 ANALYSIS = ["Node Name", "Node Type", "Tensor Path", "dtype", "shape", "max", "min", "variance", "mean"]
-FILE = "statistics.csv"
 ANALYSIS_FILE = "tensor_analyze.csv"
 
 
@@ -76,11 +76,6 @@ def analysis_row(node: str, kind: str, path: str, tensor: torch.Tensor) -> list[
     numbers = ("N/A" if number is None else number for number in (statistics.max, statistics.min))
     mean = "N/A" if statistics.mean is None else statistics.mean
     return [node, kind, path, tensor.dtype, str(tuple(tensor.shape)), *numbers, variance, mean]
-
-
-def analysis_csv(rows: Iterable[list[object]], *, header: bool) -> bytes:
-    """Rows of `tensor_analyze.csv`, below the header if told."""
-    return _text([[*ANALYSIS], *rows] if header else rows)
 
 
 def _text(rows: Iterable[Iterable[object]]) -> bytes:
@@ -247,7 +242,7 @@ class Store:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
             with os.fdopen(descriptor, "ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                file.write(analysis_csv(rows, header=os.fstat(file.fileno()).st_size == 0))
+                file.write(_text([[*ANALYSIS], *rows] if (os.fstat(file.fileno()).st_size == 0) else rows))
         except OSError as error:
             raise CaptureError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -46,7 +46,10 @@ def get_ge_dump_config(
     `ModuleNotFoundError`) where there is no TorchAir.
     """
     folder = dump_folder(dump_path, GE_FOLDER)
-    mode = checked_mode(dump_mode)
+    # The mode that says which tensors of an operator are dumped.
+    if dump_mode not in MODES:
+        raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {dump_mode!r}")
+    mode = str(dump_mode)
     switch = switch_path(fusion_switch_file)
     dump_options = {
         "dump_step": step_option(dump_token),
@@ -177,13 +180,6 @@ def dump_folder(dump_path: Any, name: str) -> Path:
     if not isinstance(dump_path, (str, os.PathLike)):
         raise DumpConfigTypeError(f"dump_path must be a str, got {type(dump_path).__name__}: {dump_path!r}")
     return Path(_absolute("dump_path", os.fspath(dump_path) or "."), name)
-
-
-def checked_mode(dump_mode: Any) -> str:
-    """The mode that says which tensors of an operator are dumped."""
-    if dump_mode not in MODES:
-        raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {dump_mode!r}")
-    return str(dump_mode)
 
 
 def step_option(dump_token: Iterable[int | str] | None) -> str | None:

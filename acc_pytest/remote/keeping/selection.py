@@ -170,7 +170,6 @@ def _description(selection: DumpPart) -> str:
 
 
 def _directories_around(files: Iterable[str]) -> Iterator[str]:
-    """The directories that files lie in, and those around them."""
     directories: set[str] = set()
     for file in files:
         directory = os.path.dirname(file)

@@ -334,7 +334,6 @@ def name_of(root: Root) -> str:
 
 
 def _different(values: Iterable[str]) -> int:
-    """The number of different values."""
     return len({value for value in values if value})
 
 

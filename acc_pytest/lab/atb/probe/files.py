@@ -274,13 +274,9 @@ class CsvFiles:
     ) -> None:
         """Append the row of one execution. Raises `DumpError` naming the file that cannot be written."""
         if path not in self._lines:
-            self._lines[path] = _count(path)
+            file = Path(path)
+            self._lines[path] = file.read_bytes().count(b"\n") if file.is_file() else 0
         text = "" if self._lines[path] else "|".join(COLUMNS) + "\n"
         number = self._lines[path] or 1
         append_text(path, text + row(number, name, param, inputs, outputs, home))
         self._lines[path] = number + 1
-
-
-def _count(path: str) -> int:
-    file = Path(path)
-    return file.read_bytes().count(b"\n") if file.is_file() else 0

@@ -300,12 +300,7 @@ IN_NZ = ("MatMulV2", "MatMulV2_1")
 
 def compiled(operators: Sequence[GeOperator], *, fused: bool) -> list[GeOperator]:
     """The operators that run, in order."""
-    running = insert_transdata(without_casts(operators), IN_NZ[0])
-    return fuse(running, FUSED) if fused else running
-
-
-def without_casts(operators: Sequence[GeOperator]) -> list[GeOperator]:
-    """Casts to the type that their input has already are taken out; a `Mul` is where the demo has them."""
+    # Casts to the type that their input has already are taken out; a `Mul` is where the demo has them.
     types = {operator.name: operator.type for operator in operators}
     edges: dict[Edge, Edge] = {}
     result = []
@@ -314,7 +309,8 @@ def without_casts(operators: Sequence[GeOperator]) -> list[GeOperator]:
             edges[Edge(operator.name, 0)] = operator.edges[0]
         else:
             result.append(operator.reading(edges))
-    return result
+    running = insert_transdata(result, IN_NZ[0])
+    return fuse(running, FUSED) if fused else running
 
 
 def insert_transdata(operators: Sequence[GeOperator], reader: str) -> list[GeOperator]:
