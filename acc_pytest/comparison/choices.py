@@ -135,7 +135,9 @@ def _compared(
     off."""
     (golden, mine), mine_refs, size = chosen, pair.mine.chosen_from, values.shape[-1]
     ref = mine_refs[place] if len(mine_refs) == len(pair.golden.chosen_from) else None
-    dtype = _float_dtype(mine_refs if ref is None else (ref, *mine_refs))
+    refs = mine_refs if ref is None else (ref, *mine_refs)
+    dtypes = (ref.header().dtype for ref in refs)
+    dtype = next((dtype.name for dtype in dtypes if dtype.format is not None), "")
     finite = values.double()[values.isfinite()]
     if not dtype or not len(finite):
         return None
@@ -165,12 +167,6 @@ def _agree(pair: Pair, golden_values: torch.Tensor, mine_values: torch.Tensor) -
     rows = token_rows(tuple(mine_values.shape), Sequences(1, len(mine_values)))
     assert rows is not None
     return levels(pair, TensorSource(golden_values), TensorSource(mine_values), rows, len(mine_values)) <= 1
-
-
-def _float_dtype(refs: Sequence[TensorRef]) -> str:
-    """The type of the first tensor of floats among these; empty without one."""
-    dtypes = (ref.header().dtype for ref in refs)
-    return next((dtype.name for dtype in dtypes if dtype.format is not None), "")
 
 
 def _allowed(pair: Pair, dtypes: Sequence[str], values: torch.Tensor, size: int) -> float:

@@ -21,7 +21,7 @@ from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.pair import WEIGHTS, Operand, Pair
-from ..mapping.reconcile import Comparison, Opened, open_pair
+from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.weights import POLICY
 from ..reporting.row import Row, RowSide
 from ..tensors.digest import WeightDigest, digest
@@ -74,36 +74,24 @@ def compare_pair(
             if left is None:
                 raise
             return after_ties(row, left)
-        return _compare_opened(row, pair, opened, judge, counterpart, make_ties)
+        contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
+        contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
+        rows = []
+        for context, comparison in zip(contexts, opened.comparisons):
+            measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
+            measured = _with_ties(measured, pair, context, comparison, judge, make_ties)
+            notes = opened.notes
+            if context.noise_reason:
+                notes += (context.noise_reason,)
+            if comparison.label:
+                notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
+            if opened.suspect and measured.verdict == "fail":
+                sentence = f"{opened.suspect}; {measured.sentence}"
+                measured = replace(measured, sentence=sentence, reasons=(opened.suspect, *measured.reasons))
+            rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
+        return worst_replica(rows)
 
     return with_source_line(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
-
-
-def _compare_opened(
-    row: Row,
-    pair: Pair,
-    opened: Opened,
-    judge: Judge,
-    counterpart: Counterpart | None,
-    make_ties: Callable[[], AfterTies] | None,
-) -> Row:
-    """The row of the worst of the tensors that were opened."""
-    contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
-    contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
-    rows = []
-    for context, comparison in zip(contexts, opened.comparisons):
-        measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
-        measured = _with_ties(measured, pair, context, comparison, judge, make_ties)
-        notes = opened.notes
-        if context.noise_reason:
-            notes += (context.noise_reason,)
-        if comparison.label:
-            notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
-        if opened.suspect and measured.verdict == "fail":
-            sentence = f"{opened.suspect}; {measured.sentence}"
-            measured = replace(measured, sentence=sentence, reasons=(opened.suspect, *measured.reasons))
-        rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
-    return worst_replica(rows)
 
 
 def _with_ties(

@@ -232,21 +232,16 @@ class _Proposals:
     def _agrees(self, pair: Pair) -> bool:
         if pair.id not in self._agreeing:
             try:
-                self._agreeing[pair.id] = all(map(_is_close, _distances(pair)))
+                self._agreeing[pair.id] = all(apart[0] <= apart[1] for apart in _distances(pair))
             except (AccError, OSError):
                 self._agreeing[pair.id] = False
         return self._agreeing[pair.id]
 
 
 def _distances(pair: Pair) -> Iterator[tuple[float, float]]:
-    """The distances of the tensors of a pair, each with its bound."""
     for comparison in open_pair(pair).comparisons:
         measured = measure(comparison.golden, comparison.mine)
         length = int(comparison.golden.shape[-1]) if comparison.golden.shape else None
         if measured.relative_euclidean_distance is not None:
             dtypes = measured.golden_dtype, measured.mine_dtype
             yield measured.relative_euclidean_distance, tolerance(*dtypes, pair.depth, length).value
-
-
-def _is_close(apart: tuple[float, float]) -> bool:
-    return apart[0] <= apart[1]

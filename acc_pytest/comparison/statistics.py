@@ -120,7 +120,8 @@ class _Shard:
 
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
     """The shards to compare: both sides joined, or one side with each replica of it."""
-    takes_values = _takes_values(pair, golden, mine)
+    summed = (isinstance(pair.mine.view, RankSum) and len(mine) > 1) or _may_be_summands(pair, golden, mine)
+    takes_values = summed or not all(isinstance(end.view, _UNSLICED) for end in (pair.golden, pair.mine))
     if not takes_values and (of_one_size := _of_one_size(golden, mine)):
         return of_one_size
     golden_count, mine_count = (
@@ -145,12 +146,6 @@ def _of_one_size(golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard,
     if all(shard.count == mine_total.count for shard in golden):
         return [(shard, mine_total) for shard in golden]
     return []
-
-
-def _takes_values(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bool:
-    """Whether a sum over ranks or a slice is compared, of which statistics of the whole say nothing."""
-    summed = (isinstance(pair.mine.view, RankSum) and len(mine) > 1) or _may_be_summands(pair, golden, mine)
-    return summed or not all(isinstance(end.view, _UNSLICED) for end in (pair.golden, pair.mine))
 
 
 def _may_be_summands(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bool:

@@ -118,7 +118,11 @@ class AfterTies:
             return Left(layout.sequences.tokens, layout.sequences.tokens) if excused else None
         present = torch.zeros_like(reached).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
         padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
-        out = _out(layout.level, reached, explained) | padding
+        off = reached & (layout.level > OFF)
+        usual = off & (layout.level <= AMPLIFIED * explained.usual)
+        rare = off & ~usual & (layout.level <= AMPLIFIED * explained.peak)
+        few = int((off & ~usual).sum()) <= max(1.0, RARE * int(reached.sum()))
+        out = (usual | rare if few else usual) | padding
         padded, after = (int((which & present).sum()) for which in (padding, out & ~padding))
         if not (after or padded) or bool((layout.unlike & ~out).any()):
             return None
@@ -228,15 +232,6 @@ def _over_sequences(
     statistics = rows.square().mean(-1).sqrt(), rows.amax(-1)
     usual, peak = (statistic.repeat_interleave(sequences.tokens // len(rows)) for statistic in statistics)
     return usual, peak
-
-
-def _out(level: torch.Tensor, reached: torch.Tensor, explained: _Explained) -> torch.Tensor:
-    """The tokens that come after a tie: reached, off, and no more so than what they come from explains."""
-    off = reached & (level > OFF)
-    usual = off & (level <= AMPLIFIED * explained.usual)
-    rare = off & ~usual & (level <= AMPLIFIED * explained.peak)
-    few = int((off & ~usual).sum()) <= max(1.0, RARE * int(reached.sum()))
-    return usual | rare if few else usual
 
 
 def _infinite(tokens: torch.Tensor) -> torch.Tensor:

@@ -89,7 +89,7 @@ class _ChoicesOfDump:
         for pair, operand in ends:
             if operand.refs in self.sources or not _is_choice_output(operand):
                 continue
-            if ref := self._chosen_from(pair, operand):
+            if ref := self._tensors(pair, operand).get(_CHOSEN_FROM):
                 self.sources[operand.refs] = (ref,)
 
     def of(self, operand: Operand) -> tuple[TensorRef, ...] | None:
@@ -105,10 +105,6 @@ class _ChoicesOfDump:
             self._tensors(pair, operand).items(), key=lambda item: (item[0].kind != "output", item[0])
         )
         return tuple(ref for _, ref in outputs_first if ref not in operand.refs)
-
-    def _chosen_from(self, pair: Pair, operand: Operand) -> TensorRef | None:
-        """The first input of the operator in the execution that wrote the tensor of `operand`."""
-        return self._tensors(pair, operand).get(_CHOSEN_FROM)
 
     def _tensors(self, pair: Pair, operand: Operand) -> Mapping[Slot, TensorRef]:
         """The tensors of the execution that wrote the tensor of `operand`."""

@@ -15,7 +15,7 @@ from .choices import with_router_choices
 from .dump_step import DumpStep, OnRanks
 from .match import ExpertRule, Export, Match, ViewRule
 from .pair import Operand
-from .rule_views import BY_ITSELF, BY_TENSORS, Splits, columns, of_summands
+from .rule_views import BY_ITSELF, BY_TENSORS, Splits, by_tensors, columns, of_summands
 from .shapes import Shape, has_token_rows
 from .shard_values import scale_and_offset
 from .token_order import forms_of
@@ -153,7 +153,6 @@ class Evidence:
         return pairs if len(pairs) == len(scales) else ()
 
     def _view(self, export: Export, rule: ViewRule, side: OnRanks, partner: OnRanks) -> View | None:
-        """The view of one side, by the dump and ranks of that side and of its partner."""
         if self._modules and rule.kind in ("part", "own_columns"):
             return columns(export, rule, side, partner)
         if rule.kind in ("row_parallel", "residual"):
@@ -161,7 +160,7 @@ class Evidence:
         if rule.kind == "table":
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         if rule.kind in BY_TENSORS:
-            return BY_TENSORS[rule.kind](rule, side, partner)
+            return by_tensors(rule, side, partner)
         if rule.kind == "cache_heads":
             return CacheTail(rule.index)
         times = self._batches[0 if side[0] is self.golden else 1]
@@ -324,7 +323,14 @@ def of_tokens(golden: Operand, mine: Operand, layouts: Layouts) -> tuple[Operand
     """
     single_row = isinstance(golden.view, LastToken) or isinstance(mine.view, LastToken)
     if layouts[0].contexts is not None and layouts[1].contexts is not None:
-        return _of_contexts(golden, mine, layouts, single_row)
+        headers = readable(golden.refs[0]), readable(mine.refs[0])
+        if headers[0] is None or headers[1] is None:
+            return golden, mine  # its test says what is wrong with the file
+        shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
+        forms = forms_of(shapes, layouts, logits=single_row)
+        picks = (TokenPick(layouts[0], layouts[1], name, forms=forms) for name in ("golden", "mine"))
+        first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
+        return first, second
     last = single_row and not all(
         has_token_rows(_joined_shape(operand, operand.refs[0].header().shape), layout.shape)
         for operand, layout in zip((golden, mine), layouts)
@@ -333,19 +339,6 @@ def of_tokens(golden: Operand, mine: Operand, layouts: Layouts) -> tuple[Operand
         replace(golden, tokens=TokenPick(layouts[0], layouts[1], "golden", last)),
         replace(mine, tokens=TokenPick(layouts[0], layouts[1], "mine", last)),
     )
-
-
-def _of_contexts(golden: Operand, mine: Operand, layouts: Layouts, logits: bool) -> tuple[Operand, Operand]:
-    """The operands with the rows of common tokens, where the steps hold other ones: both have a row for
-    each."""
-    headers = readable(golden.refs[0]), readable(mine.refs[0])
-    if headers[0] is None or headers[1] is None:
-        return golden, mine  # its test says what is wrong with the file
-    shapes = _joined_shape(golden, headers[0].shape), _joined_shape(mine, headers[1].shape)
-    forms = forms_of(shapes, layouts, logits=logits)
-    picks = (TokenPick(layouts[0], layouts[1], name, forms=forms) for name in ("golden", "mine"))
-    first, second = (replace(operand, tokens=pick) for operand, pick in zip((golden, mine), picks))
-    return first, second
 
 
 def _joined_shape(operand: Operand, shape: Shape) -> Shape:

@@ -90,13 +90,10 @@ def unlike_inputs(golden: Dump, mine: Dump, evidence: Evidence, matcher: TreeMat
         matches = (Match(golden_ids, mine_ids, "roles", reason, fed="token ids"),)
     sides = (golden.calls(evidence.golden.step), evidence.golden), (calls, evidence.mine)
     of_golden, of_mine = (
-        _coarsest(_mine_flow(side_calls), _dtypes(side_calls, side)) for side_calls, side in sides
+        _coarsest(module_flow(side_calls, side_calls, lambda _: True), _dtypes(side_calls, side))
+        for side_calls, side in sides
     )
     return ModuleInputs(matches, order, of_mine, golden_coarsest=of_golden)
-
-
-def _mine_flow(calls: Calls) -> ModuleFlow:
-    return module_flow(calls, calls, lambda _: True)
 
 
 def _sides(evidence: Evidence, matcher: TreeMatcher) -> tuple[tuple[DumpStep, LayeredTree], ...]:
@@ -115,7 +112,6 @@ def _token_ids(side: DumpStep, tree: LayeredTree) -> Export | None:
 
 
 def _dtypes(calls: Calls, side: DumpStep) -> dict[NodeSlot, str]:
-    """The dtypes of a step, by the calls, else by the headers."""
     dtypes = {}
     for place, dtype in calls.dtypes.items():
         header = None if dtype else readable(side.slots(side.tree.by_path[place.path]).get(place.slot))
@@ -157,14 +153,9 @@ def explained_by_frequencies(
     return {
         place: largest * modules.get(place.path, default) / 3
         for place in flow.order
-        if (place in flow.caches and _holds_keys(place))
+        if (place in flow.caches and (not any("value" in str(index) for index in place.slot.index[1:])))
         or (place.path in modules and place.slot.kind == "output")
     }
-
-
-def _holds_keys(place: NodeSlot) -> bool:
-    """Whether a cache may hold keys: values are not rotated."""
-    return not any("value" in str(index) for index in place.slot.index[1:])
 
 
 def _rounded(golden: ModuleDump, mine: ModuleDump) -> dict[str, float]:

@@ -237,7 +237,6 @@ def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:
 
 
 def _piece_columns(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:
-    """The piece of a packed tensor, as columns of it."""
     rows, packed = rows_and_width(tuple(shard.shape))
     widths = [ref.header().numel // rows if rows else 0 for ref in view.widths_of]
     if sum(widths) != packed:
@@ -340,7 +339,6 @@ def pick_expert_rows(shard: torch.Tensor, pick: ExpertPick) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=32)
 def _orders(pick: ExpertPick, rows: int) -> list[Rows]:
-    """The orders that a tensor of so many rows may have."""
     chosen = _chosen(pick, pick.side).experts
     tokens, count = chosen.shape
     if pick.expert is not None:

@@ -203,18 +203,14 @@ def fed_kind(node: Node, slot: Slot, dtype: str) -> str:
     if "position" in name and (is_integer or not dtype) and "embed" not in name:
         return "positions"
     if node.op_type == "Embedding" and is_integer:
-        return _embedding_kind(node)
+        last = node.path.rpartition(".")[2].lower()
+        if "pos" in last or last == "wpe":
+            return "positions"
+        return "input" if "type" in last else "token ids"
     if node.parent is not None:
         return ""
     ids = name.endswith(("ids", "tokens")) and "type" not in name
     return "token ids" if dtype.startswith("int") and (ids or slot.index == (0,)) else "input"
-
-
-def _embedding_kind(node: Node) -> str:
-    last = node.path.rpartition(".")[2].lower()
-    if "pos" in last or last == "wpe":
-        return "positions"
-    return "input" if "type" in last else "token ids"
 
 
 # States of recurrent models: tensors that a model returned at the step before and is called with again.
@@ -242,17 +238,14 @@ def with_carried(plan: Plan) -> Plan:
         slots = (_returned(pair.golden.slot), _returned(pair.mine.slot))
         source = results.get((previous[pair.step], pair.rank, pair.mine.node, *slots))
         if source is not None:
-            pairs[number] = _carried(pair, plan.pairs[source])
+            result = plan.pairs[source]
+            pairs[number] = replace(pair, fed=CARRIED, depth=result.depth, computed_in=result.computed_in)
             parents[number] = (*parents[number], source)
     return replace(plan, pairs=tuple(pairs), parents=tuple(parents))
 
 
 def _returned(slot: str) -> str:
     return slot.replace("input", "output", 1)
-
-
-def _carried(pair: Pair, source: Pair) -> Pair:
-    return replace(pair, fed=CARRIED, depth=source.depth, computed_in=source.computed_in)
 
 
 # The plan in words: `--acc-explain-mapping` and `acc map`.
@@ -267,7 +260,8 @@ def explain(plan: Plan) -> Iterator[str]:
         pairs = [pair for pair in plan.pairs if pair.step == step]
         yield f"step {step}: {len(pairs)} pairs ({_by_policy(pairs)})"
         yield from (f"  {_matched(pair)}" for pair in pairs)
-    shared = _of_shared_slots(plan.pairs)
+    counts = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in plan.pairs)
+    shared = sum(count for count in counts.values() if count > 1)
     if shared:
         yield f"compared with more than one golden tensor: {shared} pairs (packed tensors, caches)"
     for side in ("golden", "mine"):
@@ -275,12 +269,6 @@ def explain(plan: Plan) -> Iterator[str]:
         total = plan.golden_total if side == "golden" else plan.mine_total
         yield f"unmapped of {side}: {len(entries)} of {total}"
         yield from (f"  {_unmapped(entry)}" for entry in entries)
-
-
-def _of_shared_slots(pairs: Iterable[Pair]) -> int:
-    """Number of pairs that have a tensor of mine that another pair has, too."""
-    counts = Counter((pair.step, pair.rank, pair.mine.node, pair.mine.slot) for pair in pairs)
-    return sum(count for count in counts.values() if count > 1)
 
 
 def _by_policy(pairs: list[Pair]) -> str:

@@ -175,7 +175,6 @@ class _Planner:
     def _map(
         self, evidence: Evidence, met: StepPair, before: Layouts | None
     ) -> tuple[_Mapped, Layouts | None]:
-        """The mapping of the trees of a step, and the layouts of its tokens."""
         key = tuple((id(side.tree), side.inventory()) for side in (evidence.golden, evidence.mine))
         if key in self._mapped:
             return self._mapped[key], self._mapped[key].matcher.lay_out(evidence, met, before)
@@ -298,7 +297,7 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
         operator = _operator(entry.mine.path)
         pairs.append(
             Pair(
-                id=f"data_{_fit(entry.data_id)}",
+                id=f"data_{selectable(entry.data_id, _UNFIT)}",
                 step=entry.step,
                 rank=None,
                 level="op",
@@ -316,11 +315,6 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
         str(golden.root), str(mine.root), golden.kind, mine.kind, mine.name, tuple(pairs), (), golden.notes,
         count, count, count, count,
     )  # fmt: skip
-
-
-def _fit(data_id: str) -> str:
-    """A data id as part of a test id; the old tool allowed characters that `-k` cannot select."""
-    return selectable(data_id, _UNFIT)
 
 
 def _operator(path: str) -> str:
@@ -565,5 +559,4 @@ def _outputs(slots: Iterable[Slot]) -> bool:
 
 
 def _output_count(dump_step: DumpStep, rank: Rank) -> int:
-    """Number of nodes that have an output."""
     return sum(_outputs(dump_step.slots(node, rank)) for node in dump_step.tree.walk())

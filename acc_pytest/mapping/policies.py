@@ -306,7 +306,7 @@ def before_reduction(
         if match.mine.slot == FIRST_OUTPUT and match.mine_view.kind in ("whole", "row_parallel"):
             joined.setdefault(match.mine.node, match)
     for module, match in joined.items():
-        for node in _saved_in(module):
+        for node in module.children if all(child.op_type == SAVED for child in module.children) else []:
             mine = Export(node, Slot("output"), match.mine.role)
             if node in paired or not evidence.mine.partial(mine, ranks):
                 continue
@@ -314,11 +314,6 @@ def before_reduction(
             candidate = Match(match.golden, mine, SUMMANDS, reason, mine_view=ViewRule("sum"))
             if fits(candidate):
                 yield candidate
-
-
-def _saved_in(module: Node) -> list[Node]:
-    """The nodes saved by name in a module that calls no other."""
-    return module.children if all(child.op_type == SAVED for child in module.children) else []
 
 
 def placed(match: Match) -> Match:
@@ -392,18 +387,14 @@ def equal_names(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots
 
     A nested output has a partner of the same nesting only, so a hidden state never meets a cache.
     """
-    by_full_name = _unique_names(golden)
+    names: dict[str, Node | None] = {}
+    for node in golden.walk():
+        names[node.name] = None if node.name in names else node
+    by_full_name = {name: node for name, node in names.items() if node is not None}
     for node in mine.walk():
         partner = golden.by_path.get(node.path) or by_full_name.get(node.name)
         if partner is not None and (partner.op_type == node.op_type or partner.path == node.path):
             yield from _outputs(partner, node, golden_slots, mine_slots, "name", "equal names")
-
-
-def _unique_names(tree: Tree) -> dict[str, Node]:
-    names: dict[str, Node | None] = {}
-    for node in tree.walk():
-        names[node.name] = None if node.name in names else node
-    return {name: node for name, node in names.items() if node is not None}
 
 
 def aligned_types(

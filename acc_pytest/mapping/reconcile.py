@@ -127,7 +127,11 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     _refuse_tiled(golden_operand, mine_operand)
     numbers = dequantised(mine, mine_operand, golden)
     notes = ["int8 times its scale"] if numbers is not mine else []
-    _refuse_quantised(golden, numbers)
+    kinds = {side.shards[0].dtype for side in (golden, numbers)}
+    if torch.int8 in kinds and any(kind.is_floating_point for kind in kinds):
+        raise Incomparable(
+            "one side is int8, the other floating point: quantised values mean nothing without their scale"
+        )
     golden, golden_times = multiplied(golden, golden_operand, numbers)
     mine, mine_times = multiplied(numbers, mine_operand, golden)
     opened = reconcile(golden, mine)
@@ -194,14 +198,6 @@ def _refuse_tiled(golden: Operand, mine: Operand) -> None:
             )
 
 
-def _refuse_quantised(golden: OperandShards, mine: OperandShards) -> None:
-    kinds = {side.shards[0].dtype for side in (golden, mine)}
-    if torch.int8 in kinds and any(kind.is_floating_point for kind in kinds):
-        raise Incomparable(
-            "one side is int8, the other floating point: quantised values mean nothing without their scale"
-        )
-
-
 def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     """Apply both views and merge the shards so that both sides have one shape.
 
@@ -217,14 +213,12 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
 
 
 def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
-    if isinstance(golden.view, _CUTS):
-        cut, note = cut_out(golden, mine)
-        shards, merge_note = merged(mine, tuple(cut.shape), golden, mine)
-        return _opened([cut], shards, note, merge_note)
-    if isinstance(mine.view, _CUTS):
-        cut, note = cut_out(mine, golden)
-        shards, merge_note = merged(golden, tuple(cut.shape), golden, mine)
-        return _opened(shards, [cut], note, merge_note)
+    for side, partner in ((golden, mine), (mine, golden)):
+        if isinstance(side.view, _CUTS):
+            cut, note = cut_out(side, partner)
+            shards, merge_note = merged(partner, tuple(cut.shape), golden, mine)
+            sources = ([cut], shards) if side is golden else (shards, [cut])
+            return _opened(*sources, note, merge_note)
     golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
     golden, mine = without_padding(golden, mine), without_padding(mine, golden)
     for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..dumps.base import Slot
@@ -76,61 +76,33 @@ def _rows(ref: TensorRef | None) -> Shape:
     return header.shape[:-1] if header is not None else ()
 
 
-def _named_refs(rule: ViewRule, side: OnRanks) -> tuple[TensorRef, ...] | None:
-    """The tensors that a rule names, on the first rank of a side; `None` where one was not dumped."""
-    refs = [side[0].refs(export, side[1][:1]) for export in rule.parts]
-    return tuple(ref[0] for ref in refs) if all(refs) else None
+BY_TENSORS = frozenset(
+    ("largest", "turned", "part", "heads", "interleaved", "own_part", "slots", "bias", "bias_sum")
+)
 
 
-def _largest(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    refs = _named_refs(rule, opposite)
-    count = width_of(rule.parts[0], opposite)
-    return Largest(count, *refs) if refs is not None and len(refs) == 2 and count else None
-
-
-def _turned(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    tables = _named_refs(rule, side)
-    return Turned(tables[0], tables[1]) if tables is not None else None
-
-
-def _part(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    pieces = _named_refs(rule, opposite)
-    return Part(rule.index, pieces) if pieces is not None else None
-
-
-def _head_part(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    pieces = _named_refs(rule, opposite)
-    return HeadPart(rule.index, pieces, several=rule.kind == "interleaved") if pieces is not None else None
-
-
-def _own_part(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    pieces = _named_refs(rule, side)
-    return OwnPart(rule.index, pieces) if pieces is not None else None
-
-
-def _slot_rows(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    places = side[0].refs(rule.parts[0], side[1])
-    return SlotRows(places) if places else None
-
-
-def _with_bias(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
-    bias = side[0].refs(rule.parts[0], side[1])
-    return WithBias(bias, rule.kind == "bias_sum") if bias else None
-
-
-BY_TENSORS: Mapping[str, Callable[[ViewRule, OnRanks, OnRanks], View | None]] = {
-    "largest": _largest,
-    "turned": _turned,
-    "part": _part,
-    "heads": _head_part,
-    "interleaved": _head_part,
-    "own_part": _own_part,
-    "slots": _slot_rows,
-    "bias": _with_bias,
-    "bias_sum": _with_bias,
-}
-"""Views that need tensors of their own side or of the other one, by kinds of rules; `None` where these were
-not dumped."""
+def by_tensors(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
+    """The view of a rule that needs tensors of its own side or of the other one; `None` where these were not
+    dumped."""
+    if rule.kind in ("slots", "bias", "bias_sum"):
+        of_ranks = side[0].refs(rule.parts[0], side[1]) if rule.parts else ()
+        view = SlotRows(of_ranks) if rule.kind == "slots" else WithBias(of_ranks, rule.kind == "bias_sum")
+        return view if of_ranks else None
+    dump, ranks = side if rule.kind in ("turned", "own_part") else opposite
+    first_refs = [dump.refs(export, ranks[:1]) for export in rule.parts]
+    if not all(first_refs):
+        return None
+    refs = tuple(ref[0] for ref in first_refs)
+    if rule.kind == "largest":
+        count = width_of(rule.parts[0], opposite)
+        return Largest(count, *refs) if len(refs) == 2 and count else None
+    if rule.kind == "turned":
+        return Turned(refs[0], refs[1])
+    if rule.kind == "own_part":
+        return OwnPart(rule.index, refs)
+    if rule.kind == "part":
+        return Part(rule.index, refs)
+    return HeadPart(rule.index, refs, several=rule.kind == "interleaved")
 
 
 def range_by_pieces(
@@ -217,7 +189,6 @@ class Splits:
     def _with_stream(
         self, export: Export, operand: Operand, opposite: tuple[TensorRef, ...], layout: TokenLayout | None
     ) -> Operand:
-        """The operand with the split of the stream that is added to it."""
         view = operand.view
         if not isinstance(view, WithResidual):
             return operand

@@ -29,7 +29,30 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
         return _table_rows(side, side.view, partner)
     if isinstance(side.view, HeadPart):
         return _head_part(side, side.view)
-    return _cache_tail(side, side.view.part if isinstance(side.view, CacheTail) else None, partner)
+    piece = side.view.part if isinstance(side.view, CacheTail) else None
+    if len(side.shape) != 4 or side.count != 1:
+        raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
+    shard, suffix = side.shards[0], ""
+    if piece is not None:
+        width = partner.shape[-1] if partner.shape else 0
+        if not 0 < width < shard.shape[-1]:
+            raise Incomparable(f"{partner.describe()} is no part of heads of {shard.shape[-1]} elements")
+        shard = shard[..., :width] if piece == 0 else shard[..., -width:]
+        suffix = f", the {'last' if piece else 'first'} {width} elements of each head"
+    # Ranks with heads of their own are likelier than ranks that hold the same ones.
+    for copies, cache in itertools.product(range(1, partner.count + 1), _cache_layouts(shard, partner)):
+        batch, heads, cached, size = cache.shape
+        per_token = copies * batch * heads * size
+        elements = math.prod(partner.shape) * partner.count
+        tokens, remainder = divmod(elements, per_token) if per_token else (0, 0)
+        rule = partner.rule((batch * tokens, heads * size))
+        has_token_rows = batch * tokens in _row_counts(partner.shape)
+        if not remainder and 0 < tokens <= cached and has_token_rows and rule and rule.how != "rows":
+            newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
+            note = f"newest {tokens} of {cached} tokens of the cache{suffix}"
+            return Reshaped(newest, (batch * tokens, heads * size)), note
+    shape = list(side.shape)
+    raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
 
 
 def without_padding(side: OperandShards, partner: OperandShards) -> OperandShards:
@@ -157,32 +180,6 @@ def _table(side: OperandShards, component: int | None) -> torch.Tensor:
             f"a position table of shape {side.describe()} has one row per position only for batch 1"
         )
     return table.reshape(positions, width)
-
-
-def _cache_tail(side: OperandShards, piece: int | None, partner: OperandShards) -> tuple[Source, str]:
-    if len(side.shape) != 4 or side.count != 1:
-        raise Incomparable(f"not a key or value cache of four dimensions: {side.describe()}")
-    shard, suffix = side.shards[0], ""
-    if piece is not None:
-        width = partner.shape[-1] if partner.shape else 0
-        if not 0 < width < shard.shape[-1]:
-            raise Incomparable(f"{partner.describe()} is no part of heads of {shard.shape[-1]} elements")
-        shard = shard[..., :width] if piece == 0 else shard[..., -width:]
-        suffix = f", the {'last' if piece else 'first'} {width} elements of each head"
-    # Ranks with heads of their own are likelier than ranks that hold the same ones.
-    for copies, cache in itertools.product(range(1, partner.count + 1), _cache_layouts(shard, partner)):
-        batch, heads, cached, size = cache.shape
-        per_token = copies * batch * heads * size
-        elements = math.prod(partner.shape) * partner.count
-        tokens, remainder = divmod(elements, per_token) if per_token else (0, 0)
-        rule = partner.rule((batch * tokens, heads * size))
-        has_token_rows = batch * tokens in _row_counts(partner.shape)
-        if not remainder and 0 < tokens <= cached and has_token_rows and rule and rule.how != "rows":
-            newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
-            note = f"newest {tokens} of {cached} tokens of the cache{suffix}"
-            return Reshaped(newest, (batch * tokens, heads * size)), note
-    shape = list(side.shape)
-    raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
 
 
 def _cache_layouts(cache: torch.Tensor, partner: OperandShards) -> list[torch.Tensor]:

@@ -52,13 +52,6 @@ def common_steps(golden: Dump, mine: Dump) -> list[StepPair]:
     return [StepPair(golden_step.label, golden_step, mine_step) for golden_step, mine_step in common]
 
 
-def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
-    """The steps of torch dumps that meet by their tokens and not by their labels; `None` for others."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
-        return None
-    return met_by_tokens(golden, mine)
-
-
 def _with_model(dump: Dump, step: Step, opposite: Step) -> Step:
     if not isinstance(dump, AtbDump) or len(dump.models) < 2 or step.tree in dump.models:
         return step
@@ -149,9 +142,11 @@ class TokenSteps:
 
 
 @functools.lru_cache(maxsize=2)
-def met_by_tokens(golden: ModuleDump, mine: ModuleDump) -> TokenSteps | None:
-    """The steps that meet by their tokens; `None` where those of equal labels hold the same ones, and where
-    the dumps do not tell."""
+def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
+    """The steps of torch dumps that meet by their tokens; `None` where those of equal labels hold the same
+    ones, and where the dumps do not tell."""
+    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+        return None
     layouts = _layouts(golden), _layouts(mine)
     if not all(any(layout is not None and layout.ids for layout in side) for side in layouts):
         return None
@@ -179,7 +174,7 @@ def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
         node = step.tree.by_path.get(embedding.node.path) if embedding is not None else None
         if embedding is None or node is None:
             exports = LayeredTree(side, load_tables()).model_exports()
-            embedding = next((e for e in exports if e.role == "embed" and e.slot.kind == "output"), None)
+            embedding = _embedding(exports)
         else:
             embedding = Export(node, embedding.slot, embedding.role)
         layouts.append(token_layout(side, [embedding], None, places) if embedding is not None else None)
@@ -238,7 +233,7 @@ class _Meetings:
         return shared
 
     def token_steps(self) -> TokenSteps | None:
-        """See `met_by_tokens`."""
+        """See the function of this name."""
         common = self._all[0] & self._all[1]
         if len(common) < max(1.0, _LEAST * min(map(len, self._all))):
             return None
@@ -248,7 +243,7 @@ class _Meetings:
         if self._covered(by_label) == common:
             shared = [(g, m) for g, m in by_label if self._by_step[0][g] & self._by_step[1][m]]
             return self._of_equal_labels(shared)
-        candidates = self._for_golden(), self._for_mine()
+        candidates = self._pairing(0), self._pairing(1)
         best = max(candidates, key=lambda pairing: (len(self._covered(pairing)), -len(pairing)))
         number, side = (0, self._golden) if best is candidates[0] else (1, self._mine)
         pairs = tuple(self._pair(pairing, side.steps[pairing[number]].label) for pairing in best)
@@ -262,36 +257,26 @@ class _Meetings:
         if not unequal or not all(g <= m or m <= g for g, m in unequal):
             return None
         # A sequence that begins alike and goes on is a longer prompt.
-        if any(self._begins(min(pair, key=len)) for pair in unequal):
+        if any(self._contexts.length(first) == 1 for pair in unequal for first in min(pair, key=len)):
             return None
         return TokenSteps(tuple(self._pair(numbers, self._golden.steps[numbers[0]].label) for numbers in met))
-
-    def _begins(self, contexts: frozenset[int]) -> bool:
-        return any(self._contexts.length(context) == 1 for context in contexts)
 
     def _covered(self, pairing: _Pairing) -> frozenset[int]:
         return frozenset[int]().union(*(self._by_step[0][g] & self._by_step[1][m] for g, m in pairing))
 
-    def _for_mine(self) -> _Pairing:
-        """Each step of mine with the one of golden that holds most of its tokens, and few others."""
-        pairing = []
-        for mine in range(len(self._mine.steps)):
-            met = [golden for golden in range(len(self._golden.steps)) if self._shared[golden, mine]]
-            if met:
-                pairing.append(
-                    (max(met, key=lambda g: (self._shared[g, mine], -len(self._by_step[0][g]), g)), mine)
-                )
-        return pairing
+    def _pairing(self, side: int) -> _Pairing:
+        """Each step of a side (0: golden) with the one of the other that holds most of its tokens, and few
+        others."""
+        opposite = 1 - side
+        meetings: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for numbers in self._shared:
+            meetings[numbers[side]].append(numbers)
 
-    def _for_golden(self) -> _Pairing:
-        """Each step of golden with the one of mine that holds most of its tokens, and few others."""
-        pairing = []
-        for golden in range(len(self._golden.steps)):
-            met = [mine for mine in range(len(self._mine.steps)) if self._shared[golden, mine]]
-            if met:
-                best = max(met, key=lambda m: (self._shared[golden, m], -len(self._by_step[1][m]), m))
-                pairing.append((golden, best))
-        return pairing
+        def fit(numbers: tuple[int, int]) -> tuple[int, int, int]:
+            number = numbers[opposite]
+            return self._shared[numbers], -len(self._by_step[opposite][number]), number
+
+        return [max(candidates, key=fit) for _, candidates in sorted(meetings.items())]
 
     def _pair(self, numbers: tuple[int, int], label: StepLabel) -> StepPair:
         golden, mine = numbers
@@ -337,7 +322,7 @@ _LENGTHS = ("extend_seq_lens", "query_start_loc", "cu_seqlens_q", "seq_lens", "s
 _MASKS = ("attention_mask",)
 _LOOKED_FOR = frozenset((*_IDS, *_POSITIONS, *_LENGTHS, *_MASKS))
 _Condition = Callable[[TensorHeader], bool]
-_Called = Mapping[str, Sequence[tuple[Node, Slot, TensorRef]]]
+_Tensors = Iterator[tuple[Node, Slot, TensorRef]]
 
 
 _Place = Union[tuple[str, Slot], None]
@@ -424,12 +409,17 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
     def mask(header: TensorHeader) -> bool:
         return len(header.shape) in (2, 4) and header.shape[0] == batch
 
+    def named(names: tuple[str, ...]) -> _Tensors:
+        return itertools.chain(*(called.get(name, ()) for name in names))
+
     called = _by_name(side)
+    # Positions that have no name, as rotary modules are handed them.
+    rotary = (entry for entry in _tensors(side) if "rotary" in entry[0].path and entry[1].kind == "input")
     return (
-        ids or _named(called, _IDS, tokens),
-        _named(called, _MASKS, mask, integers=False) if batch else None,
-        _named(called, _POSITIONS, positions) or _first_of_rotary(side, positions),
-        _named(called, _LENGTHS, lambda header: len(header.shape) == 1),
+        ids or _first(named(_IDS), tokens),
+        _first(named(_MASKS), mask, integers=False) if batch else None,
+        _first(named(_POSITIONS), positions) or _first(rotary, positions),
+        _first(named(_LENGTHS), lambda header: len(header.shape) == 1),
     )
 
 
@@ -445,16 +435,14 @@ def _at(
     return None if missing or not places else tuple(refs)
 
 
-def _named(called: _Called, names: tuple[str, ...], condition: _Condition, integers: bool = True) -> _Place:
-    """The first tensor that is called so, of the first name that there is."""
-    for name in names:
-        for node, slot, ref in called.get(name, ()):
-            if (not integers or _holds_integers(ref)) and _fits(ref, condition):
-                return node.path, slot
+def _first(tensors: _Tensors, condition: _Condition, integers: bool = True) -> _Place:
+    for node, slot, ref in tensors:
+        if (not integers or _holds_integers(ref)) and _fits(ref, condition):
+            return node.path, slot
     return None
 
 
-def _by_name(side: DumpStep) -> _Called:
+def _by_name(side: DumpStep) -> Mapping[str, Sequence[tuple[Node, Slot, TensorRef]]]:
     """The tensors that are called as one that is looked for: by the name of a field or an argument, else by
     the last one of their node."""
     called: dict[str, list[tuple[Node, Slot, TensorRef]]] = {}
@@ -466,15 +454,7 @@ def _by_name(side: DumpStep) -> _Called:
     return called
 
 
-def _first_of_rotary(side: DumpStep, condition: _Condition) -> _Place:
-    """Positions that have no name, as rotary modules are handed them."""
-    for node, slot, ref in _tensors(side):
-        if "rotary" in node.path and slot.kind == "input" and _holds_integers(ref) and _fits(ref, condition):
-            return node.path, slot
-    return None
-
-
-def _tensors(side: DumpStep) -> Iterator[tuple[Node, Slot, TensorRef]]:
+def _tensors(side: DumpStep) -> _Tensors:
     for node in sorted(side.tree.walk(), key=lambda node: node.depth):
         for slot, ref in side.slots(node).items():
             yield node, slot, ref

@@ -35,7 +35,11 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
     layout = tokens.layout
     if tokens.forms is not None:
-        return _by_forms(shard, layout, tokens, tokens.forms)
+        form = tokens.forms[tokens.side == "mine"]
+        rows = context_rows(tokens.golden, tokens.mine, *(name == ENDS for name in tokens.forms))[tokens.side]
+        if not len(rows):
+            raise Incomparable("the tensors have no token in common")
+        return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
         return shard
@@ -53,16 +57,6 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     return shard
 
 
-def _by_forms(
-    shard: torch.Tensor, layout: TokenLayout, tokens: TokenPick, forms: tuple[str, str]
-) -> torch.Tensor:
-    form = forms[tokens.side == "mine"]
-    rows = context_rows(tokens.golden, tokens.mine, *(name == ENDS for name in forms))[tokens.side]
-    if not len(rows):
-        raise Incomparable("the tensors have no token in common")
-    return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
-
-
 @functools.lru_cache(maxsize=64)
 def context_rows(
     golden: TokenLayout, mine: TokenLayout, golden_ends: bool = False, mine_ends: bool = False
@@ -75,7 +69,6 @@ def context_rows(
 
 
 def _contexts(layout: TokenLayout, ends: bool) -> Iterator[tuple[int, int]]:
-    """Contexts with their rows."""
     for number, stretches in enumerate(layout.contexts or ()):
         if ends and stretches:
             yield stretches[-1].context + stretches[-1].length - 1, number
@@ -90,22 +83,21 @@ def rows_by_token(
     """A tensor with one row for each token, `None` where it has none."""
     shape = tuple(tensor.shape)
     if heads_first and has_heads_first(shape, layout):
-        return tensor.transpose(1, 2).flatten(0, 1)
-    count = math.prod(layout.shape)
-    if is_as_handed(shape, layout):
-        return tensor.transpose(0, 1).flatten()
-    if shape[: len(layout.shape)] == layout.shape and len(layout.shape) > 1:
-        return tensor.flatten(0, len(layout.shape) - 1)
+        return _rows_of(tensor, layout, HEADS_FIRST)
+    if is_as_handed(shape, layout) or (len(layout.shape) > 1 and shape[:2] == layout.shape):
+        return _rows_of(tensor, layout, BATCH)
     if has_heads_first(shape, layout):
-        return tensor.transpose(1, 2).flatten(0, 1)
+        return _rows_of(tensor, layout, HEADS_FIRST)
+    return _rows_of(tensor, layout, FLAT) if _is_row(shape, math.prod(layout.shape)) else None
+
+
+def _is_row(shape: Shape, count: int) -> bool:
+    """Whether `count` tokens may be one dimension: first, behind a one, or with heads one below the other, as
+    norms of heads are called by engines."""
     if not shape or not count:
-        return None
-    if shape[0] == count:
-        return tensor
-    if len(shape) > 2 and shape[:2] == (1, count):
-        return tensor[0]
-    # Heads one below the other, as norms of heads are called by engines.
-    return tensor.reshape(count, -1) if len(shape) == 2 and shape[0] % count == 0 else None
+        return False
+    stacked = len(shape) == 2 and shape[0] % count == 0
+    return stacked or shape[0] == count or (len(shape) > 2 and shape[:2] == (1, count))
 
 
 def has_heads_first(shape: tuple[int, ...], layout: TokenLayout) -> bool:
@@ -283,12 +275,11 @@ def _has_columns_of_padding(shapes: tuple[Shape, Shape], layouts: tuple[TokenLay
     """Whether a step is padded, and the last dimension may be the tokens that are looked at (scores of
     attention)."""
     ends_in_tokens = any(shape[-1] == layout.shape[-1] for shape in shapes for layout in layouts)
-    return ends_in_tokens and any(map(_is_padded, layouts))
-
-
-def _is_padded(layout: TokenLayout) -> bool:
-    tokens = sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
-    return tokens < math.prod(layout.shape)
+    return ends_in_tokens and any(
+        sum(stretch.length for stretches in layout.contexts or () for stretch in stretches)
+        < math.prod(layout.shape)
+        for layout in layouts
+    )
 
 
 def _shapes_text(shapes: tuple[Shape, Shape]) -> str:
@@ -300,6 +291,11 @@ def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tenso
     shape = tuple(tensor.shape)
     if form not in _forms(shape, layout):
         raise Incomparable(f"a tensor of shape {list(shape)} has no row for each of the tokens of its step")
+    return _rows_of(tensor, layout, form)
+
+
+def _rows_of(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tensor:
+    shape = tuple(tensor.shape)
     if form == HEADS_FIRST:
         return tensor.transpose(1, 2).flatten(0, 1)
     if is_as_handed(shape, layout):
@@ -313,32 +309,16 @@ def by_form(tensor: torch.Tensor, layout: TokenLayout, form: str) -> torch.Tenso
 
 
 def _forms(shape: Shape, layout: TokenLayout) -> list[str]:
-    """The forms that a shape may have."""
-    if not shape or not math.prod(layout.shape):
+    count, batched = math.prod(layout.shape), len(layout.shape) > 1
+    if not shape or not count:
         return []
     if is_as_handed(shape, layout):
         return [BATCH]
-    tests = {BATCH: _is_batch, FLAT: _is_flat, HEADS_FIRST: _is_heads_first}
-    return [form for form, test in tests.items() if test(shape, layout)]
-
-
-def _is_batch(shape: Shape, layout: TokenLayout) -> bool:
-    return len(layout.shape) > 1 and shape[:2] in (layout.shape, _shared_shape(layout))
-
-
-def _is_flat(shape: Shape, layout: TokenLayout) -> bool:
-    """Whether the tokens of all sequences may be one dimension, first or behind a one."""
-    count = math.prod(layout.shape)
-    if len(layout.shape) > 1:
-        # `[1, heads, 1, size]` of a step of one token is no row of heads.
-        return shape[0] == count and len(shape) < 4
-    stacked = len(shape) == 2 and shape[0] % count == 0
-    return stacked or shape[0] == count or (len(shape) > 2 and shape[:2] == (1, count))
-
-
-def _is_heads_first(shape: Shape, layout: TokenLayout) -> bool:
-    batched = len(layout.shape) > 1 and not layout.turned
-    return batched and len(shape) > 3 and (shape[0], shape[2]) == layout.shape
+    # `[1, heads, 1, size]` of a step of one token is no row of heads.
+    is_flat = shape[0] == count and len(shape) < 4 if batched else _is_row(shape, count)
+    heads_first = batched and not layout.turned and has_heads_first(shape[:4], layout)
+    is_batch = batched and shape[:2] in (layout.shape, _shared_shape(layout))
+    return [form for form, fits in ((BATCH, is_batch), (FLAT, is_flat), (HEADS_FIRST, heads_first)) if fits]
 
 
 def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:
@@ -347,7 +327,6 @@ def is_as_handed(shape: Shape, layout: TokenLayout) -> bool:
 
 
 def _shared_shape(layout: TokenLayout) -> Shape:
-    """The shape that all sequences of a batch may share."""
     first, second = layout.shape
     return (first, 1) if layout.turned else (1, second)
 

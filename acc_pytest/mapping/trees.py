@@ -318,7 +318,6 @@ class PolicyOrder:
 
 
 def _claimed(scope: Scope, policy: Iterable[Match]) -> Iterator[Match]:
-    """The matches of a policy whose slots are free, claimed one by one."""
     for match in policy:
         if not match.ends & scope.claimed:
             scope.claimed |= match.ends

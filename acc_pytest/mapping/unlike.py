@@ -44,7 +44,13 @@ class Meanings:
     def unlike(self) -> bool:
         """Whether the modules are not the same."""
         alike = self.ranks[0] == self.ranks[1] and _inventory(self.golden) == _inventory(self.mine)
-        if self._laid_out_otherwise():
+        shapes = [
+            tree.shape(export.node, export.slot)
+            for tree in (self.golden, self.mine)
+            for export in model_exports(tree)
+            if export.role == "embed" and export.slot.kind == "output"
+        ]
+        if len({len(shape) for shape in shapes if shape}) > 1:
             return True
         return not alike and (self._differ() or self._packed_otherwise())
 
@@ -70,16 +76,6 @@ class Meanings:
                 if has[side] and not has[opposite] and set(pieces) <= names[opposite]:
                     return True
         return False
-
-    def _laid_out_otherwise(self) -> bool:
-        """Whether one side has its tokens in a batch and the other in one row."""
-        shapes = [
-            tree.shape(export.node, export.slot)
-            for tree in (self.golden, self.mine)
-            for export in model_exports(tree)
-            if export.role == "embed" and export.slot.kind == "output"
-        ]
-        return len({len(shape) for shape in shapes if shape}) > 1
 
     def named(self, match: Match) -> Match | None:
         """A match of equal names as far as the tensors are one thing, `None` where nothing says so."""
@@ -127,7 +123,6 @@ class Meanings:
         return replace(match, golden=golden, mine=mine)
 
     def _router_choice(self, export: Export, side: int) -> Export | None:
-        """The choice of the router that handed this out."""
         roles = self.roles[side]
         if roles.get((export.node.path, export.slot), ("", ""))[0] not in ("router_index", "router_weight"):
             return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -94,16 +94,13 @@ class UserRules:
                 yield match
             elif any(has_type(match.mine.node, rule.mine, False) for rule in self.hints):
                 opposed.add(match.mine.node)
-        yield from self._by_hints(scope, join, [node for node in scope.mine if node in opposed])
+        yield from self.added(scope, join, opposed)
 
-    def added(self, scope: Scope, join: RoleJoin) -> Iterator[Match]:
+    def added(self, scope: Scope, join: RoleJoin, only: Collection[Node] | None = None) -> Iterator[Match]:
         """Pairs of nodes that are left, of the types of a rule, unless their roles say that they differ."""
-        yield from self._by_hints(scope, join, scope.mine)
-
-    def _by_hints(self, scope: Scope, join: RoleJoin, mine: Sequence[Node]) -> Iterator[Match]:
         for rule in self.hints:
             golden, free = _free(scope, rule)
-            candidates = [node for node in free if node in mine]
+            candidates = [node for node in free if node in scope.mine and (only is None or node in only)]
             yield from in_order(golden, candidates, partial(_read, join, rule), scope.fits)
 
     def ignored(self, matches: Sequence[Match], evidence: Evidence) -> Iterator[str]:
@@ -140,15 +137,14 @@ def _named(tree: Tree, end: Endpoint) -> list[Node]:
     nodes = list(tree.walk())
     if any(node.op_type == text for node in nodes):
         return []
-    for named in ([n for n in nodes if text in (n.name, n.path)], [n for n in nodes if _id_of(n) == text]):
+    for named in ([n for n in nodes if text in (n.name, n.path)], _of_id(nodes, text)):
         if named:
             return named
     return []
 
 
-def _id_of(node: Node) -> str:
-    match = _ID.search(node.name)
-    return match[1] if match else ""
+def _of_id(nodes: list[Node], text: str) -> list[Node]:
+    return [node for node in nodes if (match := _ID.search(node.name)) and match[1] == text]
 
 
 def _typed(tree: Tree, end: Endpoint, place: Mapping[Node, int], where: int | None) -> list[Node]:

@@ -234,7 +234,6 @@ class Conclusion:
         )
 
     def _metrics(self) -> dict[str, Any]:
-        """Metrics over the compared positions."""
         totals = self._totals
         some = totals.compared > 0
         return {
@@ -429,7 +428,6 @@ There are as many as threads were at work at once."""
 
 @contextlib.contextmanager
 def _room() -> Iterator[_Room]:
-    """A room for one stretch."""
     try:
         room = _rooms.pop()  # one step, so that no other thread gets it
     except IndexError:

@@ -156,7 +156,6 @@ class SingleBlock:
         return self._divergence.sums(self._views, self._golden, self._mine, block, excluded, far=self._far)
 
     def _with_mine(self) -> tuple[float, float]:
-        """The sums of golden*mine and mine*mine."""
         mine = self._views[2]
         mine.tensor.copy_(self._mine)
         if self.excluded is not None:

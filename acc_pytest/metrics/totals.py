@@ -327,7 +327,7 @@ class ScaledSum:
 
 def binary_sum(value: float = 0.0, exponent: float = 0.0) -> ScaledSum:
     """A sum whose exponents are powers of two, so that rescaling is exact."""
-    return ScaledSum(_power_of_two, value, exponent)
+    return ScaledSum(lambda exponent: math.ldexp(1.0, int(exponent)), value, exponent)
 
 
 def natural_sum() -> ScaledSum:
@@ -359,10 +359,6 @@ def root(total: ScaledSum) -> ScaledSum:
 def product(first: ScaledSum, second: ScaledSum) -> ScaledSum:
     """The product of two binary sums."""
     return binary_sum(first.value * second.value, first.exponent + second.exponent)
-
-
-def _power_of_two(exponent: float) -> float:
-    return math.ldexp(1.0, int(exponent))
 
 
 def _ldexp(value: float, exponent: float) -> float:

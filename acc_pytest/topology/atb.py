@@ -174,7 +174,8 @@ def _grow_children(node: Node, op: ReportedOperation, entries: Entries) -> None:
     runs_kernels = "op_param.json" in listing or any(name.endswith("Kernel") for name in on_disk.values())
     if runs_kernels and not op.children:
         return
-    children = _by_index(op.children)
+    by_id = {child.last_id: child for child in op.children if child.last_id is not None}
+    children = by_id if len(by_id) == len(op.children) else dict(enumerate(op.children))
     for index in sorted(children.keys() | on_disk.keys()):
         child = children.get(index)
         directory = f"{index}_{child.op_type}" if child else on_disk[index]
@@ -186,12 +187,6 @@ def _grow_children(node: Node, op: ReportedOperation, entries: Entries) -> None:
             _grow(node, child, directory, entries, reported=False)
         else:
             _grow(node, child, directory, entries, reported=True)
-
-
-def _by_index(children: Sequence[ReportedOperation]) -> dict[int, ReportedOperation]:
-    """Children by the last id of their names, else by their place, where a name has none or two have one."""
-    by_id = {child.last_id: child for child in children if child.last_id is not None}
-    return by_id if len(by_id) == len(children) else dict(enumerate(children))
 
 
 # Reads the topology JSON of ATB dumps: `model/{pid}/{ModelName}.json` and `layer/{pid}/{opName}.json`.

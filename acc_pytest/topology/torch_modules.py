@@ -41,7 +41,14 @@ def read_tree(path: Path, folders: Iterable[str] = (), ran: Mapping[str, str] | 
     """
     raw = read_json(path, "module tree", "; was the dump stopped while writing it?")
     root = _node(raw, path, 0, in_order=bool(ran))
-    _check_names(root, path)
+    paths: set[str] = set()
+    for node in root.walk():
+        if node.path in paths:
+            raise FormatError(
+                f"{path}: two modules are called {node.path}; rename one of them, "
+                "because each has its own folder"
+            )
+        paths.add(node.path)
     tree = _with_folders(root, folders, ran or {}, calls=True)
     if not ran:
         return tree
@@ -82,19 +89,7 @@ def _node(raw: Any, path: Path, depth: int, *, in_order: bool = False) -> Node:
     return node
 
 
-def _check_names(root: Node, path: Path) -> None:
-    paths: set[str] = set()
-    for node in root.walk():
-        if node.path in paths:
-            raise FormatError(
-                f"{path}: two modules are called {node.path}; rename one of them, "
-                "because each has its own folder"
-            )
-        paths.add(node.path)
-
-
 def _is_folder(name: str) -> bool:
-    """Whether a directory can have this name."""
     try:
         length = len(os.fsencode(name))
     except UnicodeEncodeError:

@@ -202,12 +202,6 @@ def _msit_rule(context: JudgeContext, adjustment: Adjustment) -> tuple[ElementTo
     return tolerance.times(adjustment.factor), rate
 
 
-def _msit_tolerance(
-    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
-) -> ElementTolerance:
-    return _msit_rule(context, adjustment)[0]
-
-
 def _msit_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
@@ -225,7 +219,7 @@ MSIT = Standard(
     "msit",
     "the old tool's share of elements within a relative error",
     _msit_thresholds,
-    _msit_tolerance,
+    lambda context, dtypes, adjustment: _msit_rule(context, adjustment)[0],
     _msit_requirement,
 )
 

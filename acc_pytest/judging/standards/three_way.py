@@ -287,21 +287,13 @@ def _elements(
     return ElementTolerance(10.0 * FLOOR[context.written], scale="relative")
 
 
-def _requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    return RATIO_TEXT if kind_of(context) == "float" else f"100%({EXACT})"
-
-
-def _second(context: JudgeContext, has_second: bool) -> Second:
-    return Second.DEVICE if kind_of(context) == "float" else Second.NONE
-
-
 THREE_WAY = Standard(
     "three-way",
     "a few times the error of noise runs of golden, tensor by tensor",
     _thresholds,
     _elements,
-    _requirement,
-    _second,
+    lambda context, measurement, adjustment: RATIO_TEXT if kind_of(context) == "float" else f"100%({EXACT})",
+    lambda context, has_second: Second.DEVICE if kind_of(context) == "float" else Second.NONE,
 )
 
 

@@ -294,7 +294,20 @@ class AfterAttention:
         activated = [expert for expert, role in map(_split, sources) if role == "act"]
         if kind == "mul" and activated:
             return (activated[0] + "gated",)
-        return self._combined(leaf, kind, sources)
+        bias = self._graph.is_bias_add(leaf)
+        mixed = [
+            position for position, role in enumerate(sources) if (role == _MIXED or _is_expert_result(role))
+        ]
+        residual_add = kind in ("add", "elewise") and len(sources) == 2 and not bias
+        if residual_add and {"o", "attn_post_norm"} & set(sources):
+            return ("attn_residual",)
+        if residual_add and (
+            {"down", "mlp_post_norm"} & set(sources) or (mixed and "attn_residual" in sources)
+        ):
+            for position in mixed:
+                self._roles[self._graph.flow.inputs[leaf][position]] = ("down", "plain")
+            return ("mlp_residual",)
+        return (_MIXED,) if mixed and not bias and kind not in ("passing", "reduce") else ()
 
     def _linear(self, leaf: Node, source: str, prefix: str, base: str) -> tuple[str, ...]:
         if source == "attn_core":
@@ -333,21 +346,6 @@ class AfterAttention:
                             return reader
         return None
 
-    def _combined(self, leaf: Node, kind: str, sources: list[str]) -> tuple[str, ...]:
-        """Residual adds, and whatever weighs and sums the experts' results."""
-        bias = self._graph.is_bias_add(leaf)
-        mixed = [position for position, role in enumerate(sources) if _is_of_experts(role)]
-        residual_add = kind in ("add", "elewise") and len(sources) == 2 and not bias
-        if residual_add and {"o", "attn_post_norm"} & set(sources):
-            return ("attn_residual",)
-        if residual_add and (
-            {"down", "mlp_post_norm"} & set(sources) or (mixed and "attn_residual" in sources)
-        ):
-            for position in mixed:
-                self._roles[self._graph.flow.inputs[leaf][position]] = ("down", "plain")
-            return ("mlp_residual",)
-        return (_MIXED,) if mixed and not bias and kind not in ("passing", "reduce") else ()
-
     def _name_shared(self) -> None:
         """Rename experts whose result goes into the sum unweighed, and close the gap in the numbers."""
         results = {
@@ -374,11 +372,6 @@ def _split(role: str) -> tuple[str, str]:
 
 def _is_expert_result(role: str) -> bool:
     return role.startswith("expert.") and role.endswith(".down")
-
-
-def _is_of_experts(role: str) -> bool:
-    """Whether it is the result of one expert, or of several."""
-    return role == _MIXED or _is_expert_result(role)
 
 
 def _mlp_linear(leaf: Node, graph: AtbGraph) -> str:

@@ -55,11 +55,14 @@ class RoleJoin:
         apart = self._packs_apart()
         for role, exports in self._mine.items():
             for export in exports:
-                yield from self._packed_both(role, export) if role in apart else self._plain(role, export)
-                yield from self._caches(role, export)
+                if role in apart:
+                    yield from filter(self._fits, self._packed_both(role, export))
+                else:
+                    yield from self._plain(role, export)
+                yield from filter(self._fits, self._caches(role, export))
         for pack, roles in self._tables.packs.items():
-            yield from self._packed_mine(pack, roles)
-            yield from self._packed_golden(pack, roles)
+            yield from filter(self._fits, self._packed_mine(pack, roles))
+            yield from filter(self._fits, self._packed_golden(pack, roles))
 
     def _plain(self, role: str, export: Export) -> Iterator[Match]:
         """The best golden tensor of the role; of a paged cache, the rows that this step wrote."""
@@ -103,7 +106,6 @@ class RoleJoin:
 
     @staticmethod
     def _roles_of(side: dict[str, list[Export]], export: Export) -> dict[str, Export]:
-        """The exports of a slot, by role."""
         return {
             role: candidate
             for role, exports in side.items()
@@ -167,17 +169,12 @@ class RoleJoin:
         if export.form not in ("plain", "paged", "head_part"):
             return
         rule = slot_rows(export) if export.form == "paged" else WHOLE
-        cache = (
-            ViewRule("cache_heads", export.component or 0)
-            if export.form == "head_part"
-            else ViewRule("cache")
-        )
+        is_part = export.form == "head_part"
+        cache = ViewRule("cache_heads", export.component or 0) if is_part else ViewRule("cache")
         for golden in self._golden.get(role, ()):
             if golden.form == "cache":
                 reason = f"`{role}` is what the cache got at this step"
-                match = Match(golden, export, "cache", reason, cache, rule, tag="cache")
-                if self._fits(match):
-                    yield match
+                yield Match(golden, export, "cache", reason, cache, rule, tag="cache")
 
     def _packed_mine(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
         packed = [export for export in self._mine.get(pack, ()) if export.form == "plain"]
@@ -188,9 +185,7 @@ class RoleJoin:
             for index, piece in enumerate(pieces):
                 rule = ViewRule("part", index, tuple(pieces))
                 reason = f"`{piece.role}` is part {index + 1} of the packed `{pack}`"
-                match = Match(piece, export, "packed", reason, mine_view=rule, tag=piece.role)
-                if self._fits(match):
-                    yield match
+                yield Match(piece, export, "packed", reason, mine_view=rule, tag=piece.role)
 
     def _packed_golden(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
         packed = self._plain_of(self._golden, pack)
@@ -205,9 +200,7 @@ class RoleJoin:
                 rule = ViewRule(kind, index, tuple(pieces))
                 per_head = " in every head" if kind == "interleaved" else ""
                 reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`{per_head}"
-                match = Match(packed[0], export, "packed", reason, golden_view=rule, tag=role)
-                if self._fits(match):
-                    yield match
+                yield Match(packed[0], export, "packed", reason, golden_view=rule, tag=role)
 
     def _packs_apart(self) -> set[str]:
         """Packs that cannot be merged whole: each shard of mine packs its shares of all parts."""
@@ -228,9 +221,7 @@ class RoleJoin:
         for index, piece in enumerate(pieces):
             rules = ViewRule("part", index, pieces), ViewRule("own_part", index, pieces)
             reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
-            match = Match(packed[0], export, "packed", reason, *rules, tag=piece.role)
-            if self._fits(match):
-                yield match
+            yield Match(packed[0], export, "packed", reason, *rules, tag=piece.role)
 
     def _both_by_own_columns(self, pack: str, golden: Export, mine: Export) -> Iterator[Match]:
         """Part by part, each side cut by its own tensors: gate and up are as wide, and so are key and
@@ -244,9 +235,7 @@ class RoleJoin:
                 ViewRule("own_columns", index, tuple(export) if len(roles) > 2 else ()) for export in first
             ]
             reason = f"part {index + 1} of the packed `{pack}` of both, rank by rank"
-            match = Match(golden, mine, "packed", reason, rules[0], rules[1], tag=role)
-            if self._fits(match):
-                yield match
+            yield Match(golden, mine, "packed", reason, rules[0], rules[1], tag=role)
 
     def _interleaved(self) -> bool:
         return any(self._tables.interleaves(op_type) for op_type in self._golden_types)
@@ -278,10 +267,6 @@ def read_by_forms(match: Match, role: str) -> Match:
         return replace(completed, policy="rope")
     if "split" in forms:
         return _completed(match, f"with the residual added it is `{role}`")
-    return _by_form_of_mine(match, role)
-
-
-def _by_form_of_mine(match: Match, role: str) -> Match:
     mine = match.mine
     if mine.form == "partial":
         return replace(match, reason=f"summed over ranks it is `{role}`", mine_view=ViewRule("sum"))

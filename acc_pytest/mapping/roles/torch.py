@@ -73,7 +73,11 @@ def _exports(
     yield from _of_positions(fused, rule)
     yield from _caches(fused, rule)
     yield from _worked_on(fused, rule, match)
-    yield from _further_arguments(fused, rule)
+    for form, names in (("cache", rule.heads_in), ("plain", rule.tokens_in)):
+        for number, name in enumerate(names):
+            slot = Slot("input", (number,))
+            if name and slot in fused.dumped:
+                yield Export(fused.node, slot, name, form)
 
 
 def _results(fused: Fused, rule: ModuleRole, match: re.Match[str], tables: Tables) -> Iterable[Export]:
@@ -119,15 +123,6 @@ def _worked_on(fused: Fused, rule: ModuleRole, match: re.Match[str]) -> Iterable
     first = [slot for slot in inputs if slot == Slot("input", (0,))]
     for slot in first or _named(inputs, _FIRST_ARGUMENTS):
         yield Export(fused.node, slot, match.expand(name))
-
-
-def _further_arguments(fused: Fused, rule: ModuleRole) -> Iterable[Export]:
-    """The inputs that a rule names by their places."""
-    for form, names in (("cache", rule.heads_in), ("plain", rule.tokens_in)):
-        for number, name in enumerate(names):
-            slot = Slot("input", (number,))
-            if name and slot in fused.dumped:
-                yield Export(fused.node, slot, name, form)
 
 
 def _named(slots: Sequence[Slot], names: Sequence[str]) -> list[Slot]:

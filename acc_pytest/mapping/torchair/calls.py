@@ -52,7 +52,8 @@ class FxWithFx:
                 yield self._slot(
                     partner, node, slot, ref, policy, basis, (order, number), products // _PER_LAYER
                 )
-            products += _is_product(node)
+            segments = node.op_type.split(".")
+            products += len(segments) > 1 and any(word in segments[1] for word in _CONTRACTIONS)
         yield from self._leftovers()
 
     def _slot(
@@ -149,11 +150,6 @@ def _word(side: FxSide, node: Node) -> tuple[str, Sequence[tuple[str, tuple[int,
         header = SlotTensor(node, slot, ref).header
         shapes.append((str(slot), header.shape if header is not None else (-1,)))
     return node.op_type, tuple(shapes)
-
-
-def _is_product(node: Node) -> bool:
-    segments = node.op_type.split(".")
-    return len(segments) > 1 and any(word in segments[1] for word in _CONTRACTIONS)
 
 
 SlotKey = tuple[str, Slot]

@@ -209,19 +209,15 @@ class FedKinds:
     def _word(self, node: GeNode, argument: Argument) -> str:
         target = argument.call.target
         desc = node.output_descs[0] if node.output_descs else GeDesc()
-        if target_of(target) == "aten.add" and self._is_masking(argument):
+        if target_of(target) == "aten.add" and any(
+            type_of(reader) == "Softmax"
+            for reach in reached(self.graph, Edge(argument.reader, 0))
+            for reader in self.graph.graph.consumers.get(reach.edge, ())
+        ):
             return "mask"
         dimensions = None if desc.shape is None else len(desc.shape)
         word = fed_word(target, argument.number[0], dimensions, "INT" in desc.dtype)
         return "input" if word == "token ids" and argument.call.node != self._vocabulary else word
-
-    def _is_masking(self, argument: Argument) -> bool:
-        """Whether a sum is that of scores and a mask: a softmax reads it."""
-        return any(
-            type_of(reader) == "Softmax"
-            for reach in reached(self.graph, Edge(argument.reader, 0))
-            for reader in self.graph.graph.consumers.get(reach.edge, ())
-        )
 
     @cached_property
     def _vocabulary(self) -> str:

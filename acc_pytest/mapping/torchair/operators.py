@@ -165,7 +165,15 @@ def parts_of(node: Node, record: GeRecord | None, graph: GraphIndex) -> Parts:
     if node.name.startswith(INSERTED):
         return Parts(reason="inserted by GE, not in TorchAir's graph")
     if node.name.endswith(CUT_NAME):
-        return _cut_name(node.name.removesuffix(CUT_NAME), record, graph)
+        first = node.name.removesuffix(CUT_NAME)
+        starts = graph.by_file_name.get(first, ())
+        origins = [origin for origin in _origins(record) if origin in graph.position]
+        if len(starts) != 1 or not origins:
+            return Parts(reason=f"a fused operator of which only the first part is known ({first})")
+        nodes = graph.between(starts[0].name, max(origins, key=graph.position.__getitem__))
+        if not nodes:
+            return Parts(reason=f"a fused operator; no way leads from {first} to {origins[-1]} in the graph")
+        return Parts(nodes, "origin", f"fused, from {first} to {origins[-1]}", "likely")
     return _fused_name(node.name, record, graph)
 
 
@@ -179,18 +187,6 @@ def _named(node: GeNode, record: GeRecord | None, graph: GraphIndex) -> Parts:
         return Parts((node,), "origin", "original_op in the record, which differs from its name")
     reason = f"fused: its outputs are those of {', '.join(dict.fromkeys(origins))}"
     return Parts(nodes, "origin", reason, "likely")
-
-
-def _cut_name(first: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
-    """A fused name that was too long: only the first part is known, and the origins of the outputs."""
-    starts = graph.by_file_name.get(first, ())
-    origins = [origin for origin in _origins(record) if origin in graph.position]
-    if len(starts) != 1 or not origins:
-        return Parts(reason=f"a fused operator of which only the first part is known ({first})")
-    nodes = graph.between(starts[0].name, max(origins, key=graph.position.__getitem__))
-    if not nodes:
-        return Parts(reason=f"a fused operator; no way leads from {first} to {origins[-1]} in the graph")
-    return Parts(nodes, "origin", f"fused, from {first} to {origins[-1]}", "likely")
 
 
 def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:

@@ -166,8 +166,15 @@ def _swapped(match: Matched) -> Matched:
 
 def _pair(match: Matched, steps: GraphStepPair, order: int, used: set[str]) -> Pair:
     mine = _operand(match.mine)
+    label = f"{match.mine.node.path}[self]" if match.self_check else match.mine.label
+    text = match.source if match.fed else label
+    plain = selectable(text, _NOT_SELECTABLE)
+    candidate, number = plain, 2
+    while candidate in used:
+        candidate, number = f"{plain}.{number}", number + 1
+    used.add(candidate)
     return Pair(
-        id=_id(match, used),
+        id=candidate,
         step=steps.mine.label,
         rank=steps.rank,
         level="op",
@@ -186,19 +193,6 @@ def _pair(match: Matched, steps: GraphStepPair, order: int, used: set[str]) -> P
 def _operand(end: SlotTensor) -> Operand:
     view = Permuted(end.order) if end.order else Whole()
     return Operand(end.node.path, end.node.name, end.node.op_type, str(end.slot), (end.ref,), view)
-
-
-def _id(match: Matched, used: set[str]) -> str:
-    """`Add_2` for its first output, `TopKV2[1]`, `Add_2[in0]`, `trans_Cast_1[self]` for a self-check, and
-    `arg5_1` for an input of the graph."""
-    label = f"{match.mine.node.path}[self]" if match.self_check else match.mine.label
-    text = match.source if match.fed else label
-    plain = selectable(text, _NOT_SELECTABLE)
-    candidate, number = plain, 2
-    while candidate in used:
-        candidate, number = f"{plain}.{number}", number + 1
-    used.add(candidate)
-    return candidate
 
 
 class _Refs:

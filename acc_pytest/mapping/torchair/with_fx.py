@@ -318,7 +318,17 @@ def by_order(
     operators: Sequence[DumpedOperator], fx: FxSide, ge_side: str, fx_side: str
 ) -> Iterator[Outcome]:
     """One outcome for each tensor of GE, then one for each output of FX that was not matched."""
-    partners = _partners(_ge_outputs(operators), _fx_outputs(fx))
+    kinds = {operator.node.op_type for operator in operators}
+    fused = [operator.node.name for operator in operators if _is_fused(operator)]
+    hidden = {kind for kind in kinds if any(kind in name for name in fused)}
+    uncertain = {_ge_word(kind) for kind in _AIDS | hidden}
+    outputs: dict[_Key, list[SlotTensor]] = defaultdict(list)
+    for operator in operators:
+        word = _ge_word(operator.node.op_type)
+        for tensor in operator.outputs if word not in uncertain else ():
+            if (key := _key(word, tensor)) is not None:
+                outputs[key].append(tensor)
+    partners = _partners(outputs, _fx_outputs(fx))
     used: set[tuple[str, Slot]] = set()
     for order, operator in enumerate(operators):
         for outcome in _outcomes(operator, partners, ge_side, order):
@@ -349,37 +359,18 @@ def _outcomes(
         yield Matched(golden, tensor, "order", reason, (order, number))
 
 
-def _ge_outputs(operators: Sequence[DumpedOperator]) -> Mapping[_Key, Sequence[SlotTensor]]:
-    """The outputs of GE by kind and shape, without the kinds whose number says nothing."""
-    uncertain = _uncertain(operators)
-    outputs: dict[_Key, list[SlotTensor]] = defaultdict(list)
-    for operator in operators:
-        word = _ge_word(operator.node.op_type)
-        for tensor in operator.outputs if word not in uncertain else ():
-            if (key := _key(word, tensor)) is not None:
-                outputs[key].append(tensor)
-    return outputs
-
-
 def _fx_outputs(fx: FxSide) -> Mapping[_Key, Sequence[SlotTensor]]:
-    """The outputs of FX by kind and shape."""
     outputs: dict[_Key, list[SlotTensor]] = defaultdict(list)
     for node in fx.nodes:
         for slot, ref in fx.slots[node].items():
             tensor = SlotTensor(node, slot, ref)
             if slot.kind == "input" or not_a_tensor(ref):
                 continue
-            if (key := _key(_fx_word(node.op_type), tensor)) is not None:
+            segments = node.op_type.split(".")
+            word = (segments[1] if len(segments) > 1 else "").replace("_", "")
+            if (key := _key(_WORDS.get(word, word), tensor)) is not None:
                 outputs[key].append(tensor)
     return outputs
-
-
-def _uncertain(operators: Sequence[DumpedOperator]) -> set[str]:
-    """Kinds whose number says nothing: TorchAir builds them for other calls too, or some are fused away."""
-    kinds = {operator.node.op_type for operator in operators}
-    fused = [operator.node.name for operator in operators if _is_fused(operator)]
-    hidden = {kind for kind in kinds if any(kind in name for name in fused)}
-    return {_ge_word(kind) for kind in _AIDS | hidden}
 
 
 def _is_fused(operator: DumpedOperator) -> bool:
@@ -408,10 +399,4 @@ def _key(word: str, end: SlotTensor) -> _Key | None:
 
 def _ge_word(op_type: str) -> str:
     word = _VERSION.sub("", op_type.lower())
-    return _WORDS.get(word, word)
-
-
-def _fx_word(target: str) -> str:
-    segments = target.split(".")
-    word = (segments[1] if len(segments) > 1 else "").replace("_", "")
     return _WORDS.get(word, word)

@@ -156,7 +156,17 @@ class _Parser:
         if self._name:
             self._in_field(kind, text)
         else:
-            self._between_fields(kind, text)
+            if kind == "word" and _NAME.fullmatch(text):
+                self._name, self._colon = text, False
+            elif kind == "string" and self._last_is_string():
+                # The field was complete at the end of its line, and yet goes on.
+                fields = self._open[-1][1].fields if self._open else self.done
+                self._name, begun = fields.pop()
+                self._colon, self._pieces = True, [str(begun), text]
+            elif text in ("}", ">"):
+                self.close(text)
+            elif text not in (",", ";"):
+                raise self.error(f"{shown(text)} is where a field should begin")
 
     def _in_field(self, kind: str, text: str) -> None:
         """Take what comes after the name of a field."""
@@ -178,19 +188,6 @@ class _Parser:
         else:
             raise self.error(f"{shown(text)} does not belong after {shown(self._name)}")
 
-    def _between_fields(self, kind: str, text: str) -> None:
-        if kind == "word" and _NAME.fullmatch(text):
-            self._name, self._colon = text, False
-        elif kind == "string" and self._last_is_string():
-            # The field was complete at the end of its line, and yet goes on.
-            fields = self._open[-1][1].fields if self._open else self.done
-            self._name, begun = fields.pop()
-            self._colon, self._pieces = True, [str(begun), text]
-        elif text in ("}", ">"):
-            self.close(text)
-        elif text not in (",", ";"):
-            raise self.error(f"{shown(text)} is where a field should begin")
-
     def _last_is_string(self) -> bool:
         fields = self._open[-1][1].fields if self._open else self.done
         return bool(fields) and isinstance(fields[-1][1], str) and fields[-1][1][0] in "\"'"
@@ -207,7 +204,6 @@ class _Parser:
 
 
 def _joined(pieces: Sequence[str]) -> str:
-    """Quoted strings as one, in the quotes of the first."""
     quote = pieces[0][0]
 
     def escaped(match: re.Match[str]) -> str:
