@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from acc_pytest.base.vocabulary import LONGEST
 from acc_pytest.errors import AccError
 from acc_pytest.mapping.pair import Operand, Pair, Plan, Unmapped
 from acc_pytest.running.mode import Naming, is_ours, select_named
+from acc_pytest.session import make_plan
+from acc_pytest.settings import Settings
 
 SIDE = Operand("n", "n", "Op", "output[0]", ())
 
@@ -153,3 +157,13 @@ def test_long_names_that_differ_at_the_end_stay_different() -> None:
     names = unmapped_names(alone("x" * 10_000 + "a"), alone("x" * 10_000 + "b"))
     assert names[0] != names[1]
     assert not names[1].endswith(".2")
+
+
+# Making the plan of a session, from settings alone.
+
+
+def test_a_plan_that_cannot_be_made_leaves_the_garbage_collector_as_it_was(tmp_path: Path) -> None:
+    assert gc.isenabled()
+    with pytest.raises(AccError):
+        make_plan(Settings(golden=str(tmp_path / "no"), mine=str(tmp_path / "where")))
+    assert gc.isenabled()

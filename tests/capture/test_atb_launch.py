@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import textwrap
+import threading
+import time
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
 from acc_pytest.capture.atb import Launch, prepare
+from acc_pytest.capture.atb.launch import ChildExit, run
 from acc_pytest.capture.atb.options import LaunchOptions
+from acc_pytest.capture.atb.written_files import WrittenFiles, written_files
 from acc_pytest.errors import LaunchError, SettingsError
 
 from . import fake_cann
@@ -351,3 +359,350 @@ __attribute__((constructor)) static void loaded(void) {
     assert len(list((tmp_path / "out").glob("loaded_*"))) == 2
     _, reason = prepare(options(*words)).run().missing
     assert reason.startswith("true runs no ATB operation, or drops LD_PRELOAD on the way")
+
+
+# The child: exit codes, signals to its whole group, output, early end.
+
+
+PATIENCE = 30.0
+"""Seconds until a test gives up waiting for a process."""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(code)]
+
+
+def wait_for(path: Path) -> str:
+    """The text of a file once it is there and not empty."""
+    ends = time.monotonic() + PATIENCE
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < ends, f"{path} never came"
+        time.sleep(0.01)
+    return path.read_text()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until_gone(pid: int) -> None:
+    ends = time.monotonic() + PATIENCE
+    while not is_gone(pid):
+        assert time.monotonic() < ends, f"process {pid} lives on"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_the_exit_code_is_the_childs(code: int) -> None:
+    assert run(python(f"raise SystemExit({code})"), os.environ) == ChildExit(code)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_child_that_a_signal_ended_is_128_and_the_signal(number: int) -> None:
+    ended = run(python(f"import os; os.kill(os.getpid(), {int(number)})"), os.environ)
+    assert ended == ChildExit(128 + number)
+
+
+def test_the_environment_and_the_words_arrive_unchanged(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    code = "import os, sys; open(os.environ['SAID'], 'w').write(repr(sys.argv[1:]))"
+    words = ["two words", "$HOME", "*", "a;b", "| cat", ""]
+    assert run([sys.executable, "-c", code, *words], {"SAID": str(said)}) == ChildExit(0)
+    assert said.read_text() == repr(words)
+
+
+def test_output_and_errors_go_to_the_file_in_order(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        run(python("import os; os.write(1, b'one\\n'); os.write(2, b'two\\n')"), os.environ, output=file)
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+
+
+def test_a_child_whose_output_is_kept_has_no_input(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file:
+        run(python("import sys; print(repr(sys.stdin.read()))"), os.environ, output=file)
+    assert (tmp_path / "out").read_text() == "''\n"
+
+
+def test_a_command_that_does_not_start(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("no interpreter line")
+    script.chmod(0o755)
+    with pytest.raises(LaunchError, match="cannot be started: Exec format error"):
+        run([str(script)], os.environ)
+
+
+GRANDCHILD = """
+    import os, subprocess, sys, time
+    if len(sys.argv) == 1:
+        sys.exit(subprocess.call([sys.executable, __file__, "inner"]))
+    with open("pid.unfinished", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("pid.unfinished", "pid")
+    time.sleep(60)
+    """
+LAUNCHER = """
+    import os, signal, sys
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup has some ignored
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    from acc_pytest.capture.atb.launch import run
+    ended = run([sys.executable, "family.py"], os.environ)
+    open("ended", "w").write(repr(ended))
+    sys.exit(ended.code)
+    """
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> subprocess.Popen[bytes]:
+    """A launcher in a process of its own, whose child has a child that has written its id to `pid`."""
+    (tmp_path / "family.py").write_text(textwrap.dedent(GRANDCHILD))
+    return subprocess.Popen(python(LAUNCHER), cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_reaches_grandchildren_and_decides_the_code(
+    family: subprocess.Popen[bytes], tmp_path: Path, number: signal.Signals
+) -> None:
+    grandchild = int(wait_for(tmp_path / "pid"))
+    family.send_signal(number)
+    assert family.wait(PATIENCE) == 128 + number
+    assert (tmp_path / "ended").read_text() == repr(ChildExit(128 + number, int(number)))
+    wait_until_gone(grandchild)
+
+
+def test_a_child_that_ends_well_on_ctrl_c_was_interrupted_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "family.py").write_text(
+        textwrap.dedent(
+            """
+            import signal, sys, time
+            signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+            open("pid", "w").write("1")
+            time.sleep(60)
+            """
+        )
+    )
+    launcher = subprocess.Popen(python(LAUNCHER), cwd=tmp_path, start_new_session=True)
+    wait_for(tmp_path / "pid")
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(PATIENCE) == 130
+
+
+def test_the_third_ctrl_c_kills_a_child_that_ignores_them(tmp_path: Path) -> None:
+    (tmp_path / "family.py").write_text(
+        textwrap.dedent(
+            """
+            import os, signal, time
+            signal.signal(signal.SIGINT, lambda *_: open("seen", "a").write("x"))
+            open("pid", "w").write(str(os.getpid()))
+            while True:
+                time.sleep(60)
+            """
+        )
+    )
+    launcher = subprocess.Popen(python(LAUNCHER), cwd=tmp_path, start_new_session=True)
+    pid = int(wait_for(tmp_path / "pid"))
+    for count in (1, 2):
+        launcher.send_signal(signal.SIGINT)
+        ends = time.monotonic() + PATIENCE
+        while not (tmp_path / "seen").exists() or len((tmp_path / "seen").read_text()) < count:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        assert not is_gone(pid)
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(PATIENCE) == 130
+    wait_until_gone(pid)
+
+
+def test_a_child_is_ended_early_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "family.py").write_text(textwrap.dedent(GRANDCHILD))
+    ended = run([sys.executable, "family.py"], os.environ, stop=(tmp_path / "pid").exists, every=0.02)
+    assert ended.stopped
+    assert ended.code == 128 + signal.SIGTERM
+    wait_until_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_child_that_ends_by_itself_is_not_stopped() -> None:
+    assert run(python("pass"), os.environ, stop=lambda: False, every=0.02) == ChildExit(0)
+
+
+def test_handlers_are_put_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    run(python("pass"), os.environ)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_signal_that_is_ignored_here_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert run(python("import os; os.kill(os.getppid(), 1)"), os.environ) == ChildExit(0)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_it_runs_in_a_thread_too_where_python_allows_no_handlers() -> None:
+    found: list[ChildExit] = []
+    thread = threading.Thread(target=lambda: found.append(run(python("raise SystemExit(3)"), os.environ)))
+    thread.start()
+    thread.join(PATIENCE)
+    assert found == [ChildExit(3)]
+
+
+def test_what_goes_wrong_while_it_runs_takes_the_child_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "family.py").write_text(textwrap.dedent(GRANDCHILD))
+
+    def stop() -> bool:
+        if (tmp_path / "pid").exists():
+            raise RuntimeError("no more")
+        return False
+
+    with pytest.raises(RuntimeError, match="no more"):
+        run([sys.executable, "family.py"], os.environ, stop=stop, every=0.02)
+    wait_until_gone(int((tmp_path / "pid").read_text()))
+
+
+# Written files: files of this run only, by kind, with sizes and places.
+
+
+PROBE = Path(__file__).parents[2] / ".." / "shared" / "conformance" / "probe"
+needs_conformance = pytest.mark.skipif(
+    not PROBE.is_dir(), reason="conformance data (../shared/conformance) is not here"
+)
+NOW = 1_000_000_000_000_000_000
+"""When the run began, in nanoseconds."""
+
+
+def put(root: Path, *names: str, at: int = NOW) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+        os.utime(path, ns=(at, at))
+
+
+def found(written: WrittenFiles) -> dict[str, tuple[int, int, str]]:
+    assert written.root is not None
+    return {
+        kind.name: (len(kind.files), kind.bytes, str(kind.place.relative_to(written.root)))
+        for kind in written.kinds
+    }
+
+
+def test_files_are_sorted_by_kind(tmp_path: Path) -> None:
+    put(
+        tmp_path / "msit_dump_T",
+        "tensors/0_7/0/0_Op/op_param.json",
+        "tensors/0_7/0/0_Op/before/intensor0.bin",
+        "tensors/0_7/0/0_Op/after/outtensor0.bin",
+        "tiling/0_7/0/0_Op/0_Kernel/kernel_tilingdata.bin",
+        "layer/7/Op_0.json",
+        "layer/7/Op_0.onnx",
+        "model/7/M.json",
+        "operation_io_tensors/7/operation_tensors_0.csv",
+        "kernel_io_tensors/7/kernel_tensors_0.csv",
+        "cpu_profiling/7/operation_statistic_1.csv",
+        "notes.txt",
+    )
+    written = written_files(tmp_path, "T", NOW)
+    assert written.root == tmp_path / "msit_dump_T"
+    assert found(written) == {
+        "tensors": (2, 10, "tensors/0_7/0/0_Op"),
+        "parameters": (1, 5, "tensors/0_7/0/0_Op"),
+        "tiling": (1, 5, "tiling/0_7/0/0_Op/0_Kernel"),
+        "layer": (1, 5, "layer/7"),
+        "model": (1, 5, "model/7"),
+        "op": (1, 5, "operation_io_tensors/7"),
+        "kernel": (1, 5, "kernel_io_tensors/7"),
+        "cpu_profiling": (1, 5, "cpu_profiling/7"),
+        "onnx": (1, 5, "layer/7"),
+        "other": (1, 5, "."),
+    }
+    assert written.bytes == 55
+
+
+def test_the_place_is_what_all_ranks_have_in_common(tmp_path: Path) -> None:
+    put(tmp_path / "msit_dump_T", "tensors/0_7/0/a/after/x.bin", "tensors/1_8/0/a/after/x.bin")
+    assert found(written_files(tmp_path, "T", NOW)) == {"tensors": (2, 10, "tensors")}
+
+
+def test_msprobes_layout(tmp_path: Path) -> None:
+    put(
+        tmp_path / "atb_dump_data",
+        "data/0_7/0/0_Op/after/outtensor0.bin",
+        "data/0_7/0/statistic.csv",
+        "info/layer/0_7/Op_0.json",
+        "info/model/0_7/M.json",
+    )
+    assert found(written_files(tmp_path, "T", NOW)) == {
+        "tensors": (1, 5, "data/0_7/0/0_Op/after"),
+        "statistic.csv": (1, 5, "data/0_7/0"),
+        "layer": (1, 5, "info/layer/0_7"),
+        "model": (1, 5, "info/model/0_7"),
+    }
+
+
+@pytest.mark.parametrize("root", ["msit_dump", "ait_dump", "atb_dump_data"])
+def test_in_a_directory_without_a_timestamp_older_files_are_not_this_runs(tmp_path: Path, root: str) -> None:
+    part = "data" if root == "atb_dump_data" else "tensors"
+    put(tmp_path / root, f"{part}/0_7/0/a/after/old.bin", at=NOW - 1)
+    assert written_files(tmp_path, "T", NOW) == WrittenFiles(None)
+    put(tmp_path / root, f"{part}/0_7/0/a/after/new.bin")  # the process id has come back
+    written = written_files(tmp_path, "T", NOW)
+    assert [path.name for path in written.files("tensors")] == ["new.bin"]
+
+
+@pytest.mark.parametrize("root", ["msit_dump_T", "ait_dump_T"])
+def test_in_a_directory_with_this_runs_timestamp_everything_is_this_runs(tmp_path: Path, root: str) -> None:
+    put(tmp_path / root, "model/7/M.json", at=NOW - 10**9)  # a file system with a clock of its own
+    assert written_files(tmp_path, "T", NOW).root == tmp_path / root
+
+
+def test_dumps_of_other_runs_are_not_looked_at(tmp_path: Path) -> None:
+    put(tmp_path / "msit_dump_S", "model/7/M.json")
+    put(tmp_path / "tensors", "0_7/0/a/after/x.bin")
+    assert written_files(tmp_path, "T", NOW) == WrittenFiles(None)
+
+
+def test_unfinished_files_and_targets_of_links_do_not_count(tmp_path: Path) -> None:
+    put(tmp_path / "msit_dump_T", "tensors/0_7/0/a/after/x.bin", "tensors/0_7/0/a/after/.x.bin.part")
+    link = tmp_path / "msit_dump_T/tensors/0_7/0/a/after/y.bin"
+    link.symlink_to("x.bin")
+    (tmp_path / "msit_dump_T" / "elsewhere").symlink_to(tmp_path)
+    assert found(written_files(tmp_path, "T", NOW)) == {
+        "tensors": (2, 5 + len("x.bin"), "tensors/0_7/0/a/after")
+    }
+
+
+def test_of_several_roots_the_one_with_tensors_is_it(tmp_path: Path) -> None:
+    put(tmp_path / "msit_dump_T", "model/7/M.json")
+    put(tmp_path / "ait_dump_T", "tensors/0_7/0/a/after/x.bin")
+    assert written_files(tmp_path, "T", NOW).root == tmp_path / "ait_dump_T"
+
+
+@needs_conformance
+@pytest.mark.parametrize(
+    ("data", "dump"), [("A", "atb"), ("D_misc", "onnx"), ("D_e4", "atb"), ("D_e4", "atb_stats_top")]
+)
+def test_real_dumps_are_counted(data: str, dump: str) -> None:
+    facts = json.loads((PROBE / data / "expected_facts.json").read_text())[dump]
+    timestamp = facts["dump_roots"][0].removeprefix("msit_dump_")
+    written = written_files((PROBE / data / dump).resolve(), timestamp, 0)
+    seen = {kind.name: len(kind.files) for kind in written.kinds}
+    assert "other" not in seen
+    assert sum(seen.values()) == facts["files"]
+    assert seen.get("tensors", 0) == facts["bins"]["total"]
+    assert seen.get("tiling", 0) == facts["files_by_kind"].get("tiling", 0)
+    assert seen.get("op", 0) == facts["files_by_kind"].get("operation_io_tensors", 0)
+    assert seen.get("onnx", 0) == facts["files_by_ext"].get(".onnx", 0)
+    assert written.root is not None
+    assert written.bytes == sum(path.stat().st_size for path in written.root.rglob("*") if path.is_file())

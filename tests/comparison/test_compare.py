@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from acc_pytest.comparison import compare_pair, compare_tensors
-from acc_pytest.comparison.statistics import compare_statistics
-from acc_pytest.errors import SettingsError
+from acc_pytest.comparison.statistics import _as_mask, compare_statistics
+from acc_pytest.dumps import open_dump
+from acc_pytest.errors import NoPayload, SettingsError
 from acc_pytest.judging.judges import Judge
-from acc_pytest.mapping.pair import Operand, Pair
+from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.views import LastToken, Part, RankSum, View, Whole
 from acc_pytest.reporting.row import Row
 from acc_pytest.tensors.dtypes import DTYPES
+from acc_pytest.tensors.ge_record import read_record
 from acc_pytest.tensors.header import Statistics, TensorHeader
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
+from acc_pytest.tensors.statistics import statistics_of
 
 FLOAT32 = next(dtype for dtype in DTYPES if dtype.name == "float32")
 
@@ -196,3 +203,104 @@ def test_a_statistic_that_one_shard_does_not_state_is_unknown_of_the_whole() -> 
     row = compare_statistics(pair(statistics(GOLDEN), mine), compared(statistics(GOLDEN), mine), Judge())
     assert "max_stat_absolute_error" not in row.metrics
     assert "min_stat_absolute_error" in row.metrics
+
+
+# Info files of the guide's own script (minimum and maximum alone) on one side, full tensors on the other.
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> TorchairPaths:
+    return make_torchair_demo(tmp_path, TorchairSpec(tokens=(3,), steps=1))
+
+
+def convert_fx(home: Path) -> None:
+    for file in home.rglob("*.npy"):
+        values = np.load(file, allow_pickle=False)
+        if values.size:
+            np.save(file.with_name(f"{file.stem}_min_max.npy"), np.array([values.min(), values.max()]))
+            file.unlink()
+
+
+def convert_ge(home: Path) -> None:
+    for file in home.rglob("*"):
+        if file.is_file() and file.suffix not in (".txt", ".csv"):
+            record = read_record(str(file))
+            counts = {"inputs": len(record.inputs), "outputs": len(record.outputs)}
+            rows: dict[str, Any] = {
+                side: [limits(file, side, n) for n in range(count)] for side, count in counts.items()
+            }
+            np.savez(file.with_name(f"{file.name}_min_max.npz"), **rows)
+            file.unlink()
+
+
+def limits(file: Path, side: str, number: int) -> list[object]:
+    """Numbers of the tensor's own type; numpy makes one type of all of a record."""
+    try:
+        values = TensorRef(str(file), f"{side}/{number}").open().numpy()
+    except NoPayload:
+        return [np.nan, np.nan]
+    return [values.min(), values.max()]
+
+
+def planned(paths: TorchairPaths) -> Plan:
+    golden = open_dump(str(paths.golden))
+    return plan(golden, open_dump(str(paths.mine), golden=golden))
+
+
+def rows(made: Plan) -> list[Row]:
+    return [compare_pair(pair, Judge, pair.id, number) for number, pair in enumerate(made.pairs)]
+
+
+def test_minimum_and_maximum_of_golden_are_compared_with_those_of_mine(demo: TorchairPaths) -> None:
+    whole = {pair.id for pair in planned(demo).pairs}
+    convert_fx(demo.golden)
+    made = planned(demo)
+    assert {pair.id for pair in made.pairs} == whole
+    found = rows(made)
+    assert {row.verdict for row in found} == {"pass"}
+    assert all("max_stat_absolute_error" in row.metrics for row in found if "Gelu" in row.test_id)
+
+
+def test_numbers_of_half_precision_among_wider_ones_are_judged_as_such(demo: TorchairPaths) -> None:
+    """Mine is float16; a record of float16 and float32 tensors becomes an array of float32."""
+    convert_ge(demo.mine)
+    assert [row.sentence for row in rows(planned(demo)) if row.verdict not in ("pass", "incomparable")] == []
+
+
+def test_another_maximum_fails(demo: TorchairPaths) -> None:
+    convert_fx(demo.golden)
+    (file,) = demo.golden.rglob("gelu-*OUTPUT.0*_min_max.npy")
+    np.save(file, np.load(file) * np.float32(1.1))
+    failed = [row for row in rows(planned(demo)) if row.verdict == "fail"]
+    assert "Gelu" in {row.test_id for row in failed}
+    assert all("statistics only" in row.sentence for row in failed)
+
+
+# Masks of which only statistics were dumped are compared by how much they let be seen.
+
+
+KEPT = ("max", "min", "mean", "l2norm")
+
+
+def stated(least: float, hidden: int, dtype: torch.dtype = torch.float64) -> Statistics:
+    mask = torch.zeros(64, dtype=dtype)
+    mask[:hidden] = least
+    return statistics_of(mask.double())
+
+
+@pytest.mark.parametrize("least", [-1e4, -65504.0, torch.finfo(torch.float32).min])
+def test_whatever_number_hides_it_is_the_share_that_counts(least: float) -> None:
+    seen = _as_mask(stated(least, 16))
+    assert [getattr(seen, name) for name in KEPT] == pytest.approx([0.0, -1.0, -0.25, 4.0])
+    assert _as_mask(stated(least, 24)).mean == pytest.approx(-0.375)
+
+
+def test_what_hides_nothing_or_has_no_least_number_stays_as_it_is() -> None:
+    for untouched in (stated(-3.0, 5), Statistics(0.0, -math.inf, -math.inf, math.inf)):
+        assert _as_mask(untouched) is untouched
+
+
+def test_a_norm_that_overflowed_says_nothing() -> None:
+    seen = _as_mask(Statistics(0.0, -65504.0, -100.0, math.inf))
+    assert (seen.l2norm, seen.min) == (None, -1.0)
+    assert {field.name for field in fields(seen)} >= set(KEPT)

@@ -10,11 +10,13 @@ import torch
 from torch import nn
 
 from acc_pytest import DumpConfig, register_hook
+from acc_pytest.diagnosis.golden_model.calls import ModuleCall, starts_at_zero
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.diagnosis.recompute_torch import OutlinedRecomputer
 from acc_pytest.dumps.torch_model import outline_of
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
+from acc_pytest.tensors.ref import TensorRef
 
 
 class Recurrence(nn.Module):
@@ -151,3 +153,24 @@ def test_a_decode_step_is_computed_with_the_cache_that_mine_had(tmp_path: Path) 
             (0, "output[0]"): "right", (0, keys): "right", (0, values): "right",
             (1, keys): "right", (1, values): name, (1, "output[0]"): "right",
         }  # fmt: skip
+
+
+# What a step of mine began with, as far as its dump tells.
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "fresh"),
+    [
+        ("position_ids", torch.arange(4), True),
+        ("cache_position", torch.arange(3, 7), False),
+        ("position_embeddings", torch.zeros(4), False),
+        ("positions", torch.arange(0), False),
+        ("hidden_states", torch.arange(4), False),
+    ],
+)
+def test_positions_from_zero_say_that_nothing_came_before(
+    tmp_path: Path, name: str, values: torch.Tensor, fresh: bool
+) -> None:
+    torch.save(values, tmp_path / "x.pth")
+    given: dict[tuple[int | str, ...], TensorRef] = {(name,): TensorRef(str(tmp_path / "x.pth"))}
+    assert starts_at_zero({"root": ModuleCall("root", "root", given, {}, False)}) == fresh

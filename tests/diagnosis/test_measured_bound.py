@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
-from acc_pytest.diagnosis.measured_bound import Twice, agrees_as_measured, judged_twice
+from acc_pytest.diagnosis.measured_bound import (
+    Twice,
+    agrees_as_measured,
+    fewest_samples,
+    judged_twice,
+    roundings,
+)
 from acc_pytest.diagnosis.recomputation import Recomputation
+from acc_pytest.diagnosis.recompute_torch import DRAWS, asks_for_draws, stored_as, with_draws
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
+from acc_pytest.judging.tolerance import scatter_of
 
 FINE = torch.randn(64, 128, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ROUNDED = FINE.bfloat16()
@@ -278,3 +286,158 @@ def test_one_complex_number_is_a_row_of_two() -> None:
     fine = torch.tensor(3 + 4j)
     assert judged_twice(Twice(fine, fine, "told how"), torch.tensor(3 + 4j * (1 + 2**-23))).outcome == "right"
     assert judged_twice(Twice(fine, fine, "told how"), torch.tensor(3 + 4.1j)).outcome == "wrong"
+
+
+# Several draws of the noise of a tensor that one run calls wrong.
+
+
+def noisy(exact: torch.Tensor, size: float, seed: int) -> torch.Tensor:
+    """A tensor each row of which is off by a share of it."""
+    unit = torch.randn(exact.shape, generator=torch.Generator().manual_seed(seed))
+    return exact + size * unit * exact.norm(dim=1, keepdim=True) / unit.norm(dim=1, keepdim=True)
+
+
+def drawn(exact: torch.Tensor, sizes: Sequence[float]) -> list[torch.Tensor]:
+    return [noisy(exact, size, 10 + number) for number, size in enumerate(sizes)]
+
+
+SIZES = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.06, 0.06]
+
+
+@pytest.mark.parametrize(
+    ("error", "sizes", "outcome"),
+    [
+        (0.1, SIZES, "right"),
+        (0.1, [0.01] * DRAWS, "wrong"),
+        (0.1, SIZES[1:], "wrong"),  # too few draws
+        (0.07, [size / 3 for size in SIZES], "wrong"),  # that draws differ by 6 times widens nothing
+        (0.3, SIZES, "wrong"),
+    ],
+)
+def test_noise_of_all_is_at_least_that_of_the_noisiest_draw(
+    error: float, sizes: list[float], outcome: str
+) -> None:
+    """The run has noise of 1 %, of which mine may have 2, and of the noisiest draw too. By how much draws
+    differ widens nothing: 7 times the noise is wrong beside draws of a third to twice of it."""
+    exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    twice = Twice(exact, noisy(exact, 0.01, 2), "in bfloat16")
+    mine = noisy(exact, error, 3).bfloat16()
+    found = judged_twice(twice, mine)
+    assert asks_for_draws(found), found
+    again = with_draws(twice, mine, drawn(exact, sizes))
+    assert again.outcome == outcome, again
+    assert ("the noisiest of 8 draws" in again.reason) == (len(sizes) == DRAWS)
+
+
+def test_a_zeroed_row_is_wrong_though_the_noise_of_a_massive_one_differs() -> None:
+    exact = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    exact[0] *= 50
+    twice = Twice(exact, exact.bfloat16(), "in bfloat16")
+    mine = exact.bfloat16()
+    mine[9] = 0
+    found = judged_twice(twice, mine)
+    assert asks_for_draws(found), found
+    draws = []
+    for number, size in enumerate(SIZES):
+        draws.append(exact.clone())
+        draws[-1][0] = noisy(exact, size, number)[0]
+    again = with_draws(twice, mine, draws)
+    assert again.outcome == "wrong"
+    assert "rows are wrong; row [9]" in again.why
+
+
+@pytest.mark.parametrize(("off", "outcome"), [(0.03, "right"), (0.08, "wrong")])
+def test_a_row_may_have_the_noise_of_its_worst_draw(off: float, outcome: str) -> None:
+    """One row of a thousand is of sums that cancel: its noise is 1 % in some draws, and it may have 4 %."""
+    torch.manual_seed(3)
+    exact = torch.randn(1000, 64)
+    unit = torch.randn(1000, 64)
+    unit *= exact.norm(dim=1, keepdim=True) / unit.norm(dim=1, keepdim=True)
+    one = torch.zeros(1000, 1)
+    one[7] = 1.0
+    mine = (exact + off * one * unit).bfloat16()
+    found = judged_twice(Twice(exact, exact.bfloat16(), "in bfloat16"), mine)
+    assert asks_for_draws(found), found
+    twice = Twice(exact, exact.bfloat16(), "in bfloat16")
+    draws = [exact + 0.01 * one * unit] * DRAWS
+    assert with_draws(twice, mine, draws).outcome == outcome
+
+
+def test_a_rounded_computation_is_stored_as_mine_where_that_is_coarser() -> None:
+    exact = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(stored_as(exact, exact.bfloat16()), exact.bfloat16())
+    assert stored_as(exact.bfloat16(), exact).dtype == torch.bfloat16
+    assert stored_as(exact, torch.zeros(4, dtype=torch.int8)) is exact
+
+
+# row_bounds: of how many independent roundings is a bias the mean?
+
+
+ROWS, CHANNELS, BIAS_DRAWS = 48, 32, 300
+
+
+def even(draw: torch.Generator) -> torch.Tensor:
+    return torch.randn(ROWS, CHANNELS, generator=draw, dtype=torch.float64)
+
+
+def with_large_channel(draw: torch.Generator) -> torch.Tensor:
+    return even(draw) * torch.tensor([100.0] + [1.0] * (CHANNELS - 1), dtype=torch.float64)
+
+
+def with_rows_alike(draw: torch.Generator) -> torch.Tensor:
+    return even(draw)[:1].expand(ROWS, CHANNELS)
+
+
+def with_two_rows(draw: torch.Generator) -> torch.Tensor:
+    return even(draw)[:2].repeat(ROWS // 2, 1)
+
+
+def bias_of_rounding(exact: torch.Tensor) -> tuple[float, float]:
+    """How much too large rounding to bfloat16 makes rows on average, and the error of a value, as a share."""
+    error = exact.bfloat16().double() - exact
+    sizes = exact.square().sum(1)
+    return float(((error * exact).sum(1) / sizes).mean()), float((error.square().sum(1) / sizes).mean())
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        (even, ROWS * CHANNELS),
+        (with_large_channel, ROWS),
+        (with_rows_alike, CHANNELS),
+        (with_two_rows, 2 * CHANNELS),
+    ],
+)
+def test_the_spread_of_the_bias_is_that_of_so_many_roundings(
+    make: Callable[[torch.Generator], torch.Tensor], count: int
+) -> None:
+    """Against rounding itself. Squares of normal values weigh unevenly, a factor of 3 in the count; beside a
+    large channel the others are a few more. The spread of 300 draws is known to 1 / sqrt(600), 4 %."""
+    draw = torch.Generator().manual_seed(11)
+    drawn = [make(draw) for _ in range(BIAS_DRAWS)]
+    biases, squares = zip(*map(bias_of_rounding, drawn))
+    measured = float(torch.tensor(biases).std())
+    counted = sum(roundings(one.bfloat16()) for one in drawn) / BIAS_DRAWS
+    assert count / 4 <= counted <= 1.25 * count
+    expected = math.sqrt(sum(squares) / BIAS_DRAWS / counted)
+    assert 1 / 1.5 < measured / expected < 1.5
+
+
+def test_there_is_one_rounding_at_least() -> None:
+    assert roundings(torch.zeros(4, 8)) == 1.0
+    assert roundings(torch.tensor([[3.0, 0.0], [3.0, 0.0]])) == 1.0
+    assert roundings(torch.tensor([[3.0, 0.0], [3.0, 0.0], [4.0, 0.0]])) == 2.0
+
+
+def test_a_norm_of_normal_values_has_as_many_samples_as_numbers_and_one_channel_few() -> None:
+    draw = torch.Generator().manual_seed(5)
+    count = ROWS * CHANNELS
+    assert 0.9 * count < fewest_samples(even(draw).bfloat16(), count) <= count
+    assert fewest_samples(with_large_channel(draw).bfloat16(), count) <= 4 * ROWS
+
+
+def test_few_roundings_scatter_by_the_most_that_one_can_be_off() -> None:
+    alike = torch.tensor([[3.0, 0.0]]).expand(50, 2)
+    assert 2.3 < scatter_of(fewest_samples(alike, 100)) <= math.sqrt(6)
+    assert fewest_samples(alike, 5) == 5
+    assert fewest_samples(torch.tensor(1.0), 1) == 1

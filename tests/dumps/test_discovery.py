@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import stat
@@ -13,10 +14,12 @@ import torch
 
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.atb import AtbDump
+from acc_pytest.dumps.base import Worker, atb_worker, natural, stable_name, torch_worker
 from acc_pytest.dumps.manual import ManualDump
 from acc_pytest.dumps.single import SingleDump
 from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.errors import DumpError, FormatError, SeveralDumps
+from acc_pytest.mapping.planner import plan
 from acc_pytest.reporting.texts import error_text
 
 from .trees import PREFILL, atb, bin_file, json_file, run_model, topology, torch_dump
@@ -329,3 +332,112 @@ class TestManual:
     def test_broken_metadata_is_one_clear_error(self, tmp_path: Path, text: str, message: str) -> None:
         with pytest.raises(FormatError, match=message):
             open_dump(str(self.written(tmp_path, text)))
+
+
+# `metadata.json` of a manual dump: strange names and ids, and many of them.
+
+
+def dump_of(root: Path, content: object) -> ManualDump:
+    folder = root / "golden_tensor"
+    folder.mkdir()
+    (folder / "metadata.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    found = open_dump(str(folder))
+    assert isinstance(found, ManualDump)
+    return found
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "x" * 5000, "a\0b", "/" + "d/" * 3000])
+def test_a_path_that_no_file_can_have_is_that_of_a_missing_file(tmp_path: Path, path: str) -> None:
+    dump = dump_of(tmp_path, {"1": {"0": [path, path]}})
+    (pair,) = plan(dump, dump).pairs
+    with pytest.raises(FormatError, match="no such file"):
+        pair.golden.refs[0].header()
+
+
+def test_ids_may_be_numbers_of_any_length_and_sort_by_value(tmp_path: Path) -> None:
+    ids = ["9" * 5000, "10", "9", "a10", "a9"]
+    dump = dump_of(tmp_path, {one: {"0": ["g", "m"]} for one in ids})
+    assert [entry.data_id for entry in dump.entries] == ["9", "10", "9" * 5000, "a9", "a10"]
+
+
+def test_a_number_that_no_id_is_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=r"metadata\.json: is not a readable manual mapping .*5000 digits"):
+        dump_of(tmp_path, '{"a": {"0": [' + "9" * 5000 + "]}}")
+
+
+def test_pairs_that_lack_a_file_are_counted_and_some_named(tmp_path: Path) -> None:
+    dump = dump_of(tmp_path, {str(one): {"0": ["g"]} for one in range(1000)})
+    (note,) = dump.notes
+    assert note.endswith("less than two files for 0/0, 1/0, 2/0, 3/0, 4/0, ... (1000 altogether); left out")
+
+
+def test_every_pair_is_looked_at_a_few_times_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening and asking for each tensor: in proportion to the pairs, not to their square."""
+    looked = 0
+
+    class Id(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal looked
+            looked += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    from acc_pytest.dumps import manual
+
+    declared = manual._declared
+    monkeypatch.setattr(manual, "_declared", lambda path: ((Id(n), *rest) for n, *rest in declared(path)))
+    count = 200
+    dump = dump_of(tmp_path, {str(one): {"0": ["g", "m"]} for one in range(count)})
+    for node in dump.steps[0].tree.root.children:
+        assert dump.tensors(dump.steps[0], dump.ranks[0], node)
+    assert looked <= 20 * count
+
+
+# ranks and naming: process directories of every era, and names that stay the same from run to run.
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "pid"),
+    [("0_14460", 0, 14460), ("-1_7", -1, 7), ("12_3", 12, 3), ("cpu_3", None, 0), ("3", None, 0)],
+)
+def test_process_directories_of_atb(name: str, device: int | None, pid: int) -> None:
+    assert atb_worker(name) == (None if device is None else Worker(device, pid, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "pid"),
+    [
+        ("npu0_123", 0, 123),
+        ("cpu_123", -1, 123),
+        ("cuda_5", -1, 5),
+        ("cuda3_5", 3, 5),
+        ("123_npu0", 0, 123),
+        ("123_npu:2", 2, 123),
+        ("123_cpu", -1, 123),
+        ("123_1", 1, 123),
+        ("npu0", None, 0),
+        ("golden", None, 0),
+    ],
+)
+def test_process_folders_of_torch(name: str, device: int | None, pid: int) -> None:
+    assert torch_worker(name) == (None if device is None else Worker(device, pid, name))
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        ("msit_dump_20251120_213122", "msit_dump"),
+        ("ait_dump", "ait_dump"),
+        ("my dump (2)", "my_dump_2"),
+        ("_20251120_213122", "dump"),
+    ],
+)
+def test_names_are_stable_and_selectable(directory: str, name: str) -> None:
+    assert stable_name(directory, "dump") == name
+
+
+def test_natural_order_counts_by_value() -> None:
+    assert sorted(["10_a", "9_a", "b", "1_10", "1_9"], key=natural) == ["1_9", "1_10", "9_a", "10_a", "b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from acc_pytest.dumps import Dump, Slot, open_dump
-from acc_pytest.dumps.msprobe import MsprobeDump, source_line_of
+from acc_pytest.dumps.msprobe import Call, MsprobeDump, passes, source_line_of
+from acc_pytest.dumps.msprobe_calls import call_name
 from acc_pytest.errors import DumpError, FormatError
 from acc_pytest.tensors.torch_file import stored_crc
 
@@ -442,3 +444,196 @@ def test_paths_of_the_machine_that_wrote_the_dump_are_not_opened(tmp_path: Path)
     (home / "dump.json").write_text(json.dumps(content))
     dump = opened(tmp_path / "step0")
     assert slots(dump, "root.head")["output[0]"] == "Module.head.Linear.forward.0.output.0"
+
+
+# Functions of two dumps that called different ones meet by what they are, not by their numbers.
+
+
+_LAYER = "Module.layer.Layer.forward.0"
+SMALL, WIDE, FUNCTION = (2, 3), (2, 8), (1,)
+MUL, LINEAR, RELU = "Tensor.__mul__", "Functional.linear", "Torch.relu"
+GOLDEN = ((MUL, SMALL), (LINEAR, WIDE), (MUL, WIDE), (RELU, WIDE))
+
+
+def dumped(home: Path, calls: Sequence[tuple[str, tuple[int, ...]]], *, caller: bool = True) -> Path:
+    """A layer that calls functions with results of these shapes; or nothing says who called them."""
+    writer = RankWriter(home / "step0" / "proc1", level="mix" if caller else "L1")
+    numbers: dict[str, int] = {}
+    if caller:
+        writer.began(_LAYER)
+    for name, shape in calls:
+        number = numbers[name] = numbers.get(name, -1) + 1
+        full = f"{name}.{number}.forward"
+        if caller:
+            writer.began(full, _LAYER)
+        given, result = [torch.randn(shape)], [torch.randn(shape)]
+        writer.ended(full, {"input_args": given, "input_kwargs": {}, "output": result})
+    writer.write()
+    return home
+
+
+def pair_of_dumps(dump: Dump) -> list[str]:
+    step = dump.steps[0]
+    return [node.path for node in step.tree.walk() if dump.tensors(step, dump.ranks[0], node)]
+
+
+def opened_functions(
+    tmp_path: Path, mine: Sequence[tuple[str, tuple[int, ...]]], *, caller: bool = True
+) -> list[str]:
+    """The functions of mine in the order in which they ended, without the names of what called them."""
+    golden = open_dump(str(dumped(tmp_path / "golden", GOLDEN, caller=caller)))
+    found = pair_of_dumps(open_dump(str(dumped(tmp_path / "mine", mine, caller=caller)), golden=golden))
+    return [path.removeprefix("root.").removeprefix("layer.") for path in found]
+
+
+def test_one_call_more_shifts_no_name(tmp_path: Path) -> None:
+    more = ((MUL, FUNCTION), *GOLDEN)
+    assert opened_functions(tmp_path, more) == ["mul.2", "mul", "linear", "mul.1", "relu"]
+
+
+def test_one_call_less_shifts_no_name(tmp_path: Path) -> None:
+    assert opened_functions(tmp_path, GOLDEN[1:]) == ["linear", "mul.1", "relu"]
+
+
+def test_equal_calls_meet_in_their_order_whatever_their_shapes(tmp_path: Path) -> None:
+    """Shards of another number of ranks have other shapes."""
+    halved = [(name, (shape[0], shape[1] // 2)) for name, shape in GOLDEN]
+    assert opened_functions(tmp_path, halved) == ["mul", "linear", "mul.1", "relu"]
+
+
+def test_a_call_of_another_shape_is_another_call(tmp_path: Path) -> None:
+    other = (
+        GOLDEN[0],
+        (LINEAR, WIDE),
+        ("Tensor.__add__", WIDE),
+        (MUL, FUNCTION),
+        GOLDEN[3],
+    )
+    assert opened_functions(tmp_path, other) == ["mul", "linear", "add", "mul.2", "relu"]
+
+
+def test_numbers_follow_golden_where_nothing_says_who_called(tmp_path: Path) -> None:
+    more = ((MUL, FUNCTION), *GOLDEN)
+    assert opened_functions(tmp_path, more, caller=False) == [
+        "Tensor.__mul__.0_",
+        "Tensor.__mul__.0",
+        "Functional.linear.0",
+        "Tensor.__mul__.1",
+        "Torch.relu.0",
+    ]
+
+
+# Several calls of a model within a step of msprobe are steps; those of a module within a pass are not.
+
+
+def calls(*names: str) -> list[Call]:
+    """Forward calls of modules in the order in which they ended, each numbered; others by their full name."""
+    counts: dict[str, int] = {}
+    found = []
+    for name in names:
+        if "." not in name or not name.startswith(("Module.", "Tensor.")):
+            counts[name] = counts.get(name, -1) + 1
+            name = f"Module.{name}.M.forward.{counts[name]}"
+        call = call_name(name)
+        assert call is not None
+        found.append((name, call))
+    return found
+
+
+def split(*names: str, parents: Mapping[str, str | None] = {}) -> list[list[str]]:
+    """The paths of each pass, with the numbers that they have there."""
+    return [
+        [f"{call.path or call.kind}:{call.number}" for _, call in one]
+        for one in passes(calls(*names), parents)
+    ]
+
+
+PASS = ("model.a", "model", "head")
+
+
+def test_each_call_of_the_outermost_modules_is_a_pass() -> None:
+    assert split(*PASS, *PASS, *PASS) == [["model.a:0", "model:0", "head:0"]] * 3
+
+
+def test_the_first_pass_may_call_others_before() -> None:
+    assert split("vision.a", "vision", *PASS, *PASS) == [
+        ["vision.a:0", "vision:0", "model.a:0", "model:0", "head:0"],
+        ["model.a:0", "model:0", "head:0"],
+    ]
+
+
+def test_a_module_called_twice_within_a_pass_keeps_its_second_number() -> None:
+    once = ["model.a:0", "model.a:1", "model:0"]
+    assert split("model.a", "model.a", "model", "model.a", "model.a", "model") == [once, once]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("embed", "drop", "layer", "drop", "head"),
+        ("embed", "layer", "layer", "layer"),
+        ("embed", "layer", "layer", "norm"),
+        ("left", "left", "head"),
+        ("cell", "cell", "cell"),
+        ("model", "head", "model"),
+        ("model",),
+        ("Tensor.add.0.forward",),
+        (),
+    ],
+)
+def test_modules_shared_within_one_pass_are_no_passes(names: tuple[str, ...]) -> None:
+    assert len(split(*names)) == 1
+
+
+def test_functions_and_gradients_go_with_the_pass_that_made_them() -> None:
+    add, mul, last = "Tensor.add.0.forward", "Tensor.add.1.forward", "Tensor.sort.0.forward"
+    names = [
+        "model.a",
+        add,
+        "model",
+        last,
+        "model.a",
+        mul,
+        "model",
+        "Module.model.M.backward.1",
+        "Tensor.add.1.backward",
+    ]
+    names += ["Module.model.M.backward.0", "Module.model.M.parameters_grad.0"]
+    first, second = "Module.model.M.forward.0", "Module.model.M.forward.1"
+    parents = {add: first, mul: second, last: None, first: None, second: None}
+    parents |= {f"Module.model.a.M.forward.{n}": parent for n, parent in enumerate((first, second))}
+    assert split(*names, parents=parents) == [
+        ["model.a:0", "add:0", "model:0", "sort:0", "model:0"],
+        ["model.a:0", "add:0", "model:0", "model:0", "add:0", "model:0"],
+    ]
+
+
+def test_who_called_tells_the_outermost_from_names_that_look_so() -> None:
+    """A module may be called by another than the one that holds it."""
+    parents: dict[str, str | None] = {"Module.model.M.forward.0": None}
+    parents |= {f"Module.shared.M.forward.{n}": "Module.model.M.forward.0" for n in range(2)}
+    assert len(split("shared", "shared", "model", parents=parents)) == 1
+
+
+@pytest.mark.parametrize("extra", [True, False])
+def test_passes_are_numbered_on_over_steps(tmp_path: Path, extra: bool) -> None:
+    for step, count in (("step0", 3), ("step4", 1)):
+        torch.manual_seed(3)
+        writer = RankWriter(tmp_path / step / "proc7")
+        record(writer, Model(), [[torch.randn(2, 4)]] * count).write(extra=extra)
+    dump = open_dump(str(tmp_path))
+    assert isinstance(dump, MsprobeDump)
+    assert [step.label for step in dump.steps] == [0, 1, 2, 4]
+    assert "step 0 has 3 calls of the model: steps 0 to 2" in dump.notes
+    paths = [[node.path for node in step.tree.walk()] for step in dump.steps]
+    assert paths == [paths[0]] * 4
+    node = dump.steps[2].tree.by_path["root.head"]
+    refs = dump.tensors(dump.steps[2], dump.ranks[0], node).values()
+    assert all(Path(ref.path).name.startswith("Module.head.Linear.forward.2.") for ref in refs)
+
+
+def test_ranks_that_do_not_agree_are_left_as_they_are(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        writer = RankWriter(tmp_path / "step0" / f"rank{rank}")
+        record(writer, Model(), [[torch.randn(2, 4)]] * (rank + 1)).write()
+    assert len(open_dump(str(tmp_path)).steps) == 1

@@ -5,17 +5,21 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acc_pytest.dumps import Dump, Slot, open_dump
-from acc_pytest.dumps.sglang import Axis, SglangDump
-from acc_pytest.dumps.sglang_calls import module_slot
+from acc_pytest.dumps.sglang import Axis, Dims, SglangDump, SglangPasses, parsed_dims
+from acc_pytest.dumps.sglang_calls import SglangFile, is_sglang_file, module_slot, sglang_file
 from acc_pytest.errors import AccError, DumpError, FormatError
 
-from .tool_dumps import SglangWriter, tensor, two_layers
+from .tool_dumps import SglangWriter, tensor, two_layers, write_pass
 
 
 def opened(path: Path) -> SglangDump:
@@ -409,3 +413,312 @@ def test_damaged_files_and_names_give_typed_errors(tmp_path: Path) -> None:
             outcomes["dump refused"] += 1
     assert outcomes["read"]
     assert outcomes["refused"]
+
+
+# sglang_dims: what a program says of the dimensions of its tensors.
+
+
+SIZES = {"tp_rank": 1, "tp_size": 4, "ep_rank": 9, "ep_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("t h", Dims(("t", "h"), (), {})),
+        ("t h # tp:replicated", Dims(("t", "h"), (Axis("tp", "replicated", None, 1, 4),), {})),
+        (
+            "t (num_heads*head_dim)[tp]",
+            Dims(("t", "num_heads*head_dim"), (Axis("tp", "sharded", 1, 1, 4),), {}),
+        ),
+        ("t h[tp:partial]", Dims(("t", "h"), (Axis("tp", "partial", 1, 1, 4),), {})),
+        (
+            "b s[cp:zigzag,sp] 1 d # dp:=attn_dp",
+            Dims(
+                ("b", "s", "1", "d"),
+                (Axis("cp", "sharded", 1, order="zigzag"), Axis("sp", "sharded", 1)),
+                {"dp": "attn_dp"},
+            ),
+        ),
+        ("t[ep:sharded+natural]", Dims(("t",), (Axis("ep", "sharded", 0),), {})),
+    ],
+)
+def test_an_annotation(text: str, expected: Dims) -> None:
+    assert parsed_dims(text, SIZES) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# tp:replicated",
+        "t h[tp] d[tp]",
+        "t h[tp] # tp:replicated",
+        "t h[tp:sideways]",
+        "t (h",
+        "t # tp:sharded",
+        "t h[tp,]",
+        "t " * 600,
+    ],
+)
+def test_what_is_no_annotation_says_nothing(text: str) -> None:
+    assert parsed_dims(text, SIZES) is None
+
+
+@given(st.text(alphabet="th1[]():,*#+= tp", max_size=40))
+def test_any_text_is_read_or_none(text: str) -> None:
+    found = parsed_dims(text, SIZES)
+    assert found is None or found.names
+
+
+# sglang_names: file names of every era, and values that break their grammar.
+
+
+NOW = "step=2___rank=1___dump_index=10___name=attn_q___recompute_status=disabled___layer_id=3.pt"
+
+
+def read(name: str, meta: Mapping[str, Any] | None = None, rank: int = 0) -> SglangFile | None:
+    return sglang_file(f"/dump/{name}", 5, lambda _: meta or {}, rank)
+
+
+def never(path: str) -> Mapping[str, Any]:
+    raise AssertionError(f"{path} was read")
+
+
+def test_a_name_says_all_without_reading_the_file() -> None:
+    found = sglang_file(f"/dump/{NOW}", 0, never)
+    assert found == SglangFile(f"/dump/{NOW}", 2, 1, 10, "attn_q", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("forward_pass_id=1___rank=2___name=a___dump_index=7___layer_id=4", (0, 2, 7, "a", 4, ())),
+        ("forward_pass_id=3___rank=0___dump_index=7___name=a", (2, 0, 7, "a", None, ())),
+        ("forward_pass_id=1___name=a", (0, 6, 5, "a", None, ())),
+        (
+            "step=0___rank=0___dump_index=1___name=a___recompute_status=disabled___pp_rank=0___attn_tp_rank=3",
+            (0, 0, 1, "a", None, ()),
+        ),
+        (
+            "step=0___rank=0___dump_index=1___name=a___recompute_status=disabled___expert=3___scale=0.5",
+            (0, 0, 1, "a", None, (("expert", "3"), ("scale", "0.5"))),
+        ),
+    ],
+)
+def test_every_era(name: str, expected: tuple[object, ...]) -> None:
+    found = read(f"{name}.pt", rank=6)
+    assert found is not None
+    assert (found.step, found.rank, found.index, found.name, found.layer, found.kwargs) == expected
+
+
+@pytest.mark.parametrize("name", ["a___b", "a___b=c", "a=b", "a___rank=9", "a___name=b", "a__b.c", "___a"])
+def test_a_name_may_hold_what_separates_tags(name: str) -> None:
+    found = sglang_file(
+        f"step=0___rank=1___dump_index=2___name={name}___recompute_status=disabled.pt", 0, never
+    )
+    assert found is not None
+    assert (found.name, found.rank, found.kwargs) == (name, 1, ())
+
+
+def test_the_file_is_asked_where_a_name_can_be_read_in_two_ways() -> None:
+    name = "step=0___rank=0___dump_index=2___name=grad__a___b=c.pt"
+    one, other = read(name, {"name": "grad__a___b=c"}), read(name, {"name": "grad__a", "b": "c"})
+    assert one is not None
+    assert other is not None
+    assert (one.name, one.kwargs) == ("grad__a___b=c", ())
+    assert (other.name, other.kwargs) == ("grad__a", (("b", "c"),))
+
+
+def test_what_ran_again_is_told_from_what_ran() -> None:
+    for status, again in (("disabled", False), ("original", False), ("recompute", True)):
+        found = read(f"step=0___rank=0___dump_index=2___name=a___recompute_status={status}.pt")
+        assert found is not None
+        assert found.recomputed == again
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step=x___rank=0___dump_index=2___name=a.pt",
+        "step=0___rank=-1___dump_index=2___name=a.pt",
+        "step=0___rank=0___dump_index=2___name=.pt",
+        "step=0___rank=0___dump_index=999999999999999999999___name=a.pt",
+        "step=٣___rank=0___dump_index=2___name=a.pt",
+    ],
+)
+def test_other_names_are_none(name: str) -> None:
+    assert read(name) is None
+
+
+@given(st.text(max_size=80))
+def test_any_name_is_read_or_none(text: str) -> None:
+    for name in (f"step=0___{text}.pt", f"step=0___rank=0___name={text}.pt"):
+        is_sglang_file(name)
+        found = read(name, {"name": 3, "step": None, "layer_id": text})
+        assert found is None or found.step == 0
+
+
+def test_only_files_of_the_dumper_are_taken_for_such() -> None:
+    assert is_sglang_file(NOW)
+    for name in ("comparator_report.jsonl", "step=0.pt", "name=a.pt", "x.pth", NOW[:-3]):
+        assert not is_sglang_file(name)
+
+
+# SglangPasses: files of SGLang's forward hooks, one for each pass.
+
+
+def inside(number: int) -> dict[str, object]:
+    """What a file has of its own pass: all but what the model does after its layers."""
+    return {
+        "model.embed": tensor(number),
+        "model.layers.0.norm": [tensor(number + 1), tensor(number + 2)],
+        "model.layers.0.mlp": tensor(number + 3),
+        "model.forward_batch_info.input_ids": torch.arange(3),
+        "model.forward_batch_info.positions": torch.arange(3),
+    }
+
+
+def after(number: int) -> dict[str, object]:
+    """What stands in the file of the next pass."""
+    return {"model": tensor(number + 4), "logits_processor": tensor(number + 5)}
+
+
+def passes(folder: Path, count: int = 3, first: int = 0) -> Path:
+    for number in range(first, first + count):
+        head = after(10 * (number - 1)) if number else {}
+        write_pass(folder, number, head | inside(10 * number))
+    return folder
+
+
+def opened_passes(path: Path) -> SglangPasses:
+    dump = open_dump(str(path))
+    assert isinstance(dump, SglangPasses)
+    return dump
+
+
+def slots_of_pass(dump: Dump, step: int = 0) -> dict[str, list[str]]:
+    at = dump.steps[step]
+    found = {node.path: dump.tensors(at, dump.ranks[0], node) for node in at.tree.walk()}
+    return {path: [str(slot) for slot in tensors] for path, tensors in found.items() if tensors}
+
+
+def value_of_pass(dump: Dump, path: str, step: int, index: int = 0, rank: int = 0) -> torch.Tensor:
+    at = dump.steps[step]
+    return dump.tensors(at, dump.ranks[rank], at.tree.by_path[path])[Slot("output", (index,))].open()
+
+
+def test_passes_open_at_every_depth(tmp_path: Path) -> None:
+    home = passes(tmp_path / "out" / "TP0_PP0_Rank0_pid77")
+    for path in (tmp_path, tmp_path / "out", home):
+        dump = opened_passes(path)
+        assert dump.kind == "sglang-passes"
+        assert [step.label for step in dump.steps] == [0, 1, 2]
+        assert [rank.name for rank in dump.ranks] == ["rank0"]
+
+
+def test_what_a_pass_did_last_is_in_the_next_file_and_belongs_to_it(tmp_path: Path) -> None:
+    dump = opened_passes(passes(tmp_path / "TP0_PP0_Rank0_pid77").parent)
+    for step in (0, 1):
+        assert torch.equal(value_of_pass(dump, "root.model", step), tensor(10 * step + 4))
+        assert torch.equal(value_of_pass(dump, "root.logits_processor", step), tensor(10 * step + 5))
+        assert torch.equal(value_of_pass(dump, "root.model.embed", step), tensor(10 * step))
+    assert slots_of_pass(dump, 2)["root.model"] == ["input[input_ids]", "input[positions]"]
+    assert "root.logits_processor" not in slots_of_pass(dump, 2)
+    assert dump.notes == ("pass 2: what the model did after its layers was not written any more",)
+
+
+def test_lists_and_batches_are_slots(tmp_path: Path) -> None:
+    dump = opened_passes(passes(tmp_path / "TP0_PP0_Rank0_pid77").parent)
+    assert slots_of_pass(dump) == {
+        "root.model": ["input[input_ids]", "input[positions]", "output[0]"],
+        "root.model.embed": ["output[0]"],
+        "root.model.layers.0.norm": ["output[0]", "output[1]"],
+        "root.model.layers.0.mlp": ["output[0]"],
+        "root.logits_processor": ["output[0]"],
+    }
+    assert torch.equal(value_of_pass(dump, "root.model.layers.0.norm", 1, 1), tensor(12))
+    began = [event.call.node.path for event in dump.calls(dump.steps[0]).events if not event.ends]
+    assert began == [
+        "root.model",
+        "root.model.embed",
+        "root.model.layers.0.norm",
+        "root.model.layers.0.mlp",
+        "root.logits_processor",
+    ]
+
+
+def test_a_tower_before_the_model_belongs_to_its_own_pass(tmp_path: Path) -> None:
+    home = tmp_path / "TP0_PP0_Rank0_pid77"
+    for number in range(2):
+        tower = {"visual.patch": tensor(50 + number)}
+        write_pass(home, number, (after(0) if number else {}) | tower | inside(10 * number))
+    dump = opened_passes(tmp_path)
+    assert torch.equal(value_of_pass(dump, "root.visual.patch", 1), tensor(51))
+    assert torch.equal(value_of_pass(dump, "root.logits_processor", 0), tensor(5))
+
+
+def test_passes_without_the_first_one(tmp_path: Path) -> None:
+    dump = opened_passes(passes(tmp_path / "TP0_PP0_Rank0_pid77", first=3).parent)
+    assert [step.label for step in dump.steps] == [2, 3, 4, 5]
+    assert list(slots_of_pass(dump)) == ["root.model", "root.logits_processor"]
+    assert torch.equal(value_of_pass(dump, "root.logits_processor", 1), tensor(35))
+
+
+def test_ranks_are_directories_in_numeric_order(tmp_path: Path) -> None:
+    for rank in (10, 2, 0):
+        passes(tmp_path / f"TP{rank}_PP0_Rank{rank}_pid{90 - rank}", 2)
+    dump = opened_passes(tmp_path)
+    assert [rank.name for rank in dump.ranks] == ["rank0", "rank2", "rank10"]
+    assert [rank.name for rank in opened_passes(tmp_path / "TP2_PP0_Rank2_pid88").ranks] == ["rank2"]
+
+
+def test_directories_of_two_runs_ask_for_one(tmp_path: Path) -> None:
+    for process in (1, 2):
+        passes(tmp_path / f"TP0_PP0_Rank0_pid{process}")
+    with pytest.raises(DumpError, match="several runs"):
+        open_dump(str(tmp_path))
+    assert len(opened_passes(tmp_path / "TP0_PP0_Rank0_pid2").steps) == 3
+
+
+def test_a_broken_pass_is_left_out(tmp_path: Path) -> None:
+    home = passes(tmp_path / "TP0_PP0_Rank0_pid77")
+    (home / "Pass00001.pt").write_bytes(b"PK\x03\x04")
+    dump = opened_passes(tmp_path)
+    assert [step.label for step in dump.steps] == [0, 1, 2]
+    assert "a pass is left out" in dump.notes[0]
+    assert list(slots_of_pass(dump, 1)) == ["root.model", "root.logits_processor"]
+    for file in home.iterdir():
+        file.write_bytes(b"PK\x03\x04")
+    with pytest.raises(DumpError, match="no file of these forward passes can be read"):
+        open_dump(str(tmp_path))
+
+
+def test_odd_values_are_no_tensors(tmp_path: Path) -> None:
+    home = tmp_path / "TP0_PP0_Rank0_pid77"
+    odd = {"a": "text", 3: tensor(1), "b": [None, tensor(2)], "c": {"x": tensor(3)}, "/../d": tensor(4)}
+    write_pass(home, 0, inside(0) | odd)  # type: ignore[arg-type]
+    dump = opened_passes(tmp_path)
+    assert torch.equal(value_of_pass(dump, "root.b", 0), tensor(2))
+    assert torch.equal(value_of_pass(dump, "root./../d", 0), tensor(4))
+    assert "root.a" not in slots_of_pass(dump)
+
+
+def test_damaged_files_give_typed_errors(tmp_path: Path) -> None:
+    sound = passes(tmp_path / "sound" / "TP0_PP0_Rank0_pid77")
+    chance = random.Random(3)
+    for number in range(80):
+        home = tmp_path / str(number) / sound.name
+        home.mkdir(parents=True)
+        for file in sound.iterdir():
+            content = bytearray(file.read_bytes())
+            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+            (home / file.name).write_bytes(content)
+        try:
+            dump = opened_passes(home.parent)
+            for step in dump.steps:
+                dump.calls(step)
+                for node in step.tree.walk():
+                    for ref in dump.tensors(step, dump.ranks[0], node).values():
+                        ref.open()
+        except AccError:
+            continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,19 @@ import torch
 from acc_pytest.dumps import Dump, Slot, open_dump
 from acc_pytest.dumps.torch import TorchDump
 from acc_pytest.dumps.torch_manifest import SavedTensor, step_manifest
+from acc_pytest.dumps.torch_model import (
+    FOREIGN,
+    SIGNS,
+    Outline,
+    digests,
+    outline_of,
+    traced_modules,
+    traces_of,
+    weights_of,
+)
 from acc_pytest.errors import DumpError
+from acc_pytest.tensors.digest import NAME, digest
+from acc_pytest.tensors.ref import TensorRef
 
 from .trees import torch_dump
 
@@ -359,3 +372,221 @@ def test_the_orders_of_beginning_and_end_are_lists_of_names(
     process_manifest(tmp_path, started=said, order=said)
     assert step_manifest(str(tmp_path)).started == step_manifest(str(tmp_path)).ended == kept
     assert step_manifest(str(tmp_path / "none")).started == ()
+
+
+# `model_outline.json` of a torch dump, sound or not.
+
+
+SOUND: dict[str, Any] = {
+    "format": "acc_pytest model outline",
+    "schema": 1,
+    "projection": SIGNS,
+    "model": "LlamaForCausalLM",
+    "config": {"hidden_size": 8},
+    "tensors": ["weight root.norm.weight", "projection root.head"],
+    "outputs": {"root.head": 40},
+    "numbers": {"root.norm": {"eps": 1e-05}},
+}
+
+
+def read(folder: Path, **changes: Any) -> Outline | None:
+    (folder / "model_outline.json").write_text(json.dumps({**SOUND, **changes}))
+    return outline_of(folder)
+
+
+def test_a_sound_one_is_read(tmp_path: Path) -> None:
+    file = str(tmp_path / "model_outline.pt")
+    assert read(tmp_path) == Outline(
+        "LlamaForCausalLM",
+        {"hidden_size": 8},
+        {"root.norm.weight": TensorRef(file, "weight root.norm.weight")},
+        {"root.head": TensorRef(file, "projection root.head")},
+        {"root.head": 40},
+        {"root.norm": {"eps": 1e-05}},
+        str(tmp_path),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "another"},
+        {"schema": 2},
+        {"projection": "signs of dice"},
+        {"tensors": {"weight root.norm.weight": 1}},
+        {"tensors": None},
+    ],
+    ids=str,
+)
+def test_one_of_another_form_counts_as_none(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert read(tmp_path, **changes) is None
+
+
+def test_a_missing_or_damaged_file_counts_as_none(tmp_path: Path) -> None:
+    assert outline_of(tmp_path) is None
+    (tmp_path / "model_outline.json").write_bytes(b"{\x80")
+    assert outline_of(tmp_path) is None
+
+
+def test_what_is_not_sound_is_left_out(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        model=["LlamaForCausalLM"],
+        config="none",
+        tensors=[1, "weight a", None, "other b"],
+        outputs={"root.head": -1, "root.up": "many"},
+        numbers={"root.norm": {"eps": "small", "scale": 2}, "root.up": 3},
+    )
+    assert found == Outline(
+        weights={"a": TensorRef(str(tmp_path / "model_outline.pt"), "weight a")},
+        numbers={"root.norm": {"scale": 2.0}, "root.up": {}},
+        home=str(tmp_path),
+    )
+    assert read(tmp_path, outputs=[1], numbers=[1]) is not None
+
+
+# `module_traces.json` of a torch dump, sound or not.
+
+
+CALL = {"name": "module act", "args": [{"given": [0]}], "kwargs": {}, "made": [[[], [2, 4]]]}
+TRACE = {"given": [[[0], [2, 4]]], "calls": [CALL], "result": {"of": [0, []]}}
+OTHER = {**TRACE, "given": [[[0], [3, 4]]], "calls": [{**CALL, "made": [[[], [3, 4]]]}]}
+SOUND_TRACES: dict[str, Any] = {
+    "format": "acc_pytest module traces",
+    "schema": 1,
+    "dtype": "float32",
+    "kept": ["0"],
+    "modules": {"root.mlp": [0, 1], "root": [2]},
+    "traces": [TRACE, OTHER, {"void": "it ended in an error"}],
+}
+
+
+def write(home: Path, **changes: Any) -> str:
+    (home / "0").mkdir(exist_ok=True)
+    (home / "0" / "module_traces.json").write_text(json.dumps({**SOUND_TRACES, **changes}))
+    return str(home)
+
+
+def test_sound_traces_are_read(tmp_path: Path) -> None:
+    found = traces_of(write(tmp_path), "0")
+    assert found is not None
+    assert found.modules == SOUND_TRACES["modules"]
+    assert found.traces == SOUND_TRACES["traces"]
+    assert found.tensors["0"].path == str(tmp_path / "0" / "module_traces.pt")
+    assert [found.is_general(number) for number in range(3)] == [True, True, False]
+    assert traced_modules(str(tmp_path), ["0", "1"]) == {"root", "root.mlp", "root.mlp.act"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"format": "another"}, {"schema": 2}, {"modules": []}, {"traces": {}}, {"kept": 3}]
+)
+def test_a_file_that_is_not_sound_counts_as_none(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert traces_of(write(tmp_path, **changes), "0") is None
+
+
+def test_parts_that_are_not_sound_count_as_void(tmp_path: Path) -> None:
+    home = write(tmp_path, modules={"root": [0, 9], "root.mlp": [1], "root.act": "1"}, traces=[5, TRACE])
+    found = traces_of(home, "0")
+    assert found is not None
+    assert found.modules == {"root.mlp": [1]}
+    assert found.traces == [{"void": "it is not sound"}, TRACE]
+
+
+def test_no_file_is_no_traces(tmp_path: Path) -> None:
+    assert traces_of(str(tmp_path), "0") is None
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "module_traces.json").write_bytes(b"{\x80")
+    assert traces_of(str(tmp_path), "0") is None
+
+
+# `weights.json` of a torch dump, sound or not.
+
+
+FOUND = digest(torch.arange(6.0).reshape(2, 3))
+SOUND_WEIGHTS: dict[str, Any] = {"kind": "parameter", "aliases": [], "storage": 3, "offset": 0}
+SOUND_WEIGHTS |= json.loads(json.dumps(dataclasses.asdict(FOUND)))
+
+
+def written(folder: Path, entry: object, **content: object) -> Path:
+    said = {"format": "acc_pytest weight digests", "schema": 1, "sketch": NAME, "weights": {"root.w": entry}}
+    (folder / "weights.json").write_text(json.dumps({**said, **content}))
+    return folder
+
+
+def test_a_digest_comes_back_as_it_was(tmp_path: Path) -> None:
+    assert digests(written(tmp_path, SOUND_WEIGHTS)) == {"root.w": FOUND}
+    saved = weights_of(tmp_path)["root.w"]
+    assert (saved.kind, saved.storage, saved.offset, saved.reason) == ("parameter", 3, 0, "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtype": 3},
+        {"shape": [-1]},
+        {"shape": None},
+        {"crc32": 1 << 32},
+        {"sum": "1"},
+        {"sum": 10**19},
+        {"squares": -1.0},
+        {"squares": float("inf")},
+        {"min": None},
+        {"max": True},
+        {"nonfinite": -1},
+        {"sketch": [0.0] * 30},
+        {"sketch": [0.0] * 30 + ["x"]},
+        {"sketch": [float("nan")] * 31},
+        {"rounded": []},
+    ],
+    ids=str,
+)
+def test_a_digest_that_is_not_sound_is_none(
+    tmp_path: Path,
+    wrong: dict[str, int]
+    | dict[str, list[int]]
+    | dict[str, None]
+    | dict[str, str]
+    | dict[str, float]
+    | dict[str, bool]
+    | dict[str, list[float]]
+    | dict[str, list[Any]],
+) -> None:
+    home = written(tmp_path, {**SOUND_WEIGHTS, **wrong})
+    assert digests(home) == {}
+    assert weights_of(home)["root.w"].reason == "its digest is not sound"
+
+
+def test_what_is_beside_a_digest_is_checked_too(tmp_path: Path) -> None:
+    home = written(
+        tmp_path,
+        SOUND_WEIGHTS | {"aliases": ["a", 3], "storage": -1, "kind": [], "rounded": {"float16": "x"}},
+    )
+    saved = weights_of(home)["root.w"]
+    assert (saved.aliases, saved.storage, saved.kind) == (("a",), None, "parameter")
+    assert saved.digest is not None
+    assert saved.digest.rounded == {}
+    assert weights_of(written(tmp_path, {"reason": 3}))["root.w"].digest is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"format": "x"}, {"schema": 2}, {"sketch": "another formula"}, {"weights": []}, {"weights": {"a": 3}}],
+    ids=str,
+)
+def test_a_file_of_another_kind_says_nothing(
+    tmp_path: Path,
+    content: dict[str, str] | dict[str, int] | dict[str, list[Any]] | dict[str, dict[str, int]],
+) -> None:
+    assert weights_of(written(tmp_path, SOUND_WEIGHTS, **content)) == {}
+    assert weights_of(tmp_path / "nowhere") == {}
+
+
+def test_a_file_that_the_manifest_does_not_state_has_no_digests(tmp_path: Path) -> None:
+    data = (written(tmp_path, SOUND_WEIGHTS) / "weights.json").read_bytes()
+    manifest: dict[str, Any] = {"format": "acc_pytest torch dump", "schema": 1}
+    for stated, sound in ((zlib.crc32(data), True), (zlib.crc32(data) ^ 1, False), (None, True), (-1, True)):
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"weights_crc32": stated}))
+        saved = weights_of(tmp_path)["root.w"]
+        assert (saved.digest is not None) is sound
+        assert (saved.reason == FOREIGN) is not sound
+        assert saved.storage == 3

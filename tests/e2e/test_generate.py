@@ -12,7 +12,7 @@ import pytest
 from acc_pytest.cli import main
 from acc_pytest.dumps import open_dump
 
-MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")
+GENERATED_MODELS = ("llama", "bloom", "chatglm", "qwen", "moe", "llama-separate", "llama-int8")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def generated(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return made.removeprefix("generated: ").split()
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", GENERATED_MODELS)
 def test_every_model_generates_on_one_rank_what_it_does_on_two(
     model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

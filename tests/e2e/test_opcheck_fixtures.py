@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-# pytester forgets modules that an inner session imported first; torch cannot be imported twice.
 from .conftest import QUICKER, read_rows
 
 

@@ -16,7 +16,7 @@ from acc_pytest.reporting.view import View
 from acc_pytest.settings import Settings
 
 from .rows import row
-from .test_known_entry import ROW, known_of
+from .test_known import ROW, known_of
 from .test_views import ran
 
 KNOWN = (known_of(ROW),)

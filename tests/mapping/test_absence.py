@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -10,14 +11,24 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import DumpError
 from acc_pytest.lab.demo import DemoSpec, make_demo
+from acc_pytest.lab.demo.make import DemoPaths
+from acc_pytest.mapping.layers import align_layers, find_layers
 from acc_pytest.mapping.pair import LAST_OUTPUT, Plan, Unmapped
 from acc_pytest.mapping.planner import plan
+from acc_pytest.mapping.policies import PIECE, align
+from acc_pytest.mapping.reconcile import open_pair
+from acc_pytest.mapping.tables import load_tables
+from acc_pytest.tensors import atb_bin
+from acc_pytest.topology.tree import Node, Tree
 
 from .toy_model import IDS, Run, dump, model
+from .trees import atb_tree, relative_error, torch_node
 
 DECODE = torch.tensor([[7]])
 
@@ -255,3 +266,203 @@ def test_an_atb_dump_of_some_operators_or_inputs_alone_lacks_nothing(tmp_path: P
         file.unlink()
     opened = open_dump(str(paths.mine))
     assert [opened.absent(step, rank) for step in opened.steps for rank in opened.ranks] == [{}, {}]
+
+
+# The alignment is one-to-one, keeps both orders and is as long as can be.
+
+
+words = st.lists(st.sampled_from("abc"), max_size=7)
+
+
+def longest(one: list[str], other: list[str]) -> int:
+    """Length of the longest common subsequence, by the plain recursion."""
+    if not one or not other:
+        return 0
+    if one[0] == other[0]:
+        return 1 + longest(one[1:], other[1:])
+    return max(longest(one[1:], other), longest(one, other[1:]))
+
+
+@given(words, words)
+def test_it_is_a_longest_common_subsequence(one: list[str], other: list[str]) -> None:
+    pairs = align(list(enumerate(one)), list(enumerate(other)), lambda g, m: g[1] == m[1])
+    assert all(g[1] == m[1] for g, m in pairs)
+    assert len(pairs) == longest(one, other)
+    for left, right in itertools.pairwise(pairs):
+        assert left[0][0] < right[0][0]
+        assert left[1][0] < right[1][0]
+
+
+def test_one_operator_more_on_one_side_shifts_nothing() -> None:
+    assert align("abcd", "abxcd", lambda g, m: g == m) == [("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")]
+
+
+def test_long_sequences_are_aligned_in_proportion_to_their_length() -> None:
+    """Thousands of operators in a row, of which one side has some more: tables of few cells only."""
+    asked = 0
+
+    def same(one: int, other: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return one == other
+
+    golden = list(range(20_000))
+    mine = [one for one in golden if one % 6000 != 5999] + [-1]
+    pairs = align(golden, mine, same)
+    assert [one for one, _ in pairs] == [one for one in golden if one % 6000 != 5999]
+    assert asked < 4 * PIECE * PIECE + 2 * len(golden)
+
+
+# Repeated layers are found for any number, depth and mixture of types.
+
+
+TABLES = load_tables()
+
+
+def torch_model(count: int, experts: int = 0, tower: str = "model") -> Node:
+    layers = []
+    for number in range(count):
+        path = f"root.{tower}.layers.{number}"
+        children = [torch_node(f"{path}.mlp", "MLP")]
+        if experts:
+            each = [
+                torch_node(f"{path}.experts.{e}", "Expert", torch_node(f"{path}.experts.{e}.w1", "Linear"))
+                for e in range(experts)
+            ]
+            children.append(torch_node(f"{path}.experts", "ModuleList", *each))
+        layers.append(torch_node(path, "Layer", *children))
+    return torch_node(f"root.{tower}", "Model", torch_node(f"root.{tower}.layers", "ModuleList", *layers))
+
+
+def atb_layers(*types: str) -> Tree:
+    return atb_tree(
+        [
+            [
+                f"{t}_{n}",
+                t,
+                ["x"],
+                ["x"],
+                {},
+                [[f"SelfAttentionOperation_{n}_0", "SelfAttentionOperation", ["x"], ["x"]]],
+            ]
+            for n, t in enumerate(types)
+        ]
+    )
+
+
+def test_eight_torch_layers_and_one_alone() -> None:
+    for count in (1, 8):
+        tree = Tree(torch_node("root", "Top", torch_model(count)), "m")
+        assert [layer.label for layer in find_layers(tree, TABLES)] == [f"layers.{n}" for n in range(count)]
+
+
+def test_a_list_of_experts_is_no_list_of_layers() -> None:
+    tree = Tree(torch_node("root", "Top", torch_model(3, experts=4)), "m")
+    assert len(find_layers(tree, TABLES)) == 3
+
+
+def test_dense_and_moe_layers_count_in_one_row() -> None:
+    layers = find_layers(atb_layers("Dense_layer", "Dense_layer", "Moe_layer", "Moe_layer"), TABLES)
+    assert [layer.node.op_type for layer in layers] == [
+        "Dense_layer",
+        "Dense_layer",
+        "Moe_layer",
+        "Moe_layer",
+    ]
+
+
+def test_without_attention_the_most_repeated_composite_is_the_layer() -> None:
+    spec = [
+        [f"Block_{n}", "Block", ["x"], ["x"], {}, [["Op", "LinearOperation", ["x"], ["x"]]]] for n in range(3)
+    ]
+    assert len(find_layers(atb_tree([["Head_9", "Head", ["x"], ["y"]], *spec]), TABLES)) == 3
+    assert find_layers(atb_tree([["Head_9", "Head", ["x"], ["y"]]]), TABLES) == []
+
+
+def test_two_towers_keep_their_names_and_align_by_length() -> None:
+    tree = Tree(torch_node("root", "Top", torch_model(2, tower="visual"), torch_model(3, tower="model")), "m")
+    golden = find_layers(tree, TABLES)
+    assert [layer.label for layer in golden][:3] == ["visual.layers.0", "visual.layers.1", "model.layers.0"]
+    mine = find_layers(atb_layers("L", "L", "L"), TABLES)
+    pairs, note = align_layers(golden, mine)
+    assert (pairs[0][0].label, pairs[0][1].label) == ("model.layers.0", "layers.0")
+    assert "only the 3 of `model`" in note
+    swapped, _ = align_layers(mine, golden)
+    assert swapped[0][1].label == "model.layers.0"
+
+
+def test_unequal_numbers_map_the_common_ones_and_say_so() -> None:
+    golden, mine = find_layers(atb_layers(*"LLL"), TABLES), find_layers(atb_layers(*"LL"), TABLES)
+    pairs, note = align_layers(golden, mine)
+    assert len(pairs) == 2
+    assert note == "layers: golden has 3, mine 2; the first 2 are mapped"
+
+
+# One `.bin` of ATB against a dump of modules: its place says which tensor it is, else its shape.
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    return make_demo(tmp_path_factory.mktemp("demo"), DemoSpec(layers=2, decode_steps=1))
+
+
+def planned_file(golden: Path, mine: Path) -> Plan:
+    opened = open_dump(str(golden))
+    return plan(opened, open_dump(str(mine), golden=opened))
+
+
+def file_of(demo: DemoPaths, below: str) -> Path:
+    (found,) = demo.mine.glob(f"*/tensors/*/{below}")
+    return found
+
+
+def test_every_file_of_a_dump_has_the_pairs_that_it_has_in_the_whole_one(demo: DemoPaths) -> None:
+    whole = planned_file(demo.golden, demo.mine)
+    for name in ("1/5_LmHead", "1/2_Prefill_layer/0_Attention", "1/9_Decoder_layer/3_ElewiseOperation"):
+        file = file_of(demo, f"{name}/after/outtensor0.bin")
+        made = planned_file(demo.golden, file)
+        expected = [pair.mine for pair in whole.pairs if pair.mine.refs[0].path == str(file)]
+        assert [pair.mine for pair in made.pairs] == expected
+        assert expected
+        assert made.unmapped == ()
+        assert (made.mine_total, made.mine_mapped) == (1, 1)
+
+
+def test_a_file_that_is_compared_nowhere_has_its_reason(demo: DemoPaths) -> None:
+    made = planned_file(demo.golden, file_of(demo, "1/2_Prefill_layer/0_Attention/before/intensor0.bin"))
+    assert made.pairs == ()
+    [left] = made.unmapped
+    assert left.reason
+
+
+def test_a_file_on_its_own_is_the_one_tensor_of_its_shape(demo: DemoPaths, tmp_path: Path) -> None:
+    logits = shutil.copy(file_of(demo, "1/5_LmHead/after/outtensor0.bin"), tmp_path / "logits.bin")
+    (prefill,) = demo.golden.glob("*/torch_tensors/*/0")
+    made = planned_file(prefill, Path(logits))
+    [pair] = made.pairs
+    assert (pair.id, pair.policy, pair.golden.node) == ("logits", "file", "root.lm_head")
+    assert relative_error(open_pair(pair).comparisons[0]) < 16 * 2**-11
+
+
+def test_of_several_tensors_of_its_shape_none_is_taken(demo: DemoPaths, tmp_path: Path) -> None:
+    file = file_of(demo, "1/2_Prefill_layer/after/outtensor0.bin")
+    made = planned_file(demo.golden, Path(shutil.copy(file, tmp_path / "hidden.bin")))
+    assert made.pairs == ()
+    [left] = made.unmapped
+    assert left.reason.startswith("several tensors of golden have its shape (root.model of step 0, ")
+
+
+def test_the_last_token_of_a_prefill_is_not_taken_for_the_only_decode_step(
+    demo: DemoPaths, tmp_path: Path
+) -> None:
+    """Golden keeps all tokens of the prefill: of equal shape it has the decode step's logits alone."""
+    file = file_of(demo, "1/5_LmHead/after/outtensor0.bin")
+    made = planned_file(demo.golden, Path(shutil.copy(file, tmp_path / "logits.bin")))
+    assert made.pairs == ()
+    assert "of step 0, root of step 1" in made.unmapped[0].reason
+
+
+def test_a_file_of_another_shape_is_nothing_of_golden(demo: DemoPaths, tmp_path: Path) -> None:
+    atb_bin.write(tmp_path / "strange.bin", torch.zeros(3, 5))
+    made = planned_file(demo.golden, tmp_path / "strange.bin")
+    assert [left.reason for left in made.unmapped] == ["no output of golden has its shape"]

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.base import keep_rank
 from acc_pytest.lab.demo import DemoSpec, make_demo
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
+from tests.dumps.msprobe_writer import RankWriter
 
+from .data_parallel import FAULTY, Run
+from .renamed import GOLDEN, MINE, renamed
+from .served import RIGHT, Engine, Fault, Recorded, Spec, hugging_face_records
 from .trees import relative_error
 
 SPECS = {
@@ -104,3 +113,156 @@ def test_two_named_token_directories_are_a_pair_of_one_model(tmp_path: Path) -> 
     raw = plan(open_dump(str(paths.golden)), open_dump(str(paths.mine), token_policy="raw"))
     layers = {(pair.step, pair.mine.node.split("/")[0]) for pair in raw.pairs if pair.layer == "layers.0"}
     assert layers == {(0, "2_Prefill_layer"), (1, "8_Decoder_layer")}
+
+
+# A family that no table knows: no module is called as in the other dump, nor as in any model.
+
+
+NO_COUNTERPART = {("golden", "rotary_emb"), ("golden", "bend"), ("mine", "phase")}
+"""Tables, a half of what the engine multiplies at once, and a query whose tables nobody handed over."""
+
+
+def both(spec: Spec, home: Path, fault: Fault = RIGHT) -> tuple[Recorded, Recorded]:
+    golden = hugging_face_records(replace(spec, ranks=1), home / "golden")
+    engine = Engine(spec, home / "mine", fault)
+    engine.run()
+    return renamed([golden], GOLDEN, home / "golden"), renamed(engine.records, MINE, home / "mine")
+
+
+def alone(made: Plan) -> set[tuple[str, str]]:
+    return {(left.side, left.node.rpartition(".")[2]) for left in made.unmapped}
+
+
+def test_values_tell_what_has_no_name_in_common(tmp_path: Path) -> None:
+    made = plan(*both(Spec(ranks=2, dtype=torch.bfloat16), tmp_path))
+    rows, _ = run(made)
+    assert {row.verdict for row in rows} == {"pass"}
+    assert alone(made) == NO_COUNTERPART
+    packs = {(pair.golden.node, pair.mine.node) for pair in made.pairs if "three" in pair.mine.node}
+    assert {(g.rpartition(".")[2], m.rpartition(".")[2]) for g, m in packs} == {
+        (each, "three") for each in "abc"
+    }
+
+
+def test_the_packed_side_may_be_golden(tmp_path: Path) -> None:
+    mine, golden = both(Spec(), tmp_path)
+    made = plan(golden, mine)
+    rows, _ = run(made)
+    assert {row.verdict for row in rows} == {"pass"}
+    assert alone(made) == {("mine" if side == "golden" else "golden", name) for side, name in NO_COUNTERPART}
+
+
+def test_a_layer_that_is_wrong_is_told_by_another_one(tmp_path: Path) -> None:
+    made = plan(*both(Spec(), tmp_path, Fault("norm", layer=1)))
+    _, diagnosis = run(made)
+    assert diagnosis.roots[0].row.mine.node == "root.model.stages.1.scale2"
+    assert alone(made) == NO_COUNTERPART
+
+
+def test_what_only_looks_alike_in_shape_does_not_meet(tmp_path: Path) -> None:
+    golden, _ = both(Spec(), tmp_path / "one")
+    _, other = both(Spec(seed=9), tmp_path / "other")
+    assert not [pair for pair in plan(golden, other).pairs if pair.policy == "values"]
+
+
+# Gradients inherit from what their forward call held.
+
+
+X, Y, Z = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4)
+
+
+def training(home: Path) -> Path:
+    """Two functions and their gradients. What arrives first is a constant, as behind a sum."""
+    writer = RankWriter(home)
+    one = torch.ones(3, 4)
+    for name, parts in (
+        ("Torch.relu.0.forward", {"input_args": [X], "input_kwargs": {}, "output": [Y]}),
+        ("Tensor.pow.0.forward", {"input_args": [Y], "input_kwargs": {}, "output": [Z]}),
+        ("Tensor.pow.0.backward", {"input": [one], "output": [2 * Y]}),
+        ("Torch.relu.0.backward", {"input": [2 * Y], "output": [3 * X]}),
+    ):
+        writer.began(name)
+        writer.ended(name, parts)
+    return writer.write()
+
+
+def test_a_gradient_is_computed_of_what_arrives_and_of_what_the_forward_call_held(tmp_path: Path) -> None:
+    dump = open_dump(str(training(tmp_path)))
+    made = plan(dump, dump)
+    names = [f"{pair.mine.node} {pair.mine.slot}" for pair in made.pairs]
+    parents = {name: {names[other] for other in made.parents[at]} for at, name in enumerate(names)}
+    assert {"root.pow output[0]", "root.relu output[0]"} <= parents["root.pow.backward output[0]"]
+    assert {"root.relu output[0]", "root.pow.backward output[0]"} <= parents["root.relu.backward output[0]"]
+    assert not any(name in found for name, found in parents.items())
+
+
+# Ranks with prompts of their own: no tensor of one is a part of another's, however few the tokens are.
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        Run(tokens=5),
+        Run(tokens=5, steps=3, step=1),
+        Run(tokens=1, steps=2, step=1),
+        Run(tokens=40),
+        Run(tokens=8, batch=3),
+        Run(ranks=16, tokens=9),
+        Run(ranks=16, tokens=1, batch=2, steps=2, step=1),
+    ],
+)
+def test_a_fault_of_one_rank_is_seen_undiluted(
+    parallel: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden, mine = parallel.dumped(tmp_path, monkeypatch)
+    made = plan(open_dump(golden), open_dump(mine))
+    rows, diagnosis = run(made)
+    assert {pair.rank for pair in made.pairs} == set(range(parallel.ranks))
+    assert {(row.rank, row.step) for row in rows if row.verdict != "pass"} == {("6", parallel.step)}
+    [root] = diagnosis.roots
+    assert root.row.mine.node == f"root.{FAULTY}"
+    assert root.row.metrics["relative_euclidean_distance"] == pytest.approx(2, rel=0.02)
+    assert f"ranks: {parallel.ranks} on both sides, compared rank by rank" in made.notes
+
+
+def test_ranks_with_one_prompt_are_no_parts_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    golden, mine = Run(same=True, steps=2).dumped(tmp_path, monkeypatch)
+    rows, diagnosis = run(plan(open_dump(golden), open_dump(mine)))
+    [root] = diagnosis.roots
+    assert (root.row.mine.node, root.row.rank) == (f"root.{FAULTY}", "6")
+    assert {row.step for row in rows if row.verdict != "pass"} == {0}
+
+
+def test_a_module_that_ran_on_another_rank_only_is_compared_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden, mine = Run(ranks=3, faulty=2).dumped(tmp_path, monkeypatch)
+    for side in (golden, mine):
+        for folder in Path(side).rglob(f"root.{FAULTY}"):
+            if "cpu_3" not in folder.parts:
+                shutil.rmtree(folder)
+    made = plan(open_dump(golden), open_dump(mine))
+    _, diagnosis = run(made)
+    assert {pair.rank for pair in made.pairs if pair.mine.node == f"root.{FAULTY}" and not pair.fed} == {2}
+    assert diagnosis.roots[0].row.mine.node == f"root.{FAULTY}"
+    assert {left.why for left in made.unmapped} == {"incomplete"}, "the manifests name what was deleted"
+
+
+def test_any_rank_can_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dumps = Run().dumped(tmp_path, monkeypatch)
+    for rank, faulty in ((5, False), (6, True)):
+        golden, mine = map(open_dump, dumps)
+        keep_rank(golden, mine, rank)
+        rows, _ = run(plan(golden, mine))
+        assert any(row.verdict == "fail" for row in rows) == faulty
+
+
+def test_ids_of_the_other_side_tell_of_ranks_whose_ids_were_not_dumped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden, mine = replace(Run(), steps=2).dumped(tmp_path, monkeypatch)
+    for ids in Path(mine).rglob("root*/input_0.pth"):
+        if ids.parent.name in ("root", "root.embed"):
+            ids.unlink()
+    rows, _ = run(plan(open_dump(golden), open_dump(mine)))
+    assert {row.rank for row in rows if row.verdict != "pass"} == {"6"}

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from acc_pytest import DumpConfig, register_hook
+from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import open_dump
 from acc_pytest.lab.demo.torchair import TorchairSpec, make_torchair_demo
 from acc_pytest.mapping.lineage import ORDER, Lineage, trace
@@ -17,8 +23,11 @@ from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.tables import load_tables
 from acc_pytest.mapping.views import Part, SlotRows, TableRows, View, Whole
+from acc_pytest.reporting.row import Row
+from acc_pytest.reporting.view import Diagnosis
 from acc_pytest.topology.tree import Tree
 
+from .toy_model import Verdicts, compared
 from .trees import MemoryDump, atb_tree, torch_node
 
 TABLES = load_tables()
@@ -321,3 +330,140 @@ def test_nearest_is_what_a_search_upwards_finds_first(network: tuple[list[list[i
     assert {place: {int(p) for p, _ in above.places} for place, above in found.items()} == {
         (str(n), "output[0]"): search(n) for n in compared
     }
+
+
+# carried: the state that a model is called with again was computed by the step before.
+
+
+STEPS = 3
+
+
+class Cell(nn.Module):
+    """A recurrent layer in the dtype of its weights, whose state is kept in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.decay = 0.5
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for token in self.into(x).float().unbind(1):
+            state = self.decay * state + token
+        return self.out(state.to(x.dtype)), state
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.cell, self.head = nn.Embedding(32, 16), Cell(), nn.Linear(16, 32)
+
+    def forward(self, ids: torch.Tensor, state: torch.Tensor) -> dict[str, torch.Tensor]:
+        x, state = self.cell(self.embed(ids), state)
+        return {"logits": self.head(x), "state": state}
+
+
+def dump(path: Path, dtype: torch.dtype, decay: float = 0.5, lost: bool = False) -> Path:
+    """A run of three steps; `lost` forgets the state before the second."""
+    torch.manual_seed(4)
+    model = Recurrent()
+    model.cell.decay = decay
+    model.to(dtype)
+    state = torch.zeros(1, 16)
+    with torch.no_grad(), register_hook(model, DumpConfig(path, range(STEPS))):
+        for step in range(STEPS):
+            if lost and step == 1:
+                state = torch.zeros(1, 16)
+            state = model(torch.arange(5)[None] + step, state=state)["state"]
+    return path
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dump(tmp_path_factory.mktemp("golden"), torch.float32)
+
+
+def states(verdicts: Verdicts) -> dict[object, str]:
+    """The verdicts of the states that steps are called with, by step."""
+    return {
+        pair.step: row.verdict
+        for pair, row in zip(verdicts.plan.pairs, verdicts.rows)
+        if pair.mine.slot == "input[state]"
+    }
+
+
+def test_a_state_in_float32_has_the_rounding_of_the_step_that_made_it(golden: Path, tmp_path: Path) -> None:
+    verdicts = compared(golden, dump(tmp_path, torch.bfloat16))
+    assert {row.verdict for row in verdicts.rows} == {"pass"}
+    computed_in = {
+        pair.step: pair.computed_in for pair in verdicts.plan.pairs if pair.fed in ("input", "cache")
+    }
+    assert computed_in == {0: "float32", 1: "bfloat16", 2: "bfloat16"}
+
+
+def test_a_wrong_state_is_no_other_input_but_follows_from_the_step_before(
+    golden: Path, tmp_path: Path
+) -> None:
+    verdicts = compared(golden, dump(tmp_path, torch.bfloat16, decay=0.8))
+    assert states(verdicts) == {0: "pass", 1: "inherited", 2: "inherited"}
+    assert set(verdicts.roots) == {"root.cell"}
+
+
+def test_a_state_that_was_lost_between_steps_is_told(golden: Path, tmp_path: Path) -> None:
+    verdicts = compared(golden, dump(tmp_path, torch.bfloat16, lost=True))
+    assert states(verdicts) == {0: "pass", 1: "fail", 2: "pass"}  # which a third step has forgotten
+    assert verdicts.roots[0] == "root"
+
+
+# FX against FX: what a call was given came from the call that wrote the same bytes.
+
+
+class Program:
+    """`linear -> relu -> add(linear)`, one file an argument or result, as FX dumps are."""
+
+    def __init__(self, home: Path, **faults: float) -> None:
+        self._home = home / "msit_fx_dump" / "worldsize1_global_rank0" / "graph_1" / "0"
+        self._home.mkdir(parents=True)
+        self._time = 20260101000000000000
+        random = numpy.random.default_rng(0)
+        x, weight = (random.normal(size=(4, 4)).astype("float32") for _ in range(2))
+        weight = weight + faults.get("weight", 0)
+        linear = self.call("mm", "mm.default", x, weight, result=x @ weight + faults.get("mm", 0))
+        relu = self.call("relu", "relu.default", linear, result=linear.clip(0) + faults.get("relu", 0))
+        self.call("add", "add.Tensor", relu, linear, result=relu + linear)
+
+    def call(self, name: str, target: str, *arguments: Any, result: Any) -> Any:
+        self._time += 1000
+        for number, argument in enumerate(arguments):
+            numpy.save(self._home / f"{name}-aten.{target}.INPUT.{number}.{self._time}.npy", argument)
+        numpy.save(self._home / f"{name}-aten.{target}.OUTPUT.0.{self._time}.npy", result)
+        return result
+
+
+def compared_calls(tmp_path: Path, **faults: float) -> tuple[Plan, list[Row], Diagnosis]:
+    Program(tmp_path / "golden")
+    Program(tmp_path / "mine", **faults)
+    made = plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine")))
+    return made, *run(made)
+
+
+def test_arguments_come_from_results_and_results_from_arguments(tmp_path: Path) -> None:
+    made, rows, _ = compared_calls(tmp_path)
+    ids = [pair.id for pair in made.pairs]
+    parents = {name: [ids[one] for one in above] for name, above in zip(ids, made.parents)}
+    assert {row.verdict for row in rows} == {"pass"}
+    assert parents["relu-aten.relu.default[in0]"] == ["mm-aten.mm.default"]
+    assert set(parents["add-aten.add.Tensor"]) == {"add-aten.add.Tensor[in0]", "add-aten.add.Tensor[in1]"}
+    assert parents["add-aten.add.Tensor[in1]"] == ["mm-aten.mm.default"]
+    assert not made.by_order
+
+
+@pytest.mark.parametrize("fault", ["mm", "relu"])
+def test_the_call_whose_arguments_agree_is_the_only_root(tmp_path: Path, fault: str) -> None:
+    _, _, diagnosis = compared_calls(tmp_path, **{fault: 0.5})
+    assert [root.name for root in diagnosis.roots] == [fault]
+
+
+def test_another_weight_is_the_root_and_not_the_call_that_reads_it(tmp_path: Path) -> None:
+    made, _, diagnosis = compared_calls(tmp_path, weight=0.5)
+    (root,) = diagnosis.roots
+    assert made.pairs[root.number].mine.slot == "input[1]"

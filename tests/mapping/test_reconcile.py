@@ -5,18 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
 import torch
 
+from acc_pytest.dumps import open_dump
+from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import Incomparable
+from acc_pytest.lab.demo import DemoSpec, make_demo
 from acc_pytest.mapping.operand_shards import OperandShards
-from acc_pytest.mapping.pair import Operand, Pair
+from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import agree, open_pair, reconcile
-from acc_pytest.mapping.views import CacheTail, LastToken, Part, RankSum, Repeated, TableRows, View, Whole
+from acc_pytest.mapping.shard_values import scale_and_offset, settled
+from acc_pytest.mapping.views import (
+    CacheTail,
+    LastToken,
+    Part,
+    RankSum,
+    Repeated,
+    RowParallel,
+    TableRows,
+    View,
+    Whole,
+)
 from acc_pytest.tensors import atb_bin
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import Source
+from acc_pytest.topology.tree import Node
+from tests.dumps.tool_dumps import SglangWriter, tensor
+
+from .trees import relative_error
 
 
 def content(source: Source) -> torch.Tensor:
@@ -320,8 +341,8 @@ def test_heads_beside_a_dimension_of_1_that_a_split_left_are_the_heads(prompt: i
 def test_a_head_that_was_asked_for_the_last_token_is_compared_there(tmp_path: Path) -> None:
     """`logits_to_keep=1`: behind the last layer one side has its last token alone; in a layer it is wrong."""
     whole = tokens(1, 12, 8)
-    for name, tensor in (("golden", whole), ("mine", whole[:, -1:])):
-        torch.save(tensor.clone(), tmp_path / f"{name}.pth")
+    for name, value in (("golden", whole), ("mine", whole[:, -1:])):
+        torch.save(value.clone(), tmp_path / f"{name}.pth")
     head = replace(pair(tmp_path / "golden.pth", tmp_path / "mine.pth"), depth=3)
     opened = open_pair(head)
     assert torch.equal(content(opened.golden), content(opened.mine))
@@ -330,3 +351,213 @@ def test_a_head_that_was_asked_for_the_last_token_is_compared_there(tmp_path: Pa
         open_pair(replace(head, layer="layers.1"))
     with pytest.raises(Incomparable):
         open_pair(replace(head, depth=0))
+
+
+# Summands that mine saved by name: their sum over ranks meets what the module of one rank gives.
+
+
+MLP = "model.layers.0.mlp"
+
+
+def of_one_rank(home: Path) -> None:
+    writer = SglangWriter(home)
+    hidden, made = tensor(1), tensor(2)
+    writer.module("model.embed", {"0": tensor(9)}, [hidden])
+    writer.module(f"{MLP}.down_proj", {"0": hidden}, [made], layer_id=0)
+    writer.module("lm_head", {"0": made}, [made.sin()])
+
+
+def of_two(home: Path, *, reduced: bool = True, dims: str = "t h[tp:partial]", inside: bool = True) -> None:
+    hidden, made, first = tensor(1), tensor(2), tensor(3)
+    for rank, part in enumerate((first, made - first)):
+        writer = SglangWriter(home, rank, 2)
+        result = made if reduced else part
+        writer.module("model.embed", {"0": tensor(9)}, [hidden])
+        writer.enter(f"{MLP}.down_proj", {"0": hidden}, layer_id=0)
+        if inside:
+            writer.dump("before", part, dims=dims, layer_id=0)
+        writer.leave(f"{MLP}.down_proj", [result], layer_id=0)
+        if not inside:
+            writer.dump("before", part, dims=dims, layer_id=0)
+        writer.module("lm_head", {"0": result}, [result.sin()])
+
+
+def planned(tmp_path: Path) -> Plan:
+    return plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine")))
+
+
+def places(found: Plan) -> Sequence[tuple[str, str]]:
+    return [(pair.golden.node, pair.mine.node) for pair in found.pairs if pair.policy == "partial"]
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+def test_their_sum_is_the_output_of_the_module_they_were_saved_in(tmp_path: Path, reduced: bool) -> None:
+    of_one_rank(tmp_path / "golden")
+    of_two(tmp_path / "mine", reduced=reduced)
+    found = planned(tmp_path)
+    (number,) = (number for number, pair in enumerate(found.pairs) if pair.policy == "partial")
+    pair = found.pairs[number]
+    assert (pair.golden.node, pair.golden.slot) == (f"root.{MLP}.down_proj", "output[0]")
+    assert pair.mine.node == "root.model.layers.0.before"
+    assert pair.mine.view == RankSum()
+    total = torch.stack([ref.open() for ref in pair.mine.refs]).sum(0)
+    assert torch.allclose(total, tensor(2), atol=1e-6)
+    # A wrong product is one root: its output; nothing inherits from what was saved beside it.
+    (parent,) = found.parents[number]
+    assert found.pairs[parent].mine.node == f"root.{MLP}.down_proj"
+    assert not any(number in parents for parents in found.parents)
+
+
+@pytest.mark.parametrize("how", [{"dims": ""}, {"dims": "t h # tp:replicated"}, {"inside": False}])
+def test_what_is_not_said_to_be_partial_or_was_saved_elsewhere_meets_nothing(
+    tmp_path: Path, how: dict[str, str]
+) -> None:
+    of_one_rank(tmp_path / "golden")
+    of_two(tmp_path / "mine", **how)  # type: ignore[arg-type]  # one of two keywords
+    assert places(planned(tmp_path)) == []
+
+
+def test_the_same_name_on_both_sides_is_met_by_its_name(tmp_path: Path) -> None:
+    of_two(tmp_path / "golden")
+    of_two(tmp_path / "mine", reduced=False)
+    found = planned(tmp_path)
+    assert places(found) == []
+    assert any(pair.mine.node == "root.model.layers.0.before" for pair in found.pairs)
+
+
+# Whole tensors and summands on ranks are told apart by their values.
+
+
+torch.manual_seed(3)
+PARTS = [torch.randn(6, 4), torch.randn(6, 4)]
+WHOLE = PARTS[0] + PARTS[1]
+
+
+def told(
+    shards: list[torch.Tensor], home: Path, after: list[torch.Tensor], other: torch.Tensor = WHOLE
+) -> tuple[OperandShards, str, str]:
+    refs = []
+    for number, summand in enumerate(after):
+        torch.save(summand, home / f"{number}.pth")
+        refs.append(TensorRef(str(home / f"{number}.pth")))
+    side, words = settled(OperandShards(shards, RowParallel(tuple(refs))), OperandShards([other], Whole()))
+    return side, words.note, words.suspect
+
+
+def test_equal_ranks_hold_the_whole(tmp_path: Path) -> None:
+    side, note, suspect = told([WHOLE, WHOLE.clone()], tmp_path, [])
+    assert (side.view, note, suspect) == (Whole(), "", "")
+
+
+def test_ranks_that_differ_before_a_norm_that_does_not_hold_summands(tmp_path: Path) -> None:
+    side, note, suspect = told(PARTS, tmp_path, [WHOLE, WHOLE])
+    assert (side.view, suspect) == (RankSum(), "")
+    assert note.endswith("they are partial sums")
+
+
+def test_summands_that_are_wrong_are_summed_all_the_same(tmp_path: Path) -> None:
+    side, _, _ = told(PARTS, tmp_path, [WHOLE, WHOLE], other=torch.randn(6, 4))
+    assert side.view == RankSum()
+
+
+def test_ranks_that_still_differ_afterwards_lack_their_sum(tmp_path: Path) -> None:
+    side, _, suspect = told(PARTS, tmp_path, PARTS)
+    assert side.view == Whole()
+    assert suspect.startswith("each rank kept its partial sum")
+
+
+def test_ranks_that_differ_for_another_reason_are_not_said_to_lack_a_sum(tmp_path: Path) -> None:
+    side, note, suspect = told([WHOLE, 2 * WHOLE], tmp_path, PARTS)
+    assert (side.view, suspect) == (Whole(), "")
+    assert "differ" in note
+
+
+@pytest.mark.parametrize(("shards", "view"), [(PARTS, RankSum()), ([WHOLE, 2 * WHOLE], Whole())])
+def test_where_nothing_comes_after_the_other_side_tells(
+    shards: list[torch.Tensor], view: Whole | RankSum, tmp_path: Path
+) -> None:
+    assert told(shards, tmp_path, [])[0].view == view
+
+
+# Int8 results are compared as the numbers they stand for, where their scale was dumped.
+
+
+@pytest.fixture(scope="module")
+def norms(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
+    """The pairs of the norms that write int8, of an int8 Llama."""
+    spec = DemoSpec(family="llama-int8", layers=1, decode_steps=0, warmup=False)
+    paths = make_demo(tmp_path_factory.mktemp("int8"), spec)
+    golden = open_dump(str(paths.golden))
+    pairs = plan(golden, open_dump(str(paths.mine), golden=golden)).pairs
+    return [pair for pair in pairs if "RmsNorm" in pair.mine.op_type and pair.layer == "layers.0"]
+
+
+def test_the_first_norm_of_an_int8_model_is_off_by_half_a_step(norms: list[Pair]) -> None:
+    assert [pair.mine.refs[0].header().dtype.name for pair in norms] == ["int8", "int8"]
+    opened = open_pair(norms[0])
+    assert opened.notes == ("int8 times its scale",)
+    golden, mine = (side.read(0, 7 * 32).float() for side in (opened.golden, opened.mine))
+    step, offset = (float(ref.open()) for ref in norms[0].mine.scales[0])
+    held = (golden / step + offset).abs() < 127
+    # half a step of rounding, and float16's own of the numbers
+    assert ((golden - mine).abs()[held] <= 0.5 * step + 2**-10 * golden.abs()[held]).all()
+    assert relative_error(opened.comparisons[0]) < 0.05
+
+
+def test_without_its_scale_an_int8_tensor_is_not_compared(norms: list[Pair]) -> None:
+    import dataclasses
+
+    pair = dataclasses.replace(norms[0], mine=dataclasses.replace(norms[0].mine, scales=()))
+    with pytest.raises(Incomparable, match="quantised values"):
+        open_pair(pair)
+
+
+def test_two_int8_sides_are_compared_as_integers(norms: list[Pair]) -> None:
+    import dataclasses
+
+    pair = dataclasses.replace(norms[0], golden=norms[0].mine)
+    opened = open_pair(pair)
+    assert (opened.golden.dtype, opened.mine.dtype) == (torch.int8, torch.int8)
+
+
+@pytest.mark.parametrize(
+    ("param", "inputs", "found"),
+    [
+        ({"normParam": {"quantType": 2}}, 5, (3, 4)),
+        ({"preNormParam": {"quantType": 2}, "normParam": {"quantType": 0}}, 6, (4, 5)),
+        ({"elewiseType": 17}, 3, (1, 2)),
+        ({"normParam": {"quantType": 0}, "postNormParam": None}, 2, None),
+        ({"elewiseType": 8}, 2, None),
+        ({"quantType": 2}, 5, None),  # of attention, whose operands are others
+        ({}, 3, None),
+    ],
+)
+def test_scale_and_offset_are_the_last_two_inputs_of_what_quantises(
+    param: dict[str, dict[str, int]] | dict[str, int] | dict[str, Any],
+    inputs: int,
+    found: tuple[int, int] | None,
+) -> None:
+    node = Node("n", "Operation", "n", param=param, inputs=tuple(map(str, range(inputs))))
+    wanted = None if found is None else tuple(Slot("input", (index,)) for index in found)
+    assert scale_and_offset(node) == wanted
+
+
+def test_the_scale_of_every_rank_is_its_own(tmp_path: Path) -> None:
+    import dataclasses
+
+    from acc_pytest.mapping.pair import Operand
+    from acc_pytest.tensors.ref import TensorRef
+
+    def saved(name: str, values: Any) -> TensorRef:
+        numpy.save(tmp_path / name, numpy.array(values))
+        return TensorRef(str(tmp_path / name))
+
+    whole = saved("g.npy", numpy.array([[1, 2, 30, 40]], "float32"))
+    parts = (saved("a.npy", numpy.array([[1, 2]], "int8")), saved("b.npy", numpy.array([[3, 4]], "int8")))
+    one, ten, zero = (saved(f"s{v}.npy", numpy.array([v], "float16")) for v in (1, 10, 0))
+    mine = Operand("m", "m", "Op", "output[0]", parts, scales=((one, zero), (ten, zero)))
+    golden = Operand("g", "g", "Op", "output[0]", (whole,))
+    pair = Pair("id", 0, None, "op", "model", 0, 0, "role", "", golden, mine)
+    opened = open_pair(pair)
+    assert opened.mine.read(0, 4).tolist() == [1, 2, 30, 40]
+    assert dataclasses.replace(mine, scales=()).scales == ()

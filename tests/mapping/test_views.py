@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from acc_pytest.errors import Incomparable
+from acc_pytest.diagnosis.run import run
+from acc_pytest.dumps.base import Dump
+from acc_pytest.errors import Incomparable, NoPayload
+from acc_pytest.mapping.operand_shards import OperandShards
 from acc_pytest.mapping.pair import Operand, Pair
+from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import agree, open_pair
+from acc_pytest.mapping.rule_views import range_by_own, range_by_pieces
+from acc_pytest.mapping.shapes import Merge, merge_rule, rows_and_width, same_order, uneven_rows
+from acc_pytest.mapping.shard_sources import multiplied
+from acc_pytest.mapping.shard_values import turned_alike
 from acc_pytest.mapping.views import (
     CacheTail,
+    ColumnRange,
     HeadPart,
     OwnPart,
     Part,
     SlotRows,
     TableRows,
+    Turned,
     View,
     Whole,
     WithBias,
 )
 from acc_pytest.tensors.ref import TensorRef
+
+from .engine_families import Grouped, LogitsAlone, ScaledLater, Shuffled, golden, model_of
+from .engine_parts import Prompts, Ranks
+from .served import Fault, Spec, both
 
 
 class OperandMaker:
@@ -276,3 +297,402 @@ def test_wrong_angles_are_not_laid_out_until_they_fit(operand: OperandMaker) -> 
     golden, mine, notes = read(operand(angles(pairs=False), view=TableRows(2)), operand(wrong))
     assert not torch.equal(golden, mine)
     assert "pairs" not in notes[0]
+
+
+# Where the pieces of packed tensors lie, on every rank.
+
+
+def ranges(packed: int, ranks: int, pieces: tuple[int, ...], piece_ranks: int = 1) -> list[tuple[int, int]]:
+    found = [range_by_pieces(index, packed, ranks, pieces, piece_ranks) for index in range(len(pieces))]
+    return [(each.start, each.stop) for each in found if each is not None]
+
+
+def test_one_rank_packs_the_pieces_side_by_side() -> None:
+    assert ranges(64, 1, (32, 16, 16)) == [(0, 32), (32, 48), (48, 64)]
+
+
+def test_every_rank_packs_its_share_of_each_piece() -> None:
+    assert ranges(32, 2, (32, 16, 16)) == [(0, 16), (16, 24), (24, 32)]
+    assert ranges(48, 2, (48, 48)) == [(0, 24), (24, 48)]
+
+
+def test_fewer_key_heads_than_ranks_are_held_by_several() -> None:
+    # 8 query heads and 2 key heads of 4 elements on 4 ranks: two query heads and one key head on each.
+    assert ranges(8 + 4 + 4, 4, (32, 8, 8)) == [(0, 8), (8, 12), (12, 16)]
+    assert ranges(4 + 4 + 4, 8, (32, 4, 4)) == [(0, 4), (4, 8), (8, 12)]
+
+
+def test_pieces_may_be_on_ranks_themselves() -> None:
+    assert ranges(64, 1, (16, 8, 8), piece_ranks=2) == [(0, 32), (32, 48), (48, 64)]
+
+
+def test_what_every_rank_holds_whole_is_cut_alike_on_all() -> None:
+    assert ranges(20, 2, (12, 8)) == [(0, 12), (12, 20)]
+    assert ranges(20, 4, (12, 8)) == [(0, 12), (12, 20)]
+
+
+def test_widths_that_make_up_no_such_pack_are_refused() -> None:
+    assert range_by_pieces(0, 60, 1, (32, 16, 16), 1) is None
+    assert range_by_pieces(0, 31, 2, (32, 16, 16), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("index", "packed", "first", "columns"),
+    [(0, 64, None, (0, 32)), (1, 64, None, (32, 64)), (0, 64, 32, (0, 32)), (2, 64, 32, (48, 64))],
+)
+def test_a_side_tells_its_own_pieces(
+    index: int, packed: int, first: int | None, columns: tuple[int, int]
+) -> None:
+    assert range_by_own(index, packed, first) == ColumnRange(*columns)
+
+
+def test_a_query_as_wide_as_the_pack_leaves_nothing_for_key_and_value() -> None:
+    assert range_by_own(1, 32, 32) is None
+    assert range_by_own(1, 33, None) is None
+
+
+# A side is multiplied by what its own side multiplies it by next, where the other side's is a multiple.
+
+
+torch.manual_seed(0)
+HERE, BESIDE = torch.randn(6, 8), torch.randn(6, 8)
+
+
+def times(home: Path, after: list[torch.Tensor], other: torch.Tensor, here: torch.Tensor = HERE) -> float:
+    """What `here` is multiplied by beside `other`, where its side makes `after` of it."""
+    refs = []
+    for number, tensor in enumerate((here, *after)):
+        torch.save(tensor, home / f"{number}.pth")
+        refs.append((TensorRef(str(home / f"{number}.pth")),))
+    operand = Operand("node", "node", "Type", "output[0]", refs[0], onward=tuple(refs))
+    made, note = multiplied(OperandShards([here], Whole()), operand, OperandShards([other], Whole()))
+    assert bool(note) == (made.shards[0] is not here)
+    return float(made.shards[0][0, 0] / here[0, 0])
+
+
+def test_the_number_is_that_of_the_next_tensor(tmp_path: Path) -> None:
+    assert times(tmp_path, [3 * HERE], 3 * HERE) == pytest.approx(3)
+
+
+def test_what_is_added_to_the_next_tensor_tells_its_own_share(tmp_path: Path) -> None:
+    total = 1.1 * (2.5 * HERE + BESIDE)  # all of it is off by a tenth, and that is not the number's fault
+    assert times(tmp_path, [total, BESIDE], 2.5 * HERE) == pytest.approx(2.5)
+
+
+def test_a_side_that_is_nearer_as_it_is_stays_so(tmp_path: Path) -> None:
+    assert times(tmp_path, [3 * HERE], HERE) == 1
+
+
+def test_a_number_that_is_wrong_stays_wrong(tmp_path: Path) -> None:
+    assert times(tmp_path, [4 * HERE], 5 * HERE) == pytest.approx(4)
+
+
+@pytest.mark.parametrize("after", [BESIDE, HERE[:3], HERE * torch.inf, torch.zeros(6, 8, dtype=torch.int64)])
+def test_what_is_no_multiple_tells_nothing(after: torch.Tensor, tmp_path: Path) -> None:
+    assert times(tmp_path, [after], 3 * HERE) == 1
+
+
+# A query is turned as the other side turned it, and only turned.
+
+
+REF = TensorRef("none.pth")
+TOKENS, HEADS, SIZE = 7, 3, 8
+torch.manual_seed(0)
+QUERY = torch.randn(TOKENS, HEADS * SIZE)
+
+
+def tables(angles: int = SIZE) -> tuple[torch.Tensor, torch.Tensor]:
+    frequencies = 1e4 ** -(torch.arange(0, angles, 2).float() / angles)
+    both = torch.outer(torch.arange(TOKENS).float(), frequencies).repeat(1, 2)
+    return both.cos(), both.sin()
+
+
+def by_complex(by_halves: bool, angles: int = SIZE) -> torch.Tensor:
+    """Turning as multiplication of complex numbers, which halves or neighbours are the parts of."""
+    cos, sin = (table[:, None, : angles // 2] for table in tables(angles))
+    heads = QUERY.reshape(TOKENS, HEADS, SIZE)
+    part, rest = heads[..., :angles], heads[..., angles:]
+    apart = (
+        part.reshape(*part.shape[:-1], 2, -1).movedim(-2, -1) if by_halves else part.unflatten(-1, (-1, 2))
+    )
+    product = torch.complex(apart[..., 0], apart[..., 1]) * torch.complex(cos, sin)
+    made = torch.view_as_real(product)
+    made = made.movedim(-1, -2).flatten(-2) if by_halves else made.flatten(-2)
+    return torch.cat((made, rest), -1).reshape(TOKENS, -1)
+
+
+def turned(other: torch.Tensor, angles: int = SIZE, ranks: int = 1) -> tuple[torch.Tensor, str]:
+    side = OperandShards([QUERY.reshape(TOKENS, HEADS, SIZE)], Turned(REF, REF), angles=tables(angles))
+    made, note = turned_alike(side, OperandShards(list(other.chunk(ranks, -1)), Whole()))
+    return made.shards[0], note
+
+
+@pytest.mark.parametrize("by_halves", [True, False])
+@pytest.mark.parametrize("angles", [SIZE, SIZE // 2])
+def test_heads_are_turned_as_the_other_side_did(by_halves: bool, angles: int) -> None:
+    wanted = by_complex(by_halves, angles)
+    made, note = turned(wanted, angles)
+    assert torch.allclose(made, wanted, atol=1e-5)
+    assert note.endswith("halves" if by_halves else "neighbours")
+
+
+def test_ranks_hold_heads_of_their_own() -> None:
+    wanted = by_complex(by_halves=True)
+    assert torch.allclose(turned(wanted, ranks=3)[0], wanted, atol=1e-5)
+
+
+def test_a_layer_that_turns_nothing_is_left_so() -> None:
+    made, note = turned(QUERY)
+    assert torch.equal(made, QUERY)
+    assert note == "not turned in this layer"
+
+
+@pytest.mark.parametrize("by_halves", [True, False])
+def test_the_last_part_of_a_head_may_be_turned_and_be_all_that_is_held(by_halves: bool) -> None:
+    swapped = by_complex(by_halves).reshape(TOKENS, HEADS, SIZE)
+    cut = QUERY.reshape(TOKENS, HEADS, SIZE)
+    wide = torch.cat((cut + 1, cut), -1)
+    side = OperandShards([wide.flatten(1)], Turned(REF, REF), angles=tables())
+    for wanted in (torch.cat((cut + 1, swapped), -1).flatten(1), swapped):
+        made, note = turned_alike(side, OperandShards([wanted], Whole()))
+        assert torch.allclose(made.shards[0], wanted.flatten(1), atol=1e-5)
+        assert note.startswith("turned by position tables, the last part of heads of 16")
+
+
+def test_a_rank_has_whole_heads_so_nothing_is_turned_behind_its_end() -> None:
+    made, note = turned(QUERY, angles=2, ranks=3)
+    assert torch.equal(made, QUERY)
+    assert note == "not turned in this layer"
+
+
+def test_other_angles_leave_a_difference() -> None:
+    heads = QUERY.reshape(TOKENS, HEADS, SIZE)
+    wrong = torch.cat((-heads[..., SIZE // 2 :], heads[..., : SIZE // 2]), -1).reshape(TOKENS, -1)
+    made, _ = turned(wrong)
+    assert float((made - wrong).norm() / wrong.norm()) > 0.1
+
+
+def test_more_than_turning_cannot_be_judged() -> None:
+    with pytest.raises(NoPayload, match="only turned"):
+        turned(3 * by_complex(by_halves=True))
+
+
+def test_tables_of_other_tokens_are_refused() -> None:
+    side = OperandShards([QUERY], Turned(REF, REF), angles=tuple(table[:-1] for table in tables()))
+    with pytest.raises(Incomparable, match="position tables"):
+        turned_alike(side, OperandShards([QUERY], Whole()))
+
+
+def test_shapes_alone_are_not_turned() -> None:
+    side = OperandShards([torch.empty(7, 3, 8, device="meta")], Turned(REF, REF))
+    made, note = turned_alike(side, side)
+    assert (made, note) == (replace(side, view=Whole()), "")
+
+
+# When two shapes hold the same numbers in the same order, and how shards make a whole.
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, 7, 32), (7, 32)),
+        ((7, 4, 8), (1, 7, 32)),
+        ((2, 2), (4,)),
+        ((), (1,)),
+        ((0, 64), (64, 0)),
+        ((1, 1, 128), (1, 2, 64)),
+    ],
+)
+def test_grouping_neighbouring_dimensions_keeps_the_order(
+    one: tuple[int, ...], other: tuple[int, ...]
+) -> None:
+    assert same_order(one, other)
+    assert same_order(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [((4, 64), (64, 4)), ((2, 7, 16), (7, 32)), ((7, 32), (6, 32)), ((3,), (4,))]
+)
+def test_a_transposed_or_stacked_tensor_is_not_the_same(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    assert not same_order(one, other)
+    assert not same_order(other, one)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
+def test_merging_any_neighbours_is_always_accepted(shape: list[int], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(shape)))))
+    edges = [0, *[c for c in cuts if c < len(shape)], len(shape)]
+    grouped = tuple(math.prod(shape[a:b]) for a, b in itertools.pairwise(edges))
+    assert same_order(tuple(shape), grouped)
+
+
+def test_rows_and_width_of_any_rank() -> None:
+    assert rows_and_width(()) == (1, 1)
+    assert rows_and_width((5,)) == (1, 5)
+    assert rows_and_width((2, 3, 4)) == (6, 4)
+
+
+@pytest.mark.parametrize(
+    ("shard", "count", "whole", "rule"),
+    [
+        ((4, 16), 2, (4, 32), Merge("columns")),
+        ((1, 4, 16), 2, (1, 4, 32), Merge("columns")),
+        ((2, 8), 2, (4, 8), Merge("rows")),
+        ((4, 8), 2, (4, 8), Merge("replicated")),
+        ((4, 16), 2, (1, 4, 32), Merge("columns")),  # 2-D ATB against 3-D torch: the lm_head case
+        ((7, 2, 8), 2, (1, 7, 32), Merge("columns")),  # heads apart
+        ((1, 64), 2, (1, 128), Merge("columns")),
+        ((7, 1, 8), 4, (1, 7, 16), Merge("columns", 2)),  # 2 key-value heads on 4 ranks
+        ((4, 8), 1, (1, 4, 8), Merge("single")),
+        ((8, 16), 2, (1, 32, 16), None),
+        ((4, 8), 1, (4, 9), None),
+    ],
+)
+def test_the_rule_by_which_shards_make_the_whole(
+    shard: tuple[int, ...], count: int, whole: tuple[int, ...], rule: Merge | None
+) -> None:
+    assert merge_rule(shard, count, whole) == rule
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.sampled_from(["columns", "rows", "replicated"]),
+)
+def test_a_found_rule_rebuilds_the_tensor(count: int, rows: int, width: int, how: str) -> None:
+    shards: tuple[torch.Tensor, ...]
+    if how == "columns":
+        whole = torch.arange(rows * width * count).reshape(rows, -1)
+        shards = whole.chunk(count, dim=1)
+    elif how == "rows":
+        whole = torch.arange(rows * width * count).reshape(-1, width)
+        shards = whole.chunk(count, dim=0)
+    else:
+        whole = torch.arange(rows * width).reshape(rows, width)
+        shards = (whole,) * count
+    rule = merge_rule(tuple(shards[0].shape), count, tuple(whole.shape))
+    assert rule is not None
+    if rule.how == "columns":
+        assert torch.equal(
+            torch.cat([s.reshape(whole.shape[0], -1) for s in shards[:: rule.replicas]], 1), whole
+        )
+    elif rule.how == "rows":
+        assert torch.equal(
+            torch.cat([s.reshape(-1, whole.shape[1]) for s in shards[:: rule.replicas]]), whole
+        )
+    else:
+        assert torch.equal(shards[0].reshape(whole.shape), whole)
+
+
+def test_rules_are_said_in_words() -> None:
+    def described(shard: tuple[int, ...], count: int, whole: tuple[int, ...]) -> str:
+        rule = merge_rule(shard, count, whole)
+        assert rule is not None
+        return rule.describe(count)
+
+    assert described((4, 8), 1, (4, 8)) == ""
+    assert described((4, 8), 2, (4, 16)) == "2 shards concatenated along the last dimension"
+    assert described((4, 8), 2, (8, 8)) == "2 shards concatenated along the first dimension"
+    assert "replicated on 2 ranks" in described((4, 8), 2, (4, 8))
+    assert "each shard held by 2 ranks" in described((7, 1, 8), 4, (7, 16))
+    assert Merge("sum").describe(2) == "partial results of 2 ranks summed"
+
+
+@pytest.mark.parametrize(
+    ("shard", "count", "whole", "merge"),
+    [
+        ((7, 2, 8), 2, (7, 1, 4, 8), Merge("columns", 1, 7)),
+        ((7, 1, 8), 4, (7, 1, 4, 8), Merge("columns", 1, 7)),
+        ((8, 8), 4, (8, 1, 4, 8), Merge("columns", 1, 8)),
+        ((7, 8), 4, (7, 1, 2, 8), Merge("columns", 2, 7)),
+        ((2, 8), 2, (1, 1, 4, 8), Merge("rows", 1)),
+        ((2, 7, 16), 2, (2, 7, 32), Merge("columns", 1, 14)),
+    ],
+)
+def test_a_whole_that_keeps_its_heads_apart_is_split_by_heads(
+    shard: tuple[int, ...], count: int, whole: tuple[int, ...], merge: Merge
+) -> None:
+    assert merge_rule(shard, count, whole) == merge
+
+
+def test_shards_of_several_heights_are_rows_if_all_are_there() -> None:
+    assert uneven_rows([(3, 8), (2, 8)], (5, 8)) == Merge("rows")
+    assert uneven_rows([(3, 8), (2, 8)], (1, 5, 8)) == Merge("rows")
+    assert uneven_rows([(3, 8), (2, 8)], (6, 8)) is None
+    assert uneven_rows([(3, 8), (4, 4)], (5, 8)) is None
+
+
+# Tensors inside of experts: rows meet by token and expert, whatever order they are in.
+
+
+@pytest.fixture(scope="module")
+def mixtral(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Dump]:
+    """The model, and the hooks' dump of it: a kernel for all experts, sorted by one."""
+    model = model_of("mixtral")
+    return model, golden(model, Prompts(), tmp_path_factory.mktemp("golden"))
+
+
+INSIDE = Spec(experts=4, inside=True, moe="block_sparse_moe", layers=1, lengths=(6, 9))
+
+
+@pytest.mark.parametrize("engine", [Grouped, Shuffled, LogitsAlone])
+def test_rows_of_two_kernels_meet_by_token_and_expert(
+    engine: type[Grouped], mixtral: tuple[Any, Dump], tmp_path: Path
+) -> None:
+    model, side = mixtral
+    made = plan(side, engine(model, Prompts(ranks=2), tmp_path).dump())
+    rows, _ = run(made)
+    assert {row.verdict for row in rows} == {"pass"}
+    kernels = [pair for pair in made.pairs if pair.golden.experts is not None]
+    assert {pair.mine.node.rpartition(".")[2] for pair in kernels} == {"gate_up_proj"}
+    assert "rows by token and expert" in open_pair(kernels[0]).notes
+
+
+def test_a_module_for_each_expert_meets_rows_of_one_kernel(tmp_path: Path) -> None:
+    spec = replace(INSIDE, ranks=2)
+    made = plan(*both(spec, tmp_path))
+    rows, _ = run(made)
+    assert [row.sentence for row in rows if row.verdict != "pass"] == []
+    inside = Counter(
+        pair.mine.node.rpartition(".")[2] for pair in made.pairs if pair.golden.experts is not None
+    )
+    assert inside == {"w13": 2 * spec.experts, "act_fn": spec.experts, "w2": spec.experts}
+
+
+def test_a_wrong_kernel_is_the_root(tmp_path: Path) -> None:
+    _, diagnosis = run(plan(*both(INSIDE, tmp_path, Fault("expert", layer=0))))
+    assert diagnosis.roots[0].row.mine.node == "root.model.layers.0.block_sparse_moe.experts.w13"
+
+
+def test_choices_of_a_token_have_no_order(mixtral: tuple[Any, Dump], tmp_path: Path) -> None:
+    class LeastFirst(Grouped):
+        def router(self, path: str, source: str, x: Ranks) -> list[tuple[Any, Any, Any]]:
+            given = super().router(path, source, x)
+            return [(logits, shares.flip(-1), chosen.flip(-1)) for logits, shares, chosen in given]
+
+    model, side = mixtral
+    rows, _ = run(plan(side, LeastFirst(model, Prompts(), tmp_path).dump()))
+    assert {row.verdict for row in rows} == {"pass"}
+    assert {row.mine.slot for row in rows if row.mine.node.endswith("topk")} == {"output[0]", "output[1]"}
+
+
+def test_weights_of_experts_that_are_scaled_later_meet_scaled_ones(tmp_path: Path) -> None:
+    model = model_of("deepseek_v2")
+    mine = ScaledLater(model, Prompts(), tmp_path / "mine").dump()
+    rows, _ = run(plan(golden(model, Prompts(), tmp_path / "golden"), mine))
+    assert {row.verdict for row in rows} == {"pass"}
+    assert [row.mine.slot for row in rows if row.mine.node.endswith("topk")] == ["output[0]", "output[1]"]
+
+
+def test_rows_in_an_order_that_nothing_tells_are_not_judged(
+    mixtral: tuple[Any, Dump], tmp_path: Path
+) -> None:
+    class Unknown(Shuffled):
+        index_dumped = False
+
+    model, side = mixtral
+    rows, diagnosis = run(plan(side, Unknown(model, Prompts(), tmp_path).dump()))
+    assert not diagnosis.roots
+    left = {row.sentence for row in rows if row.verdict != "pass"}
+    assert left == {"nothing tells which row is which token at which expert"}

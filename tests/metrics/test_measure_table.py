@@ -7,11 +7,22 @@ The one cell we give differently is M11: golden is 1e-8 throughout, so its relat
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from acc_pytest.errors import Incomparable
+from acc_pytest.metrics import kernel, python_blocks
+from acc_pytest.metrics.kernel import measure
+from acc_pytest.metrics.measurement import COLUMN_METRICS, SliceErrors
+from acc_pytest.metrics.native.library import VARIABLE
+from acc_pytest.metrics.pair_sums import MOST, SliceSums
+from acc_pytest.tensors.source import TensorSource
 from tests.metrics.metric_reference import SEVEN, close, measured, reference, seven, worst_of
+from tests.metrics.slice_reference import slice_errors
 from tests.newer import torch_dtype
 
 E8 = 99999999.0  # (1 - 1e-8) / 1e-8
@@ -199,3 +210,245 @@ def test_a30_logits() -> None:
     golden = 30 * torch.randn(64, 1024)
     mine = golden + 1e-2 * torch.randn(64, 1024)
     assert close(measured(golden, mine).kl_divergence, reference(golden, mine)["kl_divergence"])
+
+
+# The streaming kernel agrees with the definitions to 1e-6 relative, whatever the dtype and the data.
+
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def pair(dtype: torch.dtype, kind: str, n: int = 70_001) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tensors of more than one block."""
+    torch.manual_seed(sum(map(ord, kind)))
+    g = torch.randn(n, dtype=torch.float64)
+    noise = torch.randn(n, dtype=torch.float64)
+    made = {
+        "close": (g, g + 1e-3 * noise),
+        "unrelated": (g, noise),
+        "scaled": (g, 1.1 * g),
+        "shifted": (g, g + 1 + 1e-2 * noise),
+        "half zero": (g.relu(), g.relu() + 1e-3 * noise),
+        "tiny": (1e-6 * g, 1e-6 * g + 1e-8 * noise),
+        "large": (300 * g, 300 * g + noise),
+        "far below zero": (g - 50, g - 50 + 1e-2 * noise),
+        "outlier": (g, torch.where(torch.arange(n) == 69_999, g + 7, g)),
+        "late": (g, torch.where(torch.arange(n) >= 66_000, g + 3, g)),
+    }[kind]
+    return made[0].to(dtype), made[1].to(dtype)
+
+
+def test_the_catalogue_holds_the_seven_columns_in_order() -> None:
+    assert COLUMN_METRICS == SEVEN
+
+
+KINDS = ["close", "unrelated", "scaled", "shifted", "half zero", "tiny"]
+KINDS += ["large", "far below zero", "outlier", "late"]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_pairs_agree_with_the_definitions(dtype: torch.dtype, kind: str) -> None:
+    golden, mine = pair(dtype, kind)
+    result, wanted = measured(golden, mine), reference(golden, mine)
+    wrong = {
+        name: (getattr(result, name), value)
+        for name, value in wanted.items()
+        if not close(getattr(result, name), value) and name != "kl_divergence"
+    }
+    assert not wrong
+    # The definition itself loses digits in long double when differences of logs are far below 1.
+    assert result.kl_divergence == pytest.approx(wanted["kl_divergence"], rel=1e-6, abs=1e-17)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_constant_tensors_gather_no_one_sided_rounding(dtype: torch.dtype) -> None:
+    golden, mine = torch.full((200_000,), 0.1, dtype=dtype), torch.full((200_000,), 0.11, dtype=dtype)
+    result, wanted = measured(golden, mine), reference(golden, mine)
+    for name in set(wanted) - {"kl_divergence"}:
+        assert close(getattr(result, name), wanted[name]), name
+    assert result.kl_divergence == 0.0
+    assert close(result.golden_mean, float(golden[0]))
+    assert close(result.mean_error, float(mine[0].double() - golden[0].double()))
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-4, 1e-5, 1e-6])
+def test_what_cosine_misses_to_one_keeps_its_digits(noise: float) -> None:
+    """1 - cosine is noise^2 / 2: computed from products with mine it would be rounding."""
+    torch.manual_seed(0)
+    golden = torch.randn(100_000, dtype=torch.float64)
+    mine = golden + noise * torch.randn(100_000, dtype=torch.float64)
+    wanted = 1 - reference(golden, mine)["cosine_similarity"]
+    exact = measured(golden, mine).cosine_similarity
+    assert exact is not None
+    assert 1 - exact == pytest.approx(wanted, abs=3e-16)
+    single = measured(golden.float(), mine.float()).cosine_similarity
+    assert single is not None
+    assert single <= 1.0
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float16, torch.float32), (torch.bfloat16, torch.float64)], ids=str)
+def test_dtypes_may_differ(dtypes: tuple[torch.dtype, torch.dtype]) -> None:
+    torch.manual_seed(3)
+    golden = torch.randn(1000, dtype=torch.float64).to(dtypes[0])
+    mine = (golden.double() + 1e-2 * torch.randn(1000, dtype=torch.float64)).to(dtypes[1])
+    result, wanted = measured(golden, mine), reference(golden, mine)
+    assert all(close(getattr(result, name), wanted[name]) for name in wanted)
+    assert not measured(golden, golden.to(dtypes[1])).identical
+
+
+def test_both_ways_of_doing_a_block_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    golden, mine = pair(torch.float16, "half zero")
+    single = measured(golden, mine)
+    monkeypatch.setenv(VARIABLE, "python")
+    monkeypatch.setattr(python_blocks, "FITTING", frozenset())
+    double = measured(golden, mine)
+    for name in (*SEVEN, "golden_mean", "mine_mean", "golden_rms", "max_scaled_error"):
+        assert close(getattr(single, name), getattr(double, name)), name
+    same = ("near_zero", "beyond_tolerance", "worst", "golden_max", "mine_min", "mismatches", "compared")
+    assert all(getattr(single, name) == getattr(double, name) for name in same)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_the_block_size_does_not_show(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, block: int
+) -> None:
+    torch.manual_seed(5)
+    golden = torch.cat([torch.zeros(3), 1e-9 * torch.randn(40), torch.randn(300)]).to(dtype)
+    mine = (
+        golden
+        + 1e-2 * torch.randn(343).to(dtype)
+        + torch.where(torch.arange(343) % 50 == 0, 5.0, 0.0).to(dtype)
+    )
+    whole = measured(golden, mine)
+    monkeypatch.setattr(kernel, "BLOCK", block)
+    pieces = measured(golden, mine)
+    assert all(close(getattr(pieces, name), getattr(whole, name)) for name in (*SEVEN, "max_scaled_error"))
+    assert pieces.near_zero == whole.near_zero == 43
+    assert pieces.worst == whole.worst
+    assert pieces.beyond_tolerance == whole.beyond_tolerance
+
+
+def test_the_pass_uses_one_thread_and_restores_the_setting() -> None:
+    class Watching(TensorSource):
+        def read(self, start: int, stop: int) -> torch.Tensor:
+            seen.add(torch.get_num_threads())
+            return super().read(start, stop)
+
+    seen: set[int] = set()
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        measure(Watching(torch.ones(3)), Watching(torch.ones(3)))
+        assert (seen, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+# Errors of rows and channels: by their definitions, whatever the blocks; they see what norms hide.
+
+
+def _measured(golden: torch.Tensor, mine: torch.Tensor) -> SliceErrors:
+    return measure(TensorSource(golden), TensorSource(mine)).slices
+
+
+def _normal(*shape: int, seed: int = 3) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _with_large_channels(*shape: int) -> torch.Tensor:
+    golden = _normal(*shape)
+    golden[..., :2] *= 1000
+    return golden
+
+
+def _assert_same(measured: SliceErrors, by_definition: SliceErrors) -> None:
+    for field in dataclasses.fields(SliceErrors):
+        ours, theirs = getattr(measured, field.name), getattr(by_definition, field.name)
+        if isinstance(theirs, str):
+            assert ours == theirs, field.name
+        else:
+            # Sums of float32 products are off by 1e-6; a bias is what is left of products that cancel.
+            assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-8), field.name
+
+
+SHAPES = [(8, 8), (48, 64), (3, 5, 100), (2, 4, 9, 33), (1000, 8), (9, 70_000)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("made", [_normal, _with_large_channels])
+def test_they_are_those_of_their_definitions(
+    shape: tuple[int, ...], dtype: torch.dtype, made: Callable[..., torch.Tensor]
+) -> None:
+    golden = made(*shape)
+    mine = (golden * 1.01 + 0.01 * _normal(*shape, seed=4)).to(dtype)
+    _assert_same(_measured(golden, mine), slice_errors(golden, mine))
+
+
+def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    golden, mine = _normal(40, 33), _normal(40, 33, seed=5)
+    whole = _measured(golden, mine)
+    for block in (7, 33, 100):
+        monkeypatch.setattr(kernel, "BLOCK", block)
+        _assert_same(_measured(golden, mine), whole)
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    golden, mine = _normal(20, 16), _normal(20, 16) * 1.01
+    mine[3, 4], golden[7, 8], golden[9] = math.nan, math.inf, math.nan
+    _assert_same(_measured(golden, mine), slice_errors(golden, mine))
+
+
+@pytest.mark.parametrize("shape", [(8,), (7, 64), (64, 7), (0, 64), ()], ids=str)
+def test_tensors_with_few_rows_or_channels_have_none(shape: tuple[int, ...]) -> None:
+    assert _measured(_normal(*shape), _normal(*shape)) == SliceErrors()
+
+
+def test_memory_is_bounded_by_rows_and_channels() -> None:
+    assert SliceSums.possible((MOST, 8))
+    assert not SliceSums.possible((MOST + 1, 8))
+    assert not SliceSums.possible((8, MOST + 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64], ids=str)
+def test_integers_and_complex_numbers_have_none(dtype: torch.dtype) -> None:
+    golden = torch.ones(16, 16).to(dtype)
+    assert _measured(golden, golden) == SliceErrors()
+
+
+@pytest.mark.parametrize("golden", [torch.zeros(16, 16), torch.full((16, 16), 1e300, dtype=torch.float64)])
+def test_zeros_and_squares_beyond_float64_have_none(golden: torch.Tensor) -> None:
+    assert _measured(golden, golden.clone()) == SliceErrors()
+
+
+def test_a_row_of_zeros_is_measured_by_the_others() -> None:
+    golden = _normal(16, 64)
+    golden[5] = 0
+    mine = golden.clone()
+    mine[5] = 0.1
+    slices = _measured(golden, mine)
+    assert slices.worst_row == "[5, :]"
+    assert slices.worst_row_error == pytest.approx(0.1, rel=0.3)
+
+
+def test_a_zeroed_token_and_wrong_channels_show_beside_massive_ones() -> None:
+    golden = _normal(24, 64)
+    golden[0, :2] = 1000.0
+    zeroed, others = golden.clone(), golden.clone()
+    zeroed[7] = 0
+    others[:, 2:] *= 1.3
+    assert measure(TensorSource(golden), TensorSource(zeroed)).relative_euclidean_distance < 0.01  # type: ignore[operator]
+    assert _measured(golden, zeroed).worst_row == "[7, :]"
+    assert _measured(golden, zeroed).worst_row_error == pytest.approx(1.0, rel=0.2)
+    assert _measured(golden, others).bulk_error == pytest.approx(0.3)
+
+
+def test_a_scale_is_a_bias_and_noise_is_not() -> None:
+    golden = _with_large_channels(48, 64)
+    noisy = golden * (1 + 0.01 * _normal(48, 64, seed=9))
+    noise, scaled = _measured(golden, noisy), _measured(golden, golden * 0.99)
+    assert scaled.bias == pytest.approx(-0.01, rel=1e-4)
+    assert noise.bias is not None
+    assert abs(noise.bias) < 0.001

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -135,3 +138,167 @@ def test_operands_that_do_not_broadcast() -> None:
         run(8, torch.ones(2), torch.ones(3))
     with pytest.raises(OperatorError, match="parameter elewiseType is missing"):
         compute(ELEWISE, {}, [torch.ones(2)])
+
+
+ACTIVATION = "ActivationOperation"
+EXACT: dict[str, Any] = {"accumulate": torch.float64, "round_outputs": False}
+
+
+def fast_gelu(x: torch.Tensor) -> torch.Tensor:
+    """As the kernel writes it."""
+    return x * torch.exp(0.851 * (x - x.abs())) / (1 + torch.exp(-1.702 * x.abs()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        (1, F.relu),
+        (2, lambda x: F.gelu(x, approximate="tanh")),
+        (3, fast_gelu),
+        (4, F.silu),
+        (8, torch.sigmoid),
+        (9, lambda x: x * torch.sigmoid(1.702 * x.abs()) * torch.exp(0.851 * (x - x.abs()))),
+    ],
+)
+def test_functions(kind: int, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.linspace(-8, 8, 101, dtype=torch.float64)
+    (out,) = compute(ACTIVATION, {"activationType": kind}, [x], **EXACT)
+    torch.testing.assert_close(out, function(x), rtol=1e-12, atol=1e-14)
+    (half,) = compute(ACTIVATION, {"activationType": kind}, [x.half()])
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.double(), function(x.half().double()), rtol=2**-10, atol=2**-20)
+
+
+def test_variants() -> None:
+    x = torch.linspace(0.1, 4, 20, dtype=torch.float64)
+    (exact,) = compute(ACTIVATION, {"activationType": 2, "geluMode": 1}, [x], **EXACT)
+    torch.testing.assert_close(exact, F.gelu(x))
+    (scaled,) = compute(ACTIVATION, {"activationType": 4, "scale": 2.0}, [x], **EXACT)
+    torch.testing.assert_close(scaled, x * torch.sigmoid(2 * x))
+    (log,) = compute(ACTIVATION, {"activationType": 5}, [x], **EXACT)
+    torch.testing.assert_close(log, x.log())
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_swiglu_and_its_gradient(dim: int) -> None:
+    x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+    gate, up = x.chunk(2, dim)
+    y = F.silu(gate) * up
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    (out,) = compute(ACTIVATION, {"activationType": 6, "dim": dim}, [x.detach()], **EXACT)
+    torch.testing.assert_close(out, y.detach())
+    (dx,) = compute(ACTIVATION, {"activationType": 7, "dim": dim}, [dy, x.detach()], **EXACT)
+    torch.testing.assert_close(dx, x.grad)
+
+
+def test_wrong_shapes() -> None:
+    with pytest.raises(OperatorError, match="dimension -1 of x has odd size 3"):
+        compute(ACTIVATION, {"activationType": 6}, [torch.ones(2, 3)])
+    with pytest.raises(OperatorError, match="x has no dimension 2"):
+        compute(ACTIVATION, {"activationType": 6, "dim": 2}, [torch.ones(2, 4)])
+    with pytest.raises(OperatorError, match="is not half of x"):
+        compute(ACTIVATION, {"activationType": 7}, [torch.ones(2, 3), torch.ones(2, 4)])
+    with pytest.raises(OperatorError, match="activationType is missing"):
+        compute(ACTIVATION, {}, [torch.ones(2)])
+    with pytest.raises(OperatorError, match=r"activationType must be one of 1 .relu.*, got 10"):
+        compute(ACTIVATION, {"activationType": 10}, [torch.ones(2)])
+
+
+@pytest.mark.parametrize(("axes", "first"), [([-1], 2), ([1, 2], 1), ([0], 0), ([-1, -2], 1)])
+def test_softmax_over_neighbouring_axes(axes: list[int], first: int) -> None:
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    (out,) = compute("SoftmaxOperation", {"axes": axes}, [x], **EXACT)
+    last = first + len(axes) - 1
+    torch.testing.assert_close(out, x.flatten(first, last).softmax(first).reshape(x.shape))
+
+
+def test_softmax_refuses_axes_apart() -> None:
+    for axes in ([0, 2], [], [3]):
+        with pytest.raises(OperatorError, match="must name neighbouring axes"):
+            compute("SoftmaxOperation", {"axes": axes}, [torch.ones(2, 3, 4)])
+
+
+ROPE = "RopeOperation"
+LENGTH = torch.tensor([3], dtype=torch.int32)
+
+
+def tables(tokens: int, size: int, *, pairs: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    angle = torch.rand(tokens, size // 2, dtype=torch.float64) * 6
+    angle = angle.repeat_interleave(2, 1) if pairs else angle.repeat(1, 2)
+    return angle.cos(), angle.sin()
+
+
+@pytest.mark.parametrize("form", [(3, 16), (3, 2, 8), (1, 3, 2, 8)])
+def test_halves_turn_as_complex_numbers(form: tuple[int, ...]) -> None:
+    q, k = torch.randn(form, dtype=torch.float64), torch.randn(3, 8, dtype=torch.float64)
+    cos, sin = tables(3, 8)
+    for x, out in zip((q, k), compute(ROPE, {"rotaryCoeff": 2}, [q, k, cos, sin, LENGTH], **EXACT)):
+        assert out.shape == x.shape
+        heads = x.reshape(3, -1, 8)
+        turned = torch.complex(heads[..., :4], heads[..., 4:]) * torch.complex(cos, sin)[:, None, :4]
+        torch.testing.assert_close(out.reshape(3, -1, 8), torch.cat((turned.real, turned.imag), -1))
+
+
+def test_pairs_turn_as_complex_numbers() -> None:
+    x = torch.randn(3, 16, dtype=torch.float64)
+    cos, sin = tables(3, 8, pairs=True)
+    out, _ = compute(ROPE, {"rotaryCoeff": 8}, [x, x, cos, sin, LENGTH], **EXACT)
+    number = torch.view_as_complex(x.reshape(3, 2, 4, 2)) * torch.complex(cos, sin)[:, None, ::2]
+    torch.testing.assert_close(out, torch.view_as_real(number).reshape(3, 16))
+
+
+def test_a_second_half_with_cosine_one_stays_as_it_is() -> None:
+    x = torch.randn(3, 16, dtype=torch.float64)
+    cos, sin = tables(3, 8)
+    cos, sin = torch.cat((cos, torch.ones(3, 8)), 1), torch.cat((sin, torch.zeros(3, 8)), 1)
+    out, _ = compute(ROPE, {}, [x, x, cos, sin, LENGTH], **EXACT)
+    assert torch.equal(out[:, 8:], x[:, 8:])
+    half, _ = compute(ROPE, {"rotaryCoeff": 2}, [x[:, :8], x[:, :8], cos[:, :8], sin[:, :8], LENGTH], **EXACT)
+    torch.testing.assert_close(out[:, :8], half)
+
+
+@given(st.sampled_from([2, 4, 8]), st.integers(1, 4), st.integers(1, 3))
+def test_rotation_keeps_lengths(coefficient: int, tokens: int, heads: int) -> None:
+    x = torch.randn(tokens, heads * 8, dtype=torch.float64)
+    angle = torch.full((tokens, 8), 0.7, dtype=torch.float64)
+    out, _ = compute(ROPE, {"rotaryCoeff": coefficient}, [x, x, angle.cos(), angle.sin(), LENGTH], **EXACT)
+    torch.testing.assert_close(out.norm(dim=1), x.norm(dim=1))
+
+
+def test_what_does_not_fit() -> None:
+    x, cos = torch.ones(3, 16), torch.ones(3, 8)
+    with pytest.raises(OperatorError, match="rotaryCoeff is 3; allowed are 2, 4 and the head size 8"):
+        compute(ROPE, {"rotaryCoeff": 3}, [x, x, cos, cos, LENGTH])
+    with pytest.raises(OperatorError, match=r"key \[3, 12\] is not 3 tokens of heads of 8 elements"):
+        compute(ROPE, {}, [x, x[:, :12], cos, cos, LENGTH])
+    with pytest.raises(OperatorError, match="cos and sin have different shapes"):
+        compute(ROPE, {}, [x, x, cos, cos[:2], LENGTH])
+
+
+def test_rope_before_a_concatenation() -> None:
+    q, tail = torch.randn(3, 16, dtype=torch.float64), torch.randn(3, 2, 5, dtype=torch.float64)
+    cos, sin = tables(3, 8)
+    (out,) = compute("RopeQConcatOperation", {}, [q, cos, sin, tail], **EXACT)
+    turned, _ = compute(ROPE, {"rotaryCoeff": 2}, [q, q, cos, sin, LENGTH], **EXACT)
+    torch.testing.assert_close(out, torch.cat((turned.reshape(3, 2, 8), tail), -1))
+
+
+def test_frequencies_by_sequence() -> None:
+    positions = torch.tensor([0, 1, 5], dtype=torch.int32)
+    frequency = torch.tensor([[1.0, 0.5], [0.25, 0.125]])
+    inputs = [positions, frequency, torch.tensor([2, 1], dtype=torch.int32)]
+    sin, cos = compute("DynamicNTKOperation", {"outputType": 1}, inputs)
+    assert sin.dtype == cos.dtype == torch.float16
+    assert sin.shape == (3, 4)
+    assert sin[1].tolist() == pytest.approx([math.sin(1), math.sin(0.5)] * 2, rel=2**-11)
+    assert cos[2].tolist() == pytest.approx([math.cos(1.25), math.cos(0.625)] * 2, rel=2**-11)
+
+
+def test_the_gradient_is_the_kernels_and_not_the_derivative() -> None:
+    g = torch.randn(3, 8, dtype=torch.float64)
+    cos, sin = torch.randn(4, 8, dtype=torch.float64), torch.randn(4, 8, dtype=torch.float64)
+    out, _ = compute("RopeGradOperation", {"qSeqLen": [2, 1]}, [g, g, cos, sin], **EXACT)
+    rows = [0, 1, 0]
+    factor = cos[rows] + torch.cat((sin[rows][:, 4:], -sin[rows][:, :4]), 1)
+    torch.testing.assert_close(out, g * factor)

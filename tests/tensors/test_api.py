@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import acc_pytest
 from acc_pytest.errors import AccError, CannotDecode, FormatError, NoPayload
-from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors import atb_bin, header
 from acc_pytest.tensors.api import (
     convert_bin_data_to_npy,
     convert_bin_data_to_pt,
@@ -21,7 +28,13 @@ from acc_pytest.tensors.api import (
     save_npy_data,
     save_torch_data,
 )
-from acc_pytest.tensors.dtypes import DTYPES
+from acc_pytest.tensors.dtypes import DTYPES, by_name
+from acc_pytest.tensors.file_bytes import mapped, opened
+from acc_pytest.tensors.formats import format_of
+from acc_pytest.tensors.header import TensorHeader
+from acc_pytest.tensors.ref import TensorRef, forget_headers
+from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode, entries_in
+from acc_pytest.tensors.torch_pickle import PlainTensor, plain_tensor_in
 
 
 def written(path: Path, tensor: torch.Tensor) -> Path:
@@ -234,3 +247,276 @@ class TestSave:
         with pytest.raises(AccError, match=r"t\.npy: data must be one tensor or array of numbers, got"):
             save_npy_data(tmp_path / "t.npy", {"a": 1})
         assert os.listdir(tmp_path) == []
+
+
+# formats: a path finds its format by suffix, or by content where the suffix says nothing.
+
+
+VALUES = torch.tensor([[1.0, -2.0, 3.5]])
+
+
+def as_torch(path: Path) -> None:
+    torch.save(VALUES, path)
+
+
+def as_legacy_torch(path: Path) -> None:
+    torch.save(VALUES, path, _use_new_zipfile_serialization=False)
+
+
+def as_numpy(path: Path) -> None:
+    with open(path, "wb") as file:
+        np.save(file, VALUES.numpy())
+
+
+def as_safetensors(path: Path) -> None:
+    safetensors.torch.save_file({"only": VALUES}, path)
+
+
+def as_atb(path: Path) -> None:
+    atb_bin.write(path, VALUES)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    ".bin": as_atb,
+    ".pth": as_torch,
+    ".pt": as_legacy_torch,
+    ".npy": as_numpy,
+    ".safetensors": as_safetensors,
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("name", ["tensor{}", "TENSOR{}", "no suffix", "tensor.0", "größer 张量{}"])
+def test_every_format_opens_under_its_suffix_and_without(tmp_path: Path, suffix: str, name: str) -> None:
+    path = tmp_path / name.format(suffix.upper() if name.isupper() else suffix)
+    WRITERS[suffix](path)
+    ref = TensorRef(str(path))
+    assert ref.header().shape == (1, 3)
+    assert torch.equal(ref.open(), VALUES)
+
+
+def test_statistics_files_are_found_by_their_first_line(tmp_path: Path) -> None:
+    path = tmp_path / "statistics"
+    path.write_text("NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm\n")
+    assert format_of(str(path)).name == "statistics"
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x89PNG\r\n\x1a\n" + bytes(80), b"{}"])
+def test_an_unknown_format_lists_the_supported_ones(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(content)
+    with pytest.raises(
+        FormatError, match=r"known tensor format; supported: ATB \(\.bin\), torch \(\.pth \.pt\), numpy"
+    ):
+        format_of(str(path))
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_wrong_suffix_is_a_clear_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(b"this is a text file\n" * 10)
+    with pytest.raises(FormatError, match="x" + suffix):
+        TensorRef(str(path)).open()
+
+
+# ref: references are cheap plain data; headers are remembered until their file changes.
+
+
+def test_a_reference_crosses_processes_and_names_its_member() -> None:
+    ref = TensorRef("/d/x.safetensors", "weight")
+    assert pickle.loads(pickle.dumps(ref)) == ref
+    assert str(ref) == "/d/x.safetensors:weight"
+    assert str(TensorRef("/d/x.pth")) == "/d/x.pth"
+
+
+def test_a_header_counts_its_elements() -> None:
+    assert TensorHeader(by_name("int8"), (3, 0, 2)).numel == 0
+    assert TensorHeader(by_name("int8"), ()).numel == 1
+    assert TensorHeader(by_name("int8"), (3, 2)).numel == 6
+
+
+def test_a_rewritten_file_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    ref = TensorRef(str(path))
+    atb_bin.write(path, torch.zeros(3))
+    assert ref.header() is ref.header()
+    atb_bin.write(path, torch.zeros(4, 5))
+    assert ref.open().shape == (4, 5)
+
+
+@pytest.mark.parametrize("name", ["gone.bin", "gone.pth", "gone"])
+def test_a_missing_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FormatError, match="no such file"):
+        TensorRef(str(tmp_path / name)).header()
+    with pytest.raises(FormatError, match=name):
+        TensorRef(str(tmp_path / name)).open()
+
+
+def test_a_file_is_looked_at_once_for_a_pair_and_again_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.pth"
+    torch.save(torch.zeros(3), path)
+    ref = TensorRef(str(path))
+    looked: list[str] = []
+    real = header._version_now
+
+    def look(place: str) -> tuple[int, ...]:
+        looked.append(place)
+        return real(place)
+
+    monkeypatch.setattr(header, "_version_now", look)
+    with header.looking_once():
+        assert ref.header().shape == ref.open().shape == (3,)
+    assert looked == [str(path)]
+    torch.save(torch.zeros(4), path)
+    with header.looking_once():
+        assert ref.header().shape == (4,)
+
+
+def test_a_header_is_read_once_and_anew_when_it_was_forgotten(tmp_path: Path) -> None:
+    atb_bin.write(tmp_path / "a.bin", torch.zeros(3))
+    reference = TensorRef(str(tmp_path / "a.bin"))
+    first = reference.header()
+    assert reference.header() is first
+    forget_headers()
+    assert reference.header() == first
+    assert reference.header() is not first
+
+
+# plain_tensor: where the values of plain `.pth` files lie; it agrees with `torch.load` or says nothing.
+
+
+PLAIN = {
+    "matrix": torch.arange(12.0).reshape(3, 4),
+    "scalar": torch.tensor(3, dtype=torch.int64),
+    "empty": torch.empty(0, 64, dtype=torch.float16),
+    "part": torch.arange(40.0).reshape(10, 4)[3:5],
+    "row": torch.arange(40.0).reshape(10, 4).T[:, 2:3].T,
+    "parameter": torch.nn.Parameter(torch.ones(5)),
+    "float8": torch.tensor([1.5, -2.0]).to(torch.float8_e4m3fn),
+    **{name: torch.ones(2, 3).to(getattr(torch, name)) for name in LEGACY_STORAGES.values()},
+}
+OTHER = {
+    "transposed": torch.arange(6.0).reshape(2, 3).T,
+    "expanded": torch.ones(1, 3).expand(4, 3),
+    "conjugated": torch.tensor([1 + 2j]).conj(),
+    "sparse": torch.eye(3).to_sparse(),
+    "meta": torch.ones(3, device="meta"),
+    "two": [torch.ones(2), torch.ones(2)],
+    "nothing": None,
+}
+needs_float8 = pytest.mark.skipif(
+    not hasattr(torch._utils, "_rebuild_tensor_v3"), reason="torch 2.1 cannot save float8"
+)
+
+
+def found_in(path: Path) -> PlainTensor | None:
+    with opened(str(path)) as (file, size):
+        return plain_tensor_in(file, size, entries_in(str(path), file, size))
+
+
+def same(path: Path, found: PlainTensor) -> bool:
+    """Whether torch reads the same, bit for bit."""
+    expected = torch.load(path, map_location="cpu", weights_only=True).detach()
+    mine = mapped(str(path), found.dtype.torch_dtype(), found.shape, found.offset)
+    return (
+        mine.dtype == expected.dtype
+        and mine.shape == expected.shape
+        and mine.contiguous().view(torch.uint8).tolist() == expected.contiguous().view(torch.uint8).tolist()
+        if mine.dim()
+        else mine.item() == expected.item()
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs_float8 if name == "float8" else ()) for name in PLAIN]
+)
+def test_plain_tensors_have_one(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.pth"
+    torch.save(PLAIN[name], path)
+    found = found_in(path)
+    assert found is not None
+    assert same(path, found)
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if name != "float8"])
+def test_so_have_the_files_that_we_write(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.pth"
+    archive = encode(PLAIN[name].detach())
+    path.write_bytes(archive.head + bytes(archive.data) + archive.tail)
+    found = found_in(path)
+    assert found is not None
+    assert same(path, found)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_whatever_else_a_file_holds_is_left_to_torch(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.pth"
+    torch.save(OTHER[name], path)
+    assert found_in(path) is None
+
+
+def rewritten(path: Path, change: dict[str, bytes | None]) -> None:
+    """Give entries another content, or none."""
+    with zipfile.ZipFile(path) as archive:
+        content = {entry: archive.read(entry) for entry in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, data in content.items():
+            wanted = change.get(entry.partition("/")[2], data)
+            if wanted is not None:
+                archive.writestr(entry, wanted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"byteorder": b"big"},
+        {"data/0": None},
+        {"data/0": b"1234"},
+        {"data.pkl": b"N."},
+        {"data.pkl": b"\x80\x04"},
+    ],
+    ids=["other-byte-order", "no-storage", "short-storage", "another-pickle", "cut-pickle"],
+)
+def test_files_that_are_not_what_they_say_have_none(change: dict[str, bytes | None], tmp_path: Path) -> None:
+    path = tmp_path / "t.pth"
+    torch.save(torch.ones(3, 4), path)
+    rewritten(path, change)
+    assert found_in(path) is None
+
+
+def test_two_entries_of_one_name_are_left_to_torch(tmp_path: Path) -> None:
+    path = tmp_path / "t.pth"
+    torch.save(torch.ones(2), path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other/data/0", bytes(8))
+    assert found_in(path) is None
+
+
+def _pickle() -> bytes:
+    file = io.BytesIO()
+    torch.save(torch.arange(6.0).reshape(2, 3)[1:], file)
+    with zipfile.ZipFile(file) as archive:
+        return archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+
+
+PICKLE = _pickle()
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, len(PICKLE) - 1), st.integers(0, 255)), min_size=1, max_size=3)
+)
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_spoilt_pickle_is_read_as_torch_reads_it_or_not_at_all(
+    changes: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("spoilt") / "t.pth"
+    torch.save(torch.arange(6.0).reshape(2, 3)[1:], path)
+    data = bytearray(PICKLE)
+    for place, value in changes:
+        data[place] = value
+    rewritten(path, {"data.pkl": bytes(data)})
+    found = found_in(path)
+    if found is not None:
+        assert same(path, found)

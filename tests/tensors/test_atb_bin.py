@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,14 @@ from hypothesis import strategies as st
 
 from acc_pytest.errors import CannotDecode, FormatError, NoPayload
 from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors.atb_bin import (
+    alias_target,
+    execution_directory,
+    from_attributes,
+    located,
+    number,
+    text_of,
+)
 from acc_pytest.tensors.dtypes import DTYPES
 from acc_pytest.tensors.header import Statistics
 from acc_pytest.tensors.ref import TensorRef
@@ -120,8 +130,8 @@ def test_empty_dims_are_a_scalar_and_a_zero_is_an_empty_tensor(path: Path) -> No
     scalar = reading(path, b"dtype=9\ndims=\n$End=1\n" + (7).to_bytes(8, "little"))
     assert scalar.open().shape == ()
     assert scalar.open() == 7
-    for number, header in enumerate((b"", b"$Object.Count=0\n", b"$Object.Count=1\n$Object.data=0,0\n")):
-        empty = reading(path.with_name(f"{number}.bin"), header + b"dtype=0\ndims=0,64\n$End=1\n")
+    for index, header in enumerate((b"", b"$Object.Count=0\n", b"$Object.Count=1\n$Object.data=0,0\n")):
+        empty = reading(path.with_name(f"{index}.bin"), header + b"dtype=0\ndims=0,64\n$End=1\n")
         assert empty.open().shape == (0, 64)
 
 
@@ -129,8 +139,8 @@ def test_of_appended_records_the_last_complete_one_counts(path: Path) -> None:
     record = HEADER + b"$Object.data=0,16\n$End=1\n"
     newer = (SQUARE + 1).numpy().tobytes()
     assert torch.equal(reading(path, record + PAYLOAD + record + newer).open(), SQUARE + 1)
-    for number, cut in enumerate((b"$", b"$Version=1.0\n$Obj", record, record + PAYLOAD[:-1])):
-        ref = reading(path.with_name(f"cut{number}.bin"), record + newer + cut)
+    for index, cut in enumerate((b"$", b"$Version=1.0\n$Obj", record, record + PAYLOAD[:-1])):
+        ref = reading(path.with_name(f"cut{index}.bin"), record + newer + cut)
         assert torch.equal(ref.open(), SQUARE + 1)
 
 
@@ -230,3 +240,260 @@ def test_paths_may_hold_spaces_and_any_letters(tmp_path: Path) -> None:
     path.parent.mkdir()
     atb_bin.write(path, SQUARE)
     assert torch.equal(TensorRef(str(path)).open(), SQUARE)
+
+
+# atb_links: aliases, and links of dumps that were moved, lead to values inside the dump only.
+
+
+VALUES = torch.tensor([[1.0, 2.0]])
+
+
+@pytest.fixture
+def execution(tmp_path: Path) -> Path:
+    """An execution directory of rank 0, step 0, with one stored output of node 1_0."""
+    directory = tmp_path / "dump" / "tensors" / "0_77" / "0"
+    stored = directory / "1_Layer" / "0_Attention" / "after"
+    stored.mkdir(parents=True)
+    atb_bin.write(stored / "outtensor0.bin", VALUES)
+    (directory / "1_Layer" / "1_Add" / "before").mkdir(parents=True)
+    return directory
+
+
+def alias(execution: Path, target: str, name: str = "intensor0.bin", shape: tuple[int, ...] = (1, 2)) -> Path:
+    path = execution / "1_Layer" / "1_Add" / "before" / name
+    atb_bin.write_description(path, torch.float32, shape, extra={"data": target})
+    return path
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_an_alias_leads_to_the_node_with_these_ids(execution: Path, given: bool) -> None:
+    ref = TensorRef(str(alias(execution, "1_0_outtensor0.bin")), root=str(execution) if given else "")
+    assert (ref.header().payload, ref.header().alias) == ("alias", "1_0_outtensor0.bin")
+    assert torch.equal(ref.open(), VALUES)
+    assert atb_bin.resolve(ref, ref.header())[0].path.endswith("0_Attention/after/outtensor0.bin")
+
+
+def test_an_alias_finds_named_files_and_inputs(execution: Path) -> None:
+    before = execution / "1_Layer" / "0_Attention" / "before"
+    before.mkdir()
+    atb_bin.write(before / "intensor3_key.bin", VALUES + 1)
+    assert torch.equal(TensorRef(str(alias(execution, "1_0_intensor3_key.bin"))).open(), VALUES + 1)
+
+
+def test_an_alias_may_name_a_file_beside_it(execution: Path) -> None:
+    path = alias(execution, "intensor7.bin")
+    atb_bin.write(path.with_name("intensor7.bin"), VALUES + 7)
+    assert torch.equal(TensorRef(str(path)).open(), VALUES + 7)
+
+
+def test_ids_are_numbers_not_prefixes_of_names(execution: Path) -> None:
+    other = execution / "1_Layer" / "00_Trap" / "after"
+    other.mkdir(parents=True)
+    (other / "outtensor0.bin").write_bytes(b"trap")
+    (execution / "10_Layer").mkdir()
+    assert torch.equal(TensorRef(str(alias(execution, "1_0_outtensor0.bin"))).open(), VALUES)
+
+
+def test_an_alias_of_an_alias_is_followed_and_keeps_its_own_shape(execution: Path) -> None:
+    alias(execution, "1_0_outtensor0.bin", "intensor1.bin")
+    path = alias(execution, "intensor1.bin", shape=(2, 1))
+    assert torch.equal(TensorRef(str(path)).open(), VALUES.reshape(2, 1))
+
+
+def test_an_alias_that_disagrees_with_its_target_is_an_error(execution: Path) -> None:
+    with pytest.raises(FormatError, match=r"declares float32 \[3\] but is an alias"):
+        TensorRef(str(alias(execution, "1_0_outtensor0.bin", shape=(3,)))).open()
+
+
+def test_an_alias_of_itself_says_why_it_has_no_values(execution: Path) -> None:
+    with pytest.raises(NoPayload, match="alias of itself"):
+        TensorRef(str(alias(execution, "intensor0.bin"))).open()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "1_5_outtensor0.bin",
+        "9_outtensor0.bin",
+        "1_0_outtensor1.bin",
+        "1_0_intensor9.bin",
+        "gone.bin",
+        "..",
+        "",
+        "../x.bin",
+    ],
+)
+def test_an_alias_of_nothing_in_the_dump_has_no_values(execution: Path, target: str) -> None:
+    with pytest.raises(NoPayload, match="not in its execution directory"):
+        TensorRef(str(alias(execution, target))).open()
+
+
+def test_aliases_in_a_circle_end(execution: Path) -> None:
+    alias(execution, "intensor0.bin", "intensor1.bin")
+    with pytest.raises(FormatError, match="is a loop"):
+        TensorRef(str(alias(execution, "intensor1.bin"))).open()
+
+
+def test_an_alias_cannot_name_a_file_elsewhere(execution: Path) -> None:
+    secret = execution / "secret.bin"
+    atb_bin.write(secret, VALUES)
+    path = str(alias(execution, "x"))
+    for name in ("../../../secret.bin", str(secret), "1_0_outtensor0.bin/../../secret.bin", "a\\b.bin"):
+        assert alias_target(name, path, "") is None
+
+
+def test_the_execution_directory_is_seen_in_the_path() -> None:
+    path = "/d/tensors/0_7/3/1_Layer/0_Op/0_Kernel/before/intensor0.bin"
+    assert execution_directory(path, "") == "/d/tensors/0_7/3"
+    assert execution_directory(path, "/elsewhere") == "/elsewhere"
+
+
+def link(execution: Path, target: str) -> str:
+    path = execution / "1_Layer" / "1_Add" / "before" / "intensor0.bin"
+    path.symlink_to(target)
+    return str(path)
+
+
+STORED = "1_Layer/0_Attention/after/outtensor0.bin"
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"/data/run/tensors/x/msit_dump_1/tensors/0_77/0/{STORED}",
+        f"/data/run/atb_dump_data/data/0_77/0/{STORED}",
+        f"out/msit_dump_1/tensors/0_77/0/{STORED}",
+        f"/other/tensors/5_123/0/{STORED}",
+    ],
+    ids=["absolute", "2026 layout", "relative to nowhere", "renamed process"],
+)
+def test_a_link_broken_by_a_move_is_found_again_below_the_dump(execution: Path, target: str) -> None:
+    assert torch.equal(TensorRef(link(execution, target), root=str(execution)).open(), VALUES)
+
+
+def test_a_broken_link_into_another_step_finds_that_step(execution: Path) -> None:
+    other = execution.parent / "1" / "1_Layer" / "0_Attention" / "after"
+    other.mkdir(parents=True)
+    atb_bin.write(other / "outtensor0.bin", VALUES + 1)
+    path = link(execution, f"/gone/tensors/0_77/1/{STORED}")
+    assert torch.equal(TensorRef(path, root=str(execution)).open(), VALUES + 1)
+
+
+def test_a_link_that_works_is_followed(execution: Path) -> None:
+    assert torch.equal(
+        TensorRef(link(execution, str(execution / STORED)), root=str(execution)).open(), VALUES
+    )
+
+
+def test_an_execution_directory_alone_finds_its_own_tensors(execution: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "taken" / "0"
+    alone.parent.mkdir()
+    execution.rename(alone)
+    assert torch.equal(
+        TensorRef(link(alone, f"/gone/tensors/3_9/0/{STORED}"), root=str(alone)).open(), VALUES
+    )
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/etc/no such file",
+        "/gone/tensors/0_77/4/1_Layer/0_Attention/after/outtensor0.bin",
+        "/gone/tensors/0_77/0/../../../../outside.bin",
+    ],
+)
+def test_a_link_to_nowhere_is_an_error_that_names_its_target(execution: Path, target: str) -> None:
+    atb_bin.write(execution.parents[3] / "outside.bin", VALUES)
+    with pytest.raises(FormatError, match="copy the whole dump"):
+        TensorRef(link(execution, target), root=str(execution)).open()
+
+
+def test_a_broken_link_is_not_repaired_through_a_way_out_of_the_dump(execution: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside" / "after"
+    outside.mkdir(parents=True)
+    atb_bin.write(outside / "outtensor0.bin", VALUES)
+    os.symlink(tmp_path / "outside", execution / "2_Out")
+    path = link(execution, "/gone/tensors/0_77/0/2_Out/after/outtensor0.bin")
+    with pytest.raises(FormatError, match="does not exist"):
+        located(path, str(execution))
+
+
+# atb_statistics: the probe's text, to the byte, and back.
+
+
+def texts(tensor: torch.Tensor, **options: bool) -> str:
+    return " ".join(f"{key}={value}" for key, value in text_of(tensor, **options).items())
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (torch.tensor([-5, 0, 7], dtype=torch.int8), "max=7 min=-5 mean=0.666667 l2norm=8.602325"),
+        (
+            torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64),
+            "max=(3.000000,-4.000000) min=(1.000000,2.000000) mean=(2.000000,-1.000000) l2norm=5.477226",
+        ),
+        (torch.tensor([1, math.nan, -2.0]), "max=1.000000 min=-2.000000 mean=nan l2norm=nan"),
+        (torch.tensor([math.inf, 1.0]), "max=inf min=1.000000 mean=inf l2norm=inf"),
+        (
+            torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
+            "max=2.000000 min=1.000000 mean=1.500000 l2norm=2.236068",
+        ),
+        (torch.tensor([0.5], dtype=torch.float64), "max=0.500000 min=0.500000 mean=0.500000 l2norm=0.500000"),
+        (torch.tensor([True]), "max=N/A min=N/A mean=N/A l2norm=N/A"),
+        (torch.zeros(0), "max=N/A min=N/A mean=N/A l2norm=N/A"),
+        (torch.zeros(2, dtype=torch.complex128), "max=N/A min=N/A mean=N/A l2norm=N/A"),
+    ],
+)
+def test_the_text_is_that_of_the_probe(tensor: torch.Tensor, text: str) -> None:
+    assert texts(tensor) == text
+
+
+def test_float_squares_round_in_float32_unless_wide() -> None:
+    tensor = torch.tensor([1e10, 1e-8])
+    assert text_of(tensor)["l2norm"] == "10000000100.204386"
+    assert text_of(tensor, wide_squares=True)["l2norm"] == "10000000000.000000"
+    many = torch.tensor([1e30 + 1e30j], dtype=torch.complex64)
+    assert text_of(many)["l2norm"] == "inf"
+    assert number(text_of(many, wide_squares=True)["l2norm"]) == pytest.approx(math.sqrt(2) * 1e30, rel=1e-6)
+
+
+def test_a_tensor_of_nan_shows_the_limits_of_its_type() -> None:
+    found = text_of(torch.tensor([math.nan]))
+    limit = torch.finfo(torch.float32).max
+    assert (found["max"], found["min"]) == (f"{-limit:f}", f"{limit:f}")
+
+
+@pytest.mark.parametrize("dtype", torch_dtypes("uint16", "uint32", "uint64"), ids=str)
+def test_unsigned_numbers_are_ordered_over_their_whole_range(dtype: torch.dtype) -> None:
+    top = 2 ** (8 * dtype.itemsize) - 1
+    found = text_of(torch.tensor([1, top, 0], dtype=dtype))
+    assert (found["max"], found["min"]) == (str(top), "0")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4.000000", 4.0),
+        (" -7 ", -7.0),
+        ("inf", math.inf),
+        ("-inf", -math.inf),
+        ("(3.000000,-4.000000)", 5.0),
+        ("N/A", None),
+        ("(N/A,1)", None),
+        ("", None),
+        ("9" * 500, None),
+    ],
+)
+def test_cells_are_numbers_moduli_or_nothing(text: str, value: float | None) -> None:
+    assert number(text) == value
+
+
+@pytest.mark.parametrize("text", ["nan", "-nan"])
+def test_both_signs_of_nan_are_nan(text: str) -> None:
+    assert math.isnan(number(text) or 0.0)
+
+
+def test_attributes_without_statistics_give_none_and_gaps_stay_gaps() -> None:
+    assert from_attributes({"dtype": "0"}) is None
+    assert from_attributes({"max": "1"}) == Statistics(1.0, None, None, None)

@@ -16,10 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acc_pytest.errors import AccError, CannotDecode, FormatError, NoPayload
-from acc_pytest.tensors.dtypes import by_name
+from acc_pytest.tensors import packed
+from acc_pytest.tensors.dtypes import LAYOUTS, by_name
 from acc_pytest.tensors.formats import format_of
 from acc_pytest.tensors.ge_file import members, rule_of
-from acc_pytest.tensors.ge_message import GeRecord, GeTensor, by_ge_code
+from acc_pytest.tensors.ge_message import (
+    GeRecord,
+    GeTensor,
+    by_ge_code,
+    by_ge_name,
+    ge_code,
+    ge_layout_code,
+    ge_layout_name,
+)
 from acc_pytest.tensors.ge_record import (
     GeValue,
     OriginalOp,
@@ -28,6 +37,7 @@ from acc_pytest.tensors.ge_record import (
     serialise,
     write_record,
 )
+from acc_pytest.tensors.packed import decoded, is_packed, pack, unpack
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.wire import bytes_field, encoded, number_field
 from tests.newer import torch_dtype, torch_dtypes
@@ -307,7 +317,7 @@ def test_a_record_without_tensors_has_none(tmp_path: Path) -> None:
         TensorRef(path).header()
 
 
-LAYOUTS = [
+RECORD_LAYOUTS = [
     ("fractal_nz", (5,), torch.float16, 16),
     ("fractal_nz", (17, 33), torch.float16, 16),
     ("fractal_nz", (2, 17, 33), torch.int8, 32),
@@ -321,7 +331,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "shape", "dtype", "c0"), LAYOUTS)
+@pytest.mark.parametrize(("layout", "shape", "dtype", "c0"), RECORD_LAYOUTS)
 def test_layouts_of_the_device_open_as_the_logical_tensor(
     tmp_path: Path, layout: str, shape: tuple[int, ...], dtype: torch.dtype, c0: int
 ) -> None:
@@ -513,3 +523,88 @@ def test_records_that_canns_parser_took_are_read_and_written_alike(tmp_path: Pat
         written = read_record(again)
         assert [replace(one, address=0, place=None) for one in (*written.inputs, *written.outputs)] == plain
         assert Path(again).read_bytes()[written.start :] == path.read_bytes()[record.start :]
+
+
+# ge_codes: the numbers and names of GE records, in terms of the one table of types.
+
+
+@pytest.mark.parametrize("code", range(43))
+def test_every_code_has_a_type_whose_code_means_the_same(code: int) -> None:
+    dtype = by_ge_code(code)
+    assert "(" not in dtype.name
+    assert by_ge_code(ge_code(dtype)) == dtype
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("DT_FLOAT", "float32"),
+        ("bf16", "bfloat16"),
+        (" DT_QINT8 ", "int8"),
+        ("FLOAT8_E4M3FN", "float8_e4m3fn"),
+        ("DT_DOUBLE", "float64"),
+        ("DT_DUAL_SUB_UINT8", "uint8"),
+        ("DT_COMPLEX32", "complex32"),
+        ("DT_HIFLOAT8", "hifloat8"),
+        ("DT_FLOAT4_E1M2", "float4_e1m2"),
+    ],
+)
+def test_names_are_known_with_and_without_their_prefix(name: str, dtype: str) -> None:
+    assert by_ge_name(name) is by_name(dtype)
+
+
+def test_what_ge_has_not_is_named_so() -> None:
+    assert by_ge_code(99).name == "undefined(99)"
+    assert by_ge_name("DT_NEW").name == "new"
+    assert by_ge_name("").name == "undefined"
+    assert by_ge_name("UNKNOW").name == "unknow"
+    with pytest.raises(CannotDecode, match="no code in GE records"):
+        ge_code(by_name("float8_e5m2fnuz"))
+
+
+def test_layouts_answer_each_other_and_agree_with_atb() -> None:
+    for code in (*range(55), 255):
+        assert ge_layout_code(ge_layout_name(code)) == code
+    for code, name in LAYOUTS.items():
+        assert ge_layout_name(code) == name
+    assert ge_layout_name(200) == "undefined(200)"
+    assert ge_layout_name(0x10000004) == "fractal_z"
+    assert ge_layout_code("no such layout") == -1
+    assert ge_layout_code(" FRACTAL_NZ ") == 29
+
+
+# packed: types of fewer than eight bits, and hifloat8, come and go without loss.
+
+
+NAMES = ["int4", "int2", "uint2", "uint1", "float4_e2m1", "float4_e1m2", "hifloat8"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_byte_is_unpacked_and_packed_again(name: str) -> None:
+    dtype = by_name(name)
+    stored = torch.arange(256, dtype=torch.uint8)
+    values = unpack(stored, dtype, 256 * 8 // dtype.bits)
+    assert values.dtype == decoded(dtype).torch_dtype()
+    assert torch.equal(pack(values, dtype), stored)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_that_do_not_fill_a_byte_are_cut_from_it(name: str) -> None:
+    dtype = by_name(name)
+    values = unpack(torch.tensor([255, 129], dtype=torch.uint8), dtype, 1)
+    assert values.numel() == 1
+    assert torch.equal(unpack(pack(values, dtype), dtype, 1).view(torch.uint8), values.view(torch.uint8))
+    assert unpack(torch.empty(0, dtype=torch.uint8), dtype, 0).shape == (0,)
+
+
+def test_long_tensors_are_unpacked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = torch.randint(0, 256, (100,), dtype=torch.uint8)
+    whole = unpack(stored, by_name("int4"), 199)
+    monkeypatch.setattr(packed, "_BLOCK", 7)
+    assert torch.equal(unpack(stored, by_name("int4"), 199), whole)
+
+
+@pytest.mark.parametrize("name", ["float32", "float8_e4m3fn", "float6_e3m2", "string", "int8"])
+def test_other_types_are_left_alone(name: str) -> None:
+    assert decoded(by_name(name)) is by_name(name)
+    assert not is_packed(by_name(name))

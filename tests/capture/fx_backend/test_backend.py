@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -15,10 +16,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.fx import Graph, GraphModule
 from torch.fx.node import Node
 
 from acc_pytest.capture.fx_backend import fx_dump_backend
+from acc_pytest.capture.fx_backend.backend import timestamp
+from acc_pytest.capture.fx_backend.runs import InDtype, as_array, as_plain_array, is_dumped, written_arguments
 from acc_pytest.errors import AccError, CaptureError
+from acc_pytest.tensors.ref import TensorRef
 from tests.capture.conftest import Graphs
 from tests.capture.torchair.models import PROGRAMS, Attention, Mlp, run_program
 from tests.capture.torchair.tree import contents, graphs
@@ -399,3 +404,202 @@ def test_options_of_torch_compile_that_have_no_effect_are_an_error(tmp_path: Pat
     with pytest.raises(Exception, match="options"):
         compiled(torch.ones(2))
     assert list(tmp_path.iterdir()) == []
+
+
+# A graph computed in another dtype: casts of inputs, of dtypes in the graph, and of results.
+
+
+aten = torch.ops.aten
+
+
+def made(
+    *calls: tuple[Any, tuple[Any, ...], dict[str, Any]], traced: torch.dtype | None = None
+) -> GraphModule:
+    """A graph of calls, `"x"` standing for its input and a number for the result of that call."""
+    graph = Graph()
+    values: dict[Any, Node] = {"x": graph.placeholder("x")}
+    for number, (target, args, kwargs) in enumerate(calls):
+        given = tuple(values.get(arg, arg) if isinstance(arg, (str, int)) else arg for arg in args)
+        values[number] = graph.call_function(target, given, kwargs)
+    result = values[len(calls) - 1]
+    if traced is not None:
+        result.meta["val"] = torch.empty(0, dtype=traced)
+    graph.output((result, None))
+    return GraphModule(torch.nn.Module(), graph)
+
+
+def run_graph(module: GraphModule, x: torch.Tensor, dtype: torch.dtype = torch.float32) -> Any:
+    return InDtype(module, lambda _node: None, dtype).run(x)
+
+
+def test_inputs_are_computed_with_in_the_dtype_and_results_cast_back() -> None:
+    third = torch.tensor([1 / 3], dtype=torch.bfloat16)
+    module = made((aten.mul.Tensor, ("x", 3.0), {}), traced=torch.bfloat16)
+    result, nothing = run_graph(module, third)
+    assert nothing is None
+    assert result.dtype == torch.bfloat16
+    (wide, _) = run_graph(made((aten.mul.Tensor, ("x", 3.0), {})), third)
+    assert wide.dtype == torch.float32
+    assert wide.item() == third.float().item() * 3
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs"),
+    [
+        (aten._to_copy.default, ("x",), {"dtype": torch.bfloat16}),
+        (aten.full.default, ([2], 1 / 3), {"dtype": torch.float16}),
+        (aten.sum.dim_IntList, ("x", [0]), {"dtype": torch.bfloat16}),
+    ],
+)
+def test_floating_dtypes_in_the_graph_are_replaced(target: Any, args: Any, kwargs: Any) -> None:
+    result, _ = run_graph(made((target, args, kwargs)), torch.ones(2), torch.float64)
+    assert result.dtype == torch.float64
+
+
+def test_other_dtypes_stay() -> None:
+    result, _ = run_graph(made((aten._to_copy.default, ("x",), {"dtype": torch.int32})), torch.ones(2))
+    assert result.dtype == torch.int32
+    result, _ = run_graph(made((aten.add.Tensor, ("x", 1), {})), torch.ones(2, dtype=torch.int64))
+    assert result.dtype == torch.int64
+
+
+@pytest.mark.parametrize("target", [aten._softmax.default, aten._log_softmax.default])
+def test_a_softmax_that_widened_half_has_nothing_to_widen(target: Any) -> None:
+    x = torch.randn(3, dtype=torch.float16)
+    result, _ = run_graph(made((target, ("x", -1, True), {})), x)
+    assert torch.equal(result, target(x.float(), -1, False))
+
+
+def test_what_the_graph_writes_reaches_the_tensor_of_the_program() -> None:
+    x = torch.ones(2, dtype=torch.bfloat16)
+    module = made((aten.mul.Tensor, ("x", 2.5), {}), (aten.copy_.default, ("x", 0), {}))
+    run_graph(module, x)
+    assert torch.equal(x, torch.full((2,), 2.5, dtype=torch.bfloat16))
+    # A tensor that is in the dtype already is written by the graph itself.
+    wide = torch.ones(2)
+    run_graph(module, wide)
+    assert torch.equal(wide, torch.full((2,), 2.5))
+
+
+def test_what_a_call_writes_is_known_by_its_schema() -> None:
+    module = made((aten.add.Tensor, ("x", 1), {}), (aten.add_.Tensor, ("x", 0), {}))
+    x, add, add_, output = module.graph.nodes
+    assert [list(written_arguments(node)) for node in (x, add, add_, output)] == [[], [], [x], []]
+    assert [is_dumped(node) for node in (x, add, add_, output)] == [False, True, True, False]
+
+
+# Trees of the TorchAir releases.
+
+
+def directories(tmp_path: Path, **options: Any) -> list[str]:
+    """Directories with files after two steps of one graph and one of another, times replaced by `T`."""
+    backend = fx_dump_backend(tmp_path, **options)
+    torch._dynamo.reset()
+    for function, steps in ((torch.sin, 2), (torch.cos, 1)):
+        compiled = torch.compile(function, backend=backend)
+        for _ in range(steps):
+            compiled(torch.ones(3))
+    found = sorted({path.parent for path in tmp_path.rglob("*.npy")})
+    return [re.sub(r"\d{20}", "T", str(path.relative_to(tmp_path))) for path in found]
+
+
+def test_since_7_2_ranks_and_graphs_have_numbers(tmp_path: Path) -> None:
+    rank = "worldsize1_global_rank0"
+    assert directories(tmp_path) == [f"{rank}/graph_1/0", f"{rank}/graph_1/1", f"{rank}/graph_2/0"]
+
+
+def test_ranks_may_be_given(tmp_path: Path) -> None:
+    found = directories(tmp_path, rank=3, world_size=8)
+    assert {path.split("/")[0] for path in found} == {"worldsize8_global_rank3"}
+
+
+def test_up_to_7_1_steps_count_from_one_above_graphs_that_have_times(tmp_path: Path) -> None:
+    assert directories(tmp_path, layout="7.1") == ["data_dump/1/gm_T_dump"] * 2 + ["data_dump/2/gm_T_dump"]
+    graphs = sorted(path.name for path in (tmp_path / "data_dump" / "1").iterdir())
+    assert [path.name for path in (tmp_path / "data_dump" / "2").iterdir()] == graphs[:1]
+
+
+def test_the_oldest_had_graphs_above_steps(tmp_path: Path) -> None:
+    assert directories(tmp_path, layout="oldest") == ["gm_T_dump/1", "gm_T_dump/2", "gm_T_dump/1"]
+
+
+@pytest.mark.parametrize("layout", ["8", "", None, ["7.2"]])
+def test_other_layouts_are_refused(layout: Any) -> None:
+    with pytest.raises(CaptureError, match=r"is unknown; give one of '7\.2', '7\.1', 'oldest'"):
+        fx_dump_backend(layout=layout)
+
+
+def test_times_have_twenty_digits_and_do_not_go_back() -> None:
+    times = [timestamp() for _ in range(100)]
+    assert all(re.fullmatch(r"20\d{18}", time) for time in times)
+    assert times == sorted(times)
+
+
+# Files of an FX dump hold what TorchAir's would, and what it would stop at.
+
+
+ONES = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "shape", "content"),
+    [
+        (torch.tensor(1.5), "<f4", (), 1.5),
+        (torch.tensor([1.0, 2.0], dtype=torch.bfloat16), "<f4", (2,), [1, 2]),
+        (torch.tensor([1.5], dtype=torch.float16), "<f2", (1,), [1.5]),
+        (torch.tensor([1.5, -448.0]).to(torch.float8_e4m3fn), "<f4", (2,), [1.5, -448]),
+        (torch.tensor([True]), "|b1", (1,), [True]),
+        (torch.tensor([1, 2], dtype=torch.uint8), "|u1", (2,), [1, 2]),
+        (torch.tensor([1 + 2j]).conj(), "<c8", (1,), [1 - 2j]),
+        (torch.eye(2).to_sparse(), "<f4", (2, 2), [[1, 0], [0, 1]]),
+        (torch.nn.Parameter(torch.zeros(1)), "<f4", (1,), [0]),
+        (torch.empty(0, 3), "<f4", (0, 3), np.zeros((0, 3))),
+        (7, "<i8", (), 7),
+        (True, "|b1", (), True),
+        (0.5, "<f8", (), 0.5),
+        ([1, 2], "<i8", (2,), [1, 2]),
+        ((1, 2.5), "<f8", (2,), [1, 2.5]),
+        ([], "<f8", (0,), []),
+        ("mean", "<U4", (), "mean"),
+    ],
+)
+def test_values_become_arrays(value: Any, dtype: str, shape: tuple[int, ...], content: Any) -> None:
+    array = as_array(value)
+    assert (array.dtype.str, array.shape) == (dtype, shape)
+    assert np.array_equal(array, content)
+
+
+def test_bfloat16_may_keep_its_bytes(tmp_path: Path) -> None:
+    tensor = torch.randn(3, 4).to(torch.bfloat16).t()
+    np.save(tmp_path / "x.npy", as_array(tensor, bfloat16=True))
+    ref = TensorRef(str(tmp_path / "x.npy"))
+    assert ref.header().dtype.name == "bfloat16"
+    assert torch.equal(ref.open(), tensor)
+    assert as_array(torch.ones(1), bfloat16=True).dtype == np.float32
+    assert as_plain_array(torch.ones((), dtype=torch.bfloat16), bfloat16=True).shape == ()
+
+
+@pytest.mark.parametrize("value", [None, torch.float32, torch.device("cpu")])
+def test_what_is_no_number_is_an_object_and_its_text_where_nothing_may_be_pickled(value: Any) -> None:
+    assert (as_array(value).dtype.str, as_array(value).shape) == ("|O", ())
+    assert as_plain_array(value) == np.array(str(value))
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_quantized_tensors_are_dumped_as_what_they_stand_for() -> None:
+    array = as_array(torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.qint8))
+    assert array.dtype.str == "<f4"
+    assert array.tolist() == [0.5, 1.0]
+
+
+def test_unequal_things_become_their_text() -> None:
+    array = as_array([None, torch.tensor([0, 2])])
+    assert array.dtype.str == "<U22"
+    assert array.item() == "[None, tensor([0, 2])]"
+
+
+def test_the_order_of_memory_is_kept() -> None:
+    """TorchAir hands numpy the tensor as it is, and numpy writes a transposed one by columns."""
+    file = io.BytesIO()
+    np.save(file, as_array(ONES.t()))
+    assert b"'fortran_order': True" in file.getvalue()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from acc_pytest.cli import main
 from acc_pytest.dumps import open_dump
 from acc_pytest.dumps.torchair_files import read_mapping
 from acc_pytest.errors import AccError, CaptureError, DumpError, SettingsError
+from acc_pytest.lab.atb import Fault
 from acc_pytest.lab.demo.torchair import GeFault, TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.lab.demo.torchair.lowering import GeOperator, Lowering, fuse
 from acc_pytest.mapping.planner import plan
@@ -197,3 +201,143 @@ def test_what_cannot_be_lowered_or_fused_is_refused() -> None:
         fuse([single], ("Mul_1", "Add_1"))
     with pytest.raises(AccError, match="Add_1 does not read Mul_1"):
         fuse([single, GeOperator("Add_1", "Add", (Edge("x", 0),), list)], ("Mul_1", "Add_1"))
+
+
+# The TorchAir table of the detection benchmark on a few runs of the demo's graphs.
+
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """The modules of the table, and a device that runs the demo's program in float32 with fusion."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        from detecting import torchair_programs, torchair_report, torchair_runs
+
+        patch.setattr(torchair_programs, "REAL", {})
+        home = tmp_path_factory.mktemp("programs")
+        program = torchair_programs.programs(home, seed=3)["demo"]
+        device = torchair_runs.Device(program, torchair_runs.DTYPES["float32"], True)
+        yield SimpleNamespace(runs=torchair_runs, report=torchair_report, device=device)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "detecting"]:
+            del sys.modules[name]
+
+
+def examined(table: SimpleNamespace, directory: Path, *fault: str) -> Any:
+    case = table.runs.Case("demo", "float32", True, *fault)
+    return table.runs.examine(case, table.device, directory)
+
+
+def test_a_clean_run_of_other_kernels_is_green(table: SimpleNamespace, tmp_path: Path) -> None:
+    found = examined(table, tmp_path)
+    assert (found.red, found.roots, found.void) == (False, (), False)
+    assert found.pairs > 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "root"),
+    [
+        ("row_sign", "Transpose", "Transpose"),
+        ("spoiled", "Mul_1", "Mul_1Add_1"),
+        ("scale", "SoftmaxV2", "SoftmaxV2"),
+    ],
+)
+def test_a_fault_has_one_root_at_its_operator(
+    table: SimpleNamespace, tmp_path: Path, kind: str, place: str, root: str
+) -> None:
+    found = examined(table, tmp_path, kind, "graph_2", place)
+    assert (found.roots, found.hit, found.others) == ((root,), True, 0)
+
+
+def test_another_weight_is_the_root_wherever_it_is_read(table: SimpleNamespace, tmp_path: Path) -> None:
+    found = examined(table, tmp_path, "other_weight", "graph_1", "arg0_1")
+    assert found.hit
+    assert found.others == 0
+    assert "weight" in found.first
+
+
+def test_the_grid_has_every_fault_and_a_sample_one_of_each_at_each_type(table: SimpleNamespace) -> None:
+    grid = list(table.runs.spots(table.device, "float32"))
+    of_types = {(one.kind, one.op_type) for one in grid}
+    assert {"MatMulV2", "LayerNormV4", "TopKV2", "ConcatV2", "Data"} <= {one.op_type for one in grid}
+    drawn = table.report.sample(grid, 10, seed=1)
+    assert {(one.kind, one.op_type) for one in drawn} == of_types
+    assert drawn == table.report.sample(grid, 10, seed=1) != table.report.sample(grid, 10, seed=2)
+
+
+# The detection benchmark on three runs: a mistake that is found, one too small to be, and none at all.
+
+
+@pytest.fixture(scope="module")
+def detecting() -> Iterator[SimpleNamespace]:
+    """The modules of the benchmark, which is no part of the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        from detecting import grid, networks, runs, tables
+
+        yield SimpleNamespace(grid=grid, networks=networks, runs=runs, tables=tables)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "detecting"]:
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def outcomes(detecting: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    setting = detecting.networks.Setting("chatglm", "float16", layers=1, prompt=5)
+    faults = (Fault("row", step=1), Fault("scale", size=1.0004), Fault("scale", size=1.00001), None)
+    cases = [detecting.grid.Case("chatglm2", setting, fault=fault) for fault in faults]
+    return list(detecting.runs.examine_all(cases, tmp_path_factory.mktemp("detection"), 1))
+
+
+def test_a_fault_is_red_and_the_first_root_is_its_operator(outcomes: list[Any]) -> None:
+    found = outcomes[0]
+    assert found.red
+    assert found.hit
+    assert found.own.share > 1
+    assert found.first.startswith(f"root cause: {found.roots[0]}")
+    assert found.steps[0] == 1
+
+
+def test_a_fault_below_the_rounding_is_a_miss_that_is_explained_with_numbers(
+    outcomes: list[Any], detecting: SimpleNamespace
+) -> None:
+    missed = outcomes[1]
+    assert not missed.red
+    assert not missed.hit
+    assert not missed.void
+    assert 0 < missed.own.error < missed.own.allowed
+    assert "too small" in detecting.tables.explained(missed)
+
+
+def test_a_fault_that_changes_no_bit_is_no_miss(outcomes: list[Any], detecting: SimpleNamespace) -> None:
+    found, _, void, clean = outcomes
+    assert void.void
+    assert "bit by bit" in detecting.tables.explained(void)
+    figures = detecting.tables.Figures.of([found, void], [clean])
+    assert (figures.faulty, figures.void) == (1, 1)
+
+
+def test_the_goal_needs_every_clean_run_green(outcomes: list[Any], detecting: SimpleNamespace) -> None:
+    found, missed, _, clean = outcomes
+    assert not clean.red
+    figures = detecting.tables.Figures.of
+    assert figures([found], [clean]).good
+    assert not figures([found], [found]).good
+    assert not figures([found, missed], [clean]).good
+    assert "detection 50.0% (1 of 2)" in str(figures([found, missed], [clean]))
+
+
+def test_the_sample_has_every_fault_and_network_and_is_the_same_for_the_same_seed(
+    detecting: SimpleNamespace,
+) -> None:
+    grid, networks = (
+        detecting.grid,
+        [one for one in detecting.networks.NETWORKS.values() if one.golden != "mixtral"],
+    )
+    spots = [grid.Spot(one.name, 1, kind, 0, "") for one in networks for kind in ("scale", "row", "nan")]
+    cases = grid.sample(spots, 30, 1)
+    assert {case.fault.kind for case in cases} == {"scale", "row", "nan"}
+    assert {case.network for case in cases} == {one.name for one in networks}
+    assert cases == grid.sample(spots, 30, 1)
+    assert cases != grid.sample(spots, 30, 2)

@@ -14,9 +14,24 @@ import pytest
 import acc_pytest.remote.engine.engine
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.errors import SettingsError
-from acc_pytest.remote.engine.engine import NotMeasured, RemoteRecomputer, TaskPatience
+from acc_pytest.remote.engine.dispatch import (
+    ANYWHERE,
+    ATTEMPTS,
+    ENOUGH_BYTES,
+    ENOUGH_PAIRS,
+    UNKNOWN_SIZE,
+    Batch,
+    Dispatch,
+    GivenUp,
+    PairSize,
+    Placement,
+    batches_of,
+)
+from acc_pytest.remote.engine.engine import EnginePace, NotMeasured, RemoteRecomputer, TaskPatience
 from acc_pytest.remote.engine.pool import Ended, LostTask
-from acc_pytest.remote.engine.work import MeasureCall, RecomputeCall
+from acc_pytest.remote.engine.work import MeasureCall, Measured, PairAnswer, RecomputeCall, packed, unpacked
+from acc_pytest.reporting.progress import EVERY, FIRST
+from acc_pytest.reporting.row import Row
 
 from .fake_pool import FakePool, FakeSubject, engine_of, pair
 
@@ -251,3 +266,174 @@ def test_a_task_may_take_ten_times_what_the_slowest_took() -> None:
     assert patience.with_task(2**30, 0) == 300 + 2**8
     patience.answered(100.0, 2**30, 0)
     assert patience.with_task(2**34, 0) == 16 * 1000
+
+
+# What becomes of each pair: final once, tried again, given up, asked for elsewhere.
+
+
+BOTH = frozenset("ab")
+KINDS = {"left": frozenset("a"), "right": frozenset("b")}
+
+
+def measured(number: int, said: str = "", incomplete: bool = False, verdict: str = "fail") -> Measured:
+    (one,) = unpacked(packed([PairAnswer(number, Row("", verdict, said, number), incomplete)]))
+    return one
+
+
+def said(dispatch: Dispatch, number: int) -> str:
+    found = dispatch.final[number]
+    assert isinstance(found, Measured)
+    assert found.row is not None
+    return found.row.sentence
+
+
+def test_a_pair_is_final_once() -> None:
+    dispatch = Dispatch()
+    dispatch.add([Batch((0,), 1)])
+    dispatch.answered([measured(0, "first")], "left", KINDS)
+    dispatch.answered([measured(0, "second")], "left", KINDS)
+    dispatch.lost(Batch((0,), 1), "too late")
+    assert said(dispatch, 0) == "first"
+    assert dispatch.next_for("a", BOTH, is_free=True) is None
+
+
+def test_a_batch_that_is_lost_runs_again_then_its_pairs_alone_and_then_not() -> None:
+    dispatch = Dispatch()
+    dispatch.add([Batch((0, 1, 2), 30)])
+    sizes: list[int] = []
+    while (batch := dispatch.next_for("a", BOTH, is_free=True)) is not None:
+        sizes.append(len(batch.numbers))
+        if batch.numbers == (1,) or len(batch.numbers) > 1:
+            dispatch.lost(batch, "its process was killed")
+        else:
+            dispatch.answered([measured(batch.numbers[0])], "left", KINDS)
+    assert sizes == [3, 3, 1, 1, 1, 1]
+    assert dispatch.final[1] == GivenUp(1, f"its process was killed; tried {ATTEMPTS} times")
+    assert isinstance(dispatch.final[0], Measured)
+    assert isinstance(dispatch.final[2], Measured)
+
+
+def test_what_is_missing_on_one_node_is_looked_for_on_others_of_another_kind() -> None:
+    dispatch = Dispatch()
+    dispatch.add([Batch((0,), 1, frozenset("a"))])
+    assert dispatch.next_for("a", BOTH, is_free=True) is not None
+    dispatch.answered([measured(0, "no such file", incomplete=True)], "left", KINDS)
+    assert dispatch.next_for("a", BOTH, is_free=True) is None
+    again = dispatch.next_for("b", BOTH, is_free=True)
+    assert again is not None
+    dispatch.answered([measured(0, "found")], "right", KINDS)
+    assert said(dispatch, 0) == "found"
+
+
+def test_what_is_missing_everywhere_keeps_the_row_that_says_most() -> None:
+    for verdicts, kept in ((("incomparable", "fail"), "right"), (("fail", "incomparable"), "left")):
+        dispatch = Dispatch()
+        dispatch.answered([measured(0, "left", True, verdicts[0])], "left", KINDS)
+        dispatch.answered([measured(0, "right", True, verdicts[1])], "right", KINDS)
+        assert said(dispatch, 0) == kept
+
+
+def test_what_only_a_node_holds_that_is_gone_is_tried_on_any_other() -> None:
+    dispatch = Dispatch()
+    dispatch.add([Batch((0,), 1, frozenset("a")), Batch((1,), 1, frozenset("b"))])
+    first, then = (dispatch.next_for("b", frozenset("b"), is_free=True) for _ in range(2))
+    assert (first and first.numbers, then and then.numbers) == ((1,), (0,))
+
+
+def test_a_node_takes_what_it_holds_before_what_all_can_read() -> None:
+    dispatch = Dispatch()
+    dispatch.add([Batch((0,), 2**30), Batch((1,), 1, frozenset("a"))])
+    first = dispatch.next_for("a", BOTH, is_free=True)
+    assert first is not None
+    assert first.numbers == (1,)
+
+
+def test_pairs_whose_batch_was_lost_twice_have_a_node_for_themselves() -> None:
+    dispatch = Dispatch()
+    dispatch.add([Batch((0, 1), 2), Batch((2,), 1)])
+    for _ in range(2):
+        batch = dispatch.next_for("a", BOTH, is_free=True)
+        assert batch is not None
+        dispatch.lost(batch, "killed")
+    assert dispatch.next_for("a", BOTH, is_free=False) is None
+    order = [batch.numbers for _ in range(3) if (batch := dispatch.next_for("a", BOTH, is_free=True))]
+    assert order == [(0,), (1,), (2,)]
+
+
+# Batches: full by bytes or by pairs, of one place, longest first.
+
+
+MEGABYTE = 2**20
+
+
+def test_small_pairs_travel_by_number_and_large_ones_by_bytes() -> None:
+    small = batches_of(PairSize(number, 10) for number in range(2 * ENOUGH_PAIRS + 1))
+    assert [len(batch.numbers) for batch in small] == [ENOUGH_PAIRS, ENOUGH_PAIRS, 1]
+    large = batches_of(PairSize(number, 20 * MEGABYTE) for number in range(10))
+    assert [len(batch.numbers) for batch in large] == [4, 4, 2]
+    assert all(batch.nbytes >= ENOUGH_BYTES for batch in large[:-1])
+    assert [number for batch in (*small, *large) for number in batch.numbers] == [*range(129), *range(10)]
+
+
+def test_pairs_of_different_places_do_not_travel_together() -> None:
+    here, there = frozenset("a"), frozenset("b")
+    batches = batches_of(PairSize(number, 1, (here, there)[number % 2]) for number in range(6))
+    assert {batch.places: batch.numbers for batch in batches} == {here: (0, 2, 4), there: (1, 3, 5)}
+
+
+def test_the_longest_goes_first_and_those_alike_in_the_order_of_the_run() -> None:
+    batches = [Batch((0,), 65 * MEGABYTE), Batch((1,), 70 * MEGABYTE), Batch((2,), 900 * MEGABYTE)]
+    waited_for = Batch((3,), 1, urgent=True)
+    in_order = sorted([*batches, waited_for], key=lambda batch: batch.order)
+    assert [batch.numbers for batch in in_order] == [(3,), (2,), (0,), (1,)]
+
+
+# Which nodes hold the tensors of a pair, and how many bytes these are.
+
+
+def test_a_pair_goes_where_most_of_its_bytes_are(tmp_path: Path) -> None:
+    names = {"g0": 10, "m0": 1000, "g1": 10, "m1": 2000}
+    for name, size in names.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    pairs = [
+        pair(number, str(tmp_path / f"g{rank}"), str(tmp_path / f"m{rank}"), rank=rank)
+        for number, rank in enumerate((0, 1, 0))
+    ]
+    placement = Placement(pairs)
+    assert [Path(sample).name for sample in placement.samples] == ["g0", "m0", "g1", "m1"]
+    # golden lies on both nodes, mine rank by rank
+    present = {"a": (True, True, True, False), "b": (True, False, True, True)}
+    assert list(placement.sizes([0, 1, 2], present)) == [
+        PairSize(0, 505, frozenset("a")),  # two pairs share its files
+        PairSize(1, 2010, frozenset("b")),
+        PairSize(2, 505, frozenset("a")),
+    ]
+    everywhere = dict.fromkeys("ab", (True,) * 4)
+    assert {size.places for size in placement.sizes([0, 1, 2], everywhere)} == {ANYWHERE}
+
+
+def test_what_is_not_on_this_machine_counts_as_a_megabyte() -> None:
+    (size,) = Placement([pair(0, "/missing/g", "/missing/m")]).sizes([0], {"a": (False, False)})
+    assert size == PairSize(0, 2 * UNKNOWN_SIZE)
+
+
+# What is said of how far the nodes are.
+
+
+def test_a_line_has_nodes_pace_and_what_is_left() -> None:
+    pace = EnginePace()
+    pace.begin(100.0, 2000, 8 * 10**9)
+    pace.ended(500, 2 * 10**9)
+    assert not pace.due(100.0 + FIRST - 1)
+    assert pace.due(100.0 + FIRST)
+    assert pace.line(110.0, 2) == "acc: 2 nodes, 0.2 GB/s, 1,500 of 2,000 pairs left, about 30 s"
+    assert not pace.due(110.0 + EVERY - 1)
+    assert pace.due(110.0 + EVERY)
+    pace.ended(1500, 6 * 10**9)
+    assert not pace.due(1000.0)
+
+
+def test_nothing_is_estimated_before_anything_came_back() -> None:
+    pace = EnginePace()
+    pace.begin(0.0, 3, 10)
+    assert pace.line(10.0, 1) == "acc: 1 node, 3 of 3 pairs left"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acc_pytest.errors import FormatError
-from acc_pytest.remote.stores.filesystem import StoredFile
+from acc_pytest.errors import FormatError, SettingsError, with_addresses
+from acc_pytest.remote.stores import filesystem
+from acc_pytest.remote.stores.filesystem import FileStore, StoredFile
 from acc_pytest.remote.stores.table import FileSource, FileTable, TableMaker, doubles, dropped, read_table
+from acc_pytest.tensors.address import address_of, is_address, local_path, without_secrets
 from tests.each_case import check_each
 
 CHARACTER = st.characters(blacklist_characters="\0/", blacklist_categories=())
@@ -131,3 +134,108 @@ def test_columns_that_disagree_are_refused() -> None:
             read_table(spoil(*case), "here")
 
     check_each(((name, (name, value)) for name, value in cases.items()), check)
+
+
+# Addresses: what is one, what is shown of one, and which path stands for it.
+
+
+@pytest.mark.parametrize("text", ["s3://b/x", "hdfs://host:9000/x", "S3://b/x", "a+b://c"])
+def test_an_address_has_a_protocol(text: str) -> None:
+    assert is_address(text)
+
+
+@pytest.mark.parametrize("text", ["", "/a/b", "s3:/b/x", "x", "file:///a/b", "://a", "3s://a"])
+def test_anything_else_is_a_path(text: str) -> None:
+    assert not is_address(text)
+
+
+def test_a_file_address_is_a_path() -> None:
+    assert local_path("file:///a/b") == "/a/b"
+    assert local_path("a://b"[4:]) == "b"
+
+
+def test_the_path_of_a_mirror_is_told_as_the_address() -> None:
+    def check(text: str) -> None:
+        address = address_of(text)
+        path = f"/home/x/.cache/acc_mirror/0123456789ab/{address.below}/a.pth"
+        assert with_addresses(f"{path}: is cut") == f"{text}/a.pth: is cut"
+
+    check_each(((text, text) for text in ("s3://b/x/y", "hdfs:///x/y", "sftp://me@host/x")), check)
+    joined = "/c/acc_mirror/0123456789ab/_/dump/a.pth"
+    assert with_addresses(joined) == joined
+
+
+def test_secrets_are_neither_taken_nor_shown() -> None:
+    cases = {
+        "s3://key:secret@bucket/x": "s3://***@bucket/x",
+        "ftp://:secret@host/x": "ftp://***@host/x",
+        "https://host/x?token=secret": "https://host/x?***",
+        "https://host/x#secret": "https://host/x?***",
+        "ftp://a:se:cr@et@host/x": "ftp://***@host/x",
+    }
+
+    def check(case: tuple[str, str]) -> None:
+        text, shown = case
+        assert without_secrets(text) == shown
+        with pytest.raises(SettingsError) as caught:
+            address_of(text)
+        assert str(caught.value).startswith(f"{shown}: an address must have no password and no query")
+        assert "secret" not in str(caught.value).lower().replace("fsspec_s3_secret", "")
+
+    check_each(((text, (text, shown)) for text, shown in cases.items()), check)
+    assert without_secrets("hdfs://me@host/x") == "hdfs://me@host/x"
+    assert without_secrets("/a:b@c/d?e") == "/a:b@c/d?e"
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3://b/../x", "s3://b//x", "filecache::s3://b/x"])
+def test_what_is_no_whole_address_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"must be (PROTOCOL|one address)"):
+        address_of(text)
+
+
+# A store with pages is listed a thousand files at a time, also where a request fails in between.
+
+
+NAMES = [f"{number // 900}/t{number:04}.bin" for number in range(2500)]
+
+
+class Paged:
+    """The calls of `s3fs.S3FileSystem` that listing makes; every third request fails. Prefixes are texts, so
+    that a neighbour whose name begins alike must not be taken for a part of the dump."""
+
+    req_kw: dict[str, str] = {"RequestPayer": "requester"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        keys = [*(f"runs/dump/{name}" for name in NAMES), "runs/dump/empty/", "runs/dump2/x.bin"]
+        self.keys = sorted(keys)
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+    def call_s3(self, method: str, *, Bucket: str, Prefix: str, StartAfter: str, **more: str) -> Any:
+        assert (method, Bucket, more) == ("list_objects_v2", "bucket", self.req_kw)
+        self.asked.append(StartAfter)
+        if len(self.asked) % 3 == 0:
+            raise OSError("try again")
+        found = [key for key in self.keys if key.startswith(Prefix) and key > StartAfter]
+        contents = [{"Key": key, "Size": len(key), "ETag": f'"{key}"'} for key in found[:1000]]
+        return {"Contents": contents, "IsTruncated": len(found) > 1000}
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Paged:
+    made = Paged()
+    monkeypatch.setattr(filesystem, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(filesystem, "connected", lambda address: (made, "bucket/runs/dump"))
+    return made
+
+
+def test_every_file_is_listed_once_by_one_request_for_each_thousand(system: Paged) -> None:
+    found = [*FileStore(address_of("s3://bucket/runs/dump")).files()]
+    assert [file.name for file in found] == sorted(NAMES)
+    assert {file.size for file in found} == {len(f"runs/dump/{NAMES[0]}")}
+    assert len({file.version for file in found}) == len(NAMES)
+    last = [f"runs/dump/{sorted(NAMES)[count - 1]}" for count in (1000, 2000)]
+    assert system.asked == ["", last[0], last[1], last[1]]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
+import html
+import itertools
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import acc_pytest
 from acc_pytest.errors import AccError
 from acc_pytest.reporting.html import page as module
 from acc_pytest.reporting.html import view
-from acc_pytest.reporting.html.page import SCRIPTS, page
+from acc_pytest.reporting.html.page import ROOTS, SCRIPTS, page
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import VERDICTS, Row
 from acc_pytest.reporting.view import Diagnosis, Root, Run
@@ -197,3 +203,230 @@ def test_json_is_ascii_without_markup() -> None:
     assert found is not None
     assert found[1] == r'{"name":"\u2028\u003c\u0026\u003e\u202e"}'
     assert json.loads(found[1]) == {"name": "\u2028<&>\u202e"}
+
+
+# The page without its script: verdict, counts and roots are plain HTML, whatever names there are.
+
+
+def seen(text: str) -> str:
+    """What a browser without JavaScript shows: the text of the body, entities resolved."""
+    body = text.partition("<body>")[2]
+    body = re.sub(r"<script.*?</script>", "", body, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", " ", body))
+
+
+def root_of(row: Row) -> Root:
+    assert row.number is not None
+    return Root(row.number, row.name, row.test_id, row, 1, 1.8, 0.5, "dataflow", "", again="again at step 1")
+
+
+def test_verdict_counts_and_roots_are_there_without_javascript(tmp_path: Path) -> None:
+    row = made_row(2, share=40, layer=1)
+    rows = [made_row(0), row, inherited(made_row(4, share=9), row)]
+    run = Run(command=("pytest", "--acc-golden=g", "--acc-mine=m", "--acc-html=x.html"))
+    text = seen(written(tmp_path, rows, run, diagnosis=Diagnosis((root_of(row),), 1, "")))
+    for said in (
+        "Breaks at RopeOperation, layers.1, prefill: 40 times its bound",
+        "1  fail", "1  inherited", "RopeOperation_1_2", "again at step 1", "50% of the final error",
+        "relative_euclidean_distance 0.16, allowed <= 0.004",
+        "golden: model.layers.1.part2 output /g/x.pth", "mine: 1_RopeOperation_1_2 output[0] /m/y.bin",
+        "pytest --acc-golden=g --acc-mine=m dump::step0::layers.1::RopeOperation_1_2",
+    ):  # fmt: skip
+        assert said in text
+
+
+def test_the_worst_stand_there_where_no_root_is_known(tmp_path: Path) -> None:
+    text = seen(written(tmp_path, [made_row(3, share=7)]))
+    assert "Worst by their bounds" in text
+    assert "SelfAttentionOperation_0_3" in text
+
+
+def test_more_roots_than_there_is_room_for_are_counted(tmp_path: Path) -> None:
+    rows = [made_row(n, share=7) for n in range(ROOTS + 3)]
+    text = seen(written(tmp_path, rows, diagnosis=Diagnosis(tuple(map(root_of, rows)), 0, "")))
+    assert "3 more roots are in the rows." in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_text_there_too(tmp_path: Path, name: str) -> None:
+    row = made_row(0, share=7, sentence=name, test_id=f"x::{name}")
+    text = written(tmp_path, [row], diagnosis=Diagnosis((root_of(row),), 0, ""), problems=(name,))
+    markup = re.sub(r"<(script|style).*?</\1>", "", text, flags=re.DOTALL)
+    tags = set(re.findall(r"<(/?\w+)", markup))
+    plain = re.sub(r"<(script|style).*?</\1>", "", written(tmp_path, [made_row(0, share=7)]), flags=re.DOTALL)
+    assert tags - {"pre", "/pre"} <= set(re.findall(r"<(/?\w+)", plain)) | {"ul", "/ul"}
+
+
+# Colours: text can be read in both themes (WCAG 2.2, 1.4.3: at least 4.5 to 1; 3 to 1 for marks).
+
+
+STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
+COLOURS = dict(re.findall(r"--([\w-]+): light-dark\((#\w{6}, #\w{6})\)", STYLE))
+TEXT = ("ink", "muted", "accent", "pass", "fail", "inherited", "known", "incomparable", "good")
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#rrggbb`, as WCAG defines it."""
+    shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str, theme: int) -> float:
+    dark, light = sorted(luminance(COLOURS[name].split(", ")[theme]) for name in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("ground", ["paper", "raised"])
+def test_text_can_be_read(name: str, ground: str, theme: int) -> None:
+    assert contrast(name, ground, theme) >= 4.5
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["allowed", "unmapped"])
+def test_marks_can_be_seen(name: str, theme: int) -> None:
+    assert contrast(name, "paper", theme) >= 3
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("heat-0", "muted"),
+        ("heat-1", "ink"),
+        ("heat-2", "ink"),
+        ("heat-3", "ink"),
+        *((f"heat-{step}", "on-heat") for step in (4, 5, 6)),
+    ],
+)
+def test_numbers_in_the_heat_map_can_be_read(cell: str, text: str, theme: int) -> None:
+    assert contrast(cell, text, theme) >= 4.5
+
+
+def test_every_colour_that_is_used_is_defined() -> None:
+    assert set(re.findall(r"var\(--([\w-]+)\)", STYLE)) - COLOURS.keys() <= {
+        "mono",
+        "columns",
+        "edge",
+        "tint",
+    }
+
+
+# The words of the page: one table, both languages, nothing missing and nothing left over.
+
+
+TABLE = (ASSETS / "script" / "strings.js").read_text(encoding="utf-8")
+ENTRY = re.compile(r'^  (\w+): \[\s*"((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)",?\s*\],$', re.MULTILINE)
+STRINGS = {key: (english, chinese) for key, english, chinese in ENTRY.findall(TABLE)}
+
+
+def test_every_entry_of_the_table_has_both_languages() -> None:
+    assert len(STRINGS) == len(re.findall(r"^  \w+: \[", TABLE, re.MULTILINE))
+    assert all(english and chinese for english, chinese in STRINGS.values())
+
+
+def test_both_languages_are_filled_in_with_the_same_values() -> None:
+    for key, (english, chinese) in STRINGS.items():
+        assert set(re.findall(r"\{\d\}", english)) == set(re.findall(r"\{\d\}", chinese)), key
+
+
+def test_every_word_that_is_said_is_in_the_table() -> None:
+    markup = (ASSETS / "page.html").read_text(encoding="utf-8")
+    said = set(re.findall(r'say\("(\w+)"', SCRIPT)) | set(re.findall(r'data-say="(\w+)"', markup))
+    assert said <= STRINGS.keys()
+    assert set(VERDICTS) <= STRINGS.keys()
+
+
+def test_no_word_is_left_over() -> None:
+    code = SCRIPT.replace(TABLE, "") + (ASSETS / "page.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'["\'](\w+)["\']', code))
+    built = {f"left_{name}" for name in named} | {f"theme_{name}" for name in named}
+    assert STRINGS.keys() - named - built - {"comparison", "opcheck", *VERDICTS} == set()
+
+
+# Sentences that Python writes and a Chinese page says in Chinese: each has its phrase.
+
+
+PACKAGE = Path(acc_pytest.__file__).parent
+PHRASES = (ASSETS / "script" / "phrases.js").read_text(encoding="utf-8")
+PHRASES = re.findall(r'^  \["((?:[^"\\]|\\.)*)", "((?:[^"\\]|\\.)*)"\],$', PHRASES, re.MULTILINE)
+PATTERNS = [
+    re.compile(".+?".join(map(re.escape, re.split(r"\{\d,?\}", english))), re.IGNORECASE)
+    for english, _ in PHRASES
+]
+SOURCES = (
+    "reporting/summary.py",
+    "diagnosis/inheritance.py",
+    "judging/verdict.py",
+    "judging/derive.py",
+)
+VERDICT = "# The verdict of a run in one sentence"
+"""What stands before this line in a module is said beside the page's first sentence."""
+FRAGMENTS = frozenset(
+    (
+        "after X", "before X", "X of X", "token ids", "X of X X fails", "Fails at X",
+        "X of X X fail, the worst: X",
+        "X of X X fail",
+        "X on X own", "X more X from what fails.", "X, but the run fails", "X: X differs, and XX",
+        "the operator is wrong on its own inputsXX", "X, and what is between passes",
+        "X and parameters, so these are other ones than golden's (weights, parameters, ids)",
+        "the fault is inside X", "X of X elements are X, X", "X may be", "none may be",
+    )
+)  # fmt: skip
+"""Parts from which sentences are put together; the sentences have phrases."""
+
+
+def variants(node: ast.expr) -> list[str]:
+    """What an expression says, with X for what is filled in; both ways of a choice between two texts."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else ["X"]
+    if (
+        isinstance(node, ast.IfExp)
+        and isinstance(node.body, ast.Constant)
+        and isinstance(node.orelse, ast.Constant)
+    ):
+        return [str(node.body.value), str(node.orelse.value)]
+    if isinstance(node, ast.FormattedValue):
+        inner = variants(node.value)
+        return inner if isinstance(node.value, ast.IfExp) else ["X"]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(parts) for parts in itertools.product(*map(variants, node.values))]
+    return ["X"]
+
+
+def sentences(module: str) -> Iterator[str]:
+    """All texts of a module that are sentences or ends of such, without docstrings."""
+    source = (PACKAGE / module).read_text(encoding="utf-8")
+    _, mark, below = source.partition(VERDICT)
+    tree = ast.parse(mark + below or source)
+    within = {id(part) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr) for part in ast.walk(one)}
+    within -= {id(one) for one in ast.walk(tree) if isinstance(one, ast.JoinedStr)}
+    within |= {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.JoinedStr, ast.Constant)) and id(node) not in within:
+            for text in variants(node):
+                yield from text.split("; ")
+
+
+def test_every_phrase_is_there_in_both_languages_and_once() -> None:
+    assert len(PHRASES) == len(re.findall(r'^  \["', PHRASES, re.MULTILINE))
+    for english, chinese in PHRASES:
+        slots = re.findall(r"\{(\d),?\}", english)
+        assert sorted(slots) == sorted(re.findall(r"\{(\d)\}", chinese)), english
+        assert len(slots) == len(set(slots)), english
+    twice = [english for english, count in Counter(english for english, _ in PHRASES).items() if count > 1]
+    assert twice == []
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_every_sentence_of_a_verdict_and_of_a_cause_has_its_phrase(module: str) -> None:
+    """What fails here is to be said in acc_pytest/reporting/html/script/phrases.js."""
+    wanted = [
+        text
+        for text in sentences(module)
+        if len(re.findall(r"[a-z]{2,}", text)) > 1 and " " in text and text[0] not in " ,;:*"
+    ]
+    assert len(wanted) > 2
+    assert {text for text in wanted if not any(one.fullmatch(text) for one in PATTERNS)} <= FRAGMENTS

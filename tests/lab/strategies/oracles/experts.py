@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 
 from .expected import TINY, Expected, U, same, written
@@ -142,3 +143,216 @@ def gmm_deq_swiglu_quant_gmm_deq(p: Param, t: Inputs) -> Sequence[Expected]:
     ends = [sum(groups[: i + 1]) for i in range(len(groups))] if p["groupListType"] else groups
     value, error = _mlp(p, t, ends)
     return [Expected(value, _WRITTEN[p["outputType"]], error)]
+
+
+# Reductions, sorting, counting and scattering, by Python's lists.
+
+
+def by_value(values: Sequence[float]) -> Callable[[int], tuple[float, int]]:
+    """The order of positions: the largest value first, the first of equal ones first."""
+    return lambda position: (-values[position], position)
+
+
+@oracle("SortOperation")
+def sort(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Positions sorted by value, the first of equal ones first."""
+    x, number = t["x"], p["num"][0]
+    rows = x.double().reshape(-1, x.shape[-1]).tolist()
+    places = [sorted(range(len(row)), key=by_value(row))[:number] for row in rows]
+    values = [[row[i] for i in order] for row, order in zip(rows, places)]
+    size = (*x.shape[:-1], number)
+    return [
+        same(torch.tensor(values, dtype=torch.float64).to(x.dtype).reshape(size)),
+        same(torch.tensor(places, dtype=torch.int32).reshape(size)),
+    ]
+
+
+@oracle("ReduceOperation")
+def reduce(p: Param, t: Inputs) -> Sequence[Expected]:
+    """numpy's reductions; float sums are off by a rounding for each term."""
+    x = t["x"]
+    axes = tuple(axis % x.ndim for axis in p["axis"])
+    wide = x.double().numpy()
+    functions: dict[int, Callable[..., np.ndarray]] = {1: np.max, 2: np.min, 3: np.sum}
+    value = torch.as_tensor(functions[p["reduceType"]](wide, axis=axes), dtype=torch.float64)
+    if p["reduceType"] != 3 or not x.is_floating_point():
+        return [same(value.to(x.dtype))]
+    terms = x.numel() // max(value.numel(), 1)
+    size = torch.as_tensor(np.sum(np.abs(wide), axis=axes), dtype=torch.float64)
+    return [Expected(value, x.dtype, terms * U * size)]
+
+
+@oracle("CumsumOperation")
+def cumsum(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Products with a triangle of ones."""
+    x, axis = t["x"].double(), p["axes"][0] % t["x"].ndim
+    n = x.shape[axis]
+    ones = torch.ones(n, n, dtype=torch.float64)
+    edge = 1 if p["exclusive"] else 0
+    chosen = ones.triu(edge) if p["reverse"] else ones.tril(-edge)
+    whole = ones.triu() if p["reverse"] else ones.tril()
+    value = (x.movedim(axis, -1) @ chosen.T).movedim(-1, axis)
+    # the element itself is taken out of the sum again
+    size = (x.abs().movedim(axis, -1) @ whole.T).movedim(-1, axis)
+    return [Expected(value, t["x"].dtype, (n + 1) * U * size)]
+
+
+@oracle("OnehotOperation")
+def onehot(p: Param, t: Inputs) -> Sequence[Expected]:
+    """torch's own, with the new dimension moved."""
+    hot = torch.nn.functional.one_hot(t["x"].long(), p["depth"])
+    return [same(hot.movedim(-1, p["axis"]).to(t["x"].dtype))]
+
+
+@oracle("NonzeroOperation")
+def nonzero(p: Param, t: Inputs) -> Sequence[Expected]:
+    """numpy's coordinates, zeros behind."""
+    found = np.stack(np.nonzero(t["x"].numpy()))
+    places = np.zeros((t["x"].ndim, t["x"].numel()), np.int64)
+    places[:, : found.shape[1]] = found
+    return [same(torch.from_numpy(places)), same(torch.tensor([found.shape[1]]))]
+
+
+@oracle("IndexAddOperation")
+def index_add(p: Param, t: Inputs) -> Sequence[Expected]:
+    """One update after the other."""
+    counted = "validIndicesNum" in t
+    axis = 0 if counted else p["axis"]
+    number = int(t["validIndicesNum"]) if counted else len(t["indices"])
+    alpha = 1.0 if counted else float(t["alpha"].double())
+    value = t["var"].double().movedim(axis, 0).clone()
+    size = value.abs()
+    updates = t["updates"].double().movedim(axis, 0)
+    for place, row in zip(t["indices"].tolist()[:number], updates):
+        value[place] += alpha * row
+        size[place] += abs(alpha) * row.abs()
+    error = (number + 1) * U * size.movedim(0, axis)
+    return [Expected(value.movedim(0, axis), t["var"].dtype, error)]
+
+
+@oracle("ScatterElementsV2Operation")
+def scatter_elements(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Element by element along the last axis."""
+    value, updates = t["input"].double().clone(), t["updates"].double()
+    size, number = value.abs(), updates.shape[-1]
+    for row, places in enumerate(t["indices"].tolist()):
+        for i, place in enumerate(places):
+            if p["reduction"]:
+                value[row, place] += updates[row, i]
+                size[row, place] += updates[row, i].abs()
+            else:
+                value[row, place] = updates[row, i]
+    if not p["reduction"]:
+        return [same(value.to(t["input"].dtype))]
+    return [Expected(value, t["input"].dtype, number * U * size)]
+
+
+@oracle("GatingOperation")
+def gating(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Pairs sorted by expert in a list."""
+    chosen, top = t["topk"].tolist(), p["topkExpertNum"]
+    pairs = sorted(zip(chosen, t["idxArr"].tolist()))
+    local = p["deviceExpert"]
+    kept = [place for expert, place in pairs if not local or expert in local]
+    running, total = [], 0
+    for expert in local or range(p["cumSumNum"]):
+        total += chosen.count(expert)
+        running.append(total)
+    packed = kept + [0] * (len(pairs) - len(kept))
+    counts = torch.tensor(running, dtype=torch.int64 if p["cumSumInt64"] else torch.int32)
+    places = torch.tensor(packed, dtype=torch.int32)
+    tokens = torch.tensor([place // top for place in packed], dtype=torch.int32)
+    last = [same(torch.tensor([len(kept)], dtype=torch.int32))] if local else []
+    return [same(tokens), same(counts), same(places), *last]
+
+
+@oracle("GroupTopkOperation")
+def group_topk(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Groups sorted by strength in a list, the first of equal ones first."""
+    groups, n = p["groupNum"], p["n"] if p["groupMultiFlag"] else 1
+    result = torch.zeros_like(t["token"])
+    each = t["token"].shape[-1] // groups
+    for row, values in enumerate(t["token"].double().tolist()):
+        parts = [values[g * each : (g + 1) * each] for g in range(groups)]
+        strength = [sum(sorted(part)[-n:]) for part in parts]
+        for g in sorted(range(groups), key=by_value(strength))[: p["k"]]:
+            result[row, g * each : (g + 1) * each] = t["token"][row, g * each : (g + 1) * each]
+    return [same(result)]
+
+
+# Draws by C's generator as its source has it, and by lists of Python's numbers.
+
+
+def _numbers(seed: int) -> Iterator[float]:
+    """`srandom_r` and `random_r`: 31 words, two places that move through them, signed 32-bit arithmetic."""
+    word = seed % 2**32
+    word = (word - 2**32 if word >= 2**31 else word) or 1
+    table = [word]
+    for _ in range(30):
+        high = int(math.copysign(abs(word) // 127773, word))
+        word = 16807 * (word - 127773 * high) - 2836 * high
+        if word < 0:
+            word += 2147483647
+        table.append(word)
+    front, rear, drawn = 3, 0, 0
+    while True:
+        table[front] = (table[front] + table[rear]) & 0xFFFFFFFF
+        if drawn >= 310:
+            yield (table[front] >> 1) / 2147483647
+        front, rear, drawn = (front + 1) % 31, (rear + 1) % 31, drawn + 1
+
+
+@oracle("MultinomialOperation")
+def multinomial(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Walk each row until the sum passes the number; without such a place it is the first."""
+    numbers = _numbers(p["randSeed"])
+    draws = [next(numbers) for _ in range(p["numSamples"])]
+    rows = []
+    for row in t["probs"].double().numpy():
+        total, sums = np.float16(0), []
+        for one in row:
+            total = np.float16(np.float32(total) + np.float32(one))
+            sums.append(float(total))
+        rows.append([next((i for i, s in enumerate(sums) if s > number), 0) for number in draws])
+    return [same(torch.tensor(rows, dtype=torch.int32))]
+
+
+@oracle("TopkToppSamplingOperation")
+def topk_topp_sampling(p: Param, t: Inputs) -> Sequence[Expected]:
+    """Row by row over a sorted list."""
+    kind, chosen, logs = p["topkToppSamplingType"], [], []
+    numbers = _numbers(p["randSeed"])
+    for b, row in enumerate(t["probs"].double().tolist()):
+        ranked = sorted(range(len(row)), key=lambda i: (-row[i], i))
+        values = [row[i] for i in ranked]
+        if kind == 0:
+            values = values[: p["topk"]]
+        else:
+            least = values[min(int(t["topk"][b]), len(values) - 1)]
+            values = [value if value >= least else 0.0 for value in values]
+        sums = [math.fsum(values[: i + 1]) for i in range(len(values))]
+        topp = float(t["topp"][b])
+        last = max(len([s for s in sums if s < topp]) - 1, 0)
+        if kind in (2, 4):
+            noise = t["exp"][b].tolist()
+            weights = [0.0 if s > topp else value / e for s, value, e in zip(sums, values, noise)]
+            rank = weights.index(max(weights))
+        else:
+            number = (
+                float(t["rand"][b])
+                if kind == 3
+                else next(numbers if kind == 0 else _numbers(p["randSeeds"][b]))
+            )
+            limit = sums[last] * number
+            rank = len([s for s in sums if (s <= limit if kind == 0 else s < limit)])
+            rank = min(rank, len(values) - 1)
+        chosen.append(ranked[rank])
+        shares = [value / sums[last] if sums[last] else math.nan for value in values[: p["logProbsSize"]]]
+        logs.append([-9999.0 if i > last else math.log(s) if s else -math.inf for i, s in enumerate(shares)])
+    index = torch.tensor(chosen, dtype=torch.int32)[:, None]
+    found = [same(index), same(t["probs"].gather(1, index.long()))]
+    if kind in (3, 4):
+        value = torch.tensor(logs, dtype=torch.float64)
+        # the share is rounded, which moves its logarithm by as much, and the logarithm is
+        found.append(Expected(value, torch.float32, 4 * U + 2 * U * value.abs()))
+    return found

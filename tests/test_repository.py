@@ -1,0 +1,97 @@
+"""What the guides of the old tool name is found in docs/from-ait.md, and what that says works."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import pytest
+
+import acc_pytest
+from acc_pytest.base import threads
+from acc_pytest.base.imports import OwnModules, find_first
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "from-ait.md"
+NAMES = (
+    "parse_torchair_dump_data",
+    "hook_type",
+    "hook_name",
+    "from llm import",
+    "from ait_llm import",
+    "torchair_dump",
+    "{PID}_npu{dev}",
+    "MlpGateLayerV2",
+    "CoreAttention",
+    "torchvision",
+    "`-time`: the default was 1",
+    "`--type`: the default was `tensor`",
+    "`token` of 2024 is `logits`",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_of_the_guides_is_in_the_document(name: str) -> None:
+    assert name in DOCUMENT.read_text("utf-8")
+
+
+def test_every_import_of_the_document_works() -> None:
+    found = re.findall(r"from (acc_pytest[\w.]*) import ([\w, ]+)", DOCUMENT.read_text("utf-8"))
+    assert ("acc_pytest.tensors", "TensorRef") in found
+    for module, names in found:
+        for name in names.replace(" ", "").split(","):
+            assert hasattr(import_module(module), name), f"{module}.{name}"
+
+
+# The versions that `.ci/matrix` tests as the oldest are the lower bounds of pyproject.toml.
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+
+
+def release(version: str) -> tuple[int, ...]:
+    """`2.1.0` and `2.1` are one."""
+    return tuple(int(part) for part in f"{version}.0.0".split(".")[:3])
+
+
+def test_every_lower_bound_is_what_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    bounds = dict(re.findall(r"^([\w-]+)>=([\d.]+)", "\n".join(wanted), re.MULTILINE))
+    assert len(bounds) == len(wanted)
+    pinned = re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / ".ci" / "oldest.txt").read_text(), re.MULTILINE)
+    assert {name: release(bound) for name, bound in bounds.items()} == {
+        name: release(version) for name, version in pinned
+    }
+
+
+# Modules of the package are imported past pytest's search for asserts; nobody else's are.
+
+
+def test_python_imports_ours_and_pytest_the_tests() -> None:
+    loaders = [
+        module.__spec__ and type(module.__spec__.loader) for module in (threads, sys.modules[__name__])
+    ]
+    assert loaders[0] is SourceFileLoader
+    assert loaders[1] is not SourceFileLoader
+
+
+@pytest.mark.parametrize("name", ["acc_pytest", "acc_pytests.threads", "json", "threads"])
+def test_others_are_left_to_their_finders(name: str) -> None:
+    assert OwnModules().find_spec(name, acc_pytest.__path__) is None
+
+
+def test_a_module_that_is_not_there_is_not_found() -> None:
+    assert OwnModules().find_spec("acc_pytest.no_such_module", acc_pytest.__path__) is None
+
+
+def test_it_is_asked_once() -> None:
+    find_first()
+    assert sum(isinstance(finder, OwnModules) for finder in sys.meta_path) == 1
