@@ -19,10 +19,9 @@ from acc_pytest.remote.indexing import refs_of
 from acc_pytest.remote.stores import filesystem
 from acc_pytest.remote.stores.blocks import set_limit
 from acc_pytest.remote.stores.making import mirrored
-from acc_pytest.remote.stores.mirror import INDEX
 from acc_pytest.running.run import AccRun
 from acc_pytest.tensors import address
-from acc_pytest.tensors.address import BLOCKS, MIRRORS, address_of, check_cache, home_at
+from acc_pytest.tensors.address import BLOCKS, INDEX, MIRRORS, address_of, check_cache, home_at
 from acc_pytest.tensors.location import bytes_of
 from tests.shared_directory import made_once
 
