@@ -28,9 +28,9 @@ import torch
 from acc_pytest.dumps import open_dump
 from acc_pytest.lab.demo import DemoSpec, make_demo
 from acc_pytest.remote.indexing import index, refs_of
-from acc_pytest.remote.places import Cache
 from acc_pytest.session.planning import open_and_plan
 from acc_pytest.settings import Settings
+from acc_pytest.tensors.address import Cache
 from acc_pytest.tensors.api import save_torch_data
 
 if TYPE_CHECKING:

@@ -1,17 +1,22 @@
 """Who imports whom: ARCHITECTURE.md's list of rooms and the absence of cycles, checked against all imports.
 
-Imports inside functions count as those of modules do. What only type checkers read does not.
+Imports inside functions count as those of modules do. What only type checkers read does not. The closed rooms
+are imported by need: inside functions, by any room.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 import acc_pytest
 
@@ -26,35 +31,68 @@ PURE = (
     "judging",
     "noise",
     "operators",
-    "atb_cpu",
     "capture",
+    "remote",
+    "lab",
 )
 """Rooms that never import pytest."""
+CLOSED = ("remote", "lab")
+"""Rooms that no room imports before it needs them."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """What a module imports, and on which line; names begin below the package."""
+    """Import of a module on a line of another, inside a function or not; names begin below the package."""
 
     imported: str
     importer: str
     line: int
+    in_function: bool
 
 
 def test_a_room_imports_only_rooms_above_it() -> None:
     order = rooms()
     assert {room_of(module) for module in modules()} - set(order) == set(), "a module without a room"
     upwards = [
-        f"{found.importer}, line {found.line}: imports {found.imported}, which is below it"
-        for found in imports()
-        if found.imported != "pytest" and order[room_of(found.imported)] > order[room_of(found.importer)]
+        f"{entry.importer}, line {entry.line}: imports {entry.imported}, which is below it"
+        for entry in imports()
+        if entry.imported != "pytest" and order[room_of(entry.imported)] > order[room_of(entry.importer)]
+        if room_of(entry.imported) not in CLOSED
     ]
     impure = [
-        f"{found.importer}, line {found.line}: a pure room imports pytest"
-        for found in imports()
-        if found.imported == "pytest" and room_of(found.importer) in PURE
+        f"{entry.importer}, line {entry.line}: a pure room imports pytest"
+        for entry in imports()
+        if entry.imported == "pytest" and room_of(entry.importer) in PURE
     ]
     assert upwards + impure == []
+
+
+def test_closed_rooms_are_imported_inside_functions_only() -> None:
+    assert [
+        f"{entry.importer}, line {entry.line}: imports {entry.imported} before it is needed"
+        for entry in imports()
+        if room_of(entry.imported) in CLOSED and not entry.in_function
+        if room_of(entry.importer) != room_of(entry.imported)
+    ] == []
+
+
+def test_the_laboratory_is_imported_by_commands_and_fuzzing_alone() -> None:
+    importers = {entry.importer for entry in imports() if room_of(entry.imported) == "lab"}
+    outside = {name for name in importers if room_of(name) not in ("lab", "commands")}
+    assert outside == {"running.opcheck"}
+
+
+def test_a_local_comparison_imports_no_closed_room(tmp_path: Path) -> None:
+    for side in ("golden", "mine"):
+        np.save(tmp_path / f"{side}.npy", np.ones(4, np.float32))
+    say = "import atexit, sys; atexit.register(lambda: print('imported:', sorted(sys.modules)))"
+    (tmp_path / "conftest.py").write_text(say)
+    words = ["-p", "no:cacheprovider", "--acc-golden=golden.npy", "--acc-mine=mine.npy"]
+    command = [sys.executable, "-m", "pytest", *words]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    modules_of_run = re.findall(r"'acc_pytest\.(\w+)", result.stdout.partition("imported:")[2])
+    assert "comparison" in modules_of_run
+    assert not {*CLOSED} & {*modules_of_run}
 
 
 def test_no_two_classes_have_one_name() -> None:
@@ -69,9 +107,9 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph: dict[str, set[str]] = {module: set() for module in modules()}
-    for found in imports():
-        if found.imported != "pytest":
-            graph[found.importer].add(found.imported)
+    for entry in imports():
+        if entry.imported != "pytest":
+            graph[entry.importer].add(entry.imported)
     assert {" <-> ".join(circle) for circle in circles(graph)} == set()
 
 
@@ -100,17 +138,20 @@ def modules() -> Mapping[str, Path]:
 
 @cache
 def imports() -> tuple[Import, ...]:
-    return tuple(found for module, path in modules().items() for found in imports_of(module, path))
+    return tuple(entry for module, path in modules().items() for entry in imports_of(module, path))
 
 
 def imports_of(module: str, path: Path) -> Iterator[Import]:
-    """What one module imports of this package, and pytest."""
+    """Imports of a module, those of this package and pytest."""
     package = path.relative_to(PACKAGE).parent.parts
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[int] = set()
+    in_functions: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             skipped |= {id(child) for child in ast.walk(node)}
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            in_functions |= {id(child) for child in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) in skipped:
             continue
@@ -120,11 +161,11 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
                 name = f"{base}.{alias.name}".lstrip(".")
                 imported = name if name in modules() else base
                 if imported != module:  # `from . import submodule` in an `__init__`
-                    yield Import(imported, module, node.lineno)
+                    yield Import(imported, module, node.lineno, id(node) in in_functions)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
             if any(name.split(".")[0] == "pytest" for name in names):
-                yield Import("pytest", module, node.lineno)
+                yield Import("pytest", module, node.lineno, id(node) in in_functions)
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:

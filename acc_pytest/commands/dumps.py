@@ -23,7 +23,7 @@ from ..capture.atb.options import (
 from ..errors import AccError, DumpError, SettingsError
 from ..reporting.progress import Progress, size
 from ..reporting.texts import message, shell
-from ..tensors.address import is_address, path_on_disk
+from ..tensors.address import Cache, is_address, path_on_disk
 from .arguments import INTERRUPTED, USAGE_ERROR
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run_dump(arguments: argparse.Namespace) -> int:
     """Run the program; returns its exit code, or 1 where it succeeded but something asked for is missing."""
     if not is_address(arguments.output if hasattr(arguments, "output") else ""):
         return _run(arguments, str)
-    from ..capture.writer import StagedDump
+    from ..remote.uploading import StagedDump
 
     staged = StagedDump(arguments.output)
     arguments.output = staged.path
@@ -383,7 +383,6 @@ def add_index(commands: Commands) -> None:
 def run_index(arguments: argparse.Namespace) -> int:
     """Write the index and say where."""
     from ..remote.indexing import index
-    from ..remote.places import Cache
 
     summary = index(arguments.path, Cache(arguments.cache_dir))
     files, headers = f"{summary.files} files", f"{summary.headers} headers of tensors"

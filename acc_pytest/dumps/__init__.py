@@ -6,14 +6,9 @@ has received one needs no torch before its first pair.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import guarded
-from ..tensors.address import Places, text_of_places
+from ..tensors.address import Cache, Places, path_alone, text_of_places
 from .base import Dump, Rank, Slot, Step, StepLabel
-
-if TYPE_CHECKING:
-    from ..remote.places import Cache
 
 __all__ = ["Dump", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
@@ -24,7 +19,7 @@ def open_dump(
     """Open the dump that `path` means: a dump, a place inside one, or a parent of exactly one.
 
     It may be an address of a store (`s3://bucket/dump`, whose bytes are kept in `cache`), and several places
-    that are one dump (`places.py`).
+    that are one dump (`remote/places.py`).
 
     `token_policy` (auto, raw, no-warmup, warmup, torch-like) labels the directories of ATB dumps; `golden`
     is the golden, already open, whose token ids and lengths `auto` takes as evidence. Nothing but the
@@ -34,7 +29,11 @@ def open_dump(
     `SettingsError` for an unknown policy.
     """
     with guarded(f"opening the dump {text_of_places(path)}"):
-        from ..remote.places import Cache, path_of
         from .opening import opened
 
-        return opened(path_of(path, cache or Cache()), token_policy, golden)
+        path_on_disk = path_alone(path)
+        if path_on_disk is None:
+            from ..remote.places import path_of
+
+            path_on_disk = path_of(path, cache or Cache())
+        return opened(path_on_disk, token_policy, golden)

@@ -15,7 +15,7 @@ from typing import Literal, Union
 from ..errors import DumpError, SeveralDumps
 from ..tensors.address import is_mirrored
 from ..tensors.kept_dump import directories_in, names_in
-from ..tensors.location import entries_at
+from ..tensors.location import listed_at
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 
@@ -245,9 +245,7 @@ class Listing:
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)
         if key not in self._entries:
-            from ..remote.stores.indexes import entries_indexed
-
-            indexed = entries_at(key.rstrip("/")) or entries_indexed(key)
+            indexed = listed_at(key)
             if is_mirrored(key):
                 indexed_directories, indexed_files = indexed or ([], [])
                 indexed = (

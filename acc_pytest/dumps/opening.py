@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..remote.places import index_note
+from ..tensors.address import index_home, is_mirrored
 from ..tensors.location import is_file
 from .atb import AtbLayout, open_atb
 from .base import Dump, Listing
@@ -25,11 +25,21 @@ def opened(path: str, token_policy: str, golden: Dump | None) -> Dump:
     """Open a dump as `open_dump` does. A note of the dump says if it has an index that could not be used."""
     listing = Listing()
     layout = locate(path, listing)
-    note = index_note(str(layout.root))
+    note = _index_note(str(layout.root))
     dump = _of_layout(layout, listing, token_policy, golden)
     if note:
         dump.notes += (note,)
     return dump
+
+
+def _index_note(root: str) -> str:
+    """Use the index of the dump at `root`, if it has one; returns why it could not be used."""
+    home = "" if is_mirrored(root) else index_home(root)
+    if not home and not is_mirrored(root):
+        return ""
+    from ..remote.places import index_note
+
+    return index_note(home or root)
 
 
 def _of_layout(layout: Layout, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:

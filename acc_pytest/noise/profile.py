@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import AccError, FormatError
-from ..remote.stores.mirror import put_at
 from ..tensors.address import is_mirrored
 from ..tensors.dtypes import by_name
 from ..tensors.file_bytes import opened
@@ -124,6 +123,8 @@ def write_profile(profile: Profile) -> None:
     if not is_mirrored(profile.path):
         write_json(profile.path, head, "tensors", entries)
         return
+    from ..remote.stores.mirror import put_at
+
     with tempfile.TemporaryDirectory() as home:
         write_json(f"{home}/{NOISE_PROFILE}", head, "tensors", entries)
         put_at(profile.path, f"{home}/{NOISE_PROFILE}")

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..tensors.address import INDEX
 from ..tensors.dtypes import by_name
 from ..tensors.header import Location, TensorHeader
 from .stores.indexes import indexed_at
-from .stores.mirror import INDEX, mirror_at, save
+from .stores.mirror import mirror_at, save
 from .stores.table import Column, FileTable, names_column, names_of
 
 _MOST = 2_000_000

@@ -11,19 +11,18 @@ from ..dumps import open_dump
 from ..dumps.base import Dump, Listing
 from ..dumps.discovery import extent_of, locate
 from ..errors import AccError, SettingsError
-from ..tensors.address import Address, address_of, is_address, local_path
+from ..tensors.address import INDEX, Address, Cache, address_of, is_address, local_path
 from ..tensors.header import TensorHeader
 from ..tensors.kept_dump import is_kept, kept_home
 from ..tensors.location import noting_files
 from ..tensors.ref import TensorRef, readable
 from .header_rows import HeaderRow, columns_of
-from .places import Cache
 from .stores.blocks import fetch_heads
 from .stores.filesystem import FileStore, store_of
 from .stores.hosts import Survey
 from .stores.indexes import table_of_disk, texts_of_disk, texts_of_mirror, write_index
 from .stores.making import LISTED_ANEW, index_of, listed_anew
-from .stores.mirror import INDEX, forget, mirror_at, placed
+from .stores.mirror import forget, mirror_at, placed
 from .stores.table import FileTable
 
 

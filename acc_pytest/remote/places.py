@@ -35,12 +35,14 @@ from ..dumps.torch import TorchLayout, is_process_folder
 from ..dumps.torch_manifest import process_manifest
 from ..errors import DumpError, SettingsError
 from ..tensors.address import (
-    DEFAULT_LIMIT,
+    Cache,
     Places,
     address_of,
-    default_cache,
     is_address,
+    is_pattern,
     local_path,
+    may_be_list,
+    places_of,
     without_secrets,
 )
 from ..tensors.location import is_file, shown_at
@@ -53,14 +55,13 @@ from .stores.making import mirrored
 from .stores.mirror import NOTE, home_of, install, mirror_at
 from .stores.table import FileSource, FileTable, TableMaker, doubles, dropped
 
-_WILD = frozenset("*?[")
 _LARGEST = 1 << 20
 _KEYS = frozenset({"path", "host", "store", "ranks"})
 
 
 def path_of(places: Places, cache: Cache) -> str:
     """The one path that `places` mean. Raises `DumpError` and `SettingsError`."""
-    roots = [*_roots((places,) if isinstance(places, str) else places)]
+    roots = [*_roots(places_of(places))]
     survey_all([root.place for root in roots if host_of(root.place)])
     if len(roots) == 1 and roots[0].ranks is None:
         return roots[0].path(cache)
@@ -68,12 +69,12 @@ def path_of(places: Places, cache: Cache) -> str:
 
 
 def index_note(path: str) -> str:
-    """Use the index of the dump whose root is `path`, if it has one; returns why it could not be used."""
+    """Use the index of a mirror or in a directory of the disk; returns why it could not be used."""
     mirror = mirror_at(path)
     if mirror is not None:
         return str(mirror.table.notes.get(NOTE, "")) or headers_refused(mirror.table, shown_at(mirror.path))
     table, reason = use_index(path)
-    return reason if table is None else headers_refused(table, reason)
+    return reason if table is None else headers_refused(table, path)
 
 
 def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
@@ -81,7 +82,7 @@ def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
         listed = _listed(place)
         if listed is not None:
             yield from listed
-        elif _WILD.intersection(place) and not os.path.lexists(place):
+        elif is_pattern(place):
             if is_address(place):
                 from .stores.making import matching
 
@@ -97,7 +98,7 @@ def _roots(places: Sequence[str]) -> Iterator[DumpRoot]:
 
 def _listed(place: str) -> list[DumpRoot] | None:
     """The places that a file lists; `None` for what is no such file. Raises `SettingsError`."""
-    if is_address(place) or not place.endswith((".toml", ".json")) or not os.path.isfile(place):
+    if not may_be_list(place):
         return None
     content = read_toml(Path(place)) if place.endswith(".toml") else _json(place)
     listed = content.get("roots") if isinstance(content, dict) else None
@@ -454,21 +455,6 @@ def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
 def _relative(path: Path, top: Path) -> str:
     name = os.path.relpath(path, top)
     return "" if name == "." else name
-
-
-# One of the places of a dump, and where the bytes of stores are kept.
-
-
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """The directory of the bytes of stores, and their limit."""
-
-    directory: str = ""
-    limit: int = DEFAULT_LIMIT
-
-    @property
-    def path(self) -> str:
-        return os.path.abspath(self.directory or default_cache())
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ..base.imports import import_numpy, leave_what_stays, without_collector
 from ..base.vocabulary import NO_NOISE
 from ..errors import AccError, SettingsError, guarded
 from ..reporting.texts import error_text, paragraph
-from ..tensors.address import text_of_places
+from ..tensors.address import Cache, is_mirrored, text_of_places
 from ..tensors.location import is_there
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
     with without_collector():
         import_numpy()
         from ..mapping.planner import plan
-        from ..remote.header_rows import keep_headers
 
         leave_what_stays()
         golden, mine = open_dumps(settings)
@@ -50,7 +49,10 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
             op_mapping_file=settings.op_mapping_file,
             tables=settings.mapping,
         )
-    keep_headers((pairs.golden_root, pairs.mine_root))
+    if mirrored := [root for root in (pairs.golden_root, pairs.mine_root) if is_mirrored(root)]:
+        from ..remote.header_rows import keep_headers
+
+        keep_headers(mirrored)
     return golden, mine, pairs
 
 
@@ -61,7 +63,6 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     """
     from ..dumps import open_dump
     from ..dumps.base import keep_rank
-    from ..remote.places import Cache
 
     if settings.engine == "ray":
         from ..remote.engine.cluster_hosts import reach_nodes

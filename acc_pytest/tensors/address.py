@@ -8,10 +8,13 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from ..errors import AccError, DumpError, SettingsError
 from .whole_file import make_directory
+
+if TYPE_CHECKING:
+    from ..remote.stores.table import FileTable
 
 Places = Union[str, tuple[str, ...]]
 """Location of a dump as the user gives it: one path or address, or several that are one dump."""
@@ -19,6 +22,7 @@ DEFAULT_LIMIT = 10 << 30
 """Bytes of stores that are kept on the disk."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*)://(.*)", re.DOTALL)
 _CHAINED = "::"
+_WILD = frozenset("*?[")
 _NO_HOST = "-"
 """Stands for the empty host of `hdfs:///dump` in the path of a mirror."""
 
@@ -103,26 +107,62 @@ def without_secrets(text: str) -> str:
     return f"{match[1]}://{pieces[0]}{'?***' if len(pieces) > 1 else ''}"
 
 
+def places_of(places: Places) -> tuple[str, ...]:
+    """The paths or addresses of a dump, one or several."""
+    return (places,) if isinstance(places, str) else places
+
+
 def text_of_places(places: Places) -> str:
     """The paths or addresses of a dump as text for a message, without secrets."""
-    return ", ".join(map(without_secrets, (places,) if isinstance(places, str) else places))
+    return ", ".join(map(without_secrets, places_of(places)))
 
 
-def default_cache() -> str:
-    """The directory in which mirrors and blocks lie where no other is given."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "acc_pytest")
+def is_pattern(place: str) -> bool:
+    """Whether a place is a pattern such as `/dumps/host*`, and no path that is called so."""
+    return bool(_WILD.intersection(place)) and not os.path.lexists(place)
 
 
-# The caches in use: the only directories whose mirrors are believed, and whose they must be.
+def may_be_list(place: str) -> bool:
+    """Whether a place is a file that may list the places of a dump."""
+    return not is_address(place) and place.endswith((".toml", ".json")) and os.path.isfile(place)
+
+
+def path_alone(places: Places) -> str | None:
+    """The path on the disk that the places of a dump are; `None` for addresses, patterns and lists."""
+    place, *others = places_of(places)
+    if others or is_address(place) or is_pattern(place) or may_be_list(place):
+        return None
+    return local_path(place)
+
+
+# The caches and the indexes in use: the only directories whose mirrors are believed, and whose they must be.
 #
 # A path is below a mirror where it is below the mirrors of such a cache, whatever else is called alike.
 
 
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The directory of the bytes of stores, and their limit."""
+
+    directory: str = ""
+    limit: int = DEFAULT_LIMIT
+
+    @property
+    def path(self) -> str:
+        """The directory, where none is given that of the user."""
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        return os.path.abspath(self.directory or os.path.join(home, "acc_pytest"))
+
+
 MIRRORS = "acc_mirror"
 BLOCKS = "acc_blocks"
+INDEX = "acc_dump.index"
+_ABOVE = 6
+"""Directories above a place inside of a dump in which its index may lie."""
 _mirrors: tuple[str, ...] = ()
 """Directories of mirrors, of all caches in use, with a slash at the end."""
+indexes: dict[str, FileTable] = {}
+"""The indexes in use of dumps on the disk, by the directories that they are in."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -171,4 +211,23 @@ def home_at(path: str) -> str:
     for mirrors in _mirrors:
         if path.startswith(mirrors):
             return mirrors + path[len(mirrors) :].partition("/")[0]
+    return ""
+
+
+def is_indexed(path: str) -> bool:
+    """Whether a path is below a mirror, or below a directory whose index is in use."""
+    return is_mirrored(path) or any(path.startswith(f"{root}/") for root in indexes)
+
+
+def index_home(path: str) -> str:
+    """The directory of the index of the dump that a path on the disk means; empty for none.
+
+    Indexes in use of this dump are forgotten: it may have been changed.
+    """
+    place = os.path.abspath(path)
+    for _ in range(_ABOVE):
+        indexes.pop(place, None)
+        if os.path.isfile(f"{place}/{INDEX}"):
+            return place
+        place = os.path.dirname(place)
     return ""

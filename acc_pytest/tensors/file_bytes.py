@@ -20,10 +20,10 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from ..base.imports import torch
 from ..errors import FormatError
-from ..remote.stores.blocks import StoreFile
 from .header import version_of
 from .kept_dump import KeptFile, stretches, whereabouts
 from .location import on_disk, placed_at
+from .sized_file import SizedFile
 
 # Below this size one read is cheaper than a mapping (two system calls and page faults), and a tensor
 # that was read holds no file descriptor open: a mapping keeps one for as long as the tensor lives.
@@ -49,6 +49,8 @@ def opened(path: str, *, values: bool = False) -> Iterator[tuple[BinaryIO, int]]
     placed = placed_at(path)
     if placed is not None:
         if not placed.path:
+            from ..remote.stores.blocks import StoreFile
+
             with StoreFile(placed, alone=values) as remote:
                 yield cast(BinaryIO, remote), remote.size
             return
@@ -212,7 +214,7 @@ def mapped(path: str, dtype: torch.dtype, shape: tuple[int, ...], offset: int) -
     with opened(path, values=True) as (opened_file, size):
         file: Any = opened_file
         check_end(path, offset, nbytes, size)
-        stored = isinstance(file, StoreFile)
+        stored = isinstance(file, SizedFile)
         descriptor = file.descriptor_with(offset, nbytes) if stored else file.fileno()
         page = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         lead = offset - page

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.texts import Pairs, parsed
 from ..errors import FormatError
-from .address import is_mirrored
+from .address import indexes, is_mirrored
 
 if TYPE_CHECKING:
     from ..remote.stores.mirror import Placed
@@ -40,6 +40,15 @@ def entries_at(path: str) -> tuple[list[str], list[str]] | None:
     mirror = mirror_at(path)
     name = mirror.name_of(path) if mirror is not None else None
     return mirror.table.entries(name) if mirror is not None and name is not None else None
+
+
+def listed_at(path: str) -> tuple[list[str], list[str]] | None:
+    """Names of sub-directories and files of a directory below a mirror or of an index in use, else `None`."""
+    if is_mirrored(path) or not indexes:
+        return entries_at(path.rstrip("/"))
+    from ..remote.stores.indexes import entries_indexed
+
+    return entries_indexed(path)
 
 
 def names_at(path: str) -> list[str]:

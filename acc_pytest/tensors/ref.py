@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..base.imports import import_torch
 from ..errors import AccError, FormatError, guarded
+from .address import is_indexed
 from .header import Location, TensorHeader, version_of
 
 if TYPE_CHECKING:
@@ -47,15 +48,13 @@ def header_to_open(ref: TensorRef) -> TensorHeader:
 
     Raises `FormatError` as `TensorRef.header`, and where the index of a dump on the disk has another one.
     """
-    from ..remote.header_rows import is_of_index
-    from .formats import format_of
-
     header = ref.header()
-    if is_of_index(ref, version_of(ref.path)):
-        with guarded(f"reading {ref}", (OSError,)):
-            file_header = format_of(ref.path).header(ref)
-        if file_header != header:
-            raise FormatError(f"{ref}: is not what the index of its dump says of it; run acc index again")
+    if not is_indexed(ref.path):
+        return header
+    from ..remote.header_rows import is_of_index
+
+    if is_of_index(ref, version_of(ref.path)) and _read_header(ref) != header:
+        raise FormatError(f"{ref}: is not what the index of its dump says of it; run acc index again")
     return header
 
 
@@ -74,15 +73,21 @@ def readable(ref: TensorRef | None) -> TensorHeader | None:
 
 @functools.lru_cache(maxsize=65536)
 def _header(ref: TensorRef, version: tuple[int, ...]) -> TensorHeader:
-    from ..remote.header_rows import known_header, remember
-    from .formats import format_of  # numpy is imported by those who read
-
     if not version and not os.path.lexists(ref.path):
         raise FormatError(f"{ref.path}: no such file; was the dump moved or deleted while in use?")
-    indexed_header = known_header(ref, version)
-    if indexed_header is not None:
-        return indexed_header
-    with guarded(f"reading {ref}", (OSError,)):
-        header = format_of(ref.path).header(ref)
-    remember(ref, header)
+    if not is_indexed(ref.path):
+        return _read_header(ref)
+    from ..remote.header_rows import known_header, remember
+
+    header = known_header(ref, version)
+    if header is None:
+        header = _read_header(ref)
+        remember(ref, header)
     return header
+
+
+def _read_header(ref: TensorRef) -> TensorHeader:
+    from .formats import format_of  # numpy is imported by those who read
+
+    with guarded(f"reading {ref}", (OSError,)):
+        return format_of(ref.path).header(ref)

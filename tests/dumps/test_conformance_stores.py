@@ -11,7 +11,7 @@ import torch
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.errors import AccError
 from acc_pytest.remote.indexing import refs_of
-from acc_pytest.remote.places import Cache
+from acc_pytest.tensors.address import Cache
 from acc_pytest.tensors.ref import TensorRef, readable
 from tests.each_case import check_each
 

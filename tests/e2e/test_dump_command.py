@@ -14,7 +14,7 @@ import pytest
 
 from acc_pytest import cli
 from acc_pytest.dumps import Dump, open_dump
-from acc_pytest.remote.places import Cache
+from acc_pytest.tensors.address import Cache
 from acc_pytest.topology.tree import Node
 
 from .atb_program import GRAPH, LAYER, program

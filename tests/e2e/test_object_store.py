@@ -17,12 +17,11 @@ from acc_pytest.dumps import open_dump
 from acc_pytest.errors import FormatError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.remote.indexing import index_upload, refs_of
-from acc_pytest.remote.places import Cache
 from acc_pytest.remote.stores import filesystem
 from acc_pytest.remote.stores.making import mirrored
 from acc_pytest.session.planning import make_plan
 from acc_pytest.settings import Settings
-from acc_pytest.tensors.address import address_of
+from acc_pytest.tensors.address import Cache, address_of
 from acc_pytest.tensors.location import bytes_of
 from tests.shared_directory import made_once
 

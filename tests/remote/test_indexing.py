@@ -20,10 +20,9 @@ from acc_pytest.remote import header_rows
 from acc_pytest.remote.header_rows import HeaderRow, HeaderRows, check_of, columns_of, known_header
 from acc_pytest.remote.indexing import index, refs_of
 from acc_pytest.remote.keeping import keep
-from acc_pytest.remote.places import Cache
-from acc_pytest.remote.stores import filesystem, indexes, making
-from acc_pytest.remote.stores.mirror import INDEX
+from acc_pytest.remote.stores import filesystem, making
 from acc_pytest.remote.stores.table import read_table
+from acc_pytest.tensors.address import INDEX, Cache, indexes
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.formats import format_of
 from acc_pytest.tensors.read_source import opened_source
@@ -47,9 +46,9 @@ def copied(pair: DemoPaths, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_index_in_use() -> Iterator[None]:
-    indexes._opened.clear()
+    indexes.clear()
     yield
-    indexes._opened.clear()
+    indexes.clear()
 
 
 def listed(dump: Dump) -> list[tuple[str, object]]:
@@ -86,7 +85,7 @@ def test_an_index_is_found_from_inside_of_the_dump(copied: Path) -> None:
     index(str(copied), Cache())
     (root,) = copied.iterdir()
     open_dump(str(root / "tensors" / "0_5001"))
-    assert list(indexes._opened) == [str(root)]
+    assert list(indexes) == [str(root)]
 
 
 def test_an_index_that_is_no_longer_true_is_not_used(copied: Path) -> None:
@@ -107,7 +106,7 @@ def test_an_index_that_is_no_longer_true_is_not_used(copied: Path) -> None:
     assert not [note for note in open_dump(str(copied)).notes if "index" in note]
     os.remove(root / INDEX)
     open_dump(str(copied))
-    assert not indexes._opened
+    assert not indexes
     index(str(copied), Cache())
     shutil.rmtree(root / "model")
     (note,) = (note for note in open_dump(str(copied)).notes if "index" in note)

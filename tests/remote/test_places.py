@@ -18,10 +18,8 @@ from acc_pytest.dumps.torch_manifest import FORMAT as MANIFEST
 from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
 from acc_pytest.mapping.planner import plan
-from acc_pytest.remote.places import Cache
 from acc_pytest.remote.stores import mirror
-from acc_pytest.remote.stores.mirror import INDEX
-from acc_pytest.tensors.address import MIRRORS, Places
+from acc_pytest.tensors.address import INDEX, MIRRORS, Cache, Places
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.location import shown_at
 from tests.each_case import check_each

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import MethodType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,12 +18,14 @@ from torch import nn
 from ...base.imports import check_numpy
 from ...errors import CaptureError
 from ...tensors.address import is_address
-from ..writer import StagedDump
 from .config import DumpConfig, Selection
 from .manifest import Manifest, claim, device_of, places_in_run
 from .model import ROOT, WRAPPED, NamedModule, aliases, module_tree
 from .recorder import ModuleRecorder
 from .store import DumpReport, Hooked, Store
+
+if TYPE_CHECKING:
+    from ...remote.uploading import StagedDump
 
 HOOK_TYPES = ("dump_data",)
 
@@ -74,7 +76,10 @@ class DumpHandle:
         self._staged: StagedDump | None = None
         if not self.active:
             return
-        self._staged = StagedDump(str(config.dump_path)) if is_address(str(config.dump_path)) else None
+        if is_address(str(config.dump_path)):
+            from ...remote.uploading import StagedDump
+
+            self._staged = StagedDump(str(config.dump_path))
         selection = Selection(config)
         if refusal := selection.empty(self._root):
             warnings.warn(f"nothing will be dumped: {refusal}", stacklevel=3)

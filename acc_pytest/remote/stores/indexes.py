@@ -17,18 +17,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import AccError
+from ...tensors.address import INDEX, indexes
 from ...tensors.whole_file import whole_file
 from .blocks import StoredBlock, is_fetched
 from .filesystem import StoredFile, version_number
-from .mirror import INDEX, Mirror, Placed, mirror_at
+from .mirror import Mirror, Placed, mirror_at
 from .table import LARGEST, Column, FileSource, FileTable, TableMaker, read_table
 
 _PARTS = "parts"
 _TIMES = "d_modified"
-_ABOVE = 6
-"""Directories above a place inside of a dump in which its index may lie."""
-_opened: dict[str, FileTable] = {}
-"""The indexes in use, by the directories that they are in."""
 
 
 class IndexedFile(NamedTuple):
@@ -94,23 +91,8 @@ def write_index(root: str, table: FileTable) -> str:
     return path
 
 
-def use_index(path: str) -> tuple[FileTable | None, str]:
-    """Use the index of the dump that a path on the disk means, if there is one.
-
-    Returns its table and the directory it is in; no table, but a sentence, where one cannot be used.
-    """
-    place = os.path.abspath(path)
-    for _ in range(_ABOVE):
-        _opened.pop(place, None)
-        if os.path.isfile(f"{place}/{INDEX}"):
-            return _used(place)
-        if place == os.path.dirname(place):
-            break
-        place = os.path.dirname(place)
-    return None, ""
-
-
-def _used(root: str) -> tuple[FileTable | None, str]:
+def use_index(root: str) -> tuple[FileTable | None, str]:
+    """Use the index in the directory `root`: its table, or none and a sentence where it cannot be used."""
     try:
         with open(f"{root}/{INDEX}", "rb") as file:
             table = read_table(file.read(LARGEST + 1), f"{root}/{INDEX}")
@@ -119,8 +101,8 @@ def _used(root: str) -> tuple[FileTable | None, str]:
     reason = _stale(root, table)
     if reason:
         return None, f"{root}/{INDEX}: is stale and was not used: {reason}; acc index makes a new one"
-    _opened[root] = table
-    return table, root
+    indexes[root] = table
+    return table, ""
 
 
 def _stale(root: str, table: FileTable) -> str:
@@ -148,7 +130,7 @@ def _is_covered(name: str, paths: list[str]) -> bool:
 
 def entries_indexed(path: str) -> tuple[list[str], list[str]] | None:
     """Names of sub-directories and files of a directory of an index in use; `None` for any other path."""
-    for root, table in _opened.items():
+    for root, table in indexes.items():
         if path.startswith(f"{root}/"):
             name = path[len(root) + 1 :].rstrip("/")
             return table.entries(name) if _is_covered(name, table.notes[_PARTS]) else None
@@ -158,7 +140,7 @@ def entries_indexed(path: str) -> tuple[list[str], list[str]] | None:
 def indexed_at(path: str, version: tuple[int, ...]) -> IndexedFile | None:
     """The file that a path is, in a mirror or in an index in use; on the disk only if it is of this `version`
     (`header.version_of`)."""
-    for root, table in _opened.items():
+    for root, table in indexes.items():
         if path.startswith(f"{root}/"):
             row = table.row(path[len(root) + 1 :])
             is_current = row is not None and version[:2] == (row.size, row.modified)

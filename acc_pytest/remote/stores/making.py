@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 
 from ...errors import DumpError, FormatError
-from ...tensors.address import Address
+from ...tensors.address import INDEX, Address
 from .filesystem import PATIENCE, FileStore, StoredFile, connected, error_text, store_of, within
 from .hosts import NODE, host_of, surveyed
 from .indexes import take_texts
-from .mirror import INDEX, NOTE, Mirror, base_of, home_of, install, mirror_of
+from .mirror import NOTE, Mirror, base_of, home_of, install, mirror_of
 from .table import LARGEST, Column, FileSource, FileTable, TableMaker, read_table
 
 LISTED_ANEW = 50_000

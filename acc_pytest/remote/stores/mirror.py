@@ -17,13 +17,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import AccError, FormatError
-from ...tensors.address import MIRRORS, Address, address_of, check_cache, home_at, is_address, use_caches
+from ...tensors.address import (
+    INDEX,
+    MIRRORS,
+    Address,
+    address_of,
+    check_cache,
+    home_at,
+    is_address,
+    use_caches,
+)
 from ...tensors.whole_file import whole_file
 from .filesystem import FileStore, store_of
 from .hosts import path_here
 from .table import FileRow, FileTable, read_table
 
-INDEX = "acc_dump.index"
 _BASE = "base"
 NOTE = "note"
 """Key of the note to the user on how the mirror was made, among the notes of its table."""

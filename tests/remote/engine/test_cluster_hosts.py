@@ -33,8 +33,8 @@ from acc_pytest.remote.engine.pool import (
 )
 from acc_pytest.remote.indexing import refs_of
 from acc_pytest.remote.keeping import keep
-from acc_pytest.remote.places import Cache
 from acc_pytest.remote.stores import filesystem, hosts
+from acc_pytest.tensors.address import Cache
 from acc_pytest.tensors.location import shown_at
 from acc_pytest.tensors.ref import TensorRef
 from tests.each_case import check_each

@@ -24,10 +24,10 @@ from acc_pytest.remote.stores import blocks, filesystem
 from acc_pytest.remote.stores.blocks import StoredBlock, StoreFile, opened_with, set_limit
 from acc_pytest.remote.stores.filesystem import Patience
 from acc_pytest.remote.stores.making import mirrored
-from acc_pytest.remote.stores.mirror import INDEX, Placed, placed
+from acc_pytest.remote.stores.mirror import Placed, placed
 from acc_pytest.running.run import AccRun
 from acc_pytest.tensors import address
-from acc_pytest.tensors.address import BLOCKS, MIRRORS, address_of, check_cache, home_at
+from acc_pytest.tensors.address import BLOCKS, INDEX, MIRRORS, address_of, check_cache, home_at
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.file_bytes import mapped, opened
 from acc_pytest.tensors.location import bytes_of, on_disk

@@ -350,8 +350,8 @@ def test_no_word_is_left_over() -> None:
 
 
 PACKAGE = Path(acc_pytest.__file__).parent
-PHRASES = (ASSETS / "script" / "phrases.js").read_text(encoding="utf-8")
-PHRASES = re.findall(r'^  \["((?:[^"\\]|\\.)*)", "((?:[^"\\]|\\.)*)"\],$', PHRASES, re.MULTILINE)
+PHRASE_TABLE = (ASSETS / "script" / "phrases.js").read_text(encoding="utf-8")
+PHRASES = re.findall(r'^  \["((?:[^"\\]|\\.)*)", "((?:[^"\\]|\\.)*)"\],$', PHRASE_TABLE, re.MULTILINE)
 PATTERNS = [
     re.compile(".+?".join(map(re.escape, re.split(r"\{\d,?\}", english))), re.IGNORECASE)
     for english, _ in PHRASES
@@ -411,7 +411,7 @@ def sentences(module: str) -> Iterator[str]:
 
 
 def test_every_phrase_is_there_in_both_languages_and_once() -> None:
-    assert len(PHRASES) == len(re.findall(r'^  \["', PHRASES, re.MULTILINE))
+    assert len(PHRASES) == len(re.findall(r'^  \["', PHRASE_TABLE, re.MULTILINE))
     for english, chinese in PHRASES:
         slots = re.findall(r"\{(\d),?\}", english)
         assert sorted(slots) == sorted(re.findall(r"\{(\d)\}", chinese)), english

@@ -14,11 +14,11 @@ pytest.importorskip("fsspec", reason="stores are written through fsspec")
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.capture.golden import dump_golden
-from acc_pytest.capture.writer import StagedDump
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import CaptureError, DumpError
-from acc_pytest.remote.places import Cache
 from acc_pytest.remote.stores import filesystem
+from acc_pytest.remote.uploading import StagedDump
+from acc_pytest.tensors.address import Cache
 from tests.remote.stores.broken_store import BrokenFiles, broken_store
 
 
