@@ -58,6 +58,12 @@ def rope_base(config: Any, layer_type: str = "") -> float:
     return float(local if layer_type == "sliding_attention" else config.rope_theta)
 
 
+def gloo_sums_bfloat16() -> None:
+    """Skip where a sum over processes on the CPU has no bfloat16."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 2):
+        pytest.skip(f"gloo of torch {torch.__version__} has no bfloat16; that of torch 2.2 has")
+
+
 def scaled_attention() -> None:
     """Skip the test where transformers refuse to use the attention of torch."""
     if torch.__version__.startswith("2.1.0"):

@@ -143,7 +143,7 @@ def test_a_call_of_msprobe_writes_no_file(tmp_path: Path) -> None:
 
 
 def test_what_draws_is_told_by_what_it_is_given() -> None:
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    attention = torch.ops.aten._scaled_dot_product_flash_attention.default
     dropout = torch.ops.aten.native_dropout.default
     lstm = torch.ops.aten.lstm.input
     assert not draws(attention, [X, X, X], {})

@@ -193,7 +193,7 @@ def test_a_trace_is_void_where_old_torch_hides_a_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before torch 2.4 that is `x[i]`; scripted code, which every release hides, stands for it here."""
-    monkeypatch.setattr(older_torch, "_release", lambda: (2, 3))
+    monkeypatch.setattr(older_torch, "release_of", lambda _: (2, 3))
     model = Network()
     hidden: Any = torch.jit.trace(lambda x: -x, torch.ones(1))
     monkeypatch.setattr(model.parts[1], "forward", lambda x, *_, **__: hidden(x))

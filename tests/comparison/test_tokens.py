@@ -34,6 +34,7 @@ from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Diagnosis
 from acc_pytest.tensors.source import PickedRows, TensorSource
+from tests.newer import scaled_attention
 
 SIDE = Operand("n", "n", "Linear", "output[0]", ())
 PAIR = Pair("p", 0, None, "op", "layers.0", 1, 0, "name", "", SIDE, SIDE)
@@ -194,6 +195,7 @@ MLP = "root.model.layers.1.mlp"
 def network(kind: str, attention: str, dtype: torch.dtype = torch.float32) -> Any:
     """Three layers whose weights bfloat16 holds."""
     transformers = pytest.importorskip("transformers")
+    scaled_attention()
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "pad_token_id": 0}

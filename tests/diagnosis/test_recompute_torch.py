@@ -22,6 +22,7 @@ from acc_pytest.running.causes import outlines_for, recomputer_for
 from acc_pytest.session import make_plan
 from acc_pytest.settings import Settings
 from tests.mapping.data_parallel import FAULTY, Run
+from tests.newer import gloo_sums_bfloat16
 
 WIDTH = 32
 IDS = torch.arange(12).reshape(1, 12) * 5 % 17
@@ -414,6 +415,7 @@ def test_weights_of_another_rank_are_wrong(tmp_path: Path, monkeypatch: pytest.M
 def test_a_sum_over_ranks_is_not_computed_again(
     group: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gloo_sums_bfloat16()
     outcomes = found(*Parallel().dumped(tmp_path, monkeypatch))
     for rank in (0, 1):
         assert outcomes["down", rank].outcome == ""
