@@ -27,8 +27,6 @@ from .reconcile import open_operands
 
 _NEAR = 0.1
 """Largest relative distance of two tensors that are the same; unrelated ones are at 1.4."""
-_CLEAR = 2
-"""Factor by which all other tensors must be farther away, for a tensor that is not near."""
 _SAMPLE = 1 << 16
 """Elements that are read, from the start."""
 _CANDIDATES = 96
@@ -115,7 +113,8 @@ class _ValueMatcher:
 
     def alike(self, goldens: Sequence[Export], mines: Sequence[Export], outside: bool) -> Iterator[Match]:
         """Matches of the nearest tensors first, each tensor once. Of copies, leaves meet leaves, in their
-        order. A match that is farther than rounding explains must be the nearest by `_CLEAR`."""
+        order. Tensors that are farther apart than rounding explains are not the same: in a network with large
+        channels, the stream before and after a norm are as near as a fault would leave them."""
         ranked = []
         for (row, golden), (column, mine) in itertools.product(enumerate(goldens), enumerate(mines)):
             if not outside and not self._as_wide(golden, mine):
@@ -123,19 +122,15 @@ class _ValueMatcher:
             match = Match(golden, mine, "values", "their values are the same")
             for candidate in (match, *(_of_last_tokens(match) if outside else ())):
                 distance = self._distance(candidate)
-                if distance <= 1:
+                if distance <= _NEAR:
                     unlike = bool(golden.node.children) != bool(mine.node.children)
                     kinds = golden.slot.kind != mine.slot.kind
                     ranked.append(((distance, unlike, kinds, row + column), candidate))
                     break
         paired: set[Export] = set()
-        for (distance, *_), match in sorted(ranked, key=itemgetter(0)):
+        for _, match in sorted(ranked, key=itemgetter(0)):
             ends = {match.golden, match.mine}
-            rival_distances = [
-                far for (far, *_), rival in ranked if far > distance and ends & {rival.golden, rival.mine}
-            ]
-            plain = distance <= _NEAR or distance * _CLEAR <= min([*rival_distances, 1.0])
-            if plain and not ends & paired:
+            if not ends & paired:
                 paired |= ends
                 yield match
 

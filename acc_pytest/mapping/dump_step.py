@@ -19,17 +19,13 @@ from .tables import Tables
 
 
 class DumpStep:
-    """A dump at a step: slots and references of its nodes, cached.
+    """A dump at a step: slots and references of its nodes, cached."""
 
-    `counterpart` is the dump that it is compared with. Calls of functions that chose are omitted where that
-    dump has other ones: they were dumped unasked, to compare the choices of both.
-    """
-
-    def __init__(self, dump: Dump, step: Step, counterpart: Dump | None = None) -> None:
+    def __init__(self, dump: Dump, step: Step) -> None:
         self.dump = dump
-        self._omitted = frozenset[str]() if counterpart is None else _choices(dump) - _choices(counterpart)
         self.step = step
         self.tree = step.tree
+        self._omitted: frozenset[str] = frozenset()
         self._slots: dict[tuple[int, Node], Mapping[Slot, TensorRef]] = {}
         self._holds: dict[int, bool] = {}
 
@@ -42,6 +38,15 @@ class DumpStep:
             included = node.path not in self._omitted
             self._slots[key] = self.dump.tensors(self.step, rank, node) if included else {}
         return self._slots[key]
+
+    def choices(self) -> frozenset[str]:
+        """The paths of calls of functions that were dumped unasked, for what they chose."""
+        return self.dump.choices(self.dump.ranks[0]) if isinstance(self.dump, ModuleDump) else frozenset()
+
+    def omit(self, paths: frozenset[str]) -> None:
+        """Leave nodes out, as if nothing had been dumped of them."""
+        self._omitted = paths
+        self._slots.clear()
 
     def inventory(self) -> tuple[tuple[Slot, ...], ...]:
         """The dumped slots, node by node: steps with equal inventories are matched alike."""
@@ -68,10 +73,6 @@ class DumpStep:
         """The references of an export on each of the `ranks`; empty when one of them is missing."""
         refs = [self.slots(export.node, rank).get(export.slot) for rank in ranks]
         return tuple(ref for ref in refs if ref is not None) if all(refs) else ()
-
-
-def _choices(dump: Dump) -> frozenset[str]:
-    return dump.choices(dump.ranks[0]) if isinstance(dump, ModuleDump) else frozenset()
 
 
 OnRanks = tuple[DumpStep, Sequence[Rank]]

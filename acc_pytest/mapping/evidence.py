@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from ..dumps.base import Rank, StepLabel
 from ..dumps.modules import ModuleDump, stored_tensor
@@ -52,12 +53,15 @@ class Evidence:
         label: StepLabel | None = None,
         step_note: str = "",
         splits: Splits | None = None,
+        calls: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
         many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
         called, by default as golden calls it; `step_note` says how the two steps meet, if not by their
-        labels; `splits` know the tensors that were split over ranks in other steps."""
+        labels; `splits` know the tensors that were split over ranks in other steps;
+        `calls` are recorded calls of mine and golden's, by path, where their names say nothing."""
         self.golden = golden
+        self.calls = calls
         self.mine = mine
         self._table_start = table_start
         self._batches = batches

@@ -57,7 +57,7 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     golden_nodes, mine_nodes = evidence.golden.tree.by_path, evidence.mine.tree.by_path
     matches = [
         Match(
-            Export(golden_nodes[place.path], place.slot, "name"),
+            Export(golden_nodes[evidence.calls.get(place.path, place.path)], place.slot, "name"),
             Export(mine_nodes[place.path], place.slot, "name"),
             "name",
             "equal names",

@@ -28,7 +28,7 @@ from .match import Export, Match, Names
 from .module_inputs import module_inputs, unlike_inputs
 from .one_file import is_lone_file, plan_of_file, plan_of_lone_file
 from .pair import INPUT_KINDS, LAST_OUTPUT, Operand, Pair, Plan, Unmapped, fed_kind, with_carried
-from .policies import placed
+from .policies import meet_choices, placed
 from .rule_views import Splits
 from .steps import Layouts, StepPair, batches, common_steps, table_start, token_steps
 from .tables import FILE_NAME, Tables, load_tables, missing_file_note, read_op_mapping_file, type_rules
@@ -145,10 +145,10 @@ class _Planner:
         layouts: Layouts | None = None
         ends: dict[StepLabel, list[Node]] = {}
         for met in common_steps(self._golden, self._mine):
-            golden = DumpStep(self._golden, met.golden, self._mine)
-            mine = DumpStep(self._mine, met.mine, self._golden)
+            golden, mine = DumpStep(self._golden, met.golden), DumpStep(self._mine, met.mine)
+            calls = meet_choices(golden, mine)
             start = table_start(self._golden, met.golden)
-            evidence = Evidence(golden, mine, start, batches(golden, mine), met.label, met.note, self._splits)
+            evidence = Evidence(golden, mine, start, batches(golden, mine), met.label, met.note, self._splits, calls)
             mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):

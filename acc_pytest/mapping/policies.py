@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from ..dumps.base import Slot
 from ..dumps.modules import SAVED, ModuleDump, NodeSlot
+from ..tensors.ref import readable
 from ..topology.tree import Node, Tree
 from .dump_step import DumpStep
 from .evidence import IN_SEQUENCE, Evidence
@@ -382,8 +383,43 @@ def _around(side: DumpStep, paired: set[Node]) -> dict[NodeSlot, list[Node]]:
 Slots = Callable[[Node], Iterable[Slot]]
 
 
-def equal_names(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots) -> Iterator[Match]:
-    """Nodes of equal path (or, in ATB trees, equal full name), output by output.
+def meet_choices(golden: DumpStep, mine: DumpStep) -> dict[str, str]:
+    """Paths of recorded calls of mine, and of golden's that chose the same, where a module makes other ones.
+
+    They meet by their order, their function and the width of what they choose from and give. A module may
+    choose in other calls than golden's, and be right: those without a partner are left out, unless both
+    modules make calls of the same names, which meet by these.
+    """
+    by_module: dict[str, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
+    for number, side in enumerate((golden, mine)):
+        chosen = side.choices()
+        for node in side.tree.walk() if chosen else ():
+            if node.path in chosen:
+                by_module[node.parent.path if node.parent else ""][number].append(node)
+
+    def widths(side: DumpStep, node: Node) -> list[tuple[str, int]]:
+        headers = ((slot.kind, readable(ref)) for slot, ref in side.slots(node).items())
+        return [(kind, header.shape[-1]) for kind, header in headers if header is not None and header.shape]
+
+    calls: dict[str, str] = {}
+    for goldens, mines in by_module.values():
+        if {node.path for node in goldens} == {node.path for node in mines}:
+            calls.update((node.path, node.path) for node in mines)
+            continue
+        for call, partner in align(
+            mines, goldens, lambda m, g: m.op_type == g.op_type and widths(mine, m) == widths(golden, g)
+        ):
+            calls[call.path] = partner.path
+    golden.omit(golden.choices() - set(calls.values()))
+    mine.omit(mine.choices() - calls.keys())
+    return calls
+
+
+def equal_names(
+    golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots, calls: Mapping[str, str]
+) -> Iterator[Match]:
+    """Nodes of equal path (or, in ATB trees, equal full name), output by output; recorded `calls` of mine
+    meet those of golden that they are listed with.
 
     A nested output has a partner of the same nesting only, so a hidden state never meets a cache.
     """
@@ -392,7 +428,7 @@ def equal_names(golden: Tree, mine: Tree, golden_slots: Slots, mine_slots: Slots
         names[node.name] = None if node.name in names else node
     by_full_name = {name: node for name, node in names.items() if node is not None}
     for node in mine.walk():
-        partner = golden.by_path.get(node.path) or by_full_name.get(node.name)
+        partner = golden.by_path.get(calls.get(node.path, node.path)) or by_full_name.get(node.name)
         if partner is not None and (partner.op_type == node.op_type or partner.path == node.path):
             yield from _outputs(partner, node, golden_slots, mine_slots, "name", "equal names")
 

@@ -143,17 +143,17 @@ class TreeMatcher:
 
     def _same_names(self) -> Iterator[Match]:
         golden, mine = self.golden, self.mine
-        named = list(equal_names(golden.side.tree, mine.side.tree, golden.slots, mine.slots))
+        sides = golden.side.tree, mine.side.tree, golden.slots, mine.slots
+        named = list(equal_names(*sides, self._evidence.calls))
         if self._meanings is not None and self._meanings.unlike:
             readings = [match for match in map(self._meanings.named, named) if match is not None]
             named = [match for match in readings if self._fits(match)]
         yield from named
         if golden.side.dump.kind == "atb":
             met = {end[:2] for match in named for end in match.ends}
-            typed = aligned_types(golden.side.tree, mine.side.tree, golden.slots, mine.slots, self._tables)
+            typed = aligned_types(*sides, self._tables)
             yield from (match for match in typed if not {end[:2] for end in match.ends} & met)
         elif golden.side.dump.kind == "tensor" and not named:
-            sides = golden.side.tree, mine.side.tree, golden.slots, mine.slots
             yield from only_file(*sides)
 
     def _groups(self, forced: set[End]) -> list[list[tuple[Layer, Layer]]]:

@@ -170,11 +170,21 @@ def _exports(tree: LayeredTree) -> Iterator[Export]:
 
 
 def _inventory(tree: LayeredTree) -> list[tuple[object, ...]]:
-    """The modules. What they are given and give depends on how attention is computed: masks, its weights."""
+    """The modules, by what they pass on. Whatever else they are given and give, masks and weights of
+    attention, depends on how attention is computed."""
     nodes = list(tree.side.tree.walk())
     if all(node.op_type for node in nodes):
-        return [(node.path, node.op_type) for node in nodes]
+        return [(node.path, node.op_type, *_streams(tree, node)) for node in nodes]
     return [(node.path, node.op_type, *tree.slots(node)) for node in nodes]
+
+
+def _streams(tree: LayeredTree, node: Node) -> Iterator[int]:
+    """The number of inputs as large as the first one, and that of outputs: a class that has learnt to add and
+    norm in one call gives two for one, under the name that it had."""
+    slots = tree.slots(node)
+    for kind in ("input", "output"):
+        shapes = [tree.shape(node, slot) for slot in slots if slot.kind == kind]
+        yield shapes.count(shapes[0]) if shapes else 0
 
 
 def _dumped(tree: LayeredTree) -> set[_Place]:
