@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ...dumps.base import Slot
@@ -21,6 +21,10 @@ _FIRST_ARGUMENTS = ("hidden_states", "input", "x")
 _FIRST_RESULTS = ("logits", "next_token_logits", "last_hidden_state", "hidden_states", "hidden")
 """The result of a module that returns fields by name."""
 
+_SECOND = "cross."
+"""Begins the roles of a module whose name only ends like that of the rule: `encoder_attn.q_proj` is the query of
+another attention than the layer's own."""
+
 
 def _unknown(node: Node, slot: Slot) -> None:
     """The shape where no headers are at hand: none."""
@@ -33,7 +37,10 @@ def layer_exports(layer: Layer, tables: Tables, slots: Slots, shape: ShapeOf = _
     for path, node in by_path.items():
         rule_and_match = _rule_for(path, tables.layer_roles, by_path)
         if rule_and_match is not None:
-            exports.extend(_exports(node, *rule_and_match, tables, slots, shape))
+            start = rule_and_match[1].start()
+            prefix = _SECOND if start and path[start - 1] != "." else ""
+            of_node = _exports(node, *rule_and_match, tables, slots, shape)
+            exports.extend(replace(e, role=prefix + e.role) if prefix else e for e in of_node)
     return sorted(exports, key=lambda export: export.node.order)
 
 
