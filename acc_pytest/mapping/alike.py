@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -33,6 +33,10 @@ _CANDIDATES = 96
 """Tensors without a partner that are read on either side of a layer."""
 _PIECES = 4
 """Modules that one module packs at most."""
+_PACKED_BY = {"values": "by its values", "flow": "in the order of their calls"}
+_FIRST_INPUT, _FIRST_OUTPUT = Slot("input", (0,)), Slot("output", (0,))
+Fits = Callable[[Match], bool]
+"""Whether the shapes of a match fit."""
 Move = Callable[[Match], Match]
 """Moves a match of the first layer to another layer of equal structure."""
 
@@ -72,8 +76,8 @@ class _Values:
         calls = _calls(self.tree.side)
         by_tensor: dict[object, list[Export]] = defaultdict(list)
         for export in exports:
-            place = NodeSlot(export.node.path, Slot("input", (0,)))
-            if calls is None or export.node.children or export.slot != Slot("output", (0,)):
+            place = NodeSlot(export.node.path, _FIRST_INPUT)
+            if calls is None or export.node.children or export.slot != _FIRST_OUTPUT:
                 continue
             origin = calls.origins.get(place)
             by_tensor[origin.place if origin is not None else place].append(export)
@@ -144,7 +148,7 @@ class _ValueMatcher:
                 for pieces in itertools.permutations(group, count):
                     if not self._may_pack(pack, pieces, side):
                         continue
-                    matches = [_piece(pieces, index, pack, side) for index in range(count)]
+                    matches = [_piece(pieces, index, pack, side, "values") for index in range(count)]
                     farthest = self._farthest(matches, best[0])
                     if farthest < best[0]:
                         best = farthest, matches
@@ -210,19 +214,109 @@ class _ValueMatcher:
         return error / norm if norm and error == error else float("inf")
 
 
+_STREAM = ("whole", "row_parallel", "residual")
+"""Kinds of views of a match whose two slots hold one tensor, or what completes it."""
+_MODEL_END = (*_STREAM, "last", "logits")
+"""The same, and those of what a model hands out, of which a side may have the last tokens alone."""
+
+
+def by_flow(
+    sides: tuple[LayeredTree, LayeredTree], matches: Sequence[Match], places: Mapping[Node, int], fits: Fits
+) -> Iterator[Match]:
+    """Matches of modules without a partner, by the flow of data: they made the results of modules that are
+    partners, or they alone read one tensor and give as much, in one layer.
+
+    Values tell nothing behind a fault, the flow of data does: what the first of them gave is the same tensor
+    for the next ones. What is packed meets in the order of calls. `places` are the numbers of the layer pairs
+    that nodes live in.
+    """
+    golden, mine = (_Readers(name, tree, matches) for name, tree in zip(("golden", "mine"), sides))
+    partners: dict[NodeSlot, dict[NodeSlot, None]] = defaultdict(dict)
+    results: dict[NodeSlot, Match] = {}
+    for match in matches:
+        kinds = {match.golden_view.kind, match.mine_view.kind}
+        if kinds <= set(_STREAM):
+            partners[mine.tensor(match.mine)][golden.tensor(match.golden)] = None
+        if kinds <= set(_MODEL_END):
+            results.setdefault(mine.tensor(match.mine), match)
+
+    def readers(side: _Readers, tensors: Iterable[NodeSlot], place: int | None) -> list[Export]:
+        exports = (export for tensor in tensors for export in side.by_tensor[tensor])
+        return [e for e in exports if e.node not in side.matched and places.get(e.node) == place]
+
+    for export in mine.exports:
+        if export.node in mine.matched:
+            continue
+        result, read, place = results.get(mine.tensor(export)), mine.reads(export), places.get(export.node)
+        if result is not None and (maker := golden.makers.get(golden.tensor(result.golden))):
+            groups = [
+                [replace(result, golden=maker, mine=export, policy="flow", reason="made what is paired")]
+            ]
+        else:
+            pieces, packs = readers(golden, partners[read], place), readers(mine, [read], place)
+            groups = _groups_of_readers(pieces, packs)
+        for match in next((group for group in groups if group and all(map(fits, group))), ()):
+            golden.matched.add(match.golden.node)
+            mine.matched.add(match.mine.node)
+            if match.golden_view == match.mine_view == WHOLE:
+                partners[mine.tensor(match.mine)][golden.tensor(match.golden)] = None
+            yield match
+
+
+def _groups_of_readers(golden: Sequence[Export], mine: Sequence[Export]) -> Iterator[list[Match]]:
+    """Ways in which modules that read one tensor may belong together: one by one, or as pieces of one."""
+    if len(golden) == len(mine) == 1:
+        match = Match(golden[0], mine[0], "flow", "reads what its partner reads")
+        yield from ([view] for view in (match, *_of_last_tokens(match)))
+    elif len(mine) == 1 < len(golden) <= _PIECES:
+        yield [_piece(golden, index, mine[0], "mine", "flow") for index in range(len(golden))]
+    elif len(golden) == 1 < len(mine) <= _PIECES:
+        yield [_piece(mine, index, golden[0], "golden", "flow") for index in range(len(mine))]
+
+
+class _Readers:
+    """The modules of a side that call no other, by the first tensor that each reads."""
+
+    def __init__(self, name: str, tree: LayeredTree, matches: Sequence[Match]) -> None:
+        calls = _calls(tree.side)
+        self.origins = calls.origins if calls is not None else {}
+        ends = {end for match in matches for end in match.ends}
+        self.matched = {node for side, node, slot in ends if side == name and slot.kind == "output"}
+        nodes = sorted(tree.side.tree.walk(), key=lambda node: node.order)
+        self.exports = [
+            Export(node, _FIRST_OUTPUT, "value")
+            for node in nodes
+            if not node.children and tree.has(node, _FIRST_OUTPUT)
+        ]
+        self.makers = {self.tensor(e): e for e in self.exports if e.node not in self.matched}
+        self.by_tensor: dict[NodeSlot, list[Export]] = defaultdict(list)
+        for export in self.exports:
+            self.by_tensor[self.reads(export)].append(export)
+
+    def reads(self, export: Export) -> NodeSlot:
+        """The tensor that a module is handed first."""
+        return self.tensor(Export(export.node, _FIRST_INPUT, "value"))
+
+    def tensor(self, export: Export) -> NodeSlot:
+        """The place where the tensor of an export was seen first."""
+        place = NodeSlot(export.node.path, export.slot)
+        origin = self.origins.get(place)
+        return origin.place if origin is not None else place
+
+
 def _of_last_tokens(match: Match) -> Iterator[Match]:
     if match.golden.slot.kind == match.mine.slot.kind == "output":
         last = ViewRule("logits")
         yield replace(match, golden_view=last, mine_view=last)
 
 
-def _piece(pieces: Sequence[Export], index: int, pack: Export, side: str) -> Match:
+def _piece(pieces: Sequence[Export], index: int, pack: Export, side: str, policy: str) -> Match:
     name = pieces[index].node.path.rpartition(".")[2]
     rule = ViewRule("part", index, tuple(pieces))
-    reason = f"part {index + 1} of what packs modules that read one tensor, by its values"
+    reason = f"part {index + 1} of what packs modules that read one tensor, {_PACKED_BY[policy]}"
     if side == "mine":
-        return Match(pieces[index], pack, "values", reason, WHOLE, rule, tag=name)
-    return Match(pack, pieces[index], "values", reason, rule, WHOLE, tag=name)
+        return Match(pieces[index], pack, policy, reason, WHOLE, rule, tag=name)
+    return Match(pack, pieces[index], policy, reason, rule, WHOLE, tag=name)
 
 
 def _calls(side: DumpStep) -> Calls | None:

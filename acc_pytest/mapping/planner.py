@@ -148,7 +148,9 @@ class _Planner:
             golden, mine = DumpStep(self._golden, met.golden), DumpStep(self._mine, met.mine)
             calls = meet_choices(golden, mine)
             start = table_start(self._golden, met.golden)
-            evidence = Evidence(golden, mine, start, batches(golden, mine), met.label, met.note, self._splits, calls)
+            evidence = Evidence(
+                golden, mine, start, batches(golden, mine), met.label, met.note, self._splits, calls
+            )
             mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
             for result in self._pairs(evidence, mapped):

@@ -108,6 +108,10 @@ class TreeMatcher:
         if self.unlike and len(groups) > 1:
             matches.extend(as_elsewhere(matches, self.layer_pairs, self._fits))
         matches.extend(self._model_matches(claims))
+        if self.unlike:
+            from .alike import by_flow
+
+            matches.extend(by_flow((self.golden, self.mine), matches, self.places(), self._fits))
         self.notes.extend(self._user.ignored(matches, self._evidence))
         return matches
 

@@ -52,12 +52,17 @@ class Meanings:
         ]
         if len({len(shape) for shape in shapes if shape}) > 1:
             return True
-        return not alike and (self._differ() or self._packed_otherwise())
+        return not alike and (self._renamed() or self._differ() or self._packed_otherwise())
 
     @functools.cached_property
     def roles(self) -> tuple[dict[_Place, _Role], dict[_Place, _Role]]:
         """The roles of golden's tensors, and of those of mine."""
         return _roles(self.golden), _roles(self.mine)
+
+    def _renamed(self) -> bool:
+        """Whether most modules of mine are called as none of golden's: what is left of names is chance."""
+        golden, mine = ({path for path, _ in _dumped(tree)} for tree in (self.golden, self.mine))
+        return 2 * len(golden & mine) < min(len(golden), len(mine))
 
     def _differ(self) -> bool:
         """Whether tensors of equal names are different things."""

@@ -22,8 +22,8 @@ _FIRST_RESULTS = ("logits", "next_token_logits", "last_hidden_state", "hidden_st
 """The result of a module that returns fields by name."""
 
 _SECOND = "cross."
-"""Begins the roles of a module whose name only ends like that of the rule: `encoder_attn.q_proj` is the query of
-another attention than the layer's own."""
+"""Begins the roles of a module whose name only ends like that of the rule: `encoder_attn.q_proj` is the query
+of another attention than the layer's own."""
 
 
 def _unknown(node: Node, slot: Slot) -> None:
