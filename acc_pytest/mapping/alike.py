@@ -249,9 +249,8 @@ def by_flow(
             continue
         result, read, place = results.get(mine.tensor(export)), mine.reads(export), places.get(export.node)
         if result is not None and (maker := golden.makers.get(golden.tensor(result.golden))):
-            groups = [
-                [replace(result, golden=maker, mine=export, policy="flow", reason="made what is paired")]
-            ]
+            match = replace(result, golden=maker, mine=export, policy="flow", reason="made what is paired")
+            groups = iter([[match]])
         else:
             pieces, packs = readers(golden, partners[read], place), readers(mine, [read], place)
             groups = _groups_of_readers(pieces, packs)

@@ -68,7 +68,21 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     ]
     coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
     frequencies = explained_by_frequencies(golden, mine, evidence, flow)
-    return ModuleInputs(tuple(matches), flow.order, coarsest, frequencies=frequencies)
+    return ModuleInputs(tuple(matches), _times(mine_calls, flow.order), coarsest, frequencies=frequencies)
+
+
+def _times(mine: Calls, order: Mapping[NodeSlot, int]) -> dict[NodeSlot, int]:
+    """When each tensor of mine was there: by the `order` of those that both dumps have at one place, the
+    others after the last of these. What one model returns by name, another may return as it is."""
+    times, latest = dict(order), 0
+    for call, ends in mine.events:
+        for slot in call.outputs if ends else call.inputs:
+            place = NodeSlot(call.node.path, slot)
+            if place in order:
+                latest = max(latest, order[place])
+            else:
+                times[place] = latest
+    return times
 
 
 def unlike_inputs(golden: Dump, mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> ModuleInputs:
