@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -73,6 +73,9 @@ class Inheritance:
         self._ancestors = Ancestors(plan.parents, self._state_of, lambda number: plan.pairs[number].step)
         self._suspects = Suspects(plan, self._ancestors, local)
         self._inputs = KnownInputs(plan, self._ancestors, self._suspects, self._evidence)
+        self._runs: dict[object, list[int]] = defaultdict(list)
+        for number, pair in enumerate(plan.pairs):
+            self._runs[_run_of(pair)].append(number)
         self._prompts = [number for number, pair in enumerate(plan.pairs) if pair.fed in PROMPTS]
         self._decided: dict[int, _Decision] = {}
         self._roots: dict[int, tuple[int, str]] = {}
@@ -224,10 +227,25 @@ class Inheritance:
         via = self._failing_behind(number, lambda passing: passing.masked or passing.stated or not jumps)
         if via is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
+        if (via := self._given_before(number)) is not None:
+            sentence = f"its inputs agree, but those of step {self._plan.pairs[via.number].step} did not"
+            return _inherited(replace(cause, parents=(via.number,)), via, sentence)
         return self._is_root(
             state,
             replace(cause, text=self._inputs.sentence(number, parents, local.why)),
         )
+
+    def _given_before(self, number: int) -> PairState | None:
+        """What fails among the inputs that an operator had at the latest earlier step where any did.
+
+        An operator that cannot be computed again from its inputs may keep some of those of earlier steps:
+        attention its keys and values, a recurrence its state. `None` where all agreed.
+        """
+        earlier = self._runs[_run_of(self._plan.pairs[number])]
+        for before in reversed(earlier[: earlier.index(number)]):
+            if (via := next((p for p in self._ancestors.nearest(before) if p.failing), None)) is not None:
+                return via
+        return None
 
     def _accumulated(self, state: PairState, parents: Sequence[PairState], cause: Cause) -> _Decision:
         """The operator is right on its own inputs, and nothing directly above it fails."""
@@ -278,6 +296,11 @@ class Inheritance:
     def _is_root(self, state: PairState, cause: Cause, name: str = "") -> _Decision:
         gap = self._plan.gaps.get(state.number)
         return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or state.name))
+
+
+def _run_of(pair: Pair) -> tuple[object, ...]:
+    """The key of a tensor, equal at all steps."""
+    return pair.golden.node, pair.golden.slot, pair.mine.node, pair.mine.slot, pair.rank, pair.graph
 
 
 def _inherited(cause: Cause, via: PairState, text: str = "") -> _Decision:
