@@ -77,7 +77,7 @@ class TokenRows:
             worst = replace(worst, index=self.index(worst.index))
         if slices.worst_row:
             row = self.index([int(place) for place in re.findall("[0-9]+", slices.worst_row)])
-            slices = replace(slices, worst_row=f"[{', '.join(map(str, row))}, :]")
+            slices = replace(slices, worst_row=f"[{', '.join(map(str, row))}, :]", rows_off="")
         return replace(measurement, worst=worst, slices=slices)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..judging.replay import ROWS_OFF
 from ..reporting.row import Cause, Row
 from ..reporting.view import Diagnosis, Root, View
 from ..tensors.dtypes import by_name
@@ -380,7 +381,8 @@ def _everywhere(pair: Pair) -> str:
     return _NUMBER.sub("*", pair.golden.node)
 
 
-# One fault is one root: the same operator at several steps and ranks, or one kind of what a run was fed.
+# One fault is one root: the same operator in several layers, at several steps and ranks, or one kind of what
+# a run was fed.
 #
 # The tests of the pairs stay as they are, each red for itself; only what is said of the run is folded.
 
@@ -422,38 +424,48 @@ class RootAtStep:
 
 
 def folded(roots: Sequence[RootAtStep]) -> list[Root]:
-    """One root for each fault, those of what the run was fed first; else in execution order."""
+    """One root for each mechanism, those of what the run was fed first; else in execution order."""
     groups: dict[object, list[RootAtStep]] = {}
-    counts: Counter[object] = Counter()
+    names: dict[object, list[str]] = defaultdict(list)
     for root in roots:
         if root.pair.fed:
             groups.setdefault(("fed", root.pair.fed), []).append(root)
             continue
-        place = _place_in_model(root)
-        # Two of a step and rank are two operators, whatever their names share, but for calls of one module.
-        place_in_step = place, root.pair.graph, root.pair.step, root.pair.rank
-        repeats_call = _AGAIN.search(root.pair.mine.node) is not None
-        groups.setdefault((place, 0 if repeats_call else counts[place_in_step]), []).append(root)
-        counts[place_in_step] += not repeats_call
+        pair, place = root.pair, _place_in_model(root)
+        # Of a layer, step and rank, several are several operators, whatever their places share, but for calls
+        # of one module.
+        name = _AGAIN.sub("", root.name)
+        in_step = names[place, pair.layer, pair.graph, pair.step, pair.rank]
+        if name not in in_step:
+            in_step.append(name)
+        groups.setdefault((place, in_step.index(name)), []).append(root)
     ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
     return [_root(group) for group in ordered]
 
 
 def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
-    """The place of an operator in the model, equal for all steps, ranks and compiled forms of a layer.
+    """The place of an operator in the model, equal for all layers, steps, ranks and compiled forms of them.
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
     differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
-    but in a compiled graph an operator's own name does.
+    but in a compiled graph an operator's own name does. Of modules the root's name is its place.
     """
     pair = root.pair
-    places = [path_in_model(pair.mine.node)]
     if "/" not in pair.mine.node and not pair.graph:
-        places.append(path_in_model(pair.golden.node))
+        return "", _any_layer(_AGAIN.sub("", root.name), pair.layer)
     named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
-    layer = "" if pair.layer == pair.graph else pair.layer
-    return layer, pair.mine.op_type, named, *places
+    path = _any_layer(path_in_model(pair.mine.node), pair.layer)
+    outside = pair.layer if pair.layer == "model" else ""
+    return outside, pair.mine.op_type, named, path
+
+
+def _any_layer(path: str, layer: str) -> str:
+    """A path with a star for the number of its layer."""
+    number = layer.rpartition(".")[2]
+    if not number.isdecimal():
+        return path
+    return re.sub(rf"(?<=\.){number}(?=\.|$)", "*", path, count=1)
 
 
 def path_in_model(node: str) -> str:
@@ -511,6 +523,8 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         return f"{_input_sentence(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
     if first.pair.fed:
         return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
+    rows = first.row.statistics.get(ROWS_OFF)
+    effects += [f"in rows {rows}"] if rows else []
     return f"{_about(first)}{suffix}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
 
 
@@ -551,8 +565,12 @@ def _names(group: Sequence[RootAtStep]) -> list[str]:
 
 
 def again(group: Sequence[RootAtStep]) -> str:
-    """The other steps, ranks and graphs of a root, in words: `again at steps 1, 2`; empty without any."""
+    """The other layers, steps, ranks and graphs of a root, in words: `the same in layers 1-3; again at steps
+    1, 2`; empty without any."""
     first = group[0].row
+    layers = sorted({number for root in group if (number := _number_of(root.row.layer)) is not None})
+    own = _number_of(first.layer)
+    same = f"the same in layers {_runs(layers)}" if own is not None and layers != [own] else ""
     steps = [str(root.row.step) for root in group if root.row.step != first.step]
     ranks = [root.row.rank for root in group if root.row.rank != first.rank]
     places = []
@@ -562,4 +580,21 @@ def again(group: Sequence[RootAtStep]) -> str:
             places.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{omitted}")
     graphs = [root.pair.graph for root in group if root.pair.graph != group[0].pair.graph]
     places += dict.fromkeys(map(shown, graphs))
-    return f"again at {' and '.join(places)}" if places else ""
+    elsewhere = f"again at {' and '.join(places)}" if places else ""
+    return "; ".join(filter(None, (same, elsewhere)))
+
+
+def _number_of(layer: str) -> int | None:
+    number = layer.rpartition(".")[2]
+    return int(number) if number.isdecimal() else None
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Ascending numbers in words: `0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

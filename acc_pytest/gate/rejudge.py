@@ -12,7 +12,7 @@ from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
 from ..diagnosis.evidence import as_replayed
 from ..errors import AccError, Incomparable
 from ..judging.judges import Judge
-from ..judging.replay import context_of, is_stated, measurement_of, replicas_of, stated_of
+from ..judging.replay import ROWS_OFF, context_of, is_stated, measurement_of, replicas_of, stated_of
 from ..judging.statistics import judge_statistics, thresholds_for_statistics
 from ..judging.thresholds import thresholds_for
 from ..judging.verdict import Judgement, judge
@@ -23,7 +23,7 @@ from .baseline import PREFIX
 NOTE_STARTS = ("baseline: ", "known: ")
 """What the notes of gates begin with; they are made anew."""
 _CUSTOM = "custom."
-_TEXTS = ("shape", "golden_dtype", "mine_dtype", "slices.worst_row", "slices.worst_channel")
+_TEXTS = ("shape", "golden_dtype", "mine_dtype", "slices.worst_row", "slices.worst_channel", ROWS_OFF)
 _WHOLES = ("numel", "compared", "near_zero", "beyond_tolerance")
 
 

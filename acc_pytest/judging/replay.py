@@ -22,6 +22,9 @@ Scalar = Union[None, bool, int, float, str]
 
 _NESTED = {"nonfinite": NonFinite, "moments": Moments, "slices": SliceErrors}
 _FIELDS = {name: tuple(field.name for field in fields(kind)) for name, kind in _NESTED.items()}
+ROWS_OFF = "slices.rows_off"
+_ADDED = frozenset({ROWS_OFF})
+"""Fields that rows of version 0.1 have not: they have their defaults there."""
 _LEFT_OUT_IF = {"slices": SliceErrors()}
 """Parts that many tensors do not have, as they are there."""
 _REPLICA = "replica"
@@ -83,7 +86,9 @@ def measurement_of(
             fields["shape"] = tuple(int(size) for size in str(scalars["shape"]).split("x") if size)
         elif name in _NESTED:
             if name not in _LEFT_OUT_IF or f"{name}.{_FIELDS[name][0]}" in scalars:
-                fields[name] = _NESTED[name](**{field: scalars[f"{name}.{field}"] for field in _FIELDS[name]})
+                keys = [(field, f"{name}.{field}") for field in _FIELDS[name]]
+                keys = [(field, key) for field, key in keys if key in scalars or key not in _ADDED]
+                fields[name] = _NESTED[name](**{field: scalars[key] for field, key in keys})
         else:
             fields[name] = scalars[name]
     return Measurement(worst=None, custom=custom or {}, **fields)

@@ -21,7 +21,7 @@ from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import Node
 from .dump_step import DumpStep, LayeredTree
-from .evidence import Evidence
+from .evidence import BY_FLOW, Evidence
 from .match import WHOLE, End, Export, Match, ViewRule
 from .reconcile import open_operands
 
@@ -33,7 +33,7 @@ _CANDIDATES = 96
 """Tensors without a partner that are read on either side of a layer."""
 _PIECES = 4
 """Modules that one module packs at most."""
-_PACKED_BY = {"values": "by its values", "flow": "in the order of their calls"}
+_PACKED_BY = {"values": "by its values", BY_FLOW: "in the order of their calls"}
 _FIRST_INPUT, _FIRST_OUTPUT = Slot("input", (0,)), Slot("output", (0,))
 Fits = Callable[[Match], bool]
 """Whether the shapes of a match fit."""
@@ -249,7 +249,7 @@ def by_flow(
             continue
         result, read, place = results.get(mine.tensor(export)), mine.reads(export), places.get(export.node)
         if result is not None and (maker := golden.makers.get(golden.tensor(result.golden))):
-            match = replace(result, golden=maker, mine=export, policy="flow", reason="made what is paired")
+            match = replace(result, golden=maker, mine=export, policy=BY_FLOW, reason="made what is paired")
             groups = iter([[match]])
         else:
             pieces, packs = readers(golden, partners[read], place), readers(mine, [read], place)
@@ -265,12 +265,12 @@ def by_flow(
 def _groups_of_readers(golden: Sequence[Export], mine: Sequence[Export]) -> Iterator[list[Match]]:
     """Ways in which modules that read one tensor may belong together: one by one, or as pieces of one."""
     if len(golden) == len(mine) == 1:
-        match = Match(golden[0], mine[0], "flow", "reads what its partner reads")
+        match = Match(golden[0], mine[0], BY_FLOW, "reads what its partner reads")
         yield from ([view] for view in (match, *_of_last_tokens(match)))
     elif len(mine) == 1 < len(golden) <= _PIECES:
-        yield [_piece(golden, index, mine[0], "mine", "flow") for index in range(len(golden))]
+        yield [_piece(golden, index, mine[0], "mine", BY_FLOW) for index in range(len(golden))]
     elif len(golden) == 1 < len(mine) <= _PIECES:
-        yield [_piece(mine, index, golden[0], "golden", "flow") for index in range(len(mine))]
+        yield [_piece(mine, index, golden[0], "golden", BY_FLOW) for index in range(len(mine))]
 
 
 class _Readers:

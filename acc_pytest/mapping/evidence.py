@@ -36,6 +36,8 @@ from .views import (
 
 IN_SEQUENCE = "sequence"
 """The policy that goes by the place of a pair among those of its kind, and by its shape."""
+BY_FLOW = "flow"
+"""The policy that goes by what reads and makes a tensor, and by its shape."""
 _UNRELATED = 0.7
 """The relative distance from which on two weights are not the same weight, however wrong: half of that of
 unrelated weights, sqrt(2)."""
@@ -199,7 +201,7 @@ class Evidence:
             return ""
         if operands is None:
             return "one of the tensors was not dumped"
-        if match.policy == IN_SEQUENCE and self._have_other_weights(match):
+        if match.policy in (IN_SEQUENCE, BY_FLOW) and self._have_other_weights(match):
             return "their weights have nothing to do with each other"
         from .reconcile import agree
 

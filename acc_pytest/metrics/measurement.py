@@ -158,7 +158,8 @@ class SliceErrors:
     the whole, the median over rows, the median over channels; 0 where their signs differ. `bias_deviation` is
     the larger standard error of the two medians. `neighbour_error` is what the other errors in the row and
     the channel of the largest one say of it: the root mean square of either, or, where both are larger than
-    that of the whole tensor, their product over it.
+    that of the whole tensor, their product over it. `rows_off` are the rows whose errors are apart from those
+    of all others, by their numbers in the last dimension but one: `20-39 of 40`; empty where none are.
     """
 
     worst_row_error: float | None = None
@@ -172,6 +173,7 @@ class SliceErrors:
     bias: float | None = None
     bias_deviation: float | None = None
     neighbour_error: float | None = None
+    rows_off: str = ""
 
 
 _FIELDS = frozenset((*COLUMN_METRICS, "max_scaled_error", "mean_error", "beyond_fraction"))

@@ -181,6 +181,13 @@ class BlockSlices:
         return gg, gd, dd
 
 
+GAP = 8.0
+"""How many times the errors of all others those of the rows are that are called off: right rows of one tensor
+are rarely that far apart without any in between."""
+_NO_ERROR = 2.0**-52
+_RUNS_NAMED = 4
+
+
 class SliceSums:
     """Sums of g*g, g*d and d*d by row and by channel. A block is whole rows, or a part of one."""
 
@@ -239,6 +246,7 @@ class SliceSums:
         return SliceErrors(
             worst_row_error=rows.worst,
             worst_row=f"[{index}, :]",
+            rows_off=_ranges_of(rows.apart, self._shape[-2]),
             row_error_p90=rows.ninth_decile,
             typical_row_error=rows.median,
             worst_channel_error=channels.worst,
@@ -284,10 +292,34 @@ class _Errors:
         self.worst_at = int(errors.argmax())
         self.worst = float(errors[self.worst_at])
         self.median, self.ninth_decile = _ranked(errors, 0.5, 0.9)
+        self._errors = errors
         low, self.bias, high = _ranked(projected / positive, 0.25, 0.5, 0.75)
         self.bias_deviation = (
             (high - low) / _NORMAL_QUARTILES * _MEDIAN / math.sqrt(min(positive.size, RANKED))
         )
+
+    @property
+    def apart(self) -> NDArray[Any]:
+        """The numbers of those that are apart from the others: across the widest gap between two neighbours
+        in the order of their errors, where that is a factor of `GAP`; empty where there is none."""
+        none = np.zeros(0, np.int64)
+        if not 0 < self.worst < math.inf or self.worst < GAP * float(self._errors.min()):
+            return none
+        ordered = np.sort(self._errors)
+        steps = ordered[1:] / np.maximum(ordered[:-1], self.worst * _NO_ERROR)
+        widest = int(steps.argmax())
+        return np.flatnonzero(self._errors > ordered[widest]) if steps[widest] >= GAP else none
+
+
+def _ranges_of(rows: NDArray[Any], size: int) -> str:
+    """Rows by their number in the last dimension that counts them, as `20-39 of 40`; empty for all."""
+    numbers = np.unique(rows % size)
+    if not 0 < numbers.size < size:
+        return ""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    texts = [f"{run[0]}-{run[-1]}" if run.size > 1 else f"{run[0]}" for run in runs]
+    omitted = ", ..." if len(texts) > _RUNS_NAMED else ""
+    return f"{', '.join(texts[:_RUNS_NAMED])}{omitted} of {size}"
 
 
 def _ranked(values: Doubles, *fractions: float) -> list[float]:
