@@ -183,10 +183,14 @@ class guarded(ContextDecorator):
 
 class calling(guarded):
     """A guard around code of others (torch, a model) called with values of a file, which may raise anything.
-    Raises `OperatorError`."""
+    Raises `OperatorError`, with the words of the error if these are to be `quoted`."""
+
+    def __init__(self, doing: str, quoted: bool = True) -> None:
+        super().__init__(doing)
+        self._quoted = quoted
 
     def _error(self, error: Exception) -> AccError:
-        return OperatorError(_sentence(self._doing, error))
+        return OperatorError(_sentence(self._doing, error, self._quoted))
 
 
 def unforeseen(doing: str, error: Exception) -> Unforeseen:
@@ -194,14 +198,14 @@ def unforeseen(doing: str, error: Exception) -> Unforeseen:
     return Unforeseen(_sentence(doing, error))
 
 
-def _sentence(doing: str, error: Exception) -> str:
+def _sentence(doing: str, error: Exception, quoted: bool = True) -> str:
     """The sentence of an error; with `--acc-debug` its traceback goes to stderr."""
     if _with_traceback:
         traceback.print_exception(error, file=sys.stderr)
         hint = "its traceback is on stderr"
     else:
         hint = f"pass {FLAG} for the traceback"
-    reason = " ".join(str(error).split())
+    reason = " ".join(str(error).split()) if quoted else "its code does not run on what was dumped"
     if len(reason) > _LONGEST:
         reason = f"{reason[:_LONGEST]}..."
     return f"{doing}: {type(error).__name__}{f': {reason}' if reason else ''} ({hint})"

@@ -23,7 +23,7 @@ from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.weights import POLICY
-from ..reporting.row import Row, RowSide
+from ..reporting.row import SUSPECT, Row, RowSide
 from ..tensors.digest import WeightDigest, digest
 from ..tensors.header import looking_once
 from .choices import with_choices
@@ -87,7 +87,12 @@ def compare_pair(
                 notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
             if opened.suspect and measured.verdict == "fail":
                 sentence = f"{opened.suspect}; {measured.sentence}"
-                measured = replace(measured, sentence=sentence, reasons=(opened.suspect, *measured.reasons))
+                measured = replace(
+                    measured,
+                    sentence=sentence,
+                    reasons=(opened.suspect, *measured.reasons),
+                    context={**measured.context, SUSPECT: opened.suspect},
+                )
             rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
         return worst_replica(rows)
 

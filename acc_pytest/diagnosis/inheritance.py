@@ -294,8 +294,17 @@ class Inheritance:
         return None
 
     def _is_root(self, state: PairState, cause: Cause, name: str = "") -> _Decision:
-        gap = self._plan.gaps.get(state.number)
-        return _Decision(None, replace(cause, root_name=name or (gap.module if gap else "") or state.name))
+        name = name or _maker(self._plan, state.number) or state.name
+        return _Decision(None, replace(cause, root_name=name))
+
+
+def _maker(plan: Plan, number: int) -> str:
+    """The module whose code made a tensor that is compared where it is read: what is around a gap, or what
+    handed it out and is not compared itself. Empty for other tensors."""
+    if (gap := plan.gaps.get(number)) is not None:
+        return gap.module
+    between = plan.between.get(number, ()) if plan.pairs[number].mine.slot.startswith("input") else ()
+    return full_name(between[0]) if between else ""
 
 
 def _run_of(pair: Pair) -> tuple[object, ...]:
@@ -345,11 +354,11 @@ class KnownInputs:
         if inputs.agree:
             return "its inputs agree"
         sentence = "all that was compared above it agrees" if parents else "nothing above it is compared"
+        maker = _maker(self._plan, number)
+        not_compared = [name for name in inputs.not_compared if name != maker]
         if Standing.LIFTED in inputs.compared:
             sentence += ", but for ties and accumulated rounding"
-        if not inputs.not_compared:
-            return sentence
-        return f"{sentence} (not compared: {listed(inputs.not_compared)})"
+        return f"{sentence} (not compared: {listed(not_compared)})" if not_compared else sentence
 
     def _inside(self, number: int, parents: Sequence[PairState]) -> str:
         """The sentence on the place in a module where its own code made a tensor that is wrong."""

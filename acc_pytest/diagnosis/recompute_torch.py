@@ -80,7 +80,7 @@ class TorchRecomputer(FileRecomputer):
             place = self._place(ref)
             call = self._calls_of(place).get(place.slot.path)
             if call is None or len(call.inputs) != 1:
-                raise OperatorError(f"{place.slot.path} is not known to have one input")
+                raise OperatorError(f"{place.slot.path} has not one input in the dump")
             inputs += [tensor.open() for tensor in call.inputs.values()]
         return inputs
 

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..judging.replay import ROWS_OFF
-from ..reporting.row import Cause, Row
+from ..reporting.row import SUSPECT, Cause, Row
 from ..reporting.view import Diagnosis, Root, View
 from ..tensors.dtypes import by_name
 from .evidence import FAILING, PairState, level_of, replay_of
@@ -525,7 +525,8 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
     rows = first.row.statistics.get(ROWS_OFF)
     effects += [f"in rows {rows}"] if rows else []
-    return f"{_about(first)}{suffix}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
+    reasons = filter(None, (first.row.context.get(SUSPECT), first.cause.text or first.row.sentence))
+    return f"{_about(first)}{suffix}: {', '.join(effects)}; {'; '.join(map(str, reasons))}"
 
 
 def _final(name: str) -> str:

@@ -18,7 +18,7 @@ from .match import ExpertRule, Export, Match, ViewRule
 from .pair import Operand
 from .rule_views import BY_ITSELF, BY_TENSORS, Splits, by_tensors, columns, of_summands
 from .shapes import Shape, has_token_rows
-from .shard_values import scale_and_offset
+from .shard_values import UNRELATED, scale_and_offset
 from .token_order import forms_of
 from .views import (
     CacheTail,
@@ -38,9 +38,6 @@ IN_SEQUENCE = "sequence"
 """The policy that goes by the place of a pair among those of its kind, and by its shape."""
 BY_FLOW = "flow"
 """The policy that goes by what reads and makes a tensor, and by its shape."""
-_UNRELATED = 0.7
-"""The relative distance from which on two weights are not the same weight, however wrong: half of that of
-unrelated weights, sqrt(2)."""
 
 
 class Evidence:
@@ -182,7 +179,7 @@ class Evidence:
         golden, mine = digests
         if golden is None or mine is None or golden.shape != mine.shape:
             return False
-        return golden.distance(mine) > _UNRELATED
+        return golden.distance(mine) > UNRELATED
 
     def refusal(self, match: Match) -> str:
         """The reason why a match cannot be compared, judging by headers; empty when it can.

@@ -206,9 +206,10 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     (golden, golden_turn), (mine, mine_turn) = turned_alike(golden, mine), turned_alike(mine, golden)
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
-    notes = (golden.note, mine.note, golden_turn, mine_turn, golden_sum.note, mine_sum.note)
+    done = (golden_turn, mine_turn, golden_sum, mine_sum)
+    notes = (golden.note, mine.note, *(shards.note for shards in done))
     distinct = tuple(dict.fromkeys(note for note in notes if note))
-    suspect = golden_sum.suspect or mine_sum.suspect
+    suspect = next((shards.suspect for shards in done if shards.suspect), "")
     return replace(opened, notes=(*distinct, *opened.notes), suspect=suspect) if distinct else opened
 
 

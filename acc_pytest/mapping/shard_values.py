@@ -1,10 +1,11 @@
 """A query or key turned by position tables, in the way that the other side turned it.
 
-Tables hold the angles of a head, or of the first or last part of it: as halves `[a, b, a, b]` or as
-neighbours `[a, a, b, b]`. Models turn by halves or by neighbours whatever their tables look like, and some
-turn nothing in some layers. The other side may hold no more of each head than the part that is turned. Which
-of these it is tells the nearest to the other side; that only turning lies between the two tells the length of
-heads, which turning keeps.
+Tables hold the angles of a head, or of the first or last part of it: as halves `[a, b, a, b]`, as
+neighbours `[a, a, b, b]`, or each once `[a, b]`. Models turn by halves or by neighbours whatever their tables
+look like, and some turn nothing in some layers. The other side may hold no more of each head than the part
+that is turned. Which of these it is tells the nearest to the other side; that only turning lies between the
+two tells the length of heads, which turning keeps. Heads that are turned right and have another length have a
+factor: that of attention, which some kernels are handed beforehand, or a fault.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _ROWS = 512
 """Leading rows by which a rotation is chosen."""
 _PARTS = 16
 """The largest ratio of a head to its turned piece; a latent has 512 and 64 elements."""
+UNRELATED = 0.7
+"""The relative distance from which on two tensors are not the same, however wrong: half of that of unrelated
+ones, sqrt(2)."""
 _KEPT = 0.05
 """The largest distance of the lengths of heads; turning keeps them."""
 
@@ -41,26 +45,35 @@ class _Rotation:
     halves: bool
     last: bool = False
     alone: bool = False
+    once: bool = False
+    factor: float = 1.0
 
     def compared_size(self, angles: int) -> int:
-        """The number of elements of each head that are compared, where `angles` of it are turned."""
-        return angles if self.alone else self.size
+        """The number of elements of each head that are compared, by tables as wide as `angles`."""
+        return angles * (1 + self.once) if self.alone else self.size
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the factor is that of attention, which some kernels multiply by beforehand."""
+        scales = (self.size**-0.5, self.size**-0.5 * math.log2(math.e))
+        return any(abs(self.factor - scale) <= _KEPT / 2 * scale for scale in scales)
 
     def __str__(self) -> str:
         place = "the last part of " if self.last else ""
-        return f"{place}heads of {self.size} by {'halves' if self.halves else 'neighbours'}"
+        factor = "" if self.factor == 1.0 else f", {self.factor:.4g} times as long on the other side"
+        return f"{place}heads of {self.size} by {'halves' if self.halves else 'neighbours'}{factor}"
 
 
-def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, str]:
-    """A side that is `Turned` with that done, and how; other sides as they are.
+def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
+    """A side that is `Turned` with that done, and a note how; other sides as they are.
 
     Raises `NoPayload` where more than turning lies between the two, `Incomparable` for tables that do not
     fit.
     """
     if not isinstance(side.view, Turned):
-        return side, ""
+        return side, ShardNote()
     if side.shards[0].device.type == "meta":
-        return replace(side, shards=[_turned_shape(side, side.view, opposite)], view=Whole()), ""
+        return replace(side, shards=[_turned_shape(side, side.view, opposite)], view=Whole()), ShardNote()
     cos, sin = side.angles
     rows, angles = cos.shape
     width = side.shards[0].numel() // rows if rows else 0
@@ -73,9 +86,12 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     first = plain[0][:_ROWS].float()
     rotation = _nearest(rotations, first, _opposite_rows(first, opposite), (cos[:_ROWS], sin[:_ROWS]))
     if rotation is None:
-        return replace(side, shards=plain, view=Whole()), "not turned in this layer"
-    shards = [_turned(shard.float(), cos, sin, rotation).to(shard.dtype) for shard in plain]
-    return replace(side, shards=shards, view=Whole()), f"turned by position tables, {rotation}"
+        return replace(side, shards=plain, view=Whole()), ShardNote("not turned in this layer")
+    factor = rotation.factor if rotation.is_scaled else 1.0
+    shards = [(_turned(shard.float(), cos, sin, rotation) * factor).to(shard.dtype) for shard in plain]
+    note = f"turned by position tables, {rotation}"
+    suspect = "" if rotation.is_scaled or rotation.factor == 1.0 else note
+    return replace(side, shards=shards, view=Whole()), ShardNote(note, suspect)
 
 
 def _nearest(
@@ -96,20 +112,31 @@ def _nearest(
     if distance(target, first[:, :columns]) < errors[best] / 4:
         return None
     rotated = _turned(first, *tables, rotations[best])[:, :columns]
-    if not _lengths_agree(rotated, target, rotations[best].compared_size(angles)):
+    if _lengths_agree(rotated, target, rotations[best].compared_size(angles)):
+        return rotations[best]
+    factor = float((rotated * target).sum() / rotated.square().sum())
+    if distance(target, rotated * factor) <= _KEPT:
+        return replace(rotations[best], factor=factor)
+    if errors[best] > UNRELATED:
         raise NoPayload("what attention is handed is not only turned by the position tables")
     return rotations[best]
 
 
 def _rotations(width: int, angles: int, opposite: OperandShards) -> Iterator[_Rotation]:
     """Sizes of heads of which the tables may turn a part, and how; the likeliest first."""
+    yield from _rotations_by(width, angles, opposite, False)
+    yield from _rotations_by(width, 2 * angles, opposite, True)
+
+
+def _rotations_by(width: int, angles: int, opposite: OperandShards, once: bool) -> Iterator[_Rotation]:
+    """The same for `angles` elements of a head, whose tables have each angle twice or `once`."""
     opposite_width = rows_and_width(opposite.shape)[1] if len(opposite.shape) > 2 else 0
     sizes = [size for size in range(angles, min(width, _PARTS * angles) + 1) if width % size == 0]
     for size in sorted(sizes, key=lambda size: (size != opposite_width, size % angles != 0)):
         for last in (False, True) if size > angles else (False,):
             for alone in (False, True) if size > angles else (False,):
                 yield from (
-                    _Rotation(size, halves, last, alone) for halves in (True, False) if angles % 2 == 0
+                    _Rotation(size, halves, last, alone, once) for halves in (True, False) if angles % 2 == 0
                 )
 
 
@@ -141,6 +168,8 @@ def _opposite_rows(first: torch.Tensor, opposite: OperandShards) -> torch.Tensor
 
 def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotation: _Rotation) -> torch.Tensor:
     rows, width = heads.shape
+    if rotation.once:
+        cos, sin = (torch.cat((table, table), -1) for table in (cos, sin))
     apart = heads.reshape(rows, width // rotation.size, rotation.size)
     angles = cos.shape[-1]
     start = rotation.size - angles if rotation.last else 0
@@ -220,33 +249,33 @@ _SAMPLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RankNote:
+class ShardNote:
     """A note on the values of the ranks, and the cause of a failure that they suggest, or empty."""
 
     note: str = ""
     suspect: str = ""
 
 
-def settled(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, RankNote]:
+def settled(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
     """The side as one of replicas or of summands, with a note why; other sides as they are."""
     view = side.view
     if not isinstance(view, (RowParallel, WithResidual)):
-        return side, RankNote()
+        return side, ShardNote()
     replicas, summands = replace(side, view=Whole()), replace(side, view=RankSum(), settled=True)
     sizes = {shard.numel() for shard in (*side.shards, *opposite.shards)}
     apart = side.count == 1 or len(sizes) > 1
     if apart or side.shards[0].device.type == "meta" or _alike(side.shards):
-        return replicas, RankNote()
+        return replicas, ShardNote()
     difference = f"the tensors of {side.count} ranks differ"
     after = [ref.open() for ref in view.witness]
     fits = _sum_fits(side, opposite)
     if after and _alike(after):
-        return summands, RankNote(f"{difference}, what comes after them does not: they are partial sums")
+        return summands, ShardNote(f"{difference}, what comes after them does not: they are partial sums")
     if fits and not after:
-        return summands, RankNote(f"{difference}, and their sum fits the other side: they are partial sums")
+        return summands, ShardNote(f"{difference}, and their sum fits the other side: they are partial sums")
     note = f"{difference}, and so does what comes after them" if after else difference
     missing = f"each rank kept its partial sum: {note}, only their sum fits" if fits else ""
-    return replicas, RankNote(note, missing)
+    return replicas, ShardNote(note, missing)
 
 
 def with_residual(source: Source, residual: tuple[torch.Tensor, ...], rank: int) -> Source:

@@ -144,7 +144,7 @@ class StepReplay:
         args, kwargs = self._arguments(copy, call, module)
         run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
         run.knows_past = self._knows_past
-        computing = calling(f"computing {call.path} again")
+        computing = calling(f"computing {call.path} again", quoted=False)
         as_mine = experts_of_mine(module, call)
         if isinstance(module, TracedModule):
             before = functools.partial(self._left_before, copy)
