@@ -10,7 +10,7 @@ import copy
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,12 +162,14 @@ class Calls:
     """The calls of one step on one rank in the order of time.
 
     `dtypes` has every place that was dumped (empty where its dtype is not known), `origins` those whose
-    tensor was dumped before: where it was seen first.
+    tensor was dumped before: where it was seen first. `overwritten` are inputs in memory that was written to
+    since another module was handed it, with the path of that module.
     """
 
     events: tuple[CallEvent, ...]
     dtypes: Mapping[NodeSlot, str]
     origins: Mapping[NodeSlot, Origin]
+    overwritten: Mapping[NodeSlot, str] = field(default_factory=dict)
 
     def inputs(self) -> dict[str, frozenset[Slot]]:
         """The inputs of each call that were dumped, by the path of its node."""
@@ -208,7 +210,7 @@ def trace_calls(
             dtypes[place] = tensor.dtype if tensor is not None else ""
             if tensor is not None:
                 origins.add(place, tensor)
-    return Calls(tuple(events), dtypes, origins.origins)
+    return Calls(tuple(events), dtypes, origins.origins, origins.overwritten)
 
 
 class _Origins:
@@ -216,11 +218,19 @@ class _Origins:
 
     def __init__(self) -> None:
         self.origins: dict[NodeSlot, Origin] = {}
+        self.overwritten: dict[NodeSlot, str] = {}
+        self._latest: dict[tuple[int, int | None], tuple[int, NodeSlot]] = {}
         self._by_bytes: dict[tuple[int, str, int], NodeSlot] = {}
         self._by_storage: dict[tuple[int, int, str], list[tuple[NodeSlot, _Stretch]]] = {}
 
     def add(self, place: NodeSlot, tensor: SavedTensor) -> None:
         """The next tensor in the order of time."""
+        if tensor.storage is not None and tensor.version is not None:
+            memory = tensor.storage, tensor.offset
+            version, before = self._latest.get(memory, (tensor.version, place))
+            if version < tensor.version and before.slot.kind == place.slot.kind == "input":
+                self.overwritten[place] = before.path
+            self._latest[memory] = tensor.version, place
         if tensor.crc32 is not None and tensor.numel is not None:
             first = self._by_bytes.setdefault((tensor.crc32, tensor.dtype, tensor.numel), place)
             if first != place:

@@ -144,6 +144,7 @@ class _FlowBuilder:
         self._kinds: dict[NodeSlot, str] = {}
         self._caches: set[NodeSlot] = set()
         self._unseen: dict[str, tuple[str, ...]] = {}
+        self._overwritten: dict[str, str] = {}
 
     def flow(self) -> ModuleFlow:
         for call, ends in self._mine.events:
@@ -176,6 +177,14 @@ class _FlowBuilder:
         caller.called = True
         if unseen := self._unseen_inputs(call):
             self._unseen[path] = unseen
+        for slot in call.inputs:
+            place = NodeSlot(path, slot)
+            writer = self._mine.overwritten.get(place)
+            right = self._golden is not self._mine and place in self._golden.overwritten
+            if writer and not right and not self._compared(place):
+                self._overwritten[path] = writer
+                name = f"{slot} of {path}, in whose memory it wrote"
+                self._unseen[writer] = (*self._unseen.get(writer, ()), name)
 
     def _unseen_inputs(self, call: NodeCall) -> tuple[str, ...]:
         """The inputs of a call that only one side holds."""
@@ -230,7 +239,9 @@ class _FlowBuilder:
                 continue
             origin = self._origin(place)
             if origin is None:
-                if scope.called or call.node.op_type == SAVED:
+                if writer := self._overwritten.get(call.node.path):
+                    self._gaps[place] = Gap(writer, (), call.node.path)
+                elif scope.called or call.node.op_type == SAVED:
                     self._gaps[place] = (scope if scope.called else caller).gap()
                 places = self._show(place, scope.at_hand(), scope.hidden, call.node.path)
             else:
