@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..dumps.base import Dump
+from ..dumps.base import Dump, Slot
 from ..dumps.modules import Calls, ModuleDump, NodeSlot
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from ..tensors.ref import readable
+from ..topology.tree import Node
 from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
 from .match import Export, Match
@@ -64,11 +65,30 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
             fed=flow.fed.get(place, ""),
         )
         for place in flow.order
-        if place.slot.kind == "input"
+        if place.slot.kind == "input" and not _is_before_a_write(mine_nodes[place.path], place.slot)
     ]
     coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
     frequencies = explained_by_frequencies(golden, mine, evidence, flow)
     return ModuleInputs(tuple(matches), _times(mine_calls, flow.order), coarsest, frequencies=frequencies)
+
+
+_WRITES = (
+    "setitem",
+    "copy",
+    "fill",
+    "zero",
+    "index_put",
+    "index_copy",
+    "index_fill",
+    "scatter",
+    "masked_scatter",
+)
+"""Functions in place that do not read what they write to: it may be memory that nobody wrote to before."""
+
+
+def _is_before_a_write(node: Node, slot: Slot) -> bool:
+    """Whether a tensor is what memory held before a function wrote to it, which is no result."""
+    return slot == Slot("input", (0,)) and node.op_type.endswith("_") and node.op_type.strip("_") in _WRITES
 
 
 def _times(mine: Calls, order: Mapping[NodeSlot, int]) -> dict[NodeSlot, int]:

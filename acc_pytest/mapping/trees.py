@@ -105,6 +105,11 @@ class TreeMatcher:
         groups = self._groups(forced)
         for group in groups:
             matches.extend(self._layer_matches(group, claims))
+        # Rows of tokens at their experts are in an order of their own: names do not pair them.
+        by_expert = {end for match in matches if match.experts is not None for end in match.ends}
+        matches = [
+            m for m in matches if m.experts is not None or m.policy != "name" or not m.ends & by_expert
+        ]
         if self.unlike and len(groups) > 1:
             matches.extend(as_elsewhere(matches, self.layer_pairs, self._fits))
         matches.extend(self._model_matches(claims))
