@@ -333,6 +333,13 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     note = _agreement(golden, mine) if distance else ""
     if note:
         distance = 0.0
+    scaled = [
+        f"{side} holds {w.dtype}, scaled by {w.scale}"
+        for side, w in (("golden", golden), ("mine", mine))
+        if w.scale
+    ]
+    if scaled:
+        note = f"{'; '.join(scaled)}; {golden.distance(mine):.2g} apart"
     judgement = _judged(golden, mine, distance)
     return judged(
         row,
@@ -352,7 +359,10 @@ def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgem
 
 
 def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
-    """A note that both are equal once they are rounded to a narrower dtype; empty where they are not."""
+    """A note that weights of two dtypes are equal once they are rounded to a narrower one; empty where they
+    are not. One that lost its low bits in the dtype of the other is another weight."""
+    if golden.dtype == mine.dtype:
+        return ""
     for name, crc32 in golden.rounded.items():
         if mine.rounded.get(name) == crc32:
             return f"equal once both are rounded to {name}"

@@ -42,12 +42,13 @@ _ROWS = 1 << 20
 @dataclass(frozen=True, slots=True)
 class ProjectedLinear:
     """A linear layer of golden: the projection of its weight, its bias if it has one, how many features it
-    gives, and whether the weight of mine is known to hold the same values."""
+    gives, and the relative rms error of the weights of mine by their rounding: 0 where they are known to be
+    golden's, `None` where they may have been rounded to the type of the result."""
 
     projection: TensorRef
     bias: TensorRef | None
     outputs: int
-    equal_weights: bool
+    weight_error: float | None
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ def _judged(
         raise OperatorError("it has values that are not finite")
     if not total:
         return Recomputation("right", 0.0)
-    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.equal_weights)
+    noise = _Noise.of(fmt, squares, mine.shape[-1], layer.weight_error)
     samples = round(squares.width * total**2 / float(squares.size.square().sum()))
     overall = _by_norm(noise, squares, mine, samples)
     if overall.outcome == "wrong":
@@ -157,11 +158,10 @@ class _Noise:
     summed: torch.Tensor
 
     @classmethod
-    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, equal_weights: bool) -> _Noise:
+    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, weights: float | None) -> _Noise:
         rounding = fmt.roundoff / math.sqrt(6)
         stored = rounding**2 * squares.size + length * fmt.spacing**2 / 12
-        if not equal_weights:
-            stored = stored + rounding**2 * squares.terms
+        stored = stored + (rounding if weights is None else weights) ** 2 * squares.terms
         halved = stored + rounding**2 * squares.halves
         return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
 
@@ -245,7 +245,7 @@ def layers_of(outline: Outline) -> dict[str, ProjectedLinear]:
     """The linear layers that golden outlines; the weights of mine may have been rounded."""
     return {
         name: ProjectedLinear(
-            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], equal_weights=False
+            projection, outline.weights.get(f"{name}.bias"), outline.outputs[name], weight_error=None
         )
         for name, projection in outline.projections.items()
         if name in outline.outputs

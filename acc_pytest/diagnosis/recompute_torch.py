@@ -402,20 +402,24 @@ def _layers(
         if name in modules and not any(weight.is_meta for weight in modules[name].parameters(recurse=False))
     }
     return {
-        name: replace(layer, equal_weights=_equal_weights(golden, mine, f"{name}.weight"))
+        name: replace(layer, weight_error=_weight_error(golden, mine, f"{name}.weight"))
         for name, layer in layers_of(outline).items()
         if name not in with_values
     }
 
 
-def _equal_weights(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str) -> bool:
-    """Whether a weight is known to have the same values on both sides, in whatever dtypes: their sums are
-    those of the same numbers in the same order.
-    """
+def _weight_error(
+    golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str
+) -> float | None:
+    """The relative error that rounding makes in a weight of mine: 0 where both sides are known to have the
+    same values, in whatever dtypes (their sums are those of the same numbers in the same order), that of its
+    codes where it is quantised and near golden's; `None` where nothing is known."""
     ours, theirs = (side[name].digest if name in side else None for side in (golden, mine))
-    if ours is None or theirs is None:
-        return False
-    return ours.shape == theirs.shape and (ours.sum, ours.squares) == (theirs.sum, theirs.squares)
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return None
+    if (ours.sum, ours.squares) == (theirs.sum, theirs.squares):
+        return 0.0
+    return theirs.coding_error if theirs.scale and not ours.differs(theirs) else None
 
 
 def _by_all_names(saved: Mapping[str, SavedWeight]) -> Mapping[str, SavedWeight]:

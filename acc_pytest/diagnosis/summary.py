@@ -426,21 +426,26 @@ class RootAtStep:
 def folded(roots: Sequence[RootAtStep]) -> list[Root]:
     """One root for each mechanism, those of what the run was fed first; else in execution order."""
     groups: dict[object, list[RootAtStep]] = {}
-    names: dict[object, list[str]] = defaultdict(list)
+    counts: Counter[object] = Counter()
     for root in roots:
-        if root.pair.fed:
-            groups.setdefault(("fed", root.pair.fed), []).append(root)
+        pair = root.pair
+        if pair.fed:
+            groups.setdefault(("fed", pair.fed), []).append(root)
             continue
-        pair, place = root.pair, _place_in_model(root)
-        # Of a layer, step and rank, several are several operators, whatever their places share, but for calls
-        # of one module.
-        name = _AGAIN.sub("", root.name)
-        in_step = names[place, pair.layer, pair.graph, pair.step, pair.rank]
-        if name not in in_step:
-            in_step.append(name)
-        groups.setdefault((place, in_step.index(name)), []).append(root)
+        place = _place_in_model(root)
+        # Two of a layer, step and rank are two operators, whatever their names share, but for tensors of one
+        # module and its calls.
+        place_in_step = place, pair.layer, pair.graph, pair.step, pair.rank
+        repeated = _AGAIN.search(pair.mine.node) is not None or (_is_module(pair) and place_in_step in counts)
+        groups.setdefault((place, 0 if repeated else counts[place_in_step]), []).append(root)
+        counts[place_in_step] += not repeated
     ordered = sorted(groups.values(), key=lambda group: not group[0].pair.fed)
     return [_root(group) for group in ordered]
+
+
+def _is_module(pair: Pair) -> bool:
+    """Whether the operator is a module by its path, neither one in a directory of ATB nor in a graph."""
+    return "/" not in pair.mine.node and not pair.graph
 
 
 def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
@@ -448,16 +453,17 @@ def _place_in_model(root: RootAtStep) -> tuple[str, ...]:
 
     ATB counts the executions of layers on, so that a path's first number, and the first in a name made of it,
     differ between prefill and decode. Outside of layers only golden's name tells operators of a type apart,
-    but in a compiled graph an operator's own name does. Of modules the root's name is its place.
+    but in a compiled graph an operator's own name does.
     """
     pair = root.pair
-    if "/" not in pair.mine.node and not pair.graph:
-        return "", _any_layer(_AGAIN.sub("", root.name), pair.layer)
-    named = "" if root.name == root.row.name else _without_number(_AGAIN.sub("", root.name))
+    named = "" if root.name == root.row.name else _AGAIN.sub("", root.name)
+    path = path_in_model(pair.mine.node)
     # Graphs that one script compiles, for prefill and for decode, call the same operator by the same name.
-    path = _any_layer(path_in_model(pair.mine.node), pair.layer)
-    outside = pair.layer if pair.layer == "model" else ""
-    return outside, pair.mine.op_type, named, path
+    layer = "" if pair.layer == pair.graph else re.sub(r"\.\d+$", "", pair.layer)
+    if not _is_module(pair):
+        return layer, pair.mine.op_type, _without_number(named), _any_layer(path, pair.layer)
+    golden = "" if path == _AGAIN.sub("", pair.mine.node) else path_in_model(pair.golden.node)
+    return layer, golden, _any_layer(named or path, pair.layer)
 
 
 def _any_layer(path: str, layer: str) -> str:
@@ -569,8 +575,8 @@ def again(group: Sequence[RootAtStep]) -> str:
     """The other layers, steps, ranks and graphs of a root, in words: `the same in layers 1-3; again at steps
     1, 2`; empty without any."""
     first = group[0].row
-    layers = sorted({number for root in group if (number := _number_of(root.row.layer)) is not None})
-    own = _number_of(first.layer)
+    layers = sorted({number for root in group if (number := _number_of(root.pair.layer)) is not None})
+    own = _number_of(group[0].pair.layer)
     same = f"the same in layers {_runs(layers)}" if own is not None and layers != [own] else ""
     steps = [str(root.row.step) for root in group if root.row.step != first.step]
     ranks = [root.row.rank for root in group if root.row.rank != first.rank]

@@ -193,6 +193,7 @@ def _digest(entry: dict[str, Any]) -> WeightDigest | None:
         nonfinite,
         tuple(buckets),
         rounded_crcs,
+        text(entry.get("scale")),
     )
 
 

@@ -117,7 +117,8 @@ class WeightDigest:
 
     `crc32` is that of the values in row-major order. `rounded` is that of the tensor as torch rounds it to
     other dtypes (narrower ones, and each of the two 16-bit ones to the other), by their names. `shape` is
-    torch's; of complex tensors real and imaginary parts are the values.
+    torch's; of complex tensors real and imaginary parts are the values. A quantised weight has the digest of
+    what its codes, in `dtype`, stand for: they were multiplied by the tensor beside it that `scale` names.
     """
 
     dtype: str
@@ -130,6 +131,7 @@ class WeightDigest:
     nonfinite: int
     sketch: tuple[float, ...]
     rounded: Mapping[str, int] = field(default_factory=dict)
+    scale: str = ""
 
     @property
     def norm(self) -> float:
@@ -163,9 +165,10 @@ class WeightDigest:
         """Bound of `|self - other| / |self|` where both are one tensor rounded to nearest in their dtypes.
 
         A value moves by at most its unit roundoff u, or half of the smallest subnormal number t, so a tensor
-        of n values by `u |w| + sqrt(n) t / 2`. Integers are exact.
+        of n values by `u |w| + sqrt(n) t / 2`. Integers are exact, but for those that are scaled: their steps
+        are no larger than the largest value over the largest code, which is t there.
         """
-        unit, smallest = map(math.fsum, zip(_roundoff(self.dtype), _roundoff(other.dtype)))
+        unit, smallest = map(math.fsum, zip(self._roundoff(), other._roundoff()))
         return unit + (math.sqrt(math.prod(self.shape)) * smallest / self.norm if self.squares else 0.0)
 
     def differs(self, other: WeightDigest) -> bool:
@@ -178,10 +181,30 @@ class WeightDigest:
         distance = self.distance(other)
         if not distance or self.dtype == other.dtype:
             return not self.same_values(other)
-        if not (by_name(self.dtype).roundoff and by_name(other.dtype).roundoff):
+        if not all(weight.scale or by_name(weight.dtype).roundoff for weight in (self, other)):
             raise ValueError(f"a weight in {self.dtype} and one in {other.dtype} are held in different units")
         allowed = self.rounding(other) * (1 + _STANDARD_ERRORS * STANDARD_ERROR)
         return self.nonfinite != other.nonfinite or distance > allowed
+
+    @property
+    def coding_error(self) -> float:
+        """The relative rms error of rounding to the codes of a quantised weight: of a float the unit roundoff
+        over the mantissa, both spread evenly (the mantissa as its logarithm), of steps what is even in one.
+        """
+        unit, half_step = self._roundoff()
+        steps = math.sqrt(math.prod(self.shape)) * half_step / self.norm if self.squares else 0.0
+        return math.hypot(unit * math.sqrt((1 - 2**-2) / (2 * math.log(2))), steps) / math.sqrt(3)
+
+    def _roundoff(self) -> tuple[float, float]:
+        """Unit roundoff of the dtype, and half of its smallest number; zeros where it is exact."""
+        element_type = by_name(self.dtype)
+        if self.scale and element_type.is_exact:
+            largest = max(abs(self.min), abs(self.max))
+            return 0.0, largest / (2 ** (element_type.bits - 1) - 1) / 2
+        if element_type.kind != "float" or element_type.roundoff is None:
+            return 0.0, 0.0
+        limits = torch.finfo(element_type.torch_dtype())
+        return element_type.roundoff, 0.0 if self.scale else limits.tiny * limits.eps / 2
 
 
 def digest(tensor: torch.Tensor) -> WeightDigest:
@@ -258,12 +281,3 @@ class _Tally:
                 self.min, self.max = min(self.min, float(low)), max(self.max, float(high))
             self.sketch.add(self._wide, (self.count - begin) // PERIOD)
             self.count += len(block)
-
-
-def _roundoff(dtype: str) -> tuple[float, float]:
-    """Unit roundoff of a dtype, and half of its smallest number; zeros where it is exact."""
-    element_type = by_name(dtype)
-    if element_type.kind != "float" or element_type.roundoff is None:
-        return 0.0, 0.0
-    limits = torch.finfo(element_type.torch_dtype())
-    return element_type.roundoff, limits.tiny * limits.eps / 2

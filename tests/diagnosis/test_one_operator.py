@@ -253,7 +253,9 @@ class Layer:
     ) -> Recomputation:
         weight, bias = TensorRef(self._file, "weight"), TensorRef(self._file, "bias")
         given = self.given.to(mine.dtype)
-        return judged_by_projection(ProjectedLinear(weight, bias, outputs, same), given, mine, most)
+        return judged_by_projection(
+            ProjectedLinear(weight, bias, outputs, 0.0 if same else None), given, mine, most
+        )
 
     @property
     def right(self) -> torch.Tensor:

@@ -175,12 +175,18 @@ def test_an_operator_of_two_graphs_that_run_in_one_step_is_a_root_in_each() -> N
     assert (len(root.also), root.again) == (1, "again at b")
 
 
-def test_other_layers_other_places_and_other_graphs_are_other_roots() -> None:
+def test_other_places_and_other_graphs_are_other_roots() -> None:
     first, later = layer(2, 0), layer(6, 1)
     below = replace(later.mine, node="6_layer/0_Attention/2_Rope")
     graph = replace(later, layer="graph_2", graph="graph_2")
-    for other in (replace(later, layer="layers.2"), replace(later, mine=below), graph):
+    for other in (replace(later, mine=below), graph):
         assert len(roots_of(first, other)) == 2
+
+
+def test_the_same_operator_in_other_layers_is_one_root() -> None:
+    places = ((2, 0, 1), (6, 1, 2), (7, 1, 4))
+    [root] = roots_of(*(replace(layer(first, step), layer=f"layers.{n}") for first, step, n in places))
+    assert root.again == "the same in layers 1-2, 4; again at step 1"
 
 
 def test_an_operator_of_two_compiled_graphs_is_one_root_whatever_golden_calls_it() -> None:
@@ -319,7 +325,7 @@ def one(*at_steps: RootAtStep) -> Root:
     [
         ({}, {"step": 1, "node": "9_layer/1_Rope"}, 1),  # ATB counts executions on
         ({}, {"step": 1, "node": "9_layer/2_Rope"}, 2),
-        ({}, {"step": 1, "layer": "layers.2"}, 2),
+        ({"layer": "layers.1"}, {"step": 1, "layer": "layers.2"}, 1),
         ({}, {}, 2),  # two of a step and rank are two operators
         ({"rank": 0}, {"rank": 1}, 1),
         ({"node": "1_Norm"}, {"node": "7_Norm", "step": 1}, 1),  # outside of layers golden's name counts

@@ -25,7 +25,7 @@ from acc_pytest.mapping.reconcile import agree, open_pair
 from acc_pytest.mapping.rule_views import range_by_own, range_by_pieces
 from acc_pytest.mapping.shapes import Merge, merge_rule, rows_and_width, same_order, uneven_rows
 from acc_pytest.mapping.shard_sources import multiplied
-from acc_pytest.mapping.shard_values import turned_alike
+from acc_pytest.mapping.shard_values import ShardNote, turned_alike
 from acc_pytest.mapping.views import (
     CacheTail,
     ColumnRange,
@@ -433,7 +433,7 @@ def test_heads_are_turned_as_the_other_side_did(by_halves: bool, angles: int) ->
     wanted = by_complex(by_halves, angles)
     made, note = turned(wanted, angles)
     assert torch.allclose(made, wanted, atol=1e-5)
-    assert note.endswith("halves" if by_halves else "neighbours")
+    assert note.note.endswith("halves" if by_halves else "neighbours")
 
 
 def test_ranks_hold_heads_of_their_own() -> None:
@@ -444,7 +444,7 @@ def test_ranks_hold_heads_of_their_own() -> None:
 def test_a_layer_that_turns_nothing_is_left_so() -> None:
     made, note = turned(QUERY)
     assert torch.equal(made, QUERY)
-    assert note == "not turned in this layer"
+    assert note.note == "not turned in this layer"
 
 
 @pytest.mark.parametrize("by_halves", [True, False])
@@ -456,13 +456,13 @@ def test_the_last_part_of_a_head_may_be_turned_and_be_all_that_is_held(by_halves
     for wanted in (torch.cat((cut + 1, swapped), -1).flatten(1), swapped):
         made, note = turned_alike(side, OperandShards([wanted], Whole()))
         assert torch.allclose(made.shards[0], wanted.flatten(1), atol=1e-5)
-        assert note.startswith("turned by position tables, the last part of heads of 16")
+        assert note.note.startswith("turned by position tables, the last part of heads of 16")
 
 
 def test_a_rank_has_whole_heads_so_nothing_is_turned_behind_its_end() -> None:
     made, note = turned(QUERY, angles=2, ranks=3)
     assert torch.equal(made, QUERY)
-    assert note == "not turned in this layer"
+    assert note.note == "not turned in this layer"
 
 
 def test_other_angles_leave_a_difference() -> None:
@@ -473,8 +473,32 @@ def test_other_angles_leave_a_difference() -> None:
 
 
 def test_more_than_turning_cannot_be_judged() -> None:
+    strange = torch.randn(QUERY.shape, generator=torch.Generator().manual_seed(9))
     with pytest.raises(NoPayload, match="only turned"):
-        turned(3 * by_complex(by_halves=True))
+        turned(3 * strange)
+
+
+def test_turned_heads_of_another_length_are_compared_and_the_factor_is_told() -> None:
+    wanted = by_complex(by_halves=True)
+    made, note = turned(1.277 * wanted)
+    assert torch.allclose(made, wanted, atol=1e-5)
+    told = f"heads of {SIZE} by halves, 1.277 times as long on the other side"
+    assert note.suspect == f"turned by position tables, {told}"
+
+
+def test_the_factor_of_attention_may_be_multiplied_beforehand() -> None:
+    wanted = by_complex(by_halves=True) * SIZE**-0.5
+    made, note = turned(wanted)
+    assert torch.allclose(made, wanted, atol=1e-5)
+    assert not note.suspect
+
+
+def test_tables_may_have_each_angle_once() -> None:
+    cos, sin = (table[:, : SIZE // 2] for table in tables())
+    wanted = by_complex(by_halves=True)
+    side = OperandShards([QUERY], Turned(REF, REF), angles=(cos, sin))
+    made, _ = turned_alike(side, OperandShards([wanted], Whole()))
+    assert torch.allclose(made.shards[0], wanted, atol=1e-5)
 
 
 def test_tables_of_other_tokens_are_refused() -> None:
@@ -486,7 +510,7 @@ def test_tables_of_other_tokens_are_refused() -> None:
 def test_shapes_alone_are_not_turned() -> None:
     side = OperandShards([torch.empty(7, 3, 8, device="meta")], Turned(REF, REF))
     made, note = turned_alike(side, side)
-    assert (made, note) == (replace(side, view=Whole()), "")
+    assert (made, note) == (replace(side, view=Whole()), ShardNote())
 
 
 # When two shapes hold the same numbers in the same order, and how shards make a whole.
