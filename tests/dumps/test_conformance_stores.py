@@ -56,8 +56,8 @@ def test_a_real_dump_in_a_store_is_the_one_on_the_disk(tmp_path: Path) -> None:
         assert (there.kind, there.name, there.ranks) == (here.kind, here.name, here.ranks)
         assert [step.label for step in there.steps] == [step.label for step in here.steps]
         ours, theirs = by_name(here), by_name(there)
-        assert {one: readable(ref) for one, ref in theirs.items()} == {
-            one: readable(ref) for one, ref in ours.items()
+        assert {one: repr(readable(ref)) for one, ref in theirs.items()} == {
+            one: repr(readable(ref)) for one, ref in ours.items()
         }
         for one in [*ours][::EACH]:
             assert content(theirs[one]) == content(ours[one]), one

@@ -10,10 +10,12 @@ import dataclasses
 import functools
 import json
 import math
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -93,6 +95,9 @@ class Trace:
             last = _last(name)
             if _drops(args, kwargs) if "dropout" in last else is_random(last):
                 raise Untraceable(f"{last} gives other numbers each time")
+            if last == "is_complex" and _is_collective():
+                self._void = "it computes with tensors of other ranks"
+                return None
             return self._call(name, args, kwargs, strict=True)
         except Untraceable as problem:
             return {"name": name, "problem": str(problem)}
@@ -265,6 +270,14 @@ def _weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _last(name: str) -> str:
     """The name of a function without where it lies."""
     return name.removesuffix(".__get__").rpartition(".")[2]
+
+
+def _is_collective() -> bool:
+    """Whether torch.distributed asks: before 2.7 its functions show themselves by that alone."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith("torch.distributed"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _drops(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
