@@ -93,7 +93,7 @@ def store(
     where = slots.flatten().long()
     rows = new.flatten(1) if new.ndim > 1 else new[:, None]
     if nz is None:
-        always = call.soc.startswith("Ascend310P") and cache.ndim == 4 and cache.shape[-1] in (16, 32)
+        always = call.soc.startswith("Ascend310") and cache.ndim == 4 and cache.shape[-1] in (16, 32)
         nz = call.param.get("kvCacheCfg") == NZ or always
     block = cache.shape[2] if nz else cache.shape[1]
     call.need(

@@ -154,7 +154,7 @@ class _Blocks:
         self._call = call
         cache = t[f"{name}Cache"]
         heads = 1 if call.param["compressType"] else int(call.param["kvHeadNum"] or call.param["headNum"])
-        if call.soc.startswith("Ascend310P") and cache.ndim == 4:
+        if call.soc.startswith("Ascend310") and cache.ndim == 4:
             cache = torch.unflatten(nz_to_nd(cache), -1, (heads, -1))
         elif call.param["inputLayout"] == 1:
             cache = cache.transpose(1, 2)
@@ -210,8 +210,10 @@ def _bias(
         place = torch.arange(length - rows, length)[:, None]
         return call.wide(torch.arange(length)[None] > place) * HIDDEN
     mask = t["mask"]
-    if mask.ndim == 4 and call.soc.startswith("Ascend310P") and mask.shape[-1] == 16:
+    if mask.ndim == 4 and call.soc.startswith("Ascend310") and mask.shape[-1] == 16:
         mask = nz_to_nd(mask)
+        if kind == SPEC and len(mask) == 1:
+            mask = mask[0]  # one plane, whose rows are those of all sequences
     mask = call.wide(mask)
     if p["calcType"] and mask.ndim == 2:
         start = queries.start if kind == SPEC else length - rows

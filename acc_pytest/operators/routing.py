@@ -135,8 +135,8 @@ GATING = {
 def gating(call: OperatorCall, t: Tensors) -> Outputs:
     """Sort (token, expert) pairs by expert: token of each, running count of the experts, place before.
 
-    With `deviceExpert` only the listed experts' pairs are kept, packed to the front, and their number is
-    the fourth output.
+    With `deviceExpert` only the pairs of these experts, in ascending order, are kept, packed to the front, and
+    their number is the fourth output.
     """
     p = call.param
     topk, arrangement = t["topk"].flatten(), t["idxArr"].flatten()
@@ -151,7 +151,7 @@ def gating(call: OperatorCall, t: Tensors) -> Outputs:
     if not p["deviceExpert"]:
         running = counts[: p["cumSumNum"]].cumsum(0).to(count_type)
         return [original // p["topkExpertNum"], running, original]
-    local = torch.tensor(p["deviceExpert"])
+    local = torch.tensor(sorted(p["deviceExpert"]))
     local_pairs = original[torch.isin(experts, local.to(experts.dtype))]
     packed = torch.zeros_like(original)
     packed[: len(local_pairs)] = local_pairs

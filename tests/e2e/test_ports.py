@@ -114,3 +114,12 @@ def test_what_a_port_returns_as_it_is_inherits(tmp_path: Path) -> None:
     assert compared(tmp_path / "golden", tmp_path / "right", tmp_path)[0] == 0
     status, output = compared(tmp_path / "golden", tmp_path / "buggy", tmp_path)
     assert (status, roots_of(output)) == (1, ["root.model.layers.2.self_attn"])
+
+
+@pytest.mark.parametrize("soc", ["Ascend310P", "Ascend310B"])
+def test_operators_pass_that_atb_passes(soc: str, tmp_path: Path) -> None:
+    home = unpacked("gating", tmp_path)
+    command = [sys.executable, "-m", "pytest", f"--acc-opcheck={home}", "-o", f"acc_opcheck_soc={soc}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
