@@ -236,10 +236,10 @@ def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any])
 
 def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> int:
     """Feed the views and print what a run prints at its end; returns the exit code."""
-    from ..diagnosis.outcome import result_of
+    from ..diagnosis.outcome import ended
     from ..diagnosis.summary import Ledger
     from ..reporting.recorder import Recorder
-    from ..reporting.texts import near, on_screen
+    from ..reporting.texts import on_screen
     from ..reporting.view import Run
 
     ledger = Ledger()
@@ -256,14 +256,12 @@ def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> in
         )
         for row in run.rows:
             recorder.add(row)
-        recorder.end(run.stored.incomplete)
-        status = run.exit_status(recorder.tally)
-        result = result_of(recorder, ledger if run.plan is not None else None, run.plan, run.floor, status)
-        wrong = recorder.finish(result)
-        reports = (f"report: {near(file)}" for file in recorder.files)
-        for line in on_screen((*result.lines, *map(message, (*_lines(run), *wrong, *reports)))):
+        of_plan = ledger if run.plan is not None else None
+        lacks, notes, status = run.stored.incomplete, list(_lines(run)), run.exit_status(recorder.tally)
+        result, status = ended(recorder, of_plan, run.plan, run.floor, status, lacks=lacks, notes=notes)
+        for line in on_screen(result.lines):
             print(line)
-    return 1 if wrong and not status else status
+    return status
 
 
 def _lines(run: Merged) -> Iterator[str]:
