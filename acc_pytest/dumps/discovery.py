@@ -25,6 +25,7 @@ from .debug_mode import DebugModeLayout, is_debug_log
 from .graph_capture import CaptureLayout, captured_at
 from .manual import FOLDER, METADATA, is_manual
 from .msprobe import MsprobeLayout, msprobe_at, records_file
+from .named import recognises
 from .sglang import pass_folders, rank_folders
 from .sglang_calls import is_sglang_file
 from .single import SUFFIXES
@@ -108,6 +109,7 @@ def locate(path: str, listing: Listing) -> Layout:
     layout = _only_below(place, listing, levels=1 if files else _DOWN)
     if layout is not None:
         return layout
+    files = files or recognises(place, listing)
     if files:
         return FilesLayout(place, files)
     log = _only_log(place, listing)

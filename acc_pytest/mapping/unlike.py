@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..dumps.base import Slot
+from ..dumps.named import NamedDump
 from ..tensors.ref import readable
 from ..topology.tree import Node
 from .dump_step import LayeredTree
@@ -52,7 +53,7 @@ class Meanings:
         ]
         if len({len(shape) for shape in shapes if shape}) > 1:
             return True
-        return not alike and (self._differ() or self._packed_otherwise())
+        return not alike and (self._differ() or self._packed_otherwise() or self._named_otherwise())
 
     @functools.cached_property
     def roles(self) -> tuple[dict[_Place, _Role], dict[_Place, _Role]]:
@@ -76,6 +77,12 @@ class Meanings:
                 if has[side] and not has[opposite] and set(pieces) <= names[opposite]:
                     return True
         return False
+
+    def _named_otherwise(self) -> bool:
+        """Whether one side is tensors by names, and less than half of them are names of the other side."""
+        dumped = _dumped(self.golden), _dumped(self.mine)
+        kinds = {tree.side.dump.kind for tree in (self.golden, self.mine)}
+        return NamedDump.kind in kinds and 2 * len(dumped[0] & dumped[1]) < min(map(len, dumped))
 
     def named(self, match: Match) -> Match | None:
         """A match of equal names as far as the tensors are one thing, `None` where nothing says so."""
