@@ -14,7 +14,7 @@ import functools
 import html
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,6 @@ from .tensors.api import compact, save_torch_data
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from .dumps.base import Dump
     from .reporting.row import Row
@@ -181,6 +180,11 @@ class Outcome:
         return "\n".join(self._run.result.lines)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """The lines that pytest prints ahead: what was opened, and what was decided."""
+        return self._run.header
+
+    @property
     def verdict_hash(self) -> str:
         """The hash of all verdicts and roots; equal to that of a run of pytest."""
         return self._run.result.verdict_hash
@@ -202,7 +206,7 @@ class Outcome:
             view.land()
             return view.place
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Any = None) -> Any:
         """The error along the network, drawn by matplotlib. Raises `AccError` without it."""
         axes = ax or _needs("matplotlib.pyplot", "plot()").subplots(figsize=(9, 3))[1]
         points = self._points
@@ -294,9 +298,9 @@ def _plain(value: Any) -> Any:
         return compact(value)
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.array(value)) if value.dtype.kind in "biufc" else None
-    items = value.items() if isinstance(value, Mapping) else ()
-    if isinstance(value, (list, tuple)):
-        items = enumerate(value)
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, (Mapping, list, tuple)):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
     plain = {str(key): tensors for key, inside in items if (tensors := _plain(inside)) is not None}
     return plain or None
 

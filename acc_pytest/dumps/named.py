@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.imports import torch
+from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import AccError, FormatError
 from ..tensors import npz_file, safetensors_file, torch_file
 from ..tensors.location import may_be_entered
@@ -86,7 +87,10 @@ class NamedTensor:
 
 
 class NamedDump(RecordedDump):
-    """Tensors that name the modules which handed them out; nothing says what these were handed."""
+    """Tensors that name the modules which handed them out; nothing says what these were handed.
+
+    `order` says what order they are in.
+    """
 
     kind = "tensors"
 
@@ -99,12 +103,16 @@ class NamedDump(RecordedDump):
             here = [tensor for tensor in tensors if tensor.place == (step, rank)]
             if all(_PARAMETER.search(tensor.name) for tensor in here):
                 self._weights[f"rank{rank}"] = {f"root.{_dotted(t.name)}": t.ref for t in here}
+                here = []
             steps.setdefault(step, {})[f"rank{rank}"] = _records(here, in_order)
         notes = []
         if not in_order and not self._weights:
             notes.append("names say no time: layers come by number; a root is the first in layer order")
         if self._computed_in:
-            notes.append(f"its float32 values all fit {self._computed_in}: they count as computed in it")
+            notes.append(
+                f"float32 values of {root.name} fit {self._computed_in}: they count as computed in it"
+            )
+        self.order = ORDERS_OF_NAMES[in_order]
         super().__init__(root, steps, name=root.stem if root.suffix in SUFFIXES else "", notes=notes)
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:

@@ -65,7 +65,7 @@ class Causes:
 
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
             stored = self._stored.get(state.number) if state.failing else None
-            row, cause = decide(row, state, self._inheritance, stored and stored.cause)
+            row, cause = decide(row, state, self._inheritance, None if stored is None else stored.cause)
         if cause is None:
             return row
         if not self._has_red_root_left_out(cause):

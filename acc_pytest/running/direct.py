@@ -27,12 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectRun:
-    """A run that has ended. `columns` map the names of the columns of its CSV to the places in a row."""
+    """A run that has ended.
+
+    `header` has the lines before its first test, `columns` map the names of the columns of its CSV to the
+    places in a row.
+    """
 
     run: Run
     rows: tuple[Row, ...]
     result: Result
     exit_status: int
+    header: tuple[str, ...]
     columns: Mapping[str, str]
 
 
@@ -82,4 +87,4 @@ def run_directly(
         status = FAILED if recorder.tally.red_tests else status
         floor = mode.settings.min_coverage
         result, status = ended(recorder, ledger, mode.plan, floor, status, lacks=mode.lacks)
-    return DirectRun(run, tuple(rows), result, status, columns)
+    return DirectRun(run, tuple(rows), result, status, tuple(mode.header()), columns)
