@@ -109,13 +109,22 @@ def locate(path: str, listing: Listing) -> Layout:
     layout = _only_below(place, listing, levels=1 if files else _DOWN)
     if layout is not None:
         return layout
-    files = files or recognises(place, listing)
+    if not files or _holds_no_dump(place, listing):
+        files = recognises(place, listing) or files
     if files:
         return FilesLayout(place, files)
     log = _only_log(place, listing)
     if log is not None:
         return DebugModeLayout(log)
     raise _no_dump(place, listing)
+
+
+def _holds_no_dump(place: Path, listing: Listing) -> bool:
+    """Whether what lies below tensor files is no dump, so that it may be more of them."""
+    try:
+        return _only_below(place, listing, _DOWN) is None
+    except DumpError:
+        return False
 
 
 def _no_dump(place: Path, listing: Listing) -> DumpError:
