@@ -37,7 +37,7 @@ def add_compare(commands: Commands) -> None:
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
     parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")
-    parser.set_defaults(run=run_compare, passes_on=True)
+    parser.set_defaults(run=run_compare, refuse=parser.error, passes_on=True)
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
         )
     sides = arguments.sides
     if bool(sides) == bool(arguments.golden_path) or len(sides) > 2 or (sides and arguments.my_path):
-        raise AccError("give two dumps, as in acc compare GOLDEN MINE, or with -gp GOLDEN -mp MINE")
+        arguments.refuse("give two dumps, as in acc compare GOLDEN MINE, or with -gp GOLDEN -mp MINE")
     if sides:
         arguments.golden_path, arguments.my_path = [*sides, None][:2]
     values = values_of_sides(arguments) | {"metrics": tuple(arguments.custom_algorithms)}
