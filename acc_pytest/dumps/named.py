@@ -29,7 +29,7 @@ from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
 from .base import Dump, Listing, Rank, Slot, Step, natural
-from .modules import Record, RecordedDump, stored_tensor
+from .modules import ModuleDump, Record, RecordedDump, stored_tensor
 from .single import SUFFIXES, SingleDump
 from .torch_manifest import SavedTensor
 
@@ -60,16 +60,24 @@ def recognises(place: Path, listing: Listing) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def open_named(root: Path, files: Sequence[Path]) -> Dump:
+def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) -> Dump:
     """The dump of tensor files: one of names, or of files side by side whose names are no paths of modules.
 
-    Raises `FormatError` for a file that is damaged.
+    Beside a golden of modules several tensors are names, whatever they are called. Raises `FormatError` for
+    a file that is damaged.
     """
     top = root if root not in files else root.parent
-    tensors = [tensor for file in files for tensor in _tensors_in(file, top, alone=len(files) == 1)]
-    is_container = any(tensor.ref.path.endswith(_IN_ORDER) and tensor.ref.member for tensor in tensors)
-    is_placed = any(tensor.place != _OUTSIDE for tensor in tensors)
-    if len(tensors) < 2 or not (is_container or is_placed or any(_LAYER.search(t.name) for t in tensors)):
+    members = {file: _members(file) for file in files}
+    names = [name for listed in members.values() for name, ref in listed if ref.member]
+    alone = len(set(names)) == len(names)
+    tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
+    is_named = isinstance(golden, ModuleDump) or any(
+        tensor.place != _OUTSIDE
+        or _LAYER.search(tensor.name)
+        or (tensor.ref.member and tensor.ref.path.endswith(_IN_ORDER))
+        for tensor in tensors
+    )
+    if len(tensors) < 2 or not is_named:
         return SingleDump(root, files)
     return NamedDump(root, tensors, in_order=len(files) == 1 and files[0].suffix in _IN_ORDER)
 
@@ -139,8 +147,11 @@ def _is_tensor_file(name: str) -> bool:
     return os.path.splitext(name)[1] in SUFFIXES
 
 
-def _tensors_in(file: Path, top: Path, alone: bool) -> Iterator[NamedTensor]:
-    """The tensors of a file. The folders on the way there are a part of their names, or say step and rank."""
+def _tensors_in(
+    file: Path, top: Path, members: Sequence[tuple[str, TensorRef]], alone: bool
+) -> Iterator[NamedTensor]:
+    """The tensors of a file. The folders on the way there are a part of their names, or say step and rank;
+    so is the name of the file, unless those of its `members` stand `alone`."""
     step, rank, scope = 0, 0, []
     for folder in file.parent.relative_to(top).parts:
         if match := _STEP.fullmatch(folder):
@@ -149,7 +160,6 @@ def _tensors_in(file: Path, top: Path, alone: bool) -> Iterator[NamedTensor]:
             rank = int(match[1])
         elif not _NO_SCOPE.fullmatch(folder):
             scope.append(folder)
-    members = _members(file)
     for name, ref in members:
         of_file = [] if ref.member and alone else [file.stem]
         of_member = [name] if ref.member else []

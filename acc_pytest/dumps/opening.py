@@ -66,7 +66,7 @@ def _of_layout(layout: Layout, listing: Listing, token_policy: str, golden: Dump
             dump = open_atb(around, listing, token_policy=token_policy, golden=golden)
             dump.only = str(layout.root)
             return dump
-    return open_named(layout.root, layout.files)
+    return open_named(layout.root, layout.files, golden)
 
 
 def _of_tool(layout: ToolLayout, listing: Listing) -> Dump:

@@ -15,6 +15,7 @@ from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.manual import ManualDump
 from ..dumps.modules import ModuleDump, is_of_a_model
+from ..dumps.named import NamedDump
 from ..errors import AccError, MappingError, guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
@@ -161,7 +162,8 @@ class _Planner:
             if weights is None:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
-        unmapped += ends_alone(ends, pairs) if self._level == "all" else ()
+        if self._level == "all" and not isinstance(self._mine, NamedDump):  # which holds what people chose
+            unmapped += ends_alone(ends, pairs)
         for side in absent:
             unmapped += side.entries
             side.count(self._totals)

@@ -207,3 +207,14 @@ def test_files_without_layers_are_no_network(tmp_path: Path) -> None:
     for name in ("weights", "x1"):
         np.save(tmp_path / f"{name}.npy", np.zeros(2))
     assert open_dump(str(tmp_path)).kind == "tensor"
+
+
+def test_shards_of_one_run_are_one_set_of_names(tmp_path: Path) -> None:
+    save = pytest.importorskip("safetensors.torch").save_file
+    save({"layers.0.mlp": torch.ones(2)}, tmp_path / "x-00001-of-00002.safetensors")
+    save({"layers.1.mlp": torch.ones(2)}, tmp_path / "x-00002-of-00002.safetensors")
+    dump = open_dump(str(tmp_path))
+    assert [n.path for n in dump.steps[0].tree.walk() if n.is_leaf] == [
+        "root.layers.0.mlp",
+        "root.layers.1.mlp",
+    ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest import DumpConfig, compare, register_hook
+from acc_pytest import DumpConfig, compare, open_dump, register_hook
 
 transformers = pytest.importorskip("transformers")
 Tensors = dict[str, torch.Tensor]
@@ -41,16 +41,17 @@ def model() -> torch.nn.Module:
     return made
 
 
-def port(model: torch.nn.Module, fault: bool) -> Tensors:
-    """The results of the model in bfloat16 as float32, as numpy has them; `fault` scales a weight."""
+def port(model: torch.nn.Module, fault: bool) -> torch.nn.Module:
+    """The model in bfloat16; `fault` scales a weight."""
     mine = copy.deepcopy(model).bfloat16()
     if fault:
         with torch.no_grad():
             mine.get_submodule(f"model.{FAULT}").weight.mul_(1.5)
-    return results(mine)
+    return mine
 
 
 def results(model: torch.nn.Module) -> Tensors:
+    """What its leaves hand out, as float32: numpy has no bfloat16."""
     tensors: Tensors = {}
 
     def save(name: str, output: object) -> None:
@@ -90,7 +91,7 @@ def renamed(name: str) -> str:
 def test_a_right_port_is_green_and_the_fault_the_only_root(
     golden: str, model: torch.nn.Module, tmp_path: Path, names: str, fault: bool
 ) -> None:
-    for name, tensor in port(model, fault).items():
+    for name, tensor in results(port(model, fault)).items():
         file = name if names == "equal" else renamed(name)
         np.save(tmp_path / f"{file}.npy", tensor.numpy())
     result = compare(golden, tmp_path)
@@ -99,3 +100,16 @@ def test_a_right_port_is_green_and_the_fault_the_only_root(
     assert result.verdict == ("fail" if fault else "pass")
     assert result._run.result.coverage == 1
     assert any("fit bfloat16" in line for line in result.notes)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_hidden_states_meet_the_layers_of_a_torch_dump(
+    golden: str, model: torch.nn.Module, fault: bool
+) -> None:
+    if open_dump(golden).kind != "torch":
+        pytest.skip("its tensors are those of leaves")
+    with torch.no_grad():
+        output = port(model, fault)(input_ids=IDS, use_cache=False, output_hidden_states=True)
+    result = compare(golden, [state.float() for state in output.hidden_states])
+    assert [root.name for root in result.roots] == (["root.model.layers.1"] if fault else [])
+    assert len([row for row in result.rows if not row.alone]) == len(output.hidden_states)
