@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from .base.imports import find_first
 
 if TYPE_CHECKING:
+    from .api import compare as compare
+    from .api import opcheck as opcheck
+    from .api import open_dump as open_dump
     from .capture.golden import dump_golden as dump_golden
     from .capture.manual import dump_data as dump_data
     from .capture.torch_hooks import DumpConfig as DumpConfig
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 HOMES = {
+    "compare": ".api",
+    "opcheck": ".api",
+    "open_dump": ".api",
     "DumpConfig": ".capture.torch_hooks",
     "register_hook": ".capture.torch_hooks",
     "seed_all": ".capture.torch_hooks",
@@ -33,8 +39,11 @@ HOMES = {
 __all__ = [
     "DumpConfig",
     "atb_json_to_onnx",
+    "compare",
     "dump_data",
     "dump_golden",
+    "opcheck",
+    "open_dump",
     "read_atb_data",
     "register_hook",
     "seed_all",

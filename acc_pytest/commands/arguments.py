@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[Parser]
 
 
-def add_sides(parser: argparse.ArgumentParser) -> None:
+def add_sides(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add golden, mine and what decides their mapping."""
-    parser.add_argument("-gp", "--golden-path", required=True, metavar="PATH", help="the trusted dump")
+    parser.add_argument("-gp", "--golden-path", required=required, metavar="PATH", help="the trusted dump")
     parser.add_argument(
         "-mp",
         "--my-path",
@@ -90,7 +90,9 @@ def add_reading(parser: argparse.ArgumentParser, config: str) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options of what a run of pytest writes and prints."""
-    parser.add_argument("-o", "--output", default=".", metavar="DIR", help="directory of the CSV report")
+    parser.add_argument(
+        "-o", "--output", default="", metavar="DIR", help="directory of the CSV report (default: .)"
+    )
     parser.add_argument(
         "-alg",
         "--custom-algorithms",

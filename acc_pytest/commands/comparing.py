@@ -26,32 +26,47 @@ def add_compare(commands: Commands) -> None:
         "compare",
         aliases=["cc"],
         help="compare two dumps",
-        description="Compare two dumps by pytest, under the flags of the old tool. Exit code: pytest's.",
+        description="Compare two dumps. GOLDEN MINE: without pytest, which prints the summary alone; -gp "
+        "and -mp: by pytest, under the flags of the old tool. Exit code: pytest's.",
         epilog="Everything after -- is passed to pytest: acc compare -gp G -mp M -- -k SelfAttention -n 2",
     )
-    add_sides(parser)
+    parser.add_argument("sides", nargs="*", metavar="DUMP", help="the trusted dump and the one under test")
+    add_sides(parser, required=False)
     add_output(parser)
+    parser.add_argument("--html", default="", metavar="FILE", help="write the HTML report")
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
     parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")
-    parser.set_defaults(run=run_compare, passes_on=True)
+    parser.set_defaults(run=run_compare, refuse=parser.error, passes_on=True)
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
-    """Run pytest over the two dumps; returns its exit code."""
+    """Compare the two dumps, by pytest where they were given by its flags; returns its exit code."""
     if arguments.weight:
         raise AccError("-w: weights are not compared by themselves; leave -w out and give the dumps of a run")
     if arguments.stats:
         print(
             "acc: -st is not needed: dumps of statistics are recognised and compared as such", file=sys.stderr
         )
-    values = values_of_sides(arguments) | {
-        "output": arguments.output,
-        "metrics": tuple(arguments.custom_algorithms),
-    }
-    if arguments.rank is not None:
-        values["rank"] = arguments.rank
-    return run_pytest(values, [*LOG_LEVELS[arguments.log_level], *arguments.for_pytest])
+    sides = arguments.sides
+    if bool(sides) == bool(arguments.golden_path) or len(sides) > 2 or (sides and arguments.my_path):
+        arguments.refuse("give two dumps, as in acc compare GOLDEN MINE, or with -gp GOLDEN -mp MINE")
+    if sides:
+        arguments.golden_path, arguments.my_path = [*sides, None][:2]
+    values = values_of_sides(arguments) | {"metrics": tuple(arguments.custom_algorithms)}
+    optional = {"output": arguments.output, "html": arguments.html, "rank": arguments.rank}
+    values |= {name: value for name, value in optional.items() if value}
+    words = [*LOG_LEVELS[arguments.log_level], *arguments.for_pytest]
+    if not sides or words:
+        return run_pytest({"output": ".", **values}, words)
+    from ..reporting.texts import on_screen
+    from ..running.comparison import ComparisonMode
+    from ..running.direct import run_directly
+
+    run = run_directly(ComparisonMode, values)
+    for line in (*run.header, *on_screen(run.result.lines)):
+        print(line)
+    return run.exit_status
 
 
 # `acc map`: print what would be compared with what, and why.
@@ -236,10 +251,10 @@ def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any])
 
 def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> int:
     """Feed the views and print what a run prints at its end; returns the exit code."""
-    from ..diagnosis.outcome import result_of
+    from ..diagnosis.outcome import ended
     from ..diagnosis.summary import Ledger
     from ..reporting.recorder import Recorder
-    from ..reporting.texts import near, on_screen
+    from ..reporting.texts import on_screen
     from ..reporting.view import Run
 
     ledger = Ledger()
@@ -256,14 +271,12 @@ def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> in
         )
         for row in run.rows:
             recorder.add(row)
-        recorder.end(run.stored.incomplete)
-        status = run.exit_status(recorder.tally)
-        result = result_of(recorder, ledger if run.plan is not None else None, run.plan, run.floor, status)
-        wrong = recorder.finish(result)
-        reports = (f"report: {near(file)}" for file in recorder.files)
-        for line in on_screen((*result.lines, *map(message, (*_lines(run), *wrong, *reports)))):
+        of_plan = ledger if run.plan is not None else None
+        lacks, notes, status = run.stored.incomplete, list(_lines(run)), run.exit_status(recorder.tally)
+        result, status = ended(recorder, of_plan, run.plan, run.floor, status, lacks=lacks, notes=notes)
+        for line in on_screen(result.lines):
             print(line)
-    return 1 if wrong and not status else status
+    return status
 
 
 def _lines(run: Merged) -> Iterator[str]:

@@ -171,7 +171,7 @@ def values_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         "opcheck_metric": tuple(arguments.precision_metric),
         "precision_mode": MODES.get(arguments.precision_mode, ""),
         "metrics": tuple(arguments.custom_algorithms),
-        "output": arguments.output,
+        "output": arguments.output or ".",
     }
     return {name: value for name, value in values.items() if value}
 

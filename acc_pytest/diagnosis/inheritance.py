@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..base.vocabulary import ORDERS_OF_NAMES
 from ..mapping.pair import WEIGHTS
 from ..reporting.row import Cause
 from .evidence import PairEvidence, PairState, Standing
@@ -350,6 +351,8 @@ class KnownInputs:
         """A sentence on the inputs of a root, by the rule of evidence."""
         if number in self._plan.by_order:
             return "nothing that ran before it fails" if parents else "it ran first"
+        if self._plan.lineage.startswith(ORDERS_OF_NAMES):
+            return f"the first that differs in {self._plan.lineage}, as no inputs were dumped"
         inputs = self._evidence.inputs(number, parents, self._ancestors.passed(number))
         if inputs.agree:
             return "its inputs agree"

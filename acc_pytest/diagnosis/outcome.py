@@ -1,18 +1,54 @@
-"""The result of a run, from its rows: one text for a run of pytest and for its shards put together."""
+"""The end of a run whose rows have all come: one for runs of pytest, for those without it, and for shards
+put together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.vocabulary import REPEATED
-from ..reporting.summary import coverage, summary_lines
-from ..reporting.texts import message
+from ..reporting.summary import coverage, shortfalls, summary_lines
+from ..reporting.texts import message, near
 from ..reporting.view import Result
+from ..tensors.ref import forget_headers
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
     from ..reporting.recorder import Recorder
     from .summary import Ledger
+
+
+OK, FAILED, NOTHING = 0, 1, 5
+"""Exit statuses of pytest. `NOTHING`: no test has run."""
+
+
+def ended(
+    recorder: Recorder,
+    ledger: Ledger | None,
+    plan: Plan | None,
+    floor: float,
+    exit_status: int,
+    *,
+    lacks: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> tuple[Result, int]:
+    """End a run, and make its reports: the result as these have it, with all lines, and its exit status.
+
+    A run is red in which a view found something wrong, or that falls short (`shortfalls`), lacks something
+    or a report. `lacks` has a sentence for each thing that is not there, `notes` are lines of the summary.
+    """
+    recorder.end(lacks)
+    if plan is not None:
+        forget_headers()  # the room is for the reports
+    if exit_status in (OK, NOTHING) and (recorder.problems or shortfalls(recorder.tally, plan, floor)):
+        exit_status = FAILED
+    result = result_of(recorder, ledger, plan, floor, exit_status)
+    wrong = recorder.finish(result)
+    if wrong and exit_status in (OK, NOTHING):
+        exit_status = FAILED
+    lines = (*notes, *wrong, *(f"report: {near(file)}" for file in recorder.files))
+    return replace(result, lines=(*result.lines, *map(message, lines))), exit_status
 
 
 def result_of(

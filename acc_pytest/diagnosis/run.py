@@ -44,20 +44,33 @@ def diagnose(
     `recomputer` computes operators of mine again, by default whoever can without a golden model. Without
     `lifts` no error passes as rounding.
     """
-    states = [PairState.of(row, number) for number, row in enumerate(rows)]
-    inheritance = Inheritance(plan, states.__getitem__, recomputer or recomputer_of(plan), lifts)
     ledger = Ledger()
-    with_causes = []
-    for state, row in zip(states, rows):
-        if may_accumulate(row) and (lift := inheritance.lift(state)) is not None:
-            row = as_accumulated(row, lift)
-        elif state.failing:
-            row = with_cause(row, inheritance.cause(state))
-        elif cause := inheritance.cause_of_shapes(state):
-            row = with_cause(row, cause)
+    with_causes = explained(plan, rows, recomputer or recomputer_of(plan), lifts)
+    for row in with_causes:
         ledger.add(row)
-        with_causes.append(row)
     return with_causes, ledger.diagnosis(plan)
+
+
+def explained(
+    plan: Plan, rows: Sequence[Row], recomputer: Recomputer, lifts: bool, strict: bool = False
+) -> list[Row]:
+    """The rows of all pairs, those that fail with their causes; `strict` as in `with_cause`."""
+    states = [PairState.of(row, number) for number, row in enumerate(rows)]
+    inheritance = Inheritance(plan, states.__getitem__, recomputer, lifts)
+    decided = [decide(row, state, inheritance) for row, state in zip(rows, states)]
+    return [row if cause is None else with_cause(row, cause, strict) for row, cause in decided]
+
+
+def decide(
+    row: Row, state: PairState, inheritance: Inheritance, stored: Cause | None = None
+) -> tuple[Row, Cause | None]:
+    """The row, which may pass as accumulated rounding, and the cause where it does not: the one that was
+    `stored`, if any."""
+    if may_accumulate(row) and (lift := inheritance.lift(state)) is not None:
+        return as_accumulated(row, lift), None
+    if state.failing:
+        return row, stored or inheritance.cause(state)
+    return row, inheritance.cause_of_shapes(state)
 
 
 def with_cause(row: Row, cause: Cause, strict: bool = False) -> Row:

@@ -25,6 +25,7 @@ from .debug_mode import DebugModeLayout, is_debug_log
 from .graph_capture import CaptureLayout, captured_at
 from .manual import FOLDER, METADATA, is_manual
 from .msprobe import MsprobeLayout, msprobe_at, records_file
+from .named import recognises
 from .sglang import pass_folders, rank_folders
 from .sglang_calls import is_sglang_file
 from .single import SUFFIXES
@@ -108,12 +109,22 @@ def locate(path: str, listing: Listing) -> Layout:
     layout = _only_below(place, listing, levels=1 if files else _DOWN)
     if layout is not None:
         return layout
+    if not files or _holds_no_dump(place, listing):
+        files = recognises(place, listing) or files
     if files:
         return FilesLayout(place, files)
     log = _only_log(place, listing)
     if log is not None:
         return DebugModeLayout(log)
     raise _no_dump(place, listing)
+
+
+def _holds_no_dump(place: Path, listing: Listing) -> bool:
+    """Whether what lies below tensor files is no dump, so that it may be more of them."""
+    try:
+        return _only_below(place, listing, _DOWN) is None
+    except DumpError:
+        return False
 
 
 def _no_dump(place: Path, listing: Listing) -> DumpError:

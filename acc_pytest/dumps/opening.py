@@ -15,8 +15,8 @@ from .hf_debugger import HfDebuggerDump
 from .manual import ManualDump
 from .modules import is_of_a_model
 from .msprobe import MsprobeDump, MsprobeLayout
+from .named import open_named
 from .sglang import SglangDump, SglangPasses
-from .single import SingleDump
 from .torch import TorchDump, TorchLayout
 from .torchair_files import TorchairLayout
 
@@ -66,7 +66,7 @@ def _of_layout(layout: Layout, listing: Listing, token_policy: str, golden: Dump
             dump = open_atb(around, listing, token_policy=token_policy, golden=golden)
             dump.only = str(layout.root)
             return dump
-    return SingleDump(layout.root, layout.files)
+    return open_named(layout.root, layout.files, golden)
 
 
 def _of_tool(layout: ToolLayout, listing: Listing) -> Dump:

@@ -9,7 +9,7 @@ from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, stable_name
 
-SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".safetensors")
+SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".npz", ".safetensors")
 _TYPE = "Tensor"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..base.vocabulary import INCOMPLETE, selectable
+from ..diagnosis.outcome import FAILED, NOTHING, OK
 from ..errors import AccError, guarded
 from ..judging.standards import DEFAULT, THREE_WAY
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
@@ -229,8 +230,6 @@ def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Ro
 
 _ALIKE = ("name", "pairs", *PLAN_COUNTS, "golden_kind", "mine_kind", "digest")
 """Fields of the plan that are equal in all files of a run; the dumps may lie elsewhere."""
-OK, FAILED, NOTHING = 0, 1, 5
-"""pytest's exit codes for a run that ended by itself."""
 
 
 def check_one_run(files: Sequence[StoredRows]) -> None:

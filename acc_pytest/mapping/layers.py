@@ -22,6 +22,10 @@ class Layer:
         return node.path[len(self.node.path) + 1 :]
 
 
+_LISTS = (".layers", ".h", ".blocks", ".blk")
+"""The ends of paths whose numbered children are layers, even if nothing inside of them was dumped."""
+
+
 def find_layers(tree: Tree, tables: Tables) -> list[Layer]:
     """The layers of a tree, in execution order.
 
@@ -57,8 +61,8 @@ def _numbered(node: Node) -> list[Node]:
     """Children with a number for a name, `root.model.layers.0`, topmost ones only."""
     layers: list[Node] = []
     for child in node.children:
-        last = child.path.rpartition(".")[2]
-        if "." in child.path and last.isdigit() and child.children:
+        home, _, last = child.path.rpartition(".")
+        if home and last.isdigit() and (child.children or home.endswith(_LISTS)):
             layers.append(child)
         else:
             layers.extend(_numbered(child))

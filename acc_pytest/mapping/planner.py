@@ -15,6 +15,7 @@ from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.manual import ManualDump
 from ..dumps.modules import ModuleDump, is_of_a_model
+from ..dumps.named import NamedDump
 from ..errors import AccError, MappingError, guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
@@ -34,7 +35,7 @@ from .steps import Layouts, StepPair, batches, common_steps, table_start, token_
 from .tables import FILE_NAME, Tables, load_tables, missing_file_note, read_op_mapping_file, type_rules
 from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
-from .weights import WeightPairs, weight_pairs
+from .weights import WeightPairs, weight_pairs, weight_totals
 
 
 def plan(
@@ -163,12 +164,20 @@ class _Planner:
             if weights is None:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
                 self._notes += [weights.note] if weights.note else []
-        unmapped += ends_alone(ends, pairs) if self._level == "all" else ()
+        if self._level == "all" and not isinstance(self._mine, NamedDump):  # which holds what people chose
+            unmapped += ends_alone(ends, pairs)
         for side in absent:
             unmapped += side.entries
             side.count(self._totals)
         self._notes += _rank_note(self._golden, self._mine, sum(pair.rank is None for pair in pairs))
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
+        dumps = self._golden, self._mine
+        if (
+            isinstance(dumps[0], ModuleDump)
+            and isinstance(dumps[1], ModuleDump)
+            and not any(self._totals.values())
+        ):
+            self._totals.update(weight_totals(*dumps, len(pairs)))
         numbered = (
             pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)
         )

@@ -135,7 +135,7 @@ GATING = {
 def gating(call: OperatorCall, t: Tensors) -> Outputs:
     """Sort (token, expert) pairs by expert: token of each, running count of the experts, place before.
 
-    With `deviceExpert` only the pairs of these experts, in ascending order, are kept, packed to the front, and
+    With `deviceExpert` only the pairs of these experts, in ascending order, are kept, packed to the front;
     their number is the fourth output.
     """
     p = call.param

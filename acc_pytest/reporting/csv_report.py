@@ -94,7 +94,7 @@ _FORMULA_STARTS = frozenset("=+-@'")
 """Characters that begin a formula in a spreadsheet, and the apostrophe: a leading one is always ours."""
 
 
-def _getter(places: Iterable[str]) -> Callable[[Row], list[Scalar]]:
+def getter(places: Iterable[str]) -> Callable[[Row], list[Scalar]]:
     """A function that reads the values at `places` (`golden.path`, `metrics.mean_error`) of a row.
 
     Neighbours of one kind are fetched by one call: a table has seventy columns, and each row is a test.
@@ -144,8 +144,8 @@ def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Gr
 class CsvReport(GrowingFileView):
     """A report being written; `custom` are the names of the user's own metrics, a column each.
 
-    `begin_file` makes the file. `columns` maps the names of the other columns to the place of their value in
-    a `Row`. A run that compares nothing leaves no file.
+    `begin_file` makes the file. `columns` maps the names of all columns to the place of their value in a
+    `Row`; the argument of this name has those of the others. A run that compares nothing leaves no file.
     """
 
     def __init__(
@@ -158,15 +158,15 @@ class CsvReport(GrowingFileView):
         self._begin_file = begin_file
         self._has_pairs = False
         paths = OLD_COLUMNS | OUR_COLUMNS if columns is None else dict(columns)
-        self._columns = paths | {name: f"custom.{name}" for name in custom}
+        self.columns = paths | {name: f"custom.{name}" for name in custom}
         self._lines = _Lines()
-        self._values = _getter(self._columns.values())
+        self._values = getter(self.columns.values())
 
     def begin(self, run: Run) -> None:
         """Begin the file. Raises `SettingsError` where that cannot be."""
         self._file = self._begin_file()
         self._has_pairs = run.plan is not None and bool(run.plan.pairs)
-        self._file.write(self._lines.line(self._columns), head=True)
+        self._file.write(self._lines.line(self.columns), head=True)
 
     def add(self, row: Row) -> None:
         """Append one row and hand it to the operating system, so that a killed run keeps it."""

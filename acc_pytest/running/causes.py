@@ -61,18 +61,11 @@ class Causes:
 
     def _explained(self, item: GeneratedItem, row: Row, state: PairState) -> Row:
         """A row that fails, or whose tensors have other shapes, with the cause of that."""
-        from ..diagnosis.evidence import as_accumulated, may_accumulate
-        from ..diagnosis.run import with_cause
+        from ..diagnosis.run import decide, with_cause
 
-        cause: Cause | None
         with guarded(f"finding the cause of the failure of {item.nodeid}"):
-            if may_accumulate(row) and (lift := self._inheritance.lift(state)) is not None:
-                return as_accumulated(row, lift)
-            if state.failing:
-                stored = self._stored.get(state.number)
-                cause = (stored and stored.cause) or self._inheritance.cause(state)
-            else:
-                cause = self._inheritance.cause_of_shapes(state)
+            stored = self._stored.get(state.number) if state.failing else None
+            row, cause = decide(row, state, self._inheritance, None if stored is None else stored.cause)
         if cause is None:
             return row
         if not self._has_red_root_left_out(cause):

@@ -28,7 +28,7 @@ from ..reporting.texts import shell
 from .run import ComparisonFailed, Judges, record
 
 if TYPE_CHECKING:
-    from ..judging.threshold import JudgeContext
+    from ..judging.threshold import JudgeContext, ThresholdRule
     from ..mapping.pair import Pair, Plan, Unmapped
     from ..reporting.row import Row
     from ..reporting.view import Run, View
@@ -207,6 +207,10 @@ class Mode(abc.ABC):
     def views(self) -> list[View]:
         """Its reports; none: those that people's own tests have. Raises `AccError`."""
         return []
+
+    def all_rows(self, rules: Sequence[ThresholdRule], gate: Callable[[Row], Row]) -> Iterable[Row]:
+        """The rows of all tests in a run without pytest: those of config files judge, and then `rules`."""
+        return ()
 
     def early_rows(self) -> Iterable[Row]:
         """Rows that no test stands for, written before the first test."""

@@ -6,7 +6,7 @@ import functools
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,16 +19,17 @@ from ..opcheck.settings import POLICY, ROOT, context_of, layer_of
 from ..options.marks import op_mark
 from ..reporting.texts import printable, shell
 from ..session import door
-from .mode import GeneratedTest, Mode, TestFailed
+from .mode import SEPARATOR, GeneratedTest, Mode, TestFailed
 from .run import gated
 from .run_report import open_views
 
 if TYPE_CHECKING:
-    from ..judging.threshold import JudgeContext
+    from ..judging.threshold import JudgeContext, ThresholdRule
     from ..lab.strategies.device import Device
     from ..lab.strategies.fuzz import Counterexample
     from ..opcheck.backends import Backend
     from ..opcheck.case import Case
+    from ..opcheck.run import Rules
     from ..opcheck.settings import Named, OpcheckSettings
     from ..opcheck.sources import Entry
     from ..reporting.row import Row
@@ -67,7 +68,8 @@ class OperationTest(GeneratedTest):
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         """Compute and judge every output."""
-        return [gated(item.config, row) for row in self.mode.checked(self.entry, item)]
+        rules = functools.partial(self.mode.judges.rules_of_case, item, item.config_mark)
+        return [gated(item.config, row) for row in self.mode.checked(self.entry, self.node_id, rules)]
 
     def lost_row(self, reason: str) -> Row:
         from ..opcheck.run import refused_entry
@@ -169,16 +171,20 @@ class OpcheckMode(Mode):
 
         return backend_named(self.checks.backend, self.checks.device)
 
-    def checked(self, entry: Entry, item: GeneratedItem) -> list[Row]:
-        """The rows of one entry, judged as its test asks for. Imports torch."""
+    def all_rows(self, rules: Sequence[ThresholdRule], gate: Callable[[Row], Row]) -> Iterator[Row]:
+        """See `Mode.all_rows`."""
+        in_order = (*self.settings.rules, *rules)
+        for names, entry in self.named:
+            yield from map(gate, self.checked(entry, SEPARATOR.join(names), lambda case: in_order))
+
+    def checked(self, entry: Entry, test_id: str, rules: Rules) -> list[Row]:
+        """The rows of one entry, judged by the `rules` of its case. Imports torch."""
         from ..base.threads import share_cores
         from ..opcheck.run import run_entry
 
         share_cores(self.settings.threads)
-        rules = functools.partial(self.judges.rules_of_case, item, item.config_mark)
-        return run_entry(
-            entry, self.checks, self.backend, test_id=item.nodeid, custom=self.judges.custom, rules=rules
-        )
+        custom = self.judges.custom
+        return run_entry(entry, self.checks, self.backend, test_id=test_id, custom=custom, rules=rules)
 
 
 def _flags(fields: Iterable[str]) -> str:

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..diagnosis.outcome import result_of
+from ..diagnosis.outcome import ended
 from ..errors import AccError, guarded
 from ..reporting.failure_text import RERUN, FailureText, briefly
 from ..reporting.recorder import Recorder
-from ..reporting.summary import shortfalls
-from ..reporting.texts import LONGEST, columns, message, near, on_screen, paragraph, printable, terminal_width
+from ..reporting.texts import LONGEST, columns, message, on_screen, paragraph, printable, terminal_width
 from ..reporting.view import Run, View
 from ..session import door
-from ..tensors.ref import forget_headers
 from .run import SINK
 from .worker_reports import rows_of
 
@@ -189,16 +187,10 @@ class RunReport:
             )
         elif stopped:
             lacks.append(f"incomplete: {stopped}")
-        self._recorder.end(lacks)
-        if self._plan is not None:
-            forget_headers()  # the room is for the reports
-        if self._falls_short:
-            _redden(session)
-        result = result_of(self._recorder, self._ledger, self._plan, self._floor, int(session.exitstatus))
-        if wrong := self._recorder.finish(result):
-            _redden(session)
-        lines = (*wrong, *(f"report: {near(file)}" for file in self._recorder.files))
-        self._lines = (*result.lines, *map(message, lines))
+        status = int(session.exitstatus)
+        result, status = ended(self._recorder, self._ledger, self._plan, self._floor, status, lacks=lacks)
+        session.exitstatus = status
+        self._lines = result.lines
 
     @property
     def _tried_in_vain(self) -> bool:
@@ -209,11 +201,6 @@ class RunReport:
             return True
         only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
         return only_unmapped and not any(mode.compares_elsewhere for mode in self._modes)
-
-    @property
-    def _falls_short(self) -> bool:
-        """Whether a view found something wrong, or the run falls short of what it is to show."""
-        return bool(self._recorder.problems or shortfalls(self._recorder.tally, self._plan, self._floor))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""

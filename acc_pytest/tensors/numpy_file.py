@@ -24,7 +24,8 @@ _MAGIC = b"\x93NUMPY"
 _PREFIX = len(_MAGIC) + 4
 """Bytes before the text of a header of version 1: the magic ones, the version, the length of the text."""
 # numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
-_LONGEST_HEADER = 16 * 1024
+HEADER_ROOM = 16 * 1024
+"""Bytes at the start of a file that its header has room in."""
 # Errors that parsing a hostile header text (a Python literal) can raise.
 _REFUSALS = (
     ValueError,
@@ -54,22 +55,32 @@ class NumpyFile:
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The tensor, mapped unless big-endian. Raises `FormatError` or `CannotDecode`."""
         _, fortran, swapped = _parsed(place.path)
-        dtype = header.dtype.torch_dtype(place.path)
-        stored = header.shape[::-1] if fortran else header.shape
-        tensor = mapped(place.path, dtype, stored, header.offset)
-        if swapped:
-            # Complex numbers swap within each of their parts, which is what byteswap does.
-            array = tensor.numpy() if tensor.dtype != torch.bfloat16 else tensor.view(torch.int16).numpy()
-            tensor = torch.from_numpy(array.byteswap()).view(dtype)
-        return tensor.permute(*reversed(range(tensor.dim()))) if fortran else tensor
+        return as_read(place.path, header, fortran, swapped)
 
 
 FORMAT = NumpyFile()
 
 
+def as_read(
+    path: str, header: TensorHeader, fortran: bool, swapped: bool, data: bytes | None = None
+) -> torch.Tensor:
+    """The tensor at the place that its header names, or of the bytes in `data`, with its order mended."""
+    dtype = header.dtype.torch_dtype(path)
+    stored = header.shape[::-1] if fortran else header.shape
+    if data:
+        tensor = torch.frombuffer(bytearray(data), dtype=dtype).view(stored)
+    else:
+        tensor = mapped(path, dtype, stored, header.offset)
+    if swapped:
+        # Complex numbers swap within each of their parts, which is what byteswap does.
+        array = tensor.numpy() if tensor.dtype != torch.bfloat16 else tensor.view(torch.int16).numpy()
+        tensor = torch.from_numpy(array.byteswap()).view(dtype)
+    return tensor.permute(*reversed(range(tensor.dim()))) if fortran else tensor
+
+
 def _parsed(path: str) -> tuple[TensorHeader, bool, bool]:
     with opened(path) as (file, size):
-        return described(path, file.read(_LONGEST_HEADER), size)
+        return described(path, file.read(HEADER_ROOM), size)
 
 
 def described(path: str, head: bytes, size: int) -> tuple[TensorHeader, bool, bool]:
@@ -101,7 +112,7 @@ def stored_dtype(path: str) -> np.dtype[Any] | None:
     """The dtype in the header, objects and text too; `None` for a bad file."""
     try:
         with opened(path) as (file, _):
-            return _declared(file.read(_LONGEST_HEADER))[2]
+            return _declared(file.read(HEADER_ROOM))[2]
     except (OSError, FormatError, *_REFUSALS):
         return None
 
@@ -111,7 +122,7 @@ def _declared(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
     Raises `_REFUSALS`.
     """
-    head = head[:_LONGEST_HEADER]
+    head = head[:HEADER_ROOM]
     if head[len(_MAGIC) : len(_MAGIC) + 2] != b"\x01\x00":
         return _read(head)
     return _read_once(head[: _PREFIX + int.from_bytes(head[_PREFIX - 2 : _PREFIX], "little")])

@@ -17,6 +17,7 @@ from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
+from ...dumps.named import NamedDump
 from ...dumps.torchair import TorchairDump
 from ..pair import Gap, Pair
 from ..policies import SUMMANDS, sums_of
@@ -168,6 +169,7 @@ def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> t
     if isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump):
         unlike = any((pair.golden.node, pair.golden.slot) != place_of(pair) for pair in pairs)
         basis = "tensors that mine saw before" if unlike else "tensors that both dumps saw at the same places"
+        basis = mine.order if isinstance(mine, NamedDump) else basis
         return torch_flows(golden, mine, unlike), basis
     return lambda *_: None, ORDER
 

@@ -1,0 +1,105 @@
+"""`.npz` files: a zip archive of `.npy` files, as `numpy.savez` writes it. Nothing is ever unpickled.
+
+An array that is stored as it is lies in the file and is mapped; a packed one is unpacked when it is opened.
+"""
+
+from __future__ import annotations
+
+import functools
+import zipfile
+import zlib
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from ..base.imports import torch
+from ..errors import FormatError
+from .file_bytes import opened
+from .header import Location, TensorHeader, member_of, version_of
+from .numpy_file import HEADER_ROOM, as_read, described
+
+_SUFFIX = ".npy"
+_MOST = 100_000
+"""Entries of an archive."""
+_MOST_PACKED = 1032
+"""Bytes that one byte of a packed entry can hold."""
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError)
+
+
+@dataclass(frozen=True, slots=True)
+class NpzEntry:
+    header: TensorHeader
+    name: str
+    fortran: bool
+    swapped: bool
+
+
+class NpzFile:
+    """The format object of `.npz` files; `TensorRef.member` is the name of the array."""
+
+    name = "npz"
+    suffixes: tuple[str, ...] = (".npz",)
+
+    def matches(self, head: bytes) -> bool:
+        """Files of `torch.save` begin like these, so the suffix has to say it."""
+        return False
+
+    def header(self, place: Location) -> TensorHeader:
+        """Dtype, shape and, of an array that is not packed, its place. Raises `FormatError`."""
+        return member_of(place, _entries(place.path, version_of(place.path)), "array").header
+
+    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
+        """The array. Raises `FormatError` or `CannotDecode`."""
+        entry = member_of(place, _entries(place.path, version_of(place.path)), "array")
+        if header.offset:
+            return as_read(place.path, header, entry.fortran, entry.swapped)
+        try:
+            with opened(place.path) as (file, _), zipfile.ZipFile(file) as archive:
+                data = archive.read(entry.name)[-header.nbytes :] if header.nbytes else b""
+        except _DAMAGE as error:
+            raise FormatError(f"{place}: its packed bytes are damaged ({error!s:.200})") from error
+        return as_read(place.path, header, entry.fortran, entry.swapped, data)
+
+
+FORMAT = NpzFile()
+
+
+def names(path: str) -> tuple[str, ...]:
+    """The names of the arrays, in the order in which they were saved. Raises `FormatError`."""
+    return tuple(_entries(path, version_of(path)))
+
+
+@functools.lru_cache(maxsize=16)
+def _entries(path: str, _version: tuple[int, ...]) -> dict[str, NpzEntry]:
+    with opened(path) as (file, size):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                listed = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]
+                if len(listed) > _MOST:
+                    raise FormatError(f"{path}: has {len(listed)} arrays, more than {_MOST}")
+                return {
+                    info.filename.removesuffix(_SUFFIX): _entry(path, file, size, archive, info)
+                    for info in listed
+                }
+        except _DAMAGE as error:
+            raise FormatError(
+                f"{path}: is a damaged .npz file ({error!s:.200}); was it truncated?"
+            ) from error
+
+
+def _entry(path: str, file: BinaryIO, size: int, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NpzEntry:
+    where = f"{path}:{info.filename.removesuffix(_SUFFIX)}"
+    if info.file_size > _MOST_PACKED * info.compress_size + HEADER_ROOM:
+        raise FormatError(
+            f"{where}: {info.compress_size} bytes cannot hold the {info.file_size} that it declares"
+        )
+    with archive.open(info) as stream:
+        head = stream.read(HEADER_ROOM)
+    header, fortran, swapped = described(where, head, info.file_size)
+    if info.compress_type != zipfile.ZIP_STORED:
+        return NpzEntry(replace(header, offset=0, plain=False), info.filename, fortran, swapped)
+    file.seek(info.header_offset + 26)
+    lengths = file.read(4)
+    start = info.header_offset + 30 + sum(int.from_bytes(lengths[n : n + 2], "little") for n in (0, 2))
+    if start + info.file_size > size:
+        raise FormatError(f"{where}: lies outside of the file; was it truncated?")
+    return NpzEntry(replace(header, offset=start + header.offset), info.filename, fortran, swapped)

@@ -1,0 +1,115 @@
+"""Tensors by names against other dumps: equal names, names of another vocabulary, and torch dumps."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from acc_pytest import DumpConfig, compare, open_dump, register_hook
+
+transformers = pytest.importorskip("transformers")
+Tensors = dict[str, torch.Tensor]
+IDS = torch.randint(1, 128, (1, 20), generator=torch.Generator().manual_seed(3))
+FAULT = "layers.1.mlp.down_proj"
+GGUF = (
+    ("model.layers.", "blk."),
+    ("self_attn.", "attn_"),
+    ("mlp.", "ffn_"),
+    ("_proj", ""),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, tie_word_embeddings=False,
+    )  # fmt: skip
+    made: torch.nn.Module = transformers.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            drawn = torch.randn_like(parameter)
+            drawn = drawn * parameter.shape[1] ** -0.5 if parameter.dim() > 1 else 1 + 0.2 * drawn
+            parameter.copy_(drawn.bfloat16())
+    return made
+
+
+def port(model: torch.nn.Module, fault: bool) -> torch.nn.Module:
+    """The model in bfloat16; `fault` scales a weight."""
+    mine = copy.deepcopy(model).bfloat16()
+    if fault:
+        with torch.no_grad():
+            mine.get_submodule(f"model.{FAULT}").weight.mul_(1.5)
+    return mine
+
+
+def results(model: torch.nn.Module) -> Tensors:
+    """What its leaves hand out, as float32: numpy has no bfloat16."""
+    tensors: Tensors = {}
+
+    def save(name: str, output: object) -> None:
+        if isinstance(output, torch.Tensor):
+            tensors[name] = output.detach().float()
+
+    leaves = [(n, m) for n, m in model.named_modules() if not list(m.children()) and "rotary" not in n]
+    hooks = [m.register_forward_hook(lambda _, i, o, name=n: save(name, o)) for n, m in leaves]
+    with torch.no_grad():
+        model(input_ids=IDS, use_cache=False)
+    for hook in hooks:
+        hook.remove()
+    return tensors
+
+
+@pytest.fixture(scope="module", params=["tensors", "register_hook"])
+def golden(
+    request: pytest.FixtureRequest, model: torch.nn.Module, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    home = tmp_path_factory.mktemp("golden")
+    if request.param == "tensors":
+        np.savez(home / "x.npz", **{name: t.numpy() for name, t in results(model).items()})
+    else:
+        with torch.no_grad(), register_hook(model, DumpConfig(str(home))):
+            model(input_ids=IDS, use_cache=False)
+    return str(home)
+
+
+def renamed(name: str) -> str:
+    for word, other in GGUF:
+        name = name.replace(word, other)
+    return name
+
+
+@pytest.mark.parametrize("fault", [False, True])
+@pytest.mark.parametrize("names", ["equal", "llama.cpp"])
+def test_a_right_port_is_green_and_the_fault_the_only_root(
+    golden: str, model: torch.nn.Module, tmp_path: Path, names: str, fault: bool
+) -> None:
+    for name, tensor in results(port(model, fault)).items():
+        file = name if names == "equal" else renamed(name)
+        np.save(tmp_path / f"{file}.npy", tensor.numpy())
+    result = compare(golden, tmp_path)
+    expected = {"equal": f"root.model.{FAULT}", "llama.cpp": "root.blk.1.ffn_down"}[names]
+    assert [root.name for root in result.roots] == ([expected] if fault else [])
+    assert result.verdict == ("fail" if fault else "pass")
+    assert result._run.result.coverage == 1
+    assert any("fit bfloat16" in line for line in result.notes)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_hidden_states_meet_the_layers_of_a_torch_dump(
+    golden: str, model: torch.nn.Module, fault: bool
+) -> None:
+    if open_dump(golden).kind != "torch":
+        pytest.skip("its tensors are those of leaves")
+    with torch.no_grad():
+        output = port(model, fault)(input_ids=IDS, use_cache=False, output_hidden_states=True)
+    result = compare(golden, [state.float() for state in output.hidden_states])
+    assert [root.name for root in result.roots] == (["root.model.layers.1"] if fault else [])
+    assert len([row for row in result.rows if not row.alone]) == len(output.hidden_states)
