@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest import cli
+from acc_pytest import __version__, cli
 from acc_pytest.lab.demo import DemoPaths
 from tests.each_case import check_each
 
@@ -141,6 +141,12 @@ def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
     shown = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert shown.stdout.startswith("golden: torch")
     assert shown.stderr == ""
+
+
+def test_the_package_is_the_command() -> None:
+    command = [sys.executable, "-m", "acc_pytest", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (shown.returncode, shown.stdout) == (0, f"acc-pytest {__version__}\n")
 
 
 @pytest.mark.parametrize("command", ["", *(add.__name__.removeprefix("add_") for add in cli.COMMANDS)])
