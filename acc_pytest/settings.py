@@ -63,8 +63,8 @@ class Settings:
     where those are that golden's dump outlines; `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
-    `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
-    `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
+    `baseline` are files of accepted errors and thresholds (several: of shards), `update_baseline` what is
+    written to it.
     `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
     `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
     else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
@@ -95,8 +95,6 @@ class Settings:
     min_coverage: float = DEFAULT_MIN_COVERAGE
     baseline: tuple[str, ...] = ()
     update_baseline: str = ""
-    lock: str = ""
-    update_lock: str = ""
     unmapped: str = "skip"
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None
