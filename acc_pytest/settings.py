@@ -56,7 +56,7 @@ class Settings:
 
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
     are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
-    custom metrics as `path.py:function`, `csv` the report's name (empty: a name with a timestamp below
+    custom metrics as `path.py:function`, `csv` the report's name (empty: the default one below
     `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
     are judged again, `repro` the directory of failures that repeat on their own.
     `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`

@@ -169,7 +169,7 @@ REPORTS = (
     Option("output", "directory of the CSV report (default: .)", metavar="DIR", is_path=True),
     Option(
         "csv",
-        "name of the CSV report, below --acc-output unless absolute (default: ait_cmp_report_TIMESTAMP.csv)",
+        "the CSV report, below --acc-output (default: acc_report.csv); TIMESTAMP in it becomes the time",
         metavar="FILE",
     ),
     Option(

@@ -35,8 +35,7 @@ def test_compare_runs_the_comparison_and_returns_pytests_exit_code(
     clean: DemoPaths, faulty: DemoPaths, capsys: Capture
 ) -> None:
     assert compare(clean, "-o reports") == 0
-    (report,) = Path("reports").glob("ait_cmp_report_*.csv")
-    assert {row["verdict"] for row in read_rows(report)} == {"pass"}
+    assert {row["verdict"] for row in read_rows("reports/acc_report.csv")} == {"pass"}
     assert compare(faulty, "-o reports -l warning -- -x") == 1
     assert "root cause: " in capsys.readouterr().out
 
@@ -100,6 +99,12 @@ def test_a_wrong_command_line_is_pytests_exit_code_4(words: list[str], capsys: C
         cli.main(words)
     assert exit_.value.code == 4
     assert "error: " in capsys.readouterr().err
+
+
+def test_a_misspelt_command_gets_the_nearest(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["comparee"])
+    assert "invalid choice: 'comparee'; did you mean 'compare'? known: " in capsys.readouterr().err
 
 
 def test_a_wrong_path_is_one_line(capsys: Capture) -> None:
