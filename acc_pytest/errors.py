@@ -11,7 +11,7 @@ import difflib
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ContextDecorator
 from types import TracebackType
 
@@ -126,11 +126,16 @@ class DumpConfigTypeError(DumpConfigError, TypeError):
 def unknown_name(what: str, name: str, valid: Iterable[str], where: str) -> SettingsError:
     """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
     names = list(valid)
-    nearest = difflib.get_close_matches(name, names, n=1) or [
-        candidate for candidate in names if name and name in candidate
-    ]
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {hint}known: {', '.join(names)}")
+    return SettingsError(
+        f"{where}: unknown {what} {name!r:.100}; {did_you_mean(name, names)}known: {', '.join(names)}"
+    )
+
+
+def did_you_mean(name: str, names: Sequence[str], prefix: str = "") -> str:
+    """The question for the known name (after `prefix`) that is nearest to `name`; empty without one."""
+    bare = name.removeprefix(prefix)
+    near = difflib.get_close_matches(bare, names, n=1) or [n for n in names if bare and bare in n]
+    return f"did you mean {prefix + near[0]!r}? " if near else ""
 
 
 # Doors: what nobody foresaw becomes one sentence that says what was being done, and with which file.

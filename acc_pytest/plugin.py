@@ -46,6 +46,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(marks)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
+    """Refuse misspelt options of ours when conftest files have added theirs."""
+    result = yield
+    options.check_words(parser, args)
+    return result
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Start over where pytest took our paths for test paths and so missed its root and ini file."""
@@ -53,7 +61,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Refuse misspelt ini values of ours, and register the markers."""
+    options.check_ini(config)
     for usage in USAGE:
         config.addinivalue_line("markers", usage)
 

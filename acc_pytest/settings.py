@@ -56,15 +56,15 @@ class Settings:
 
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
     are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
-    custom metrics as `path.py:function`, `csv` the report's name (empty: a name with a timestamp below
+    custom metrics as `path.py:function`, `csv` the report's name (empty: the default one below
     `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
     are judged again, `repro` the directory of failures that repeat on their own.
     `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
     where those are that golden's dump outlines; `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
     there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
-    `baseline` are files of accepted errors (several: of shards), `update_baseline` what is written to it;
-    `lock` is the file of agreed thresholds, `update_lock` the reason for which it is written.
+    `baseline` are files of accepted errors and thresholds (several: of shards), `update_baseline` what is
+    written to it.
     `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
     `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
     else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
@@ -95,8 +95,6 @@ class Settings:
     min_coverage: float = DEFAULT_MIN_COVERAGE
     baseline: tuple[str, ...] = ()
     update_baseline: str = ""
-    lock: str = ""
-    update_lock: str = ""
     unmapped: str = "skip"
     inherited: str = "xfail"
     shard: tuple[int, int] | None = None

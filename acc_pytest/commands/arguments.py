@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..base.vocabulary import LEVELS, TOKEN_POLICIES
-from ..errors import FLAG, shows_tracebacks
+from ..errors import FLAG, did_you_mean, shows_tracebacks
 from ..options import command_line
 
 USAGE_ERROR = 4
@@ -44,6 +44,15 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **{"formatter_class": Help, **settings})
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As argparse does, with the nearest choice."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            near = did_you_mean(str(value), choices)
+            raise argparse.ArgumentError(
+                action, f"invalid choice: {value!r:.100}; {near}known: {', '.join(choices)}"
+            )
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

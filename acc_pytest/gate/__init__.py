@@ -1,1 +1,1 @@
-"""Gates that change a verdict after the thresholds: baseline, known differences, lock; rows judged again."""
+"""Gates that change a verdict after the thresholds: baseline, known differences; rows judged again."""

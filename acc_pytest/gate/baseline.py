@@ -1,4 +1,4 @@
-"""The baseline: the errors of an accepted run, and whether those of this run are significantly worse.
+"""The baseline: the errors and thresholds of an accepted run, and whether this run has larger ones.
 
 The error of a comparison is `relative_euclidean_distance`, the relative L2 error e; of integers and booleans
 it is the number of mismatches k. An accepted e0 allows, with n0 and n elements compared,
@@ -17,30 +17,38 @@ it is the number of mismatches k. An accepted e0 allows, with n0 and n elements 
   of two roots has 1/sqrt(2), and 3.72/sqrt(2) = 2.63.
 
 The same bound with both runs exchanged says which errors have become significantly better.
+
+A threshold that allows a larger error than in the file, that is off, or that is gone is loosened; the run
+fails until somebody accepts it (`=all`) and says why in the file. Thresholds there are nominal: they do not
+depend on the data.
 """
 
 from __future__ import annotations
 
 import datetime
-import glob
+import getpass
+import hashlib
 import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError
+from ..judging.replay import NominalBound, nominal_bounds
+from ..judging.standards import DEFAULT, Standard
+from ..judging.threshold import ThresholdRule
 from ..judging.tolerance import SAMPLE_SIGMAS, coarser
 from ..judging.verdict import Check
-from ..metrics.measurement import METRICS
+from ..outputs import file_target
 from ..reporting.row import Row
 from ..reporting.texts import TO_PASTE
 from ..reporting.view import Result, Run
 from ..tensors.json_file import read_json, texts_of, write_json
-from .gate import Gate, KeptFileView, dtypes_of, key_of
-from .known import measured
+from .gate import Gate, PlanView, dtypes_of, key_of, root_of
+from .known import entry_of
 
 LEAST_FACTOR = 2.0
 RELATIVE, COUNT = "relative_euclidean_distance", "mismatches"
@@ -58,16 +66,32 @@ class Accepted:
     dtypes: tuple[str, str]
 
 
+Bounds = Mapping[str, NominalBound]
+"""The nominal bounds of a comparison by metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """When thresholds were loosened, by whom, and the reason."""
+
+    date: str
+    user: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The accepted errors by key (`row_key.key_of`); `origin` says when, where, with which versions.
+    """The accepted errors and thresholds by key (`gate.key_of`).
 
-    `path` is where it was read.
+    `origin` says when, where, with which versions they were made; `history` are the changes that loosened
+    thresholds, oldest first. `path` is where it was read.
     """
 
-    path: str
-    origin: Mapping[str, str]
-    pairs: Mapping[str, Accepted]
+    path: str = ""
+    origin: Mapping[str, str] = field(default_factory=dict)
+    pairs: Mapping[str, Accepted] = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    history: tuple[Change, ...] = ()
 
 
 def error_of(row: Row) -> Accepted | None:
@@ -129,6 +153,7 @@ class BaselineGate(Gate):
 
     def apply(self, row: Row) -> Row:
         """The row with a check against its accepted error, where there is one of the same kind."""
+        row = _with_operator_bounds(row)
         before, now = self._baseline.pairs.get(key_of(row)), error_of(row)
         if before is None or now is None or row.verdict not in ("pass", "fail"):
             return row
@@ -166,22 +191,123 @@ def _sentence(before: Accepted, now: Accepted, bound: float, baseline: Baseline)
     )
 
 
+# Thresholds apart from the data, and which of them are loosened.
+
+
+RESOLUTION = 1e-9
+"""Relative difference of two bounds that floating point makes."""
+
+FROM_TABLES = ("ascend", "msit", "open")
+"""Standards of single operators whose bounds depend on operator and dtype, not on a second run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loosened:
+    """A threshold that allows more than before: `times` the error, infinite where it was bounded and is not.
+
+    `now` is `None` where the metric is not bounded any more.
+    """
+
+    key: str
+    metric: str
+    before: NominalBound
+    now: NominalBound | None
+    times: float
+
+    def __str__(self) -> str:
+        now = "not bounded" if self.now is None else str(self.now)
+        return f"{self.key}: {self.metric} {self.before} -> {now}"
+
+
+def loosened(key: str, before: Bounds, now: Bounds) -> list[Loosened]:
+    """The thresholds of one comparison that allow more than before."""
+    changes = []
+    for metric, old in before.items():
+        new = now.get(metric)
+        times = float("inf") if new is None else new.looser_than(old)
+        if new is None and old == replace(old, bound=float("inf")):
+            continue
+        if times > 1 + RESOLUTION:
+            changes.append(Loosened(key, metric, old, new, times))
+    return changes
+
+
+def tightened(before: Bounds, now: Bounds) -> int:
+    """The number of thresholds of one comparison that allow less than before, or are new."""
+    return sum(
+        metric not in before or new.looser_than(before[metric]) < 1 - RESOLUTION
+        for metric, new in now.items()
+    )
+
+
+def with_nominal_bounds(row: Row, rules: Sequence[ThresholdRule], standard: Standard = DEFAULT) -> Row:
+    """The row with the nominal bounds that it was judged by; without any where it was not judged."""
+    bounds = nominal_bounds(row.context, row.statistics, rules, standard) if row.statistics else {}
+    return replace(row, levels=bounds) if bounds else row
+
+
+def _with_operator_bounds(row: Row) -> Row:
+    """A row of a single operator with its nominal bounds, where the standard takes them from tables."""
+    standard = row.case.get("standard")
+    if standard not in FROM_TABLES:
+        return row
+    bounds = {
+        check.metric: str(NominalBound(check.allowed, check.at_least, str(standard)))
+        for check in row.checks
+        if not check.metric.startswith(PREFIX)
+    }
+    return replace(row, levels=bounds) if bounds else row
+
+
+def nominal_bounds_in(row: Row) -> Bounds:
+    """The nominal bounds of a row; none where they cannot be read, as in a file of rows that was edited."""
+    try:
+        return {metric: NominalBound.parse(str(text)) for metric, text in row.levels.items()}
+    except ValueError:
+        return {}
+
+
 # Baselines as files, read, put together from those of shards, and written.
+#
+# Comparisons of one kind share their thresholds, which each names by a hash of them.
 
 
 FORMAT = "acc-pytest baseline"
 VERSION = 1
+RETIRED = {
+    "acc-pytest lock": "is a threshold lock of an earlier acc-pytest; a baseline holds thresholds now: write "
+    "one with --acc-baseline FILE --acc-update-baseline"
+}
 DIGITS = 5
 """Significant digits of an error: far finer than any band, and short enough to read in a diff."""
+LENGTH = 12
+"""Hexadecimal digits of a hash: a collision among a million kinds has a chance of 0.002."""
+WHY = "WHY"
+"""The reason that an update writes, in whose place a person says why."""
 
 
 def read_baseline(path: str) -> Baseline:
-    """The baseline in a file. Raises `FormatError` naming file and entry, `AccError` if unreadable."""
-    content = read_json(path, FORMAT, VERSION)
-    origin, pairs = texts_of(path, content.get("made"), "made"), content.get("pairs")
-    if type(pairs) is not dict:
-        raise FormatError(f"{path}: pairs must be an object, got {pairs!r:.100}")
-    return Baseline(path, origin, {key: _accepted(path, key, entry) for key, entry in pairs.items()})
+    """The baseline in a file; one of before thresholds were in it has none of these.
+
+    Raises `FormatError` naming file and entry, `AccError` if unreadable.
+    """
+    content = read_json(path, FORMAT, VERSION, RETIRED)
+    origin, entries = texts_of(path, content.get("made"), "made"), _object(path, content, "pairs")
+    kinds = {name: _bounds(path, name, texts) for name, texts in _object(path, content, "bounds", {}).items()}
+    pairs, bounds = {}, {}
+    for key, entry in entries.items():
+        where = f"{path}: entry {key!r:.200}"
+        if type(entry) is not dict:
+            raise FormatError(f"{where} must be an object, got {entry!r:.100}")
+        kind = entry.pop("bounds", None)
+        if entry or kind is None:
+            pairs[key] = _accepted(where, entry)
+        if kind is None:
+            continue
+        if type(kind) is not str or kind not in kinds:
+            raise FormatError(f"{where} refers to bounds {kind!r:.100}, which the file does not have")
+        bounds[key] = kinds[kind]
+    return Baseline(path, origin, pairs, bounds, _history(path, content.get("history", [])))
 
 
 def read_baselines(paths: Sequence[str]) -> Baseline:
@@ -191,20 +317,44 @@ def read_baselines(paths: Sequence[str]) -> Baseline:
     """
     baselines = [read_baseline(path) for path in paths]
     pairs: dict[str, Accepted] = {}
+    bounds: dict[str, Bounds] = {}
     for baseline in baselines:
-        for key, entry in baseline.pairs.items():
-            if pairs.setdefault(key, entry) != entry:
-                raise AccError(
-                    f"{baseline.path}: accepts another error for {key!r:.200} than an earlier file; "
-                    "accept this comparison in one file only"
-                )
-    return Baseline(", ".join(paths), baselines[0].origin if baselines else {}, pairs)
+        for name, union, entries in (
+            ("accepts another error", pairs, baseline.pairs),
+            ("holds other thresholds", bounds, baseline.bounds),
+        ):
+            for key, entry in entries.items():
+                if union.setdefault(key, entry) != entry:
+                    raise AccError(
+                        f"{baseline.path}: {name} for {key!r:.200} than an earlier file; "
+                        "accept this comparison in one file only"
+                    )
+    history = dict.fromkeys(change for baseline in baselines for change in baseline.history)
+    return Baseline(", ".join(paths), baselines[0].origin if baselines else {}, pairs, bounds, tuple(history))
 
 
-def write_baseline(path: str, origin: Mapping[str, str], pairs: Mapping[str, Accepted]) -> None:
-    """Write a baseline, atomically. Raises `AccError` where the system refuses."""
-    head = {"format": FORMAT, "version": VERSION, "made": dict(origin)}
-    write_json(path, head, "pairs", ((key, _entry(accepted)) for key, accepted in pairs.items()))
+def write_baseline(baseline: Baseline) -> None:
+    """Write a baseline to its path, atomically. Raises `AccError` where the system refuses."""
+    kinds: dict[str, dict[str, str]] = {}
+    entries = {key: _entry(accepted) for key, accepted in baseline.pairs.items()}
+    for key, bounds in baseline.bounds.items():
+        texts = {metric: str(bound) for metric, bound in sorted(bounds.items())}
+        name = _hash(texts)
+        kinds[name] = texts
+        entries.setdefault(key, {})["bounds"] = name
+    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made": dict(baseline.origin)}
+    if baseline.history:
+        head["history"] = [asdict(change) for change in baseline.history]
+    if kinds:
+        head["bounds"] = dict(sorted(kinds.items()))
+    write_json(baseline.path, head, "pairs", entries.items())
+
+
+def _object(path: str, content: dict[str, Any], name: str, default: object = None) -> dict[str, Any]:
+    value = content.get(name, default)
+    if type(value) is not dict:
+        raise FormatError(f"{path}: {name} must be an object, got {value!r:.100}")
+    return value
 
 
 def _entry(accepted: Accepted) -> dict[str, Any]:
@@ -212,10 +362,7 @@ def _entry(accepted: Accepted) -> dict[str, Any]:
     return {"dtypes": " ".join(accepted.dtypes), "elements": accepted.elements, accepted.metric: error}
 
 
-def _accepted(path: str, key: str, entry: object) -> Accepted:
-    where = f"{path}: entry {key!r:.200}"
-    if type(entry) is not dict:
-        raise FormatError(f"{where} must be an object, got {entry!r:.100}")
+def _accepted(where: str, entry: dict[str, Any]) -> Accepted:
     metrics = entry.keys() - {"dtypes", "elements"}
     if len(metrics) != 1 or not metrics <= {COUNT, RELATIVE}:
         raise FormatError(f"{where} must have dtypes, elements, and either {RELATIVE} or {COUNT}")
@@ -231,39 +378,93 @@ def _accepted(path: str, key: str, entry: object) -> Accepted:
     return Accepted(metric, float(error), elements, (golden, mine))
 
 
-# The baseline as a run ends: what is stale, new, better than recorded; and the file, where it is updated.
+def _hash(texts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:LENGTH]
+
+
+def _bounds(path: str, name: str, value: object) -> Bounds:
+    texts = texts_of(path, value, f"bounds.{name:.100}")
+    if _hash(texts) != name:
+        raise FormatError(
+            f"{path}: bounds {name:.100} were edited; change thresholds where they are set and "
+            "update the baseline with --acc-update-baseline=all"
+        )
+    try:
+        return {metric: NominalBound.parse(text) for metric, text in texts.items()}
+    except ValueError as error:
+        raise FormatError(f"{path}: bounds {name:.100}: {error}") from None
+
+
+def _history(path: str, value: object) -> tuple[Change, ...]:
+    if type(value) is not list:
+        raise FormatError(f"{path}: history must be a list, got {value!r:.100}")
+    changes = []
+    for entry in value:
+        texts = texts_of(path, entry, "an entry of history")
+        if texts.keys() != {"date", "user", "reason"}:
+            raise FormatError(
+                f"{path}: an entry of history must have date, user and reason, got {sorted(texts)}"
+            )
+        changes.append(Change(**texts))
+    return tuple(changes)
+
+
+# The baseline as a run ends: what is stale, new, better or looser than recorded; and the file, where it is
+# updated.
 
 
 NEW, ALL = "new", "all"
 SHOWN = 3
+"""Entries that a line names."""
+WORST = 5
+"""Loosened thresholds that a run lists."""
 _TELLING = ("machine", "torch", "torch-npu", "numpy", "acc-pytest")
 """Parts of the environment that may move an error."""
 
 
-class BaselineView(KeptFileView[Accepted]):
-    """Compares the errors of a run with `baseline`, the accepted ones (`None`: there is no file yet).
+class BaselineView(PlanView):
+    """Compares the errors and thresholds of a run with `baseline` (`None`: there is no file yet).
 
-    `update` says what is written to `path` at the end: `new` pairs only, `all`, or nothing (empty).
+    `update` says what is written to `path` at the end: `new` comparisons only, `all`, or nothing (empty).
     """
 
     def __init__(self, path: str, baseline: Baseline | None, update: str) -> None:
-        before = baseline.pairs if baseline is not None else {}
-        super().__init__(path, "--acc-baseline", before, update=bool(update))
-        self._origin: Mapping[str, str] = baseline.origin if baseline is not None else {}
+        super().__init__()
+        self._path = path
         self._update = update
+        self._before = baseline or Baseline(path)
+        self._now: dict[str, Accepted] = {}
+        self._bounds: dict[str, Bounds] = {}
+        self._loosened: list[Loosened] = []
         self._without_error = 0
         self._red = 0
         self._first_red: Row | None = None
         self._environment: Mapping[str, str] = {}
 
+    @property
+    def files(self) -> list[str]:
+        """The file, where it is written."""
+        return [self._path] if self._writes else []
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return self._path
+
     def begin(self, run: Run) -> None:
         """Note the machine and the plan. Raises `SettingsError` for a file that cannot be updated."""
         super().begin(run)
         self._environment = run.environment
+        if self._update:
+            file_target(self._path, "--acc-baseline")
 
     def add(self, row: Row) -> None:
-        """Note the error of a row; of two rows at one place the larger."""
+        """Note the error of a row, of two rows at one place the larger; and its thresholds."""
         super().add(row)
+        key = key_of(row)
+        if bounds := nominal_bounds_in(row):
+            self._bounds[key] = bounds
+            self._loosened += loosened(key, self._before.bounds.get(key, {}), bounds)
         if row.alone or row.verdict == "incomparable" or row.fed:
             return
         accepted = error_of(row)
@@ -274,16 +475,17 @@ class BaselineView(KeptFileView[Accepted]):
             self._red += 1
             if self._first_red is None or (row.number or 0) < (self._first_red.number or 0):
                 self._first_red = row
-        earlier = self._now.get(key_of(row))
+        earlier = self._now.get(key)
         if earlier is None or earlier.error < accepted.error:
-            self._now[key_of(row)] = accepted
+            self._now[key] = accepted
 
     def lines(self) -> list[str]:
         """The lines of the summary on the baseline."""
-        new = [key for key in self._now if key not in self._before]
-        common = {key: self._before[key] for key in self._now if key in self._before}
-        better = [key for key, before in common.items() if improved(before, self._now[key])]
-        lines = list(self._use_lines(common))
+        before = self._before
+        new = [key for key in self._now if key not in before.pairs]
+        common = {key: before.pairs[key] for key in self._now if key in before.pairs}
+        better = [key for key, accepted in common.items() if improved(accepted, self._now[key])]
+        lines = [*self._use_lines(common), *self._threshold_lines()]
         if self._update:
             return [*lines, self._update_line(new, better), *self._red_lines()]
         if new:
@@ -292,27 +494,64 @@ class BaselineView(KeptFileView[Accepted]):
             lines.append(f"baseline: {_some(better)} clearly better than accepted: tighten with =all")
         return lines
 
+    def problems(self) -> list[str]:
+        """The worst loosened thresholds, loosened ones without a reason, and what to do about it."""
+        problems = []
+        if self._loosened and self._update != ALL:
+            tests = len({change.key for change in self._loosened})
+            problems += [
+                f"baseline: {len(self._loosened)} thresholds of {tests} comparisons are looser than in "
+                f"{self._path}; put them back, or accept them with --acc-update-baseline=all",
+                *(f"baseline: loosened {change}" for change in self._worst()),
+            ]
+        if any(change.reason == WHY for change in self._before.history):
+            problems.append(
+                f"baseline: {self._path} accepts loosened thresholds without a reason; write it in "
+                f'"history", in the place of "{WHY}"'
+            )
+        return problems
+
     def finish(self, result: Result) -> None:
         """Write the file, if it is to be updated. Raises `AccError` where the system refuses."""
         if not self._writes:
             return
-        only_new = self._update == NEW
-        pairs = {**self._now, **self._before} if only_new else {**self._without_stale(), **self._now}
+        before, now = self._before, Baseline(self._path, pairs=self._now, bounds=self._bounds)
+        if self._update == NEW:
+            pairs, bounds = {**now.pairs, **before.pairs}, {**now.bounds, **before.bounds}
+        else:
+            stale = set(self._stale())
+            pairs = {key: entry for key, entry in before.pairs.items() if key not in stale} | self._now
+            bounds = {key: entry for key, entry in before.bounds.items() if key not in stale} | self._bounds
         # With new entries beside old ones the head stays that of the old ones.
-        stays = only_new and self._before
-        origin = self._origin if stays else {"date": _today().isoformat(), **self._environment}
-        write_baseline(self._path, origin, pairs)
+        stays = self._update == NEW and before.pairs
+        today = _today().isoformat()
+        origin = before.origin if stays else {"date": today, **self._environment}
+        change = (Change(today, _user(), WHY),) if self._loosened and self._update == ALL else ()
+        write_baseline(Baseline(self._path, origin, pairs, bounds, (*before.history, *change)))
+
+    @property
+    def _writes(self) -> bool:
+        return bool(self._update) and self._complete and bool(self._now or self._bounds)
+
+    def _stale(self) -> list[str]:
+        """Entries of this plan that no test met, where all of the plan has run."""
+        if not self._plan_ran:
+            return []
+        entries = dict.fromkeys((*self._before.pairs, *self._before.bounds))
+        met = self._now.keys() | self._bounds.keys()
+        return [key for key in entries if root_of(key) == self._plan_name and key not in met]
 
     def _use_lines(self, common: Mapping[str, Accepted]) -> Iterator[str]:
         """Lines on errors compared with those of the file, of which `common` are in both, and on others."""
         incomparable = [key for key, before in common.items() if not comparable(before, self._now[key])]
-        if self._before:
+        origin = self._before.origin
+        if self._before.pairs:
             compared = len(common) - len(incomparable)
             yield f"baseline: {compared} comparisons held against the errors of {self._path}"
             differing = [
-                f"{name} {self._origin[name]} (now {self._environment.get(name, 'none')})"
+                f"{name} {origin[name]} (now {self._environment.get(name, 'none')})"
                 for name in _TELLING
-                if name in self._origin and self._origin[name] != self._environment.get(name)
+                if name in origin and origin[name] != self._environment.get(name)
             ]
             if differing:
                 yield f"baseline: it was made with {', '.join(differing)}"
@@ -323,13 +562,36 @@ class BaselineView(KeptFileView[Accepted]):
         if stale := self._stale():
             yield f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
 
+    def _threshold_lines(self) -> Iterator[str]:
+        """Lines on the thresholds held against those of the file, and what it does not have."""
+        before = self._before
+        common = {key: bounds for key, bounds in self._bounds.items() if key in before.bounds}
+        if common:
+            count = sum(map(len, common.values()))
+            yield f"baseline: {count} thresholds of {len(common)} comparisons held against {self._path}"
+        if tighter := sum(tightened(before.bounds[key], bounds) for key, bounds in common.items()):
+            yield f"baseline: {tighter} thresholds are tighter than in it: record them with =all"
+        lacking = [key for key in self._bounds if key in before.pairs and key not in before.bounds]
+        if lacking and not self._update:
+            yield f"baseline: {_some(lacking)} without thresholds in it: add with --acc-update-baseline=new"
+
     def _update_line(self, new: list[str], better: list[str]) -> str:
         if not self._writes:
             return "baseline: NOT updated, for the run did not come to its end or compared nothing"
         changed = f"{len(new)} new"
         if self._update == ALL:
             changed += f", {len(self._now) - len(new)} recorded anew ({len(better)} clearly better)"
+            if self._loosened:
+                changed += f", {len(self._loosened)} thresholds loosened: say why in its history"
         return f"baseline: updated, {changed}"
+
+    def _worst(self) -> list[Loosened]:
+        """The most loosened threshold of each kind of change: one rule may loosen thousands."""
+        kinds: dict[tuple[str, str, str], Loosened] = {}
+        for change in sorted(self._loosened, key=lambda change: (-change.times, change.metric, change.key)):
+            rule = change.now.rule if change.now is not None else ""
+            kinds.setdefault((change.metric, change.before.rule, rule), change)
+        return list(kinds.values())[:WORST]
 
     def _red_lines(self) -> Iterator[str]:
         """Lines that a baseline makes nothing green that is beyond its thresholds, and what does."""
@@ -355,46 +617,8 @@ def _some(keys: list[str]) -> str:
     return f"{len(keys)} {'entry' if len(keys) == 1 else 'entries'} ({named})"
 
 
-DAYS = 90
-"""How long the entry that is offered holds: a quarter."""
-ROOM = 1.05
-"""How much more than the measured error the entry accepts: it is written with two digits."""
-
-
-def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
-    """The lines; whoever pastes them says why the difference is right, and whose it is."""
-    yield "[[known]]"
-    for key, value in _matched(row).items():
-        yield f"match.{key} = {_toml(value)}"
-    yield 'reason = "WHY IT IS RIGHT"'
-    yield 'owner = "WHOSE IT IS"'
-    yield f"expires = {today + datetime.timedelta(days=DAYS)}"
-    failing = (check.metric for check in row.checks if not check.passed and not check.at_least)
-    for metric in ("relative_euclidean_distance", *(metric for metric in failing if metric in METRICS)):
-        error = measured(row, metric)
-        if error is not None and math.isfinite(error):
-            yield f"at_most.{metric} = {_bound(error)}"
-            return
-
-
-def _matched(row: Row) -> dict[str, str | int]:
-    """The fields that tell the row from others: its operator, layer and step."""
-    side = row.mine if row.mine.node else row.golden
-    match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
-    if row.layer:
-        match["layer"] = glob.escape(row.layer)
-    if isinstance(row.step, (int, str)) and row.step != "":
-        match["step"] = row.step
-    return match
-
-
-def _toml(value: str | int) -> str:
-    """A value of TOML. Its basic strings are those of JSON, without lone surrogates."""
-    if isinstance(value, int):
-        return str(value)
-    return json.dumps(value.encode("utf-8", "replace").decode("utf-8")).replace("\x7f", "\\u007f")
-
-
-def _bound(error: float) -> str:
-    text = f"{error * ROOM:.2g}"
-    return text if "e" in text else f"{error * ROOM:#.2g}".rstrip(".")
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -12,25 +12,21 @@ from .gate import Gate
 if TYPE_CHECKING:
     from ..settings import Settings
     from .baseline import Baseline
-    from .lock import Lock
 
 
-@guarded("opening baseline, lock and known differences")
+@guarded("opening baseline and known differences")
 def gates_of(settings: Settings) -> tuple[Gate, ...]:
     """The gates in their order: baseline, known differences. Raises `AccError` for a file that is wrong."""
     if settings.update_baseline and len(settings.baseline) != 1:
         raise SettingsError("--acc-update-baseline needs exactly one --acc-baseline FILE to write")
-    _lock(settings)
     gates: list[Gate] = []
-    if settings.lock:
-        from .lock import OperatorBounds
-
-        gates.append(OperatorBounds())
     accepted = _baseline(settings)  # always read: an update must not overwrite a file that is no baseline
-    if accepted is not None and settings.update_baseline != "all":
-        from .baseline import BaselineGate
+    if settings.baseline:
+        from .baseline import Baseline, BaselineGate
 
-        gates.append(BaselineGate(accepted))
+        # An update of all compares no error; operators get the thresholds that are written all the same.
+        compared = accepted if settings.update_baseline != "all" else None
+        gates.append(BaselineGate(compared or Baseline()))
     if settings.known:
         from .known import KnownGate
 
@@ -38,7 +34,7 @@ def gates_of(settings: Settings) -> tuple[Gate, ...]:
     return tuple(gates)
 
 
-@guarded("opening baseline, lock and known differences")
+@guarded("opening baseline and known differences")
 def views_of(settings: Settings) -> list[View]:
     """The views of the gates: lines at the end of a run, and files. Raises `AccError` as `gates_of`."""
     views: list[View] = []
@@ -51,33 +47,11 @@ def views_of(settings: Settings) -> list[View]:
         from .known import KnownView
 
         views.append(KnownView(settings.known))
-    if settings.lock:
-        from .lock import LockView
-
-        views.append(LockView(settings.lock, _lock(settings), settings.update_lock))
     return views
 
 
-def _lock(settings: Settings) -> Lock | None:
-    """The locked thresholds; `None` where none are asked for, or a file that is to be made."""
-    if not settings.lock:
-        if settings.update_lock:
-            raise SettingsError("--acc-update-lock needs --acc-lock FILE to write")
-        return None
-    if not os.path.exists(settings.lock):
-        if settings.update_lock:
-            return None
-        raise SettingsError(
-            f"--acc-lock {settings.lock}: no such file; create it with --acc-update-lock REASON"
-        )
-    from .lock import read_lock
-
-    with guarded(f"reading the lock {settings.lock}"):
-        return read_lock(settings.lock)
-
-
 def _baseline(settings: Settings) -> Baseline | None:
-    """The accepted errors; `None` where none are asked for, or a file that is to be made."""
+    """The baseline; `None` where none are asked for, or a file that is to be made."""
     paths = settings.baseline
     if not paths:
         return None

@@ -5,7 +5,19 @@ file, the ini file over the default in `Settings`. Paths on the command line are
 working directory, paths in an ini file to the directory of that file.
 """
 
-from .reading import ALL, OPTIONS, SHARED, add_options, command_line, of, of_one_test, start_over, values
+from .reading import (
+    ALL,
+    OPTIONS,
+    SHARED,
+    add_options,
+    check_ini,
+    check_words,
+    command_line,
+    of,
+    of_one_test,
+    start_over,
+    values,
+)
 from .tables import OPCHECK, Option
 
 __all__ = [
@@ -15,6 +27,8 @@ __all__ = [
     "SHARED",
     "Option",
     "add_options",
+    "check_ini",
+    "check_words",
     "command_line",
     "of",
     "of_one_test",

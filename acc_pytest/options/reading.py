@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ..base.vocabulary import SETTINGS
+from ..errors import did_you_mean
 from .tables import (
     COMPARISON,
     DEBUGGING,
@@ -128,6 +130,42 @@ def _is_bare(value: str) -> bool:
     return os.sep not in value and not value.endswith(".toml")
 
 
+# Names that nobody registered.
+
+
+_OF_XDIST = ("--numprocesses", "--maxprocesses", "--dist", "--tx")
+
+
+def check_words(parser: pytest.Parser, words: Sequence[str]) -> None:
+    """Raise `pytest.UsageError` for a misspelt option of ours, and for one of xdist where that is missing."""
+    if not any(word.startswith(("--acc-", "-n", *_OF_XDIST)) for word in words):
+        return
+    flags = [option.name for option in ALL if not option.setting]
+    for word in parser.parse_known_and_unknown_args(words)[1]:
+        flag = word.partition("=")[0]
+        if flag in _OF_XDIST or flag.startswith("-n"):
+            raise pytest.UsageError(f"{flag} needs pytest-xdist; install it: pip install pytest-xdist")
+        name = flag.removeprefix("--acc-")
+        if name in SETTINGS:
+            raise pytest.UsageError(f"{flag} is an ini value; write -o acc_{name.replace('-', '_')}=VALUE")
+        if name != flag:
+            near = did_you_mean(flag, flags, "--acc-")
+            raise pytest.UsageError(f"{flag}: no such option; {near}pytest --help lists them")
+
+
+def check_ini(config: pytest.Config) -> None:
+    """Raise `pytest.UsageError` for a misspelt ini value of ours, in the file or after `-o`."""
+    overrides = [text.partition("=")[0] for text in config.getoption("override_ini") or ()]
+    for name in (*config._get_unknown_ini_keys(), *overrides):  # what pytest itself only warns of
+        if not name.startswith("acc_"):
+            continue
+        try:
+            config.getini(name)
+        except ValueError:
+            near = did_you_mean(name, [option.dest[4:] for option in ALL], "acc_")
+            raise pytest.UsageError(f"{name}: no such ini value; {near}pytest --help lists them") from None
+
+
 # Option values as the words of a command line, and a command line that pytest misread.
 
 
@@ -158,7 +196,7 @@ def start_over(config: pytest.Config) -> int | None:
         return int(pytest.ExitCode.INTERRUPTED)
 
 
-WHOLE_RUN = ("update_baseline", "update_lock", "csv", "rows", "html", "summary", "repro")
+WHOLE_RUN = ("update_baseline", "csv", "rows", "html", "summary", "repro")
 """Fields of options that a command for a single test must not have: it would accept what it is to look at,
 and replace the reports of the whole run."""
 

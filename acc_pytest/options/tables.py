@@ -169,7 +169,7 @@ REPORTS = (
     Option("output", "directory of the CSV report (default: .)", metavar="DIR", is_path=True),
     Option(
         "csv",
-        "name of the CSV report, below --acc-output unless absolute (default: ait_cmp_report_TIMESTAMP.csv)",
+        "the CSV report, below --acc-output (default: acc_report.csv); TIMESTAMP in it becomes the time",
         metavar="FILE",
     ),
     Option(
@@ -227,27 +227,16 @@ GATE = (
 GATES = (
     Option(
         "baseline",
-        "fail each pair that got worse than its error in this file. Repeatable, for shards",
+        "fail each pair worse than its error in this file, and loosened thresholds. Repeatable, for shards",
         kind="list",
         metavar="FILE",
         is_path=True,
     ),
     Option(
         "update-baseline",
-        "write errors into the baseline at the end: those of new pairs (default), or all",
+        "write errors and thresholds into the baseline at the end: of new pairs (default), or all",
         choices=BASELINE_UPDATES,
         const="new",
-    ),
-    Option(
-        "lock",
-        "fail the run when a threshold allows more than it does in this file",
-        metavar="FILE",
-        is_path=True,
-    ),
-    Option(
-        "update-lock",
-        "write the thresholds of this run into the lock, with the reason why they change",
-        metavar="REASON",
     ),
 )
 """Options that single-operator checks and people's own comparisons have too."""

@@ -129,16 +129,19 @@ def plain_text(cell: str) -> str:
     return plain(cell[1:] if cell[:1] == "'" else cell)
 
 
-def new_report(directory: Path, name: str, prefix: str = "ait_cmp_report") -> Growing:
-    """The report, begun; parents are made as needed.
+TIMESTAMP = "TIMESTAMP"
+"""The word in the name of a report that stands for the time in UTC."""
 
-    With a `name` that file is replaced when the report lands, as with `--junitxml`. Without one it is
-    `{prefix}_{UTC time}.csv`, `..._1.csv` and so on where that exists already. Raises `SettingsError`.
+
+def new_report(directory: Path, name: str, default: str = "acc_report.csv") -> Growing:
+    """The report `name`, or `default` where that is empty, begun; parents are made as needed.
+
+    The file is replaced when the report lands, as with `--junitxml`. With a TIMESTAMP in its name it replaces
+    none: it is called `..._1.csv` and so on where that name exists already. Raises `SettingsError`.
     """
-    if name:
-        return Growing(target_of(str(directory / name), "--acc-csv"))
-    timestamp = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-    return Growing(target_of(str(directory / f"{prefix}_{timestamp}.csv"), "--acc-output"), numbered=True)
+    file = (name or default).replace(TIMESTAMP, time.strftime("%Y%m%d%H%M%S", time.gmtime()))
+    target = target_of(str(directory / file), "--acc-csv" if name else "--acc-output")
+    return Growing(target, numbered=TIMESTAMP in name)
 
 
 class CsvReport(GrowingFileView):

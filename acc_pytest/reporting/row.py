@@ -108,7 +108,7 @@ class Row:
     verdict in words; `reasons` are the parts of `cmp_fail_reason`; `metrics`, `counts` and `custom` map
     names to numbers, `None` where a metric has no value for these tensors. `statistics` and `context` are
     what judging saw, so that it can be done again without the tensors (`judging.replay`); `levels` are its
-    nominal bounds, for the threshold lock (`judging.nominal_bounds`). `fed` says what the run was
+    nominal bounds, for the baseline (`judging.nominal_bounds`). `fed` says what the run was
     given, where the tensor is that (`mapping.pair.Pair.fed`).
     """
 

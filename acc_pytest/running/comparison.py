@@ -186,7 +186,7 @@ def comparison_of(config: pytest.Config) -> ComparisonMode | None:
 # cannot be computed again is a skipped test with the reason.
 
 
-_NEEDS_GOLDEN = ("noise", "standard", "baseline", "update_baseline", "lock", "update_lock", "op_mapping_file")
+_NEEDS_GOLDEN = ("noise", "standard", "baseline", "update_baseline", "op_mapping_file")
 """Options that are about a comparison with golden."""
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .mode import GeneratedItem
 
 
-PREFIX = "opcheck_result"
+REPORT = "acc_opcheck.csv"
 """The beginning of the names of the old tool's reports."""
 HEADLINE = 90
 """Characters of the headline of a failure: names come from files."""
@@ -150,7 +150,7 @@ class OpcheckMode(Mode):
 
         checks = self.checks
         sheet = columns(checks.columns, self.settings.custom_metrics, checks.optimization)
-        return open_views(self.settings, csv=True, columns=sheet, prefix=PREFIX, case_of=self._case_of)
+        return open_views(self.settings, csv=True, columns=sheet, name=REPORT, case_of=self._case_of)
 
     def _case_of(self, test_id: str) -> Case:
         """The case of a test, its files found again. Raises `AccError`."""

@@ -171,10 +171,10 @@ class Judges:
         return in_precedence
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
-        """The row with its thresholds apart from its data, where a lock is in use."""
-        if not self.settings.lock or not row.checks or row.fed:
+        """The row with its thresholds apart from its data, where a baseline is in use."""
+        if not self.settings.baseline or not row.checks or row.fed:
             return row
-        from ..gate.lock import with_nominal_bounds
+        from ..gate.baseline import with_nominal_bounds
 
         judge = make_judge()
         return with_nominal_bounds(row, judge.rules, judge.standard)

@@ -283,13 +283,13 @@ def open_views(
     *,
     csv: bool,
     columns: Mapping[str, str] | None = None,
-    prefix: str = "ait_cmp_report",
+    name: str = "acc_report.csv",
     case_of: CaseOf | None = None,
 ) -> list[View]:
     """The views that `settings` ask for, files made later.
 
-    `csv` says whether a CSV is wanted, `columns` and `prefix` which columns it has and what the name
-    begins with that it gets without `--acc-csv`. `case_of` gives the case of a single-operator check.
+    `csv` says whether a CSV is wanted, `columns` which columns it has, `name` what it is called without
+    `--acc-csv`. `case_of` gives the case of a single-operator check.
     """
     from ..gate.opening import views_of
     from ..reporting.markdown import Annotations, MarkdownSummary, on_github, step_summary
@@ -299,7 +299,7 @@ def open_views(
     if csv:
         from ..reporting.csv_report import CsvReport, new_report
 
-        file = functools.partial(new_report, Path(os.path.abspath(settings.output)), settings.csv, prefix)
+        file = functools.partial(new_report, Path(os.path.abspath(settings.output)), settings.csv, name)
         views.append(CsvReport(file, settings.custom_metrics if columns is None else (), columns))
     views += views_of(settings)
     if settings.rows:

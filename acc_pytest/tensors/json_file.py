@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..base.texts import NotJson, parsed
@@ -44,8 +45,12 @@ def _line(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def read_json(path: str, form: str, version: int) -> dict[str, Any]:
+def read_json(
+    path: str, form: str, version: int, retired: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """The object in a file whose `format` is `form` and whose version is `version`.
+
+    `retired` has a sentence for each format of earlier releases that such a file may be taken for.
 
     Raises `FormatError` naming the file (and line, where JSON itself is broken) and what is wrong: also for
     a key that stands twice, as after a merge that kept both sides. `AccError` for one that cannot be read.
@@ -65,7 +70,8 @@ def read_json(path: str, form: str, version: int) -> dict[str, Any]:
     except _Wrong as error:
         raise FormatError(f"{path}: {error}") from None
     if type(record) is not dict or record.get("format") != form:
-        raise FormatError(f"{path}: is not an {form} file")
+        sentence = retired.get(str(record.get("format"))) if type(record) is dict else None
+        raise FormatError(f"{path}: {sentence or f'is not an {form} file'}")
     if record.get("version") != version:
         raise FormatError(
             f"{path}: has version {record.get('version')!r:.100}, but this acc-pytest reads version {version}"

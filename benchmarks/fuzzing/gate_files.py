@@ -1,4 +1,4 @@
-"""Formats of what runs write and read: rows, baselines, locks, noise profiles; config files."""
+"""Formats of what runs write and read: rows, baselines, noise profiles; config files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -20,9 +20,15 @@ from acc_pytest.diagnosis.outcome import result_of
 from acc_pytest.diagnosis.run import run as diagnosed
 from acc_pytest.diagnosis.summary import Ledger
 from acc_pytest.dumps import open_dump
-from acc_pytest.gate.baseline import error_of, write_baseline
+from acc_pytest.gate.baseline import (
+    Baseline,
+    Change,
+    error_of,
+    nominal_bounds_in,
+    with_nominal_bounds,
+    write_baseline,
+)
 from acc_pytest.gate.gate import key_of
-from acc_pytest.gate.lock import Change, nominal_bounds_in, with_nominal_bounds, write_lock
 from acc_pytest.gate.opening import gates_of, views_of
 from acc_pytest.gate.rejudge import rejudge, ungated
 from acc_pytest.gate.stored import merged, stored_run
@@ -45,7 +51,7 @@ from .case import Format, Seed
 _KEPT = 12
 """Rows of each file: enough of every verdict, and few enough to read thousands of files."""
 _ROWS = "rows.jsonl"
-"""The rows beside a baseline or lock, which are held against it."""
+"""The rows beside a baseline, which are held against it."""
 _CONFIG = """\
 description = "everything a config file can hold"
 standard = "default"
@@ -78,8 +84,7 @@ def formats() -> list[Format]:
         Format("config", _configs, text_mutations.mutated, _read_config),
         Format("rows", _rows_files, _lines, _judged_again),
         Format("rows-merge", _shards, _lines, _merged),
-        Format("baseline", _baselines, json_mutations.mutated, _gated_by("baseline")),
-        Format("lock", _locks, json_mutations.mutated, _gated_by("lock")),
+        Format("baseline", _baselines, json_mutations.mutated, _gated),
         Format("noise-profile", _profiles, json_mutations.mutated, _judged_by_profile),
     ]
 
@@ -136,18 +141,10 @@ def _baselines(directory: Path) -> list[Seed]:
     directory.mkdir(parents=True)
     _written(directory / _ROWS, plan, rows[:_KEPT], {})
     errors = {key_of(row): found for row in rows if (found := error_of(row)) is not None}
-    write_baseline(
-        str(directory / "x.json"), {"torch": "2", "machine": "x86_64"}, dict(list(errors.items())[:_KEPT])
-    )
-    return [Seed(directory, "x.json")]
-
-
-def _locks(directory: Path) -> list[Seed]:
-    plan, rows = _faulty(directory.parent)
-    directory.mkdir(parents=True)
-    _written(directory / _ROWS, plan, rows[:_KEPT], {})
-    tests = {key_of(row): nominal_bounds_in(row) for row in rows[:_KEPT] if row.levels}
-    write_lock(str(directory / "x.json"), (Change("2026-11-22", "me", "first"),), tests)
+    bounds = {key_of(row): nominal_bounds_in(row) for row in rows[:_KEPT] if row.levels}
+    made, history = {"torch": "2", "machine": "x86_64"}, (Change("2026-11-22", "me", "first"),)
+    pairs = dict(list(errors.items())[:_KEPT])
+    write_baseline(Baseline(str(directory / "x.json"), made, pairs, bounds, history))
     return [Seed(directory, "x.json")]
 
 
@@ -227,19 +224,12 @@ def _merged(home: Path, _file: str) -> None:
         run_merge(given)
 
 
-def _gated_by(name: str) -> Callable[[Path, str], None]:
-    """A door of gates: opened, asked about every row, and its file updated as a run does at its end."""
-
-    def read(home: Path, file: str) -> None:
-        path = str(home / file)
-        given: Any = [path] if name == "baseline" else path
-        settings = Settings.from_values({name: given})
-        update: dict[str, Any] = {f"update_{name}": "all" if name == "baseline" else "because"}
-        rows = _rows_beside(home)
-        _through(settings, rows)
-        _through(replace(settings, **update), rows)
-
-    return read
+def _gated(home: Path, file: str) -> None:
+    """Open the gates, ask them about every row, and update the file as a run does at its end."""
+    settings = Settings.from_values({"baseline": [str(home / file)]})
+    rows = _rows_beside(home)
+    _through(settings, rows)
+    _through(replace(settings, update_baseline="all"), rows)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acc_pytest import cli
+from acc_pytest import __version__, cli
 from acc_pytest.lab.demo import DemoPaths
 from tests.each_case import check_each
 
@@ -35,8 +35,7 @@ def test_compare_runs_the_comparison_and_returns_pytests_exit_code(
     clean: DemoPaths, faulty: DemoPaths, capsys: Capture
 ) -> None:
     assert compare(clean, "-o reports") == 0
-    (report,) = Path("reports").glob("ait_cmp_report_*.csv")
-    assert {row["verdict"] for row in read_rows(report)} == {"pass"}
+    assert {row["verdict"] for row in read_rows("reports/acc_report.csv")} == {"pass"}
     assert compare(faulty, "-o reports -l warning -- -x") == 1
     assert "root cause: " in capsys.readouterr().out
 
@@ -102,6 +101,12 @@ def test_a_wrong_command_line_is_pytests_exit_code_4(words: list[str], capsys: C
     assert "error: " in capsys.readouterr().err
 
 
+def test_a_misspelt_command_gets_the_nearest(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["comparee"])
+    assert "invalid choice: 'comparee'; did you mean 'compare'? known: " in capsys.readouterr().err
+
+
 def test_a_wrong_path_is_one_line(capsys: Capture) -> None:
     assert cli.main(["map", "-gp", "nowhere", "-mp", "nowhere"]) == 4
     error = capsys.readouterr().err
@@ -141,6 +146,12 @@ def test_a_reader_that_stops_early_is_no_error(clean: DemoPaths) -> None:
     shown = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
     assert shown.stdout.startswith("golden: torch")
     assert shown.stderr == ""
+
+
+def test_the_package_is_the_command() -> None:
+    command = [sys.executable, "-m", "acc_pytest", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (shown.returncode, shown.stdout) == (0, f"acc-pytest {__version__}\n")
 
 
 @pytest.mark.parametrize("command", ["", *(add.__name__.removeprefix("add_") for add in cli.COMMANDS)])

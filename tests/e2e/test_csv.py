@@ -93,14 +93,16 @@ def test_unmapped_nodes_are_written_before_the_first_test(acc: Run, partly: Demo
     assert verdicts == sorted(verdicts, reverse=True)
 
 
-def test_the_default_name_has_a_utc_timestamp_and_nothing_is_overwritten(
+def test_the_report_is_one_file_and_with_a_timestamp_one_a_run(
     pytester: pytest.Pytester, clean: DemoPaths
 ) -> None:
     pytester.makeini("[pytest]")
+    words = [*QUICKER, *dump_options(clean), "--acc-output=new/dir", "-k", "RmsNorm"]
     for _ in range(2):
-        pytester.runpytest_inprocess(*QUICKER, *dump_options(clean), "--acc-output=new/dir", "-k", "RmsNorm")
-    names = sorted(path.name for path in Path("new/dir").iterdir())
-    assert len(names) == 2
+        pytester.runpytest_inprocess(*words)
+        pytester.runpytest_inprocess(*words, "-oacc_csv=ait_cmp_report_TIMESTAMP.csv")
+    first, *names = sorted(path.name for path in Path("new/dir").iterdir())
+    assert (first, len(names)) == ("acc_report.csv", 2)
     assert all(re.fullmatch(r"ait_cmp_report_\d{14}(_\d)?\.csv", name) for name in names)
 
 

@@ -196,20 +196,22 @@ def test_people_s_own_comparisons_come_back_with_their_verdicts(
     assert ids(again("--acc-from-rows=own.jsonl", "--co", "-q", "-k", "2.0")) == ["test_own.py::test_it[2.0]"]
 
 
-def test_operator_checks_come_back_and_are_held_to_baseline_and_lock(
+def test_operator_checks_come_back_and_are_held_to_the_baseline(
     again: Again, pytester: pytest.Pytester, tmp_path: Path
 ) -> None:
     wrong = softmax_dump(tmp_path, wrong=True)
-    gates = ("--acc-baseline=base.json", "--acc-lock=lock.json")
+    gates = ("--acc-baseline=base.json",)
     words = (*QUICKER, f"--acc-opcheck={wrong.csv}", "--acc-csv=r.csv", "--acc-rows=op.jsonl")
-    first = pytester.runpytest_inprocess(*words, *gates, "--acc-update-baseline", "--acc-update-lock=first")
+    first = pytester.runpytest_inprocess(*words, *gates, "--acc-update-baseline")
     first.assert_outcomes(passed=2, failed=1)
     result = again("--acc-from-rows=op.jsonl", "--acc-rows=op2.jsonl", *gates)
     result.assert_outcomes(passed=2, failed=1)
     one, two = read_rows("op.jsonl"), read_rows("op2.jsonl")
     assert (one.verdict_hash, one.run.title) == (two.verdict_hash, "opcheck")
     assert two.run.title == "opcheck"
-    result.stdout.fnmatch_lines(["baseline: 3 comparisons held against *", "lock: * of 3 comparisons held *"])
+    result.stdout.fnmatch_lines(
+        ["baseline: 3 comparisons held against *", "baseline: * thresholds of 3 comparisons held *"]
+    )
     result.stdout.fnmatch_lines(["re-run: pytest *--acc-from-rows=op.jsonl * -k *SoftmaxOperation_5_0*"])
     accepted = json.loads(Path("base.json").read_text())
     for entry in accepted["pairs"].values():

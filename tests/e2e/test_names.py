@@ -29,7 +29,7 @@ from .conftest import QUICKER, Run, read_rows, small_demo
 GBK = os.fsdecode("数据".encode("gbk"))
 """A directory's name as a system in GBK writes it; no UTF-8."""
 SHOWN = r"\xca\xfd\xbe\xdd"
-REPORTS = ("rows.jsonl", "page.html", "page.md", "j.xml", "lock.json", "base.json")
+REPORTS = ("rows.jsonl", "page.html", "page.md", "j.xml", "base.json")
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,11 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reports(home: Path) -> list[str]:
     """The options for every report, below a directory named in GBK."""
-    rows, page, summary, junit, lock, baseline = (f"{home / GBK}/{name}" for name in REPORTS)
+    rows, page, summary, junit, baseline = (f"{home / GBK}/{name}" for name in REPORTS)
     return [
         f"--acc-rows={rows}", f"--acc-html={page}", f"--acc-summary={summary}", f"--junitxml={junit}",
-        f"--acc-lock={lock}", "--acc-update-lock=a first one", f"--acc-baseline={baseline}",
-        "--acc-update-baseline=all", f"--acc-repro={home / GBK}/repro", f"--acc-output={home / GBK}",
+        f"--acc-baseline={baseline}", "--acc-update-baseline=all",
+        f"--acc-repro={home / GBK}/repro", f"--acc-output={home / GBK}",
     ]  # fmt: skip
 
 

@@ -459,16 +459,16 @@ def test_a_tensor_that_the_profile_lacks_is_bounded_by_what_is_around_it(
     )
 
 
-def test_a_lock_and_a_baseline_hold_for_a_noise_run_and_its_profile_alike(
+def test_a_baseline_holds_for_a_noise_run_and_its_profile_alike(
     acc: Run, golden: Path, tmp_path: Path
 ) -> None:
     pair, noise = DemoPaths(golden, port(tmp_path / "mine")), port(tmp_path / "noise")
-    gates = ("--acc-lock=bounds.lock", "--acc-baseline=accepted.json", "--tb=no", "-q")
-    written = acc(pair, f"--acc-noise={noise}", *gates, "--acc-update-lock=first", "--acc-update-baseline")
+    gates = ("--acc-baseline=accepted.json", "--tb=no", "-q")
+    written = acc(pair, f"--acc-noise={noise}", *gates, "--acc-update-baseline")
     assert written.ret == 0
     result = acc(pair, *gates)
     assert result.ret == 0
-    result.stdout.no_fnmatch_line("*lock*looser*")
+    result.stdout.no_fnmatch_line("*baseline*looser*")
     assert acc(pair, *gates, "--acc-noise=none").ret == 1, "what is derived is another threshold"
 
 

@@ -94,7 +94,7 @@ def test_the_columns_of_the_old_sheet_come_first(pytester: pytest.Pytester, righ
 
 def test_a_report_without_a_name_is_called_as_the_old_one(pytester: pytest.Pytester, right: MadeDump) -> None:
     pytester.runpytest_inprocess(*QUICKER, f"--acc-opcheck={right.csv}", "--acc-output=out")
-    assert [path.name[:15] for path in Path("out").iterdir()] == ["opcheck_result_"]
+    assert [path.name for path in Path("out").iterdir()] == ["acc_opcheck.csv"]
 
 
 def test_metrics_choose_columns(pytester: pytest.Pytester, right: MadeDump) -> None:
@@ -278,7 +278,7 @@ def test_the_old_commands_flags_mean_the_same(pytester: pytest.Pytester, wrong: 
     words = ["opcheck", "-i", wrong.execution, "-c", wrong.csv, "-o", "out", "-ids", "5", "-opname", "soft"]
     result = acc(pytester, *words, "-metric", "abs", "cos_sim", "-device", "0", "-l", "warning")
     assert result.ret == 1
-    (report,) = Path("out").glob("opcheck_result_*.csv")
+    report = Path("out/acc_opcheck.csv")
     (row,) = read_rows(str(report))
     assert row["op_name"] == "SoftmaxOperation"
     assert "kl_divergence" not in row
@@ -289,7 +289,7 @@ def test_lists_may_be_typed_with_spaces_and_any_comma(pytester: pytest.Pytester,
     words = ["opcheck", "-i", wrong.execution, "-c", wrong.csv, "-o", "out", "--metric", "kl", "cos_sim"]
     result = acc(pytester, *words, "-ids", "99,", "5", "-opname", "self，soft", "-l", "warning")
     assert result.ret == 1
-    (report,) = Path("out").glob("opcheck_result_*.csv")
+    report = Path("out/acc_opcheck.csv")
     (row,) = read_rows(str(report))
     assert row["op_name"] == "SoftmaxOperation"
     assert "kl_divergence" in row

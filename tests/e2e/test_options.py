@@ -148,6 +148,49 @@ def test_nonsense_is_a_usage_error(acc: Run, clean: DemoPaths, words: list[str],
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--acc-gold=x"],
+            "--acc-gold: no such option; did you mean '--acc-golden'? pytest --help lists them",
+        ),
+        (["--acc-xyzzy", "x"], "--acc-xyzzy: no such option; pytest --help lists them"),
+        (["--acc-threads=3"], "--acc-threads is an ini value; write -o acc_threads=VALUE"),
+        (
+            ["-oacc_gold=x"],
+            "acc_gold: no such ini value; did you mean 'acc_golden'? pytest --help lists them",
+        ),
+        (["-p", "no:xdist", "-n", "2"], "-n needs pytest-xdist; install it: pip install pytest-xdist"),
+        (["-p", "no:xdist", "--dist=load"], "--dist needs pytest-xdist; install it: *"),
+    ],
+)
+def test_a_misspelt_name_is_one_sentence_with_the_nearest(
+    pytester: pytest.Pytester, words: list[str], said: str
+) -> None:
+    result = pytester.runpytest_inprocess(*QUICKER, *words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.errlines if line] == [line for line in result.errlines if line][:1]
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_a_misspelt_name_in_the_ini_file_is_one_sentence(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nacc_mien = x\n")
+    result = pytester.runpytest_inprocess(*QUICKER)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: acc_mien: no such ini value; did you mean 'acc_mine'? *"])
+
+
+def test_options_and_ini_values_of_a_conftest_are_known(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "def pytest_addoption(parser):\n"
+        "    parser.addoption('--acc-own', default='')\n"
+        "    parser.addini('acc_own_too', '')\n"
+    )
+    pytester.makepyfile("def test_it(): pass")
+    pytester.runpytest_inprocess(*QUICKER, "--acc-own=1", "-oacc_own_too=2").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("acc_min_coverage = much", "ERROR: ini value acc_min_coverage must be a number, got 'much'"),

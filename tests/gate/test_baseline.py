@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,26 @@ from acc_pytest.gate.baseline import (
     Accepted,
     Baseline,
     BaselineGate,
+    Change,
     allowed,
     error_of,
     improved,
+    loosened,
+    nominal_bounds_in,
     read_baseline,
     read_baselines,
     roundoff,
+    tightened,
+    with_nominal_bounds,
     worse,
     write_baseline,
 )
 from acc_pytest.gate.gate import key_of
+from acc_pytest.judging.replay import NominalBound, context_scalars, statistics_scalars
+from acc_pytest.judging.threshold import JudgeContext
+from acc_pytest.judging.verdict import Check
 from acc_pytest.reporting.row import Row, RowSide
+from tests.judging.plain import build
 
 from .rows import row
 
@@ -205,7 +215,7 @@ PAIRS = {"b::y output[0]": accepted(0.00123456789), "a::x": Accepted("mismatches
 
 def test_a_file_has_one_sorted_entry_a_line_and_reads_back(tmp_path: Path) -> None:
     path = str(tmp_path / "new" / "b.json")
-    write_baseline(path, {"machine": "aarch64"}, PAIRS)
+    write_baseline(Baseline(path, {"machine": "aarch64"}, PAIRS))
     lines = Path(path).read_text().splitlines()
     assert lines[4:8] == [
         '  "pairs": {',
@@ -221,13 +231,17 @@ def test_a_file_has_one_sorted_entry_a_line_and_reads_back(tmp_path: Path) -> No
 
 def test_shards_are_put_together_and_must_not_contradict(tmp_path: Path) -> None:
     one, other = str(tmp_path / "1.json"), str(tmp_path / "2.json")
-    write_baseline(one, {"torch": "2.7"}, PAIRS)
-    write_baseline(other, {"torch": "2.8"}, {"a::x": PAIRS["a::x"], "c": accepted(0.0)})
+    write_baseline(Baseline(one, {"torch": "2.7"}, PAIRS, LEVELS))
+    write_baseline(Baseline(other, {"torch": "2.8"}, {"a::x": PAIRS["a::x"], "c": accepted(0.0)}, LEVELS))
     both = read_baselines([one, other])
     assert set(both.pairs) == {*PAIRS, "c"}
     assert (both.path, both.origin) == (f"{one}, {other}", {"torch": "2.7"})
-    write_baseline(other, {}, {"a::x": accepted(0.5)})
+    assert both.bounds == LEVELS
+    write_baseline(Baseline(other, {}, {"a::x": accepted(0.5)}))
     with pytest.raises(AccError, match=r"2.json: accepts another error for 'a::x'"):
+        read_baselines([one, other])
+    write_baseline(Baseline(other, bounds={"d::a x": {"a": parsed("<= 0.2 r")}}))
+    with pytest.raises(AccError, match=r"2.json: holds other thresholds for 'd::a x'"):
         read_baselines([one, other])
 
 
@@ -283,3 +297,112 @@ def test_an_entry_that_is_wrong_is_named(tmp_path: Path, entry: str, said: str) 
     )
     with pytest.raises(FormatError, match=f"entry 'k'.*{said}"):
         read_baseline(str(path))
+
+
+# Thresholds: which change loosens one, bounds without data, the file and mistakes in it.
+
+
+STATISTICS = statistics_scalars(build(golden_rms=3.0, golden_max_abs=50.0, numel=64, compared=64))
+CONTEXT = context_scalars(JudgeContext(depth=3, length=4096, mine_op_type="Linear"))
+
+
+def parsed(text: str) -> NominalBound:
+    return NominalBound.parse(text)
+
+
+def test_a_metric_that_is_gone_is_loosened_and_one_that_is_new_tightens() -> None:
+    before, now = {"a": parsed("<= 0.1 x"), "b": parsed("off x")}, {"c": parsed("<= 0.1 x")}
+    (found,) = loosened("key", before, now)
+    assert (found.metric, found.now, str(found)) == ("a", None, "key: a <= 0.1 x -> not bounded")
+    assert tightened(before, now) == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "loosens", "tightens"),
+    [
+        (1.0, 0, 0),
+        (1.0 + 1e-9, 0, 0),
+        (1.0 + 3e-9, 1, 0),
+        (1.0 - 1e-9, 0, 0),
+        (1.0 - 3e-9, 0, 1),
+    ],
+)
+def test_what_floating_point_makes_of_a_bound_is_no_change(now: float, loosens: int, tightens: int) -> None:
+    before, after = {"a": parsed("<= 1.0 x")}, {"a": parsed(f"<= {now!r} x")}
+    assert (len(loosened("key", before, after)), tightened(before, after)) == (loosens, tightens)
+
+
+def test_every_threshold_of_a_comparison_is_held_against_its_own() -> None:
+    before = {name: parsed("<= 0.1 x") for name in "abc"} | {"off": parsed("off x")}
+    now = {"a": parsed("<= 0.2 x"), "c": parsed("<= 0.4 y")}
+    changes = loosened("key", before, now)
+    assert [(change.metric, change.times) for change in changes] == [("a", 2.0), ("b", math.inf), ("c", 4.0)]
+
+
+def test_a_row_that_was_not_judged_has_no_nominal_bounds() -> None:
+    assert with_nominal_bounds(row(), ()).levels == {}
+    assert nominal_bounds_in(replace(row(), levels={"a": "nonsense"})) == {}
+    assert with_nominal_bounds(row(statistics=STATISTICS, context=CONTEXT), ()).levels
+
+
+def test_bounds_of_a_second_run_are_not_held() -> None:
+    checks = (Check("rmse", 0.1, 0.2, False, "", True), Check("baseline.x", 0.1, 0.2, False, "", True))
+    for standard in ("ascend", "msit", "open"):
+        gated = gate().apply(row(case={"standard": standard}, checks=checks))
+        assert gated.levels == {"rmse": f"<= 0.2 {standard}"}
+    assert gate().apply(row(case={"standard": "three-way"}, checks=checks)).levels == {}
+
+
+LEVELS = {f"d::{name} x": {"a": parsed("<= 0.1 r")} for name in "ab"} | {"d::c": {"a": parsed("off r")}}
+HISTORY = (Change("2026-01-02", "ann", "first"), Change("2026-02-03", "bob", "new kernel"))
+
+
+def test_thresholds_are_in_the_lines_of_their_pairs_and_read_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "b.json")
+    write_baseline(Baseline(path, {}, {"d::a x": accepted(0.5)}, LEVELS, HISTORY))
+    read = read_baseline(path)
+    assert (read.pairs, read.history, read.bounds) == ({"d::a x": accepted(0.5)}, HISTORY, LEVELS)
+    lines = Path(path).read_text().splitlines()
+    assert '    {"date": "2026-01-02", "reason": "first", "user": "ann"},' in lines
+    # The first 12 digits of the SHA-256 of {"a": "<= 0.1 r"}, as JSON with sorted keys.
+    assert '    "d::b x": {"bounds": "057c6d5c2240"},' in lines
+    (entry,) = [line for line in lines if line.startswith('    "d::a x"')]
+    assert entry.startswith('    "d::a x": {"bounds": "057c6d5c2240", "dtypes": "float32 float16", ')
+    assert len([line for line in lines if "<= 0.1 r" in line]) == 1
+
+
+def test_thirty_thousand_pairs_take_less_than_eight_megabytes(tmp_path: Path) -> None:
+    levels = {f"m{number}": parsed("<= 0.0123456789012345 default") for number in range(5)}
+    name = "msit_dump::step17::layers.79::LinearOperation_{}_0_0_1_0[input[0]] output[0]"
+    keys = [name.format(number) for number in range(30_000)]
+    pairs = dict.fromkeys(keys, accepted(0.0123456789))
+    write_baseline(Baseline(str(tmp_path / "b"), {}, pairs, dict.fromkeys(keys, levels)))
+    assert (tmp_path / "b").stat().st_size < 8e6
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"format": "acc-pytest lock"},
+            "is a threshold lock of an earlier acc-pytest; a baseline holds thresholds now: write one with "
+            "--acc-baseline FILE --acc-update-baseline",
+        ),
+        ({"bounds": 3}, "bounds must be an object"),
+        ({"pairs": {"a": {"bounds": "b"}}}, "entry 'a' refers to bounds 'b', which the file does not have"),
+        ({"pairs": {"a": {"bounds": 3}}}, "entry 'a' refers to bounds 3"),
+        ({"pairs": {"a": 3}}, "entry 'a' must be an object, got 3"),
+        ({"history": {}}, "history must be a list"),
+        ({"history": [{"date": ""}]}, "an entry of history must have date, user and reason"),
+        ({"bounds": {"0": {"a": "<= 9.0 r"}}}, "bounds 0 were edited"),
+    ],
+)
+def test_a_mistake_in_thresholds_is_one_error_naming_the_file(
+    tmp_path: Path, change: dict[str, object], said: str
+) -> None:
+    path = tmp_path / "b.json"
+    write_baseline(Baseline(str(path), {}, {}, LEVELS, HISTORY))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(FormatError) as error:
+        read_baseline(str(path))
+    assert str(error.value).startswith(f"{path}: {said}")

@@ -1,4 +1,4 @@
-"""What baseline, known differences and lock say as a run ends, and what they write."""
+"""What baseline and known differences say as a run ends, and what they write."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from acc_pytest.errors import SettingsError
-from acc_pytest.gate.baseline import Accepted, Baseline, BaselineView, read_baseline
+from acc_pytest.gate.baseline import WHY, WORST, Accepted, Baseline, BaselineView, Change, read_baseline
 from acc_pytest.gate.known import KnownView
-from acc_pytest.gate.lock import SHOWN, Change, Lock, LockView, read_lock
 from acc_pytest.judging.replay import NominalBound
 from acc_pytest.judging.rules import Known, known_from_table
 from acc_pytest.reporting.row import Row
@@ -181,18 +180,10 @@ def test_what_stays_red_is_told_with_an_entry_for_the_first(tmp_path: Path) -> N
     assert [line for line in view.lines() if "match.layer" in line] == ['    match.layer = "layers.0"']
 
 
-@pytest.mark.parametrize("view", ["baseline", "lock"])
-def test_a_file_that_cannot_be_written_ends_the_run_before_its_first_test(tmp_path: Path, view: str) -> None:
-    def made(update: str) -> View:
-        return (
-            BaselineView(str(tmp_path), None, update)
-            if view == "baseline"
-            else LockView(str(tmp_path), None, update)
-        )
-
-    made("").begin(Run())
-    with pytest.raises(SettingsError, match=f"--acc-{view} "):
-        made("all").begin(Run())
+def test_a_file_that_cannot_be_written_ends_the_run_before_its_first_test(tmp_path: Path) -> None:
+    BaselineView(str(tmp_path), None, "").begin(Run())
+    with pytest.raises(SettingsError, match="--acc-baseline "):
+        BaselineView(str(tmp_path), None, "all").begin(Run())
 
 
 # ---- known differences ------------------------------------------------------------------------------
@@ -247,22 +238,25 @@ def test_an_entry_is_about_no_pair_only_where_all_pairs_ran() -> None:
     assert both == [f"known: {EXPIRED}"], "what has expired is told in every run"
 
 
-# ---- the lock ---------------------------------------------------------------------------------------
+# ---- thresholds ---------------------------------------------------------------------------------------
 
 
 def bounded(number: int, **bounds: str) -> Row:
     return pair(number, levels=bounds)
 
 
-def lock(path: Path, reason: str = "", **before: str) -> LockView:
-    """A view of a lock with these bounds of the metric `a`, `p0` for pair 0, and so on."""
-    tests = {key(int(name[1:])): {"a": NominalBound.parse(text)} for name, text in before.items()}
-    history = (Change("2026-01-02", "ann", "first"),)
-    return LockView(str(path), Lock(str(path), history, tests) if before else None, reason)
+def held(path: Path, update: str = "", reason: str = "first", **before: str) -> BaselineView:
+    """A view of a baseline with these bounds of the metric `a`, `p0` for pair 0, and so on."""
+    keys = {key(int(name[1:])): text for name, text in before.items()}
+    bounds = {name: {"a": NominalBound.parse(text)} for name, text in keys.items()}
+    pairs = dict.fromkeys(keys, accepted(0.01))
+    history = (Change("2026-01-02", "ann", reason),)
+    file = Baseline(str(path), {"torch": "2.7.0"}, pairs, bounds, history)
+    return BaselineView(str(path), file if before else None, update)
 
 
-def test_a_lock_says_what_it_held_and_what_is_tighter_new_or_stale(tmp_path: Path) -> None:
-    view = lock(tmp_path / "l", p0="<= 0.1 r", p1="<= 0.1 r", p9="<= 0.1 r")
+def test_a_run_says_which_thresholds_it_held_and_what_is_tighter_new_or_stale(tmp_path: Path) -> None:
+    view = held(tmp_path / "b", p0="<= 0.1 r", p1="<= 0.1 r", p9="<= 0.1 r")
     rows = [
         bounded(0, a="<= 0.05 r"),
         bounded(1, a="<= 0.1 r", b="<= 1.0 r"),
@@ -271,17 +265,31 @@ def test_a_lock_says_what_it_held_and_what_is_tighter_new_or_stale(tmp_path: Pat
     ]
     ran(view, *rows)
     assert view.lines() == [
-        f"lock: 4 thresholds of 3 comparisons held against {tmp_path / 'l'}",
-        "lock: 2 thresholds are tighter than locked",
-        "lock: 1 comparisons are not in it: --acc-update-lock REASON adds them",
-        f"lock: 1 comparisons in it met no test ({key(9)}, ...)",
+        f"baseline: 2 comparisons held against the errors of {tmp_path / 'b'}",
+        f"baseline: 1 entry ({key(9)}) in it met no test: stale, --acc-update-baseline=all drops them",
+        f"baseline: 3 thresholds of 2 comparisons held against {tmp_path / 'b'}",
+        "baseline: 2 thresholds are tighter than in it: record them with =all",
+        f"baseline: 2 entries ({key(2)}, {key(3)}) not in it: add with --acc-update-baseline=new",
     ]
     assert (view.problems(), view.files) == ([], [])
 
 
-def test_loosened_thresholds_are_the_problem_of_a_run(tmp_path: Path) -> None:
+def test_a_file_of_before_thresholds_were_in_it_takes_them(tmp_path: Path) -> None:
+    """The error that was accepted stays."""
+    view = ran(baseline(tmp_path / "b", p0=accepted(0.5)), bounded(0, a="<= 0.1 r"))
+    lacking = f"baseline: 1 entry ({key(0)}) without thresholds in it: add with --acc-update-baseline=new"
+    assert lacking in view.lines()
+    assert view.problems() == []
+    ran(baseline(tmp_path / "b", "new", p0=accepted(0.5)), bounded(0, a="<= 0.1 r"))
+    written = read_baseline(str(tmp_path / "b"))
+    assert (written.pairs, str(written.bounds[key(0)]["a"])) == ({key(0): accepted(0.5)}, "<= 0.1 r")
+    assert written.history == ()
+
+
+@pytest.mark.parametrize("update", ["", "new"])
+def test_loosened_thresholds_are_the_problem_of_a_run(tmp_path: Path, update: str) -> None:
     """One kind of change is told once, by its worst; those that are not bounded any more come first."""
-    view = lock(tmp_path / "l", p0="<= 0.1 r", p1="<= 0.1 r", p2="<= 0.1 r", p3="<= 0.1 s")
+    view = held(tmp_path / "b", update, p0="<= 0.1 r", p1="<= 0.1 r", p2="<= 0.1 r", p3="<= 0.1 s")
     ran(
         view,
         bounded(0, a="<= 0.2 r"),
@@ -290,56 +298,55 @@ def test_loosened_thresholds_are_the_problem_of_a_run(tmp_path: Path) -> None:
         bounded(3, a="<= 0.1 s"),
     )
     assert view.problems() == [
-        f"lock: 3 thresholds of 3 comparisons are looser than in {tmp_path / 'l'}; "
-        "put them back, or agree with --acc-update-lock REASON",
-        f"lock: loosened {key(2)}: a <= 0.1 r -> not bounded",
-        f"lock: loosened {key(1)}: a <= 0.1 r -> <= 0.4 r",
+        f"baseline: 3 thresholds of 3 comparisons are looser than in {tmp_path / 'b'}; "
+        "put them back, or accept them with --acc-update-baseline=all",
+        f"baseline: loosened {key(2)}: a <= 0.1 r -> not bounded",
+        f"baseline: loosened {key(1)}: a <= 0.1 r -> <= 0.4 r",
     ]
-    assert not any(line.startswith("lock: loosened") for line in view.lines())
+    if update:
+        assert str(read_baseline(str(tmp_path / "b")).bounds[key(0)]["a"]) == "<= 0.1 r"
 
 
 def test_the_worst_kinds_of_change_are_told(tmp_path: Path) -> None:
     """Six rules were loosened, by 2 to 7 times: the five worst are named, the worst first."""
-    view = lock(tmp_path / "l", **{f"p{n}": f"<= 0.1 rule{n}" for n in range(6)})
+    view = held(tmp_path / "b", **{f"p{n}": f"<= 0.1 rule{n}" for n in range(6)})
     ran(view, *(bounded(n, a=f"<= {0.1 * (n + 2):.1f} rule{n}") for n in range(6)))
-    assert len(view.problems()) == 1 + SHOWN == 6
+    assert len(view.problems()) == 1 + WORST == 6
     assert [line.rpartition(" ")[2] for line in view.problems()[1:]] == [f"rule{n}" for n in (5, 4, 3, 2, 1)]
 
 
-def test_with_a_reason_the_lock_is_written_and_nothing_is_a_problem(
+def test_all_accepts_loosened_thresholds_and_the_file_asks_for_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "bob")
-    path = tmp_path / "l"
-    view = lock(path, "new kernel", p0="<= 0.1 r", p9="<= 0.1 r")
+    path = tmp_path / "b"
+    view = held(path, "all", p0="<= 0.1 r", p9="<= 0.1 r")
     ran(view, bounded(0, a="<= 0.2 r"), bounded(1, a="<= 1.0 r"))
     assert view.problems() == []
-    assert view.lines() == [
-        f"lock: 2 thresholds of 2 comparisons held against {path}",
-        f"lock: 1 comparisons in it met no test ({key(9)}, ...)",
-        "lock: updated, 1 new, 1 thresholds loosened: new kernel",
-        f"lock: loosened {key(0)}: a <= 0.1 r -> <= 0.2 r",
-    ]
-    written = read_lock(str(path))
-    assert set(written.tests) == {key(0), key(1)}
-    assert str(written.tests[key(0)]["a"]) == "<= 0.2 r"
-    first, last = written.history
-    assert first.reason == "first"
-    assert last == Change(TODAY.isoformat(), "bob", "new kernel")
+    assert view.lines()[-1] == (
+        "baseline: updated, 1 new, 1 recorded anew (0 clearly better), "
+        "1 thresholds loosened: say why in its history"
+    )
+    written = read_baseline(str(path))
+    assert set(written.bounds) == {key(0), key(1)}
+    assert str(written.bounds[key(0)]["a"]) == "<= 0.2 r"
+    assert [change.reason for change in written.history] == ["first", WHY]
+    assert written.history[1] == Change(TODAY.isoformat(), "bob", WHY)
+
+
+@pytest.mark.parametrize(("reason", "count"), [(WHY, 1), ("new kernel", 0)])
+def test_a_reason_that_nobody_wrote_fails_every_run(tmp_path: Path, reason: str, count: int) -> None:
+    view = ran(held(tmp_path / "b", reason=reason, p0="<= 0.1 r"), bounded(0, a="<= 0.1 r"))
+    said = (
+        f'baseline: {tmp_path / "b"} accepts loosened thresholds without a reason; write it in "history", '
+        'in the place of "WHY"'
+    )
+    assert view.problems() == [said] * count
 
 
 def test_a_part_of_the_plan_keeps_what_it_did_not_meet(tmp_path: Path) -> None:
-    ran(lock(tmp_path / "l", "why", p0="<= 0.1 r", p9="<= 0.1 r"), bounded(0, a="<= 0.1 r"), pairs=2)
-    assert set(read_lock(str(tmp_path / "l")).tests) == {key(0), key(9)}
-
-
-@pytest.mark.parametrize("rows", [[pair(0)], [bounded(0, a="<= 0.1 r")]])
-def test_a_lock_is_not_written_where_the_run_stopped_or_judged_nothing(
-    tmp_path: Path, rows: list[Row]
-) -> None:
-    view = ran(lock(tmp_path / "l", "why"), *rows, complete=not rows[0].levels)
-    assert view.lines()[-1] == "lock: NOT updated, for the run did not come to its end or judged nothing"
-    assert not (tmp_path / "l").exists()
+    ran(held(tmp_path / "b", "all", p0="<= 0.1 r", p9="<= 0.1 r"), bounded(0, a="<= 0.1 r"), pairs=2)
+    assert set(read_baseline(str(tmp_path / "b")).bounds) == {key(0), key(9)}
 
 
 @pytest.mark.parametrize("error", [KeyError("uid"), OSError("none")])
@@ -350,5 +357,5 @@ def test_a_user_without_a_name_is_unknown(
         raise error
 
     monkeypatch.setattr("getpass.getuser", nobody)
-    ran(lock(tmp_path / "l", "why"), bounded(0, a="<= 0.1 r"))
-    assert json.loads((tmp_path / "l").read_text())["history"][0]["user"] == "unknown"
+    ran(held(tmp_path / "b", "all", p0="<= 0.1 r"), bounded(0, a="<= 0.2 r"))
+    assert json.loads((tmp_path / "b").read_text())["history"][-1]["user"] == "unknown"

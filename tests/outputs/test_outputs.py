@@ -322,6 +322,6 @@ def test_a_file_that_may_not_be_written_and_a_directory_in_which_none_can_be_mad
 
 
 def test_what_is_read_again_must_be_a_file(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--acc-lock /dev/null: cannot be written: it is a device"):
-        file_target("/dev/null", "--acc-lock")
-    assert not file_target(str(tmp_path / "lock.json"), "--acc-lock").stream
+    with pytest.raises(SettingsError, match="--acc-baseline /dev/null: cannot be written: it is a device"):
+        file_target("/dev/null", "--acc-baseline")
+    assert not file_target(str(tmp_path / "base.json"), "--acc-baseline").stream

@@ -111,9 +111,11 @@ def test_a_row_is_on_disk_before_the_next_one(tmp_path: Path) -> None:
     assert report.files == []
 
 
-def test_the_default_name_is_utc_and_never_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timestamp_is_utc_and_its_name_never_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(time, "gmtime", lambda: (2026, 11, 21, 3, 4, 5, 5, 325, 0))
-    files = [new_report(tmp_path / "made", "") for _ in range(3)]
+    files = [new_report(tmp_path / "made", "ait_cmp_report_TIMESTAMP.csv") for _ in range(3)]
     names = [Path(file.path).name for file in files]
     assert names == [
         "ait_cmp_report_20261121030405.csv",
