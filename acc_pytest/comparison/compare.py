@@ -7,7 +7,7 @@ is wrong) becomes the row's reason: a comparison never raises for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,10 +22,13 @@ from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.views import RowSpan
 from ..mapping.weights import POLICY
 from ..reporting.row import SUSPECT, Row, RowSide
 from ..tensors.digest import WeightDigest, digest
 from ..tensors.header import looking_once
+from ..tensors.ref import TensorRef
+from ..tensors.weight_rows import FILE as ROWS_FILE
 from .choices import with_choices
 from .noise import with_noise
 from .rows import incomparable, judged, measured_row, pair_row, worst_replica
@@ -324,6 +327,9 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     of another capture.
     """
     golden, mine = _digest(pair.golden), _digest(pair.mine)
+    spans = [side.view if isinstance(side.view, RowSpan) else None for side in (pair.golden, pair.mine)]
+    if any(spans):
+        return _by_rows(pair, row, golden, mine, spans)
     if golden.shape != mine.shape:
         raise NoPayload(f"shapes differ: golden {list(golden.shape)}, mine {list(mine.shape)}")
     try:
@@ -348,6 +354,44 @@ def compare_weights(pair: Pair, row: Row) -> Row:
         counts={"elements": math.prod(golden.shape)},
         notes=(*((note,) if note else ()), "by digests: the weights were not dumped"),
     )
+
+
+def _by_rows(
+    pair: Pair, row: Row, golden: WeightDigest, mine: WeightDigest, spans: Sequence[RowSpan | None]
+) -> Row:
+    """The row of a weight that is a piece of another one, by the numbers of their rows: those of a matrix are
+    sums that were stored in float16, which moves them by its unit roundoff."""
+    ours, theirs = (_row_numbers(operand, span) for operand, span in zip((pair.golden, pair.mine), spans))
+    if ours.shape != theirs.shape:
+        raise NoPayload(f"rows differ: golden {list(ours.shape)}, mine {list(theirs.shape)}")
+    size = float(ours.norm())
+    distance = float((ours - theirs).norm()) / size if size else float(theirs.norm())
+    stored = 2 * float(torch.finfo(torch.float16).eps) if ours.shape[1] > 1 else 0.0
+    rounding = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
+    bound = Threshold(METRIC, rounding + stored, False, "weights: rounding of their numbers, and of types")
+    order = next((span.order for span in spans if span is not None), ())
+    return judged(
+        row,
+        verdict_of([Check.of(bound, distance)], ours.numel()),
+        metrics={METRIC: distance},
+        counts={"elements": ours.numel()},
+        notes=(
+            "by numbers of its rows: the weights were not dumped",
+            *(("in another order",) if order else ()),
+        ),
+    )
+
+
+def _row_numbers(operand: Operand, span: RowSpan | None) -> torch.Tensor:
+    (ref,) = operand.refs
+    numbers = TensorRef(str(Path(ref.path).parent / ROWS_FILE), ref.member).open().double()
+    numbers = numbers.reshape(len(numbers), -1)
+    if span is None:
+        return numbers
+    places = torch.arange(span.rows)
+    for first, place, count in span.order:
+        places[first : first + count] = torch.arange(place, place + count)
+    return numbers[span.start : span.start + span.rows][places]
 
 
 def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgement:

@@ -299,8 +299,19 @@ class Repeated:
     times: int
 
 
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """So many `rows` of a weight, from `start` on; `order` has the row of the span for each row of the other
+    side, as runs of rows (`Piece.order`), and is empty where they lie as there."""
+
+    start: int
+    rows: int
+    order: tuple[tuple[int, int, int], ...] = ()
+
+
 View = Union[
     Whole,
+    RowSpan,
     Part,
     OwnPart,
     TableRows,

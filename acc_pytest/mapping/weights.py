@@ -13,8 +13,11 @@ from ..dumps.torch_manifest import process_manifest
 from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
+from ..tensors.weight_rows import FILE as ROWS_FILE
 from .evidence import Evidence
+from .packed_weights import Side, pieces, sentences, twins
 from .pair import Operand, Pair
+from .views import RowSpan
 
 POLICY = "weights"
 _DUMPED = SavedWeight("parameter", None)
@@ -42,9 +45,12 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
         golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
         pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
         pairs = [pair for pair in pairs if not unlike or _shapes_agree(pair)]
-        all_pairs += pairs
-        note = _note(golden_weights, mine_weights, len(pairs)) or note
-    return WeightPairs(tuple(all_pairs), note)
+        packed, told = _packed_pairs(golden_weights, mine_weights, pairs, evidence.golden.step.label, number)
+        all_pairs += [*pairs, *packed]
+        paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
+        sentences = [*told, _note(golden_weights, mine_weights, paired)]
+        note = "; ".join(filter(None, sentences)) or note
+    return WeightPairs(tuple(all_pairs), f"{REPEATED}{note}" if note else "")
 
 
 def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> WeightPairs:
@@ -55,7 +61,9 @@ def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> Weight
         ends = [replace(end, refs=refs) for end, refs in zip((pair.golden, pair.mine), side_refs)]
         if all(side_refs) and not _refused(*ends):
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
-    return WeightPairs(tuple(pairs), _note(sides[0][0], sides[1][0], len(pairs)))
+    names = [{pair.golden.name for pair in pairs}, {pair.mine.name for pair in pairs}]
+    note = _note(sides[0][0], sides[1][0], names)
+    return WeightPairs(tuple(pairs), f"{REPEATED}{note}" if note else "")
 
 
 def _of_ranks(ranks: Sequence[_Weights], name: str) -> tuple[TensorRef, ...]:
@@ -79,17 +87,47 @@ def _shapes_agree(pair: Pair) -> bool:
     return golden is None or mine is None or golden.shape == mine.shape
 
 
-def _note(golden: _Weights, mine: _Weights, pairs: int) -> str:
+def _packed_pairs(
+    golden: _Weights, mine: _Weights, pairs: Sequence[Pair], step: StepLabel, rank: int | None
+) -> tuple[list[Pair], list[str]]:
+    """Pairs of weights that one side packs, and what their places tell; either side may be the packed one."""
+    sides = [
+        weights.without({pair.golden.name if weights is golden else pair.mine.name for pair in pairs})
+        for weights in (golden, mine)
+    ]
+    told = twins(golden.listed, mine.listed)
+    packed = []
+    for packs_mine, (single, pack) in ((True, sides), (False, sides[::-1])):
+        found = pieces(single, pack)
+        told += sentences(found, single, pack) if packs_mine else []
+        for piece in found:
+            span = RowSpan(piece.start, piece.rows, piece.order)
+            whole, part = (golden, mine) if packs_mine else (mine, golden)
+            ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=span)]
+            module = piece.golden.rpartition(".")[0].rpartition(".")[2]
+            packed.append(
+                _pair(
+                    *(ends if packs_mine else ends[::-1]),
+                    step,
+                    rank,
+                    f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it",
+                    f".{module}",
+                )
+            )
+    return packed, told
+
+
+def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]]) -> str:
     """A note on weights that are not compared, and on digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
-    alone = [max(len(weights.listed) - pairs, 0) for weights in sides.values()]
+    alone = [len(weights.listed.keys() - names) for weights, names in zip(sides.values(), paired)]
     sentences = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []
     for side, weights in sides.items():
         if any(alone) and not weights.listed:
             sentences.append(f"{side} states none (weights.json)")
         if not weights.is_stated:
             sentences.append(f"no manifest vouches for weights.json of {side}")
-    return f"{REPEATED}{'; '.join(sentences)}" if sentences else ""
+    return "; ".join(sentences)
 
 
 class _Weights:
@@ -112,6 +150,11 @@ class _Weights:
         listed = self.names[name]
         return self.listed[listed].digest is not None or listed not in self._dumped
 
+    def without(self, names: set[str]) -> Side:
+        """The weights with a digest that are none of these, and the file of their row numbers."""
+        saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
+        return Side(saved, str(Path(self._file).parent / ROWS_FILE))
+
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""
         listed = self.names[name]
@@ -127,20 +170,33 @@ def _pairs(golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None) 
     for name, saved in mine.listed.items():
         if name not in golden.names:
             continue
-        yield Pair(
-            id=selectable(name.removeprefix("root.")),
-            step=step,
-            rank=rank,
-            level="input",
-            layer="weights",
-            depth=0,
-            order=0,
-            policy=POLICY,
-            reason="equal names",
-            golden=golden.operand(name),
-            mine=mine.operand(name),
-            fed="buffer" if saved.kind == "buffer" else "weight",
-        )
+        kind = "buffer" if saved.kind == "buffer" else "weight"
+        yield _pair(golden.operand(name), mine.operand(name), step, rank, "equal names", fed=kind)
+
+
+def _pair(
+    golden: Operand,
+    mine: Operand,
+    step: StepLabel,
+    rank: int | None,
+    reason: str,
+    suffix: str = "",
+    fed: str = "weight",
+) -> Pair:
+    return Pair(
+        id=selectable(mine.name.removeprefix("root.") + suffix),
+        step=step,
+        rank=rank,
+        level="input",
+        layer="weights",
+        depth=0,
+        order=0,
+        policy=POLICY,
+        reason=reason,
+        golden=golden,
+        mine=mine,
+        fed=fed,
+    )
 
 
 def weight_totals(golden: ModuleDump, mine: ModuleDump, pairs: int) -> dict[str, int]:

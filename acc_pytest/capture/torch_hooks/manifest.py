@@ -25,6 +25,8 @@ from ...dumps.torch import TREE_FILE
 from ...dumps.torch_manifest import FILE, FORMAT, SCHEMA
 from ...dumps.torch_model import WEIGHTS_FILE
 from ...errors import CaptureError
+from ...tensors.weight_rows import FILE as ROWS_FILE
+from ...tensors.weight_rows import write_rows
 from ...tensors.whole_file import make_directory, whole_file
 from .config import DumpConfig
 from .model import ModelOutline, NamedModule
@@ -90,8 +92,10 @@ class Manifest:
             self._left_out = dict(left_out)
             self._write_process()
 
-    def write_weights(self, content: dict[str, Any]) -> None:
-        """`weights.json`: what `weight_digests` says of the weights. The manifest states which file it is."""
+    def write_weights(self, content: dict[str, Any], rows: Mapping[str, Any]) -> None:
+        """`weights.json` and the numbers of rows beside it: what `weight_digests` says of the weights. The
+        manifest states which file it is."""
+        write_rows(str(self._home / ROWS_FILE), rows)
         self._weights_crc32 = _write(self._home / WEIGHTS_FILE, content)
         self._write_process()
 

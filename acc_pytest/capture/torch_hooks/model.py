@@ -30,6 +30,7 @@ from ...dumps.torch_model import (
 )
 from ...tensors.digest import NAME, digest
 from ...tensors.projection import projection
+from ...tensors.weight_rows import row_numbers
 from ...tensors.whole_file import whole_file
 from .values import Storages, is_wrapper
 
@@ -272,8 +273,13 @@ def is_of_transformers(module: nn.Module) -> bool:
 _MOST_THREADS = 8
 
 
-def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
-    """The content of `weights.json`: all parameters and buffers of a model as they are now, by full name.
+RowNumbers = dict[str, Any]
+"""The numbers of the rows of weights (`tensors.weight_rows`), by full name."""
+
+
+def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any], RowNumbers]:
+    """The content of `weights.json`, all parameters and buffers of a model as they are now, by full name; and
+    the numbers of their rows.
 
     What is registered at several places is listed once, with the other names as `aliases`. A tensor that has
     no digest is listed with the reason. Never raises for what a model holds.
@@ -294,9 +300,12 @@ def weight_digests(root: NamedModule, storages: Storages) -> dict[str, Any]:
             synchronize()
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
         described = threads.map(lambda weight: _described(*weight[:2]), tensors.values())
-        for (tensor, _, entry), fields in zip(tensors.values(), described):
+        rows = {}
+        for name, (tensor, _, entry), (fields, numbers) in zip(named, tensors.values(), described):
             entry |= fields | storages.memory_of(tensor)
-    return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}
+            if numbers is not None and entry["kind"] == "parameter":
+                rows[name] = numbers
+    return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}, rows
 
 
 _Scale = tuple[str, torch.Tensor]
@@ -352,18 +361,18 @@ def _scaled(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return codes.detach().float() * factors.repeat_interleave(blocks[0], 0).repeat_interleave(blocks[1], 1)
 
 
-def _described(tensor: torch.Tensor, scale: _Scale | None) -> dict[str, Any]:
+def _described(tensor: torch.Tensor, scale: _Scale | None) -> tuple[dict[str, Any], Any]:
+    """The digest of a weight by fields, or why it has none, and the numbers of its rows."""
     try:
         if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
             tensor = tensor.to_local()
         if is_wrapper(tensor):
             raise TypeError(f"a {type(tensor).__name__} has no digest")
-        if scale is None:
-            return dataclasses.asdict(digest(tensor))
-        name, factors = scale
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        return dataclasses.asdict(
-            dataclasses.replace(digest(_scaled(tensor, factors)), dtype=dtype, scale=name)
+        codes = (
+            {} if scale is None else {"dtype": str(tensor.dtype).removeprefix("torch."), "scale": scale[0]}
         )
+        values = tensor if scale is None else _scaled(tensor, scale[1])
+        described = dataclasses.asdict(digest(values)) | codes
+        return described, row_numbers(values) if values.is_floating_point() else None
     except Exception as error:  # noqa: BLE001 - a weight that does not let itself be read must not end the run
-        return {"reason": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        return {"reason": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}, None

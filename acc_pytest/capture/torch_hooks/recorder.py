@@ -226,7 +226,7 @@ class Steps(ABC):
         self.store.storages.forget_dead()
         try:
             if step.weights is not None:
-                self.manifest.write_weights(step.weights)
+                self.manifest.write_weights(*step.weights)
             if step.outline is not None:
                 self.manifest.write_outline(step.outline.with_read(self.manifest.root, step.order))
             if step.traces is not None and not step.failed:

@@ -335,7 +335,7 @@ class StepRecord:
     """Kinds of the nodes, in the order in which they ended."""
     started: dict[str, None] = field(default_factory=dict)
     """The nodes in the order in which they began."""
-    weights: dict[str, Any] | None = None
+    weights: tuple[dict[str, Any], dict[str, Any]] | None = None
     """The digests of the weights, in the first step of a dump."""
     outline: ModelOutline | None = None
     """The outline of the model, in the first step of a dump."""

@@ -369,9 +369,10 @@ _NUMBER = re.compile(r"\.\d+$")
 
 def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> dict[int, tuple[int, ...]]:
     """The numbers of the weights of a pair's module itself, of its own rank, for each pair that has any."""
-    numbers = {
-        (pair.mine.name, pair.rank): number for number, pair in enumerate(pairs) if pair.policy == POLICY
-    }
+    numbers: dict[tuple[str, int | None], list[int]] = defaultdict(list)
+    for number, pair in enumerate(pairs):
+        if pair.policy == POLICY:
+            numbers[pair.mine.name, pair.rank].append(number)
     if not numbers:
         return {}
     names_of = readers(mine)
@@ -381,8 +382,7 @@ def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> 
         if pair.fed or (gap is None and pair.mine.slot.startswith("input")):
             continue
         for name in names_of.get(gap.module if gap is not None else _module(pair.mine), ()):
-            if (name, pair.rank) in numbers:
-                weights[number].append(numbers[name, pair.rank])
+            weights[number] += numbers.get((name, pair.rank), ())
     return {number: tuple(weight_numbers) for number, weight_numbers in weights.items()}
 
 

@@ -1,0 +1,211 @@
+"""Weights of golden inside those of mine: packed, in other rows, or lost.
+
+A port packs q, k and v, gate and up, or all experts into one weight. The rows of golden's weights are found
+in it by a few numbers of each (`tensors.weight_rows`), whatever the two call them. What has no rows in common
+with golden's is told by its place: a piece that is wrong lies in the gap that the others leave. Loaders mix
+up rows and forget biases more often than kernels compute wrongly, so this is looked at before any activation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..dumps.torch_model import SavedWeight
+from ..errors import AccError
+from ..tensors.ref import TensorRef
+
+_NEAR = 0.1
+"""The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
+the nearest of ten thousand unrelated rows are 0.3 apart."""
+_SAMPLES = 8
+"""Rows of a weight that are looked for in every weight of the other side."""
+_RUNS_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
+    there (first row of golden, first row in the piece, number of rows), empty where in golden's order."""
+
+    golden: str
+    mine: str
+    start: int
+    rows: int
+    order: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The order of the rows, in words: `rows 0-63 lie at 64-127`."""
+        moved = [run for run in self.order if run[0] != run[1]]
+        texts = [f"rows {g}-{g + n - 1} lie at {m}-{m + n - 1}" for g, m, n in moved[:_RUNS_NAMED]]
+        return ", ".join(texts) + (", ..." if len(moved) > _RUNS_NAMED else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The weights of a side without a partner, by listed name, and the file of their row numbers."""
+
+    saved: Mapping[str, SavedWeight]
+    file: str
+
+    def rows(self, name: str) -> torch.Tensor | None:
+        """The row numbers of a weight, in float32; `None` where the file does not have them."""
+        try:
+            numbers = TensorRef(self.file, name).open().float()
+        except (AccError, OSError):
+            return None
+        return numbers[:, None] if numbers.dim() == 1 else numbers
+
+    def width(self, name: str) -> int:
+        """The number of columns; 0 for a vector, and for what has no digest."""
+        digest = self.saved[name].digest
+        return digest.shape[-1] if digest is not None and len(digest.shape) > 1 else 0
+
+
+def pieces(golden: Side, mine: Side) -> list[Piece]:
+    """Golden's weights and biases in those of mine that hold more rows than one of them."""
+    found = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
+    return [*found, *_biases(found, golden, mine)]
+
+
+def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
+    target = mine.rows(name)
+    if target is None:
+        return
+    names = [g for g in golden.saved if golden.width(g) == mine.width(name)]
+    found = []
+    for candidate in names:
+        rows = golden.rows(candidate)
+        if rows is not None and len(rows) <= len(target) and (piece := _found(rows, target)) is not None:
+            start, order = piece
+            found.append(Piece(candidate, name, start, len(rows), order))
+    yield from found
+    if found and (gap := _gap(found, len(target))) is not None:
+        around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in found)
+        parent = around.most_common(1)[0][0]
+        known = {piece.golden for piece in found}
+        fitting = [
+            g for g in names if g not in known and _count(golden, g) == gap[1] and g.startswith(f"{parent}.")
+        ]
+        if len(fitting) == 1:
+            yield Piece(fitting[0], name, *gap)
+
+
+def _count(side: Side, name: str) -> int:
+    digest = side.saved[name].digest
+    return math.prod(digest.shape[:-1]) if digest is not None else 0
+
+
+def _found(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
+    """Where the rows lie in `target`: the first of them, and their runs where these are in another order."""
+    sample = torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLES)).long().unique()
+    if int((_nearest(rows[sample], target) >= 0).sum()) * 2 < len(sample):
+        return None
+    places = _nearest(rows, target)
+    located = places[places >= 0]
+    if 2 * len(located) < len(rows):
+        return None
+    offsets = Counter((places - torch.arange(len(rows)))[places >= 0].tolist())
+    offset, count = offsets.most_common(1)[0]
+    if count >= 0.9 * len(located) and 0 <= offset <= len(target) - len(rows):
+        return offset, ()
+    start = int(located.min())
+    if int(located.max()) >= start + len(rows):
+        return None  # interleaved with others, or split
+    return start, tuple(_runs(places - start))
+
+
+def _nearest(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The nearest row of `target` for each; -1 where none is near."""
+    pieces = []
+    for part in rows.split(max(1, (1 << 24) // max(len(target), 1))):
+        distances, places = torch.cdist(part, target).min(1)
+        pieces.append(torch.where(distances <= _NEAR * part.norm(dim=1), places, -1))
+    return torch.cat(pieces)
+
+
+def _runs(places: torch.Tensor) -> Iterator[tuple[int, int, int]]:
+    """Runs of rows that lie one behind the other: the first, where it lies, and how many."""
+    listed = places.tolist()
+    first = 0
+    for row in range(1, len(listed) + 1):
+        if row == len(listed) or listed[row] != listed[row - 1] + 1:
+            if listed[first] >= 0:
+                yield first, listed[first], row - first
+            first = row
+
+
+def _gap(found: Sequence[Piece], count: int) -> tuple[int, int] | None:
+    """The only rows of a weight that no piece covers: the first, and how many."""
+    gaps, end = [], 0
+    for piece in sorted(found, key=lambda piece: piece.start):
+        if piece.start > end:
+            gaps.append((end, piece.start - end))
+        end = max(end, piece.start + piece.rows)
+    gaps += [(end, count - end)] if end < count else []
+    return gaps[0] if len(gaps) == 1 else None
+
+
+def _biases(found: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece]:
+    """The biases of modules whose weights are pieces, at the same rows of the bias beside."""
+    for piece in found:
+        of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
+        if of_golden in golden.saved and of_mine in mine.saved:
+            yield Piece(of_golden, of_mine, piece.start, piece.rows, piece.order)
+
+
+def _bias_of(weight: str) -> str:
+    return f"{weight.rpartition('.')[0]}.bias"
+
+
+def sentences(found: Sequence[Piece], golden: Side, mine: Side) -> list[str]:
+    """Sentences on the places of weights: rows in another order, biases that are lost."""
+    lines = []
+    by_order: dict[tuple[object, ...], list[Piece]] = defaultdict(list)
+    for piece in found:
+        if piece.order and not piece.golden.endswith(".bias"):
+            by_order[piece.golden.rpartition(".")[0].rpartition(".")[2], piece.words].append(piece)
+    for (module, words), pieces_of in by_order.items():
+        lines.append(
+            f"{module} lies in another order of rows in {_listed([p.mine for p in pieces_of])}: {words}"
+        )
+    lost = [
+        bias
+        for piece in found
+        if (bias := _bias_of(piece.golden)) in golden.saved
+        and _bias_of(piece.mine) not in mine.saved
+        and not _is_zero(golden.saved[bias])
+    ]
+    if lost:
+        lines.append(f"no weight of mine holds {_listed(lost)}: its module has no bias")
+    return lines
+
+
+def twins(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]) -> list[str]:
+    """Weights of mine that are equal, or one, although golden's of the same names are not."""
+    groups: dict[object, list[str]] = defaultdict(list)
+    for name, saved in mine.items():
+        digest = saved.digest
+        if digest is not None and digest.min < digest.max and len(digest.shape) > 1:
+            groups[digest.crc32, digest.shape, digest.sum].extend((name, *saved.aliases))
+    of_golden = {alias: saved.digest for name, saved in golden.items() for alias in (name, *saved.aliases)}
+    lines = []
+    for names in groups.values():
+        digests = [of_golden.get(name) for name in names]
+        crcs = {digest.crc32 for digest in digests if digest is not None}
+        if len(names) > 1 and None not in digests and len(crcs) > 1:
+            lines.append(f"{' and '.join(names[:3])} of mine are one weight, golden's are not")
+    return lines
+
+
+def _is_zero(saved: SavedWeight) -> bool:
+    return saved.digest is None or not saved.digest.squares
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,136 @@
+"""Weights that one side packs are found by their rows, compared piece by piece, and what a loader did is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from acc_pytest import DumpConfig, register_hook
+from acc_pytest.diagnosis.run import run
+from acc_pytest.dumps import open_dump
+from acc_pytest.mapping.pair import Plan
+from acc_pytest.mapping.planner import plan
+
+H = 64
+
+
+class Apart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(H, H), nn.Linear(H, 32), nn.Linear(H, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat((self.q(x), self.k(x), self.v(x)), -1)
+
+
+class Packed(nn.Module):
+    def __init__(self, apart: Apart, bias: bool = True) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(H, 2 * H, bias=bias)
+        parts = (apart.q, apart.k, apart.v)
+        with torch.no_grad():
+            self.qkv.weight.copy_(torch.cat([part.weight for part in parts]))
+            if bias:
+                self.qkv.bias.copy_(torch.cat([part.bias for part in parts]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.qkv(x)
+        return out
+
+
+class Stack(nn.Module):
+    def __init__(self, layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)[..., :H]
+        return x
+
+
+def dumped(model: nn.Module, home: Path) -> str:
+    with torch.no_grad(), register_hook(model, DumpConfig(str(home))):
+        model(
+            torch.randn(1, 5, H, generator=torch.Generator().manual_seed(1)).to(
+                next(model.parameters()).dtype
+            )
+        )
+    return str(home)
+
+
+def both(home: Path, change: Callable[[Packed], None] = lambda _: None, bias: bool = True) -> Plan:
+    torch.manual_seed(0)
+    golden = [Apart() for _ in range(2)]
+    mine = [Packed(layer, bias) for layer in golden]
+    with torch.no_grad():
+        change(mine[1])
+    directories = dumped(Stack([*golden]), home / "golden"), dumped(Stack([*mine]), home / "mine")
+    return plan(*map(open_dump, directories))
+
+
+def weights(made: Plan) -> dict[str, str]:
+    """The verdicts of the pieces of packed weights, by golden's name."""
+    rows, _ = run(made)
+    return {row.golden.name.removeprefix("root."): row.verdict for row in rows if row.layer == "weights"}
+
+
+def test_pieces_are_found_and_compared(tmp_path: Path) -> None:
+    verdicts = weights(both(tmp_path))
+    names = {f"layers.{n}.{m}.{p}" for n in (0, 1) for m in "qkv" for p in ("weight", "bias")}
+    assert verdicts == dict.fromkeys(names, "pass")
+
+
+def test_pieces_may_be_rounded(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = Apart()
+    mine = Stack([Packed(layer)]).bfloat16()
+    made = plan(open_dump(dumped(Stack([layer]), tmp_path / "g")), open_dump(dumped(mine, tmp_path / "m")))
+    assert set(weights(made).values()) == {"pass"}
+    assert len(weights(made)) == 6
+
+
+def test_golden_may_be_the_packed_one(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = Apart()
+    sides = Stack([Packed(layer)]), Stack([layer])
+    made = plan(*(open_dump(dumped(side, tmp_path / str(n))) for n, side in enumerate(sides)))
+    rows, _ = run(made)
+    assert [row.verdict for row in rows if row.layer == "weights"] == ["pass"] * 6
+
+
+def test_a_piece_that_is_wrong_lies_in_the_gap_and_fails(tmp_path: Path) -> None:
+    def change(layer: Packed) -> None:
+        layer.qkv.weight[H : H + 32] = torch.randn(32, H)
+
+    verdicts = weights(both(tmp_path, change))
+    assert [name for name, verdict in verdicts.items() if verdict == "fail"] == ["layers.1.k.weight"]
+
+
+def test_rows_in_another_order_are_told(tmp_path: Path) -> None:
+    def change(layer: Packed) -> None:
+        layer.qkv.weight[:H] = layer.qkv.weight[:H].roll(32, 0).clone()
+
+    (note,) = [note for note in both(tmp_path, change).notes if "another order" in note]
+    assert "q lies in another order of rows in root.layers.1.qkv.weight" in note
+    assert "rows 0-31 lie at 32-63, rows 32-63 lie at 0-31" in note
+
+
+def test_a_bias_that_is_lost_is_told(tmp_path: Path) -> None:
+    (note,) = [note for note in both(tmp_path, bias=False).notes if "no weight of mine holds" in note]
+    assert "root.layers.0.q.bias, root.layers.0.k.bias, root.layers.0.v.bias and 3 more" in note
+
+
+def test_weights_that_are_one_are_told(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    golden = Stack([nn.Linear(H, H) for _ in range(3)])
+    mine = Stack([nn.Linear(H, H) for _ in range(3)])
+    mine.load_state_dict(golden.state_dict())
+    mine.layers[2].weight.data.copy_(mine.layers[0].weight.data)
+    made = plan(open_dump(dumped(golden, tmp_path / "g")), open_dump(dumped(mine, tmp_path / "m")))
+    assert any(
+        "root.layers.0.weight and root.layers.2.weight of mine are one weight" in n for n in made.notes
+    )
