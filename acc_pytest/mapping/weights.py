@@ -15,7 +15,7 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..tensors.weight_rows import FILE as ROWS_FILE
 from .evidence import Evidence
-from .packed_weights import Side, pieces, sentences, twins
+from .packed_weights import Piece, Side, pieces, sentences, twins
 from .pair import Operand, Pair
 from .views import RowSpan
 
@@ -91,30 +91,33 @@ def _packed_pairs(
     golden: _Weights, mine: _Weights, pairs: Sequence[Pair], step: StepLabel, rank: int | None
 ) -> tuple[list[Pair], list[str]]:
     """Pairs of weights that one side packs, and what their places tell; either side may be the packed one."""
-    sides = [
-        weights.without({pair.golden.name if weights is golden else pair.mine.name for pair in pairs})
-        for weights in (golden, mine)
-    ]
-    told = twins(golden.listed, mine.listed)
-    packed = []
-    for packs_mine, (single, pack) in ((True, sides), (False, sides[::-1])):
+    told, packed = twins(golden.listed, mine.listed), list[Pair]()
+    for packs_mine in (True, False):
+        paired = [*pairs, *packed]
+        alone = [
+            golden.without({pair.golden.name for pair in paired}),
+            mine.without({pair.mine.name for pair in paired}),
+        ]
+        single, pack = alone if packs_mine else alone[::-1]
         found = pieces(single, pack)
         told += sentences(found, single, pack) if packs_mine else []
         for piece in found:
-            span = RowSpan(piece.start, piece.rows, piece.order)
             whole, part = (golden, mine) if packs_mine else (mine, golden)
+            span = RowSpan(piece.start, piece.rows, piece.order)
             ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=span)]
-            module = piece.golden.rpartition(".")[0].rpartition(".")[2]
-            packed.append(
-                _pair(
-                    *(ends if packs_mine else ends[::-1]),
-                    step,
-                    rank,
-                    f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it",
-                    f".{module}",
-                )
-            )
+            of_golden, of_mine = ends if packs_mine else ends[::-1]
+            reason = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+            packed.append(_pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}"))
     return packed, told
+
+
+def _below(piece: Piece) -> str:
+    """The module of a piece, below what its path has in common with that of the pack."""
+    names, packs = (name.rpartition(".")[0].split(".") for name in (piece.golden, piece.mine))
+    common = 0
+    while common < min(len(names), len(packs)) and names[common] == packs[common]:
+        common += 1
+    return ".".join(names[common:]) or names[-1]
 
 
 def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]]) -> str:
