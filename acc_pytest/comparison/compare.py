@@ -386,12 +386,7 @@ def _row_numbers(operand: Operand, span: RowSpan | None) -> torch.Tensor:
     (ref,) = operand.refs
     numbers = TensorRef(str(Path(ref.path).parent / ROWS_FILE), ref.member).open().double()
     numbers = numbers.reshape(len(numbers), -1)
-    if span is None:
-        return numbers
-    places = torch.arange(span.rows)
-    for first, place, count in span.order:
-        places[first : first + count] = torch.arange(place, place + count)
-    return numbers[span.start : span.start + span.rows][places]
+    return numbers if span is None else numbers[span.places()]
 
 
 def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgement:

@@ -22,7 +22,8 @@ from ..tensors.ref import readable
 from ..topology.tree import Node
 from .dump_step import DumpStep, LayeredTree
 from .evidence import BY_FLOW, Evidence
-from .match import WHOLE, End, Export, Match, ViewRule
+from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
+from .policies import of_weights
 from .reconcile import open_operands
 
 _NEAR = 0.1
@@ -221,10 +222,14 @@ _MODEL_END = (*_STREAM, "last", "logits")
 
 
 def by_flow(
-    sides: tuple[LayeredTree, LayeredTree], matches: Sequence[Match], places: Mapping[Node, int], fits: Fits
+    sides: tuple[LayeredTree, LayeredTree],
+    matches: Sequence[Match],
+    weights: Sequence[SharedWeight],
+    places: Mapping[Node, int],
+    fits: Fits,
 ) -> Iterator[Match]:
-    """Matches of modules without a partner, by the flow of data: they made the results of modules that are
-    partners, or they alone read one tensor and give as much, in one layer.
+    """Matches of modules without a partner, by the `weights` that they share, or by the flow of data: they
+    made the results of modules that are partners, or they alone read one tensor and give as much, in a layer.
 
     Values tell nothing behind a fault, the flow of data does: what the first of them gave is the same tensor
     for the next ones. What is packed meets in the order of calls. `places` are the numbers of the layer pairs
@@ -244,11 +249,19 @@ def by_flow(
         exports = (export for tensor in tensors for export in side.by_tensor[tensor])
         return [e for e in exports if e.node not in side.matched and places.get(e.node) == place]
 
+    shared: dict[str, list[SharedWeight]] = defaultdict(list)
+    for weight in weights:
+        shared[weight[1]].append(weight)
     for export in mine.exports:
         if export.node in mine.matched:
             continue
+        by_weight = [
+            shares for w in shared[export.node.path] if (shares := of_weights(*sides, w)) is not None
+        ]
         result, read, place = results.get(mine.tensor(export)), mine.reads(export), places.get(export.node)
-        if result is not None and (maker := golden.makers.get(golden.tensor(result.golden))):
+        if by_weight:
+            groups = iter([by_weight])
+        elif result is not None and (maker := golden.makers.get(golden.tensor(result.golden))):
             match = replace(result, golden=maker, mine=export, policy=BY_FLOW, reason="made what is paired")
             groups = iter([[match]])
         else:
@@ -260,6 +273,14 @@ def by_flow(
             if match.golden_view == match.mine_view == WHOLE:
                 partners[mine.tensor(match.mine)][golden.tensor(match.golden)] = None
             yield match
+            handed = replace(match, golden=_input_of(match.golden), mine=_input_of(match.mine))
+            if by_weight and match.golden_view == match.mine_view and not partners[read] and fits(handed):
+                partners[read][golden.tensor(handed.golden)] = None
+                yield handed
+
+
+def _input_of(export: Export) -> Export:
+    return replace(export, slot=_FIRST_INPUT)
 
 
 def _groups_of_readers(golden: Sequence[Export], mine: Sequence[Export]) -> Iterator[list[Match]]:

@@ -14,7 +14,7 @@ from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
 from .choices import with_router_choices
 from .dump_step import DumpStep, OnRanks
-from .match import ExpertRule, Export, Match, ViewRule
+from .match import ExpertRule, Export, Match, SharedWeight, ViewRule
 from .pair import Operand
 from .rule_views import BY_ITSELF, BY_TENSORS, Splits, by_tensors, columns, of_summands
 from .shapes import Shape, has_token_rows
@@ -53,14 +53,17 @@ class Evidence:
         step_note: str = "",
         splits: Splits | None = None,
         calls: Mapping[str, str] = MappingProxyType({}),
+        weights: Sequence[SharedWeight] = (),
     ) -> None:
         """`table_start` is the first position of this step's tokens, `None` if unknown; `batches` says how
         many times golden and mine must be repeated to have the other one's batch. `label` is what the step is
         called, by default as golden calls it; `step_note` says how the two steps meet, if not by their
         labels; `splits` know the tensors that were split over ranks in other steps;
-        `calls` are recorded calls of mine and golden's, by path, where their names say nothing."""
+        `calls` are recorded calls of mine and golden's, by path, where their names say nothing. `weights` are
+        those that modules of both sides share."""
         self.golden = golden
         self.calls = calls
+        self.weights = weights
         self.mine = mine
         self._table_start = table_start
         self._batches = batches
@@ -158,6 +161,8 @@ class Evidence:
     def _view(self, export: Export, rule: ViewRule, side: OnRanks, partner: OnRanks) -> View | None:
         if self._modules and rule.kind in ("part", "own_columns"):
             return columns(export, rule, side, partner)
+        if rule.span is not None:
+            return rule.span
         if rule.kind in ("row_parallel", "residual"):
             return of_summands(export, rule, side, self._splits)
         if rule.kind == "table":

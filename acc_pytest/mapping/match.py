@@ -10,6 +10,7 @@ from ..dumps.base import Slot
 from ..topology.tree import Node
 from .layers import Layer
 from .tables import Tables
+from .views import RowSpan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +39,14 @@ class ViewRule:
     - `turned`: by the position tables that are the two parts, of this side;
     - `largest`: the places of the largest values; the two parts are such places and what they were chosen
       from, of the other side;
+    - `span`: the columns that a `span` of the rows of a weight gives;
     - `residual`: with the tensor added that is the one part, of this side.
     """
 
     kind: str = "whole"
     index: int = 0
     parts: tuple[Export, ...] = ()
+    span: RowSpan | None = None
 
 
 WHOLE = ViewRule()
@@ -61,6 +64,8 @@ class ExpertRule:
     indices: tuple[tuple[Export, ...], tuple[Export, ...]] = ((), ())
 
 
+SharedWeight = tuple[str, str, RowSpan | None, RowSpan | None]
+"""Modules of golden and of mine with one weight, by path, and its rows on either side; `None` for all."""
 End = tuple[str, Node, Slot]
 """A side (golden, mine) and a slot of it."""
 

@@ -67,9 +67,20 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
         for place in flow.order
         if place.slot.kind == "input" and not _is_before_a_write(mine_nodes[place.path], place.slot)
     ]
+    matches = [match for match in matches if _is_same_argument(evidence, match)]
     coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
     frequencies = explained_by_frequencies(golden, mine, evidence, flow)
     return ModuleInputs(tuple(matches), _times(mine_calls, flow.order), coarsest, frequencies=frequencies)
+
+
+def _is_same_argument(evidence: Evidence, match: Match) -> bool:
+    """Whether inputs at one place may be one argument: classes of other names may list theirs otherwise."""
+    if match.golden.node.op_type == match.mine.node.op_type:
+        return True
+    sides = (evidence.golden, match.golden), (evidence.mine, match.mine)
+    headers = [readable(side.slots(export.node).get(export.slot)) for side, export in sides]
+    kinds = {header.dtype.kind == "float" for header in headers if header is not None}
+    return len(kinds) < 2 and not evidence.refusal(match)
 
 
 _WRITES = (

@@ -27,6 +27,7 @@ from .views import (
     Part,
     Permuted,
     RankSum,
+    RowSpan,
     Selected,
     SlotRows,
     TokenSplit,
@@ -166,6 +167,8 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
         shards = [largest(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, ColumnRange):
         shards = [_columns(shard, operand.view) for shard in shards]
+    elif isinstance(operand.view, RowSpan):
+        shards = [_span(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, OwnPart):
         shards = [_piece_columns(shard, operand.view) for shard in shards]
     elif isinstance(operand.view, Permuted):
@@ -234,6 +237,13 @@ def _columns(shard: torch.Tensor, view: ColumnRange) -> torch.Tensor:
     if not shard.dim() or shard.shape[-1] < view.stop:
         raise Incomparable(f"a tensor of shape {list(shard.shape)} has no columns {view.start}:{view.stop}")
     return shard[..., view.start : view.stop]
+
+
+def _span(shard: torch.Tensor, view: RowSpan) -> torch.Tensor:
+    places = view.places()
+    if not shard.dim() or shard.shape[-1] <= int(places.max()):
+        raise Incomparable(f"a tensor of shape {list(shard.shape)} has no column {int(places.max())}")
+    return shard[..., places.to(shard.device)]
 
 
 def _piece_columns(shard: torch.Tensor, view: OwnPart) -> torch.Tensor:

@@ -9,15 +9,17 @@ up rows and forget biases more often than kernels compute wrongly, so this is lo
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef
+from .views import RowSpan
 
 _NEAR = 0.1
 """The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
@@ -25,18 +27,26 @@ the nearest of ten thousand unrelated rows are 0.3 apart."""
 _SAMPLES = 8
 """Rows of a weight that are looked for in every weight of the other side."""
 _RUNS_NAMED = 4
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
-    there (first row of golden, first row in the piece, number of rows), empty where in golden's order."""
+    there (first row of golden, first row in the piece, number of rows), empty where in golden's order. It is
+    `odd` where most of the layers have another one."""
 
     golden: str
     mine: str
     start: int
     rows: int
     order: tuple[tuple[int, int, int], ...] = ()
+    odd: bool = False
+
+    @property
+    def span(self) -> RowSpan:
+        """The rows that are golden's, in golden's order if other layers have that order too."""
+        return RowSpan(self.start, self.rows, () if self.odd else self.order)
 
     @property
     def words(self) -> str:
@@ -70,6 +80,14 @@ class Side:
 def pieces(golden: Side, mine: Side) -> list[Piece]:
     """Golden's weights and biases in those of mine that hold more rows than one of them."""
     found = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
+    orders: dict[str, Counter[object]] = defaultdict(Counter)
+    for piece in found:
+        orders[_NUMBER.sub("*", piece.golden)][piece.order] += 1
+    found = [
+        replace(piece, odd=2 * of_kind[piece.order] < of_kind.total())
+        for piece in found
+        for of_kind in (orders[_NUMBER.sub("*", piece.golden)],)
+    ]
     return [*found, *_biases(found, golden, mine)]
 
 
@@ -77,7 +95,13 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
     target = mine.rows(name)
     if target is None:
         return
-    names = [g for g in golden.saved if golden.width(g) == mine.width(name)]
+    layer = _NUMBER.search(name)
+    names = [
+        g
+        for g in golden.saved
+        if golden.width(g) == mine.width(name)
+        and (layer is None or (m := _NUMBER.search(g)) is None or m[0] == layer[0])
+    ]
     found = []
     for candidate in names:
         rows = golden.rows(candidate)
@@ -115,8 +139,9 @@ def _found(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[i
     if count >= 0.9 * len(located) and 0 <= offset <= len(target) - len(rows):
         return offset, ()
     start = int(located.min())
-    if int(located.max()) >= start + len(rows):
-        return None  # interleaved with others, or split
+    inside = int(located.max()) < start + len(rows)
+    if len(located) < len(rows) and not inside:
+        return None  # split
     return start, tuple(_runs(places - start))
 
 
@@ -156,7 +181,7 @@ def _biases(found: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece]
     for piece in found:
         of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
         if of_golden in golden.saved and of_mine in mine.saved:
-            yield Piece(of_golden, of_mine, piece.start, piece.rows, piece.order)
+            yield Piece(of_golden, of_mine, piece.start, piece.rows, piece.order, piece.odd)
 
 
 def _bias_of(weight: str) -> str:

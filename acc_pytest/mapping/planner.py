@@ -35,7 +35,7 @@ from .steps import Layouts, StepPair, batches, common_steps, table_start, token_
 from .tables import FILE_NAME, Tables, load_tables, missing_file_note, read_op_mapping_file, type_rules
 from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
-from .weights import WeightPairs, weight_pairs, weight_totals
+from .weights import Packs, WeightPairs, weight_pairs, weight_totals
 
 
 def plan(
@@ -145,12 +145,21 @@ class _Planner:
         weights: WeightPairs | None = None
         layouts: Layouts | None = None
         ends: dict[StepLabel, list[Node]] = {}
+        packs = Packs.of(self._golden, self._mine)
         for met in common_steps(self._golden, self._mine):
             golden, mine = DumpStep(self._golden, met.golden), DumpStep(self._mine, met.mine)
             calls = meet_choices(golden, mine)
             start = table_start(self._golden, met.golden)
             evidence = Evidence(
-                golden, mine, start, batches(golden, mine), met.label, met.note, self._splits, calls
+                golden,
+                mine,
+                start,
+                batches(golden, mine),
+                met.label,
+                met.note,
+                self._splits,
+                calls,
+                packs.modules(),
             )
             mapped, laid_out = self._map(evidence, met, layouts)
             layouts = layouts or laid_out
@@ -162,7 +171,7 @@ class _Planner:
             unmapped.extend(self._unmapped(evidence, mapped))
             ends[met.label] = mapped.ends
             if weights is None:
-                weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike)
+                weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike, packs)
                 self._notes += [weights.note] if weights.note else []
         if self._level == "all" and not isinstance(self._mine, NamedDump):  # which holds what people chose
             unmapped += ends_alone(ends, pairs)

@@ -16,9 +16,9 @@ from ..dumps.base import Slot
 from ..dumps.modules import SAVED, ModuleDump, NodeSlot
 from ..tensors.ref import readable
 from ..topology.tree import Node, Tree
-from .dump_step import DumpStep
+from .dump_step import DumpStep, LayeredTree
 from .evidence import IN_SEQUENCE, Evidence
-from .match import End, Export, Match, ViewRule
+from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
 from .pair import Pair
 from .tables import Endpoint, Tables, TypeRule
 
@@ -413,6 +413,21 @@ def meet_choices(golden: DumpStep, mine: DumpStep) -> dict[str, str]:
     golden.omit(golden.choices() - set(calls.values()))
     mine.omit(mine.choices() - calls.keys())
     return calls
+
+
+def of_weights(golden: LayeredTree, mine: LayeredTree, weight: SharedWeight) -> Match | None:
+    """The match of what two modules with one weight give: of a span of it, the columns that its rows make."""
+    golden_path, mine_path, golden_span, mine_span = weight
+    nodes = golden.side.tree.by_path.get(golden_path), mine.side.tree.by_path.get(mine_path)
+    if nodes[0] is None or nodes[1] is None:
+        return None
+    ends = [Export(node, FIRST_OUTPUT, "weight") for node in nodes if node is not None]
+    if not (golden.has(ends[0].node, FIRST_OUTPUT) and mine.has(ends[1].node, FIRST_OUTPUT)):
+        return None
+    first, second = (WHOLE if s is None else ViewRule("span", span=s) for s in (golden_span, mine_span))
+    single = golden_path if mine_span is not None else mine_path
+    tag = single.rpartition(".")[2] if (first, second) != (WHOLE, WHOLE) else ""
+    return Match(ends[0], ends[1], "rows", "their weights have these rows", first, second, tag=tag)
 
 
 def equal_names(

@@ -15,7 +15,7 @@ from .dump_step import LayeredTree
 from .evidence import Evidence
 from .layers import Layer, align_layers
 from .match import WHOLE, End, ExpertRule, Export, Match, ViewRule
-from .policies import Scope, aligned_types, before_reduction, containers, equal_names, only_file
+from .policies import Scope, aligned_types, before_reduction, containers, equal_names, of_weights, only_file
 from .roles.join import MADE, RoleJoin
 from .steps import Layouts, StepPair, both_layouts
 from .tables import Tables, TypeRule, type_rules
@@ -98,6 +98,7 @@ class TreeMatcher:
 
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))
+        matches += self._by_order({end for match in matches for end in match.ends})
         forced = {end for match in matches for end in match.ends}
         alike = self._same_names() if self._kinds_agree else ()
         matches.extend(match for match in alike if not match.ends & forced)
@@ -116,9 +117,19 @@ class TreeMatcher:
         if self.unlike:
             from .alike import by_flow
 
-            matches.extend(by_flow((self.golden, self.mine), matches, self.places(), self._fits))
+            weights = self._evidence.weights
+            matches.extend(by_flow((self.golden, self.mine), matches, weights, self.places(), self._fits))
         self.notes.extend(self._user.ignored(matches, self._evidence))
         return matches
+
+    def _by_order(self, forced: set[End]) -> Iterator[Match]:
+        """Matches of what modules give whose weights hold golden's rows in another order: names and roles
+        would read them as they lie."""
+        for weight in self._evidence.weights:
+            if any(span is not None and span.order for span in weight[2:]):
+                match = of_weights(self.golden, self.mine, weight)
+                if match is not None and not match.ends & forced and self._fits(match):
+                    yield match
 
     def _fits(self, match: Match) -> bool:
         return not self._evidence.refusal(match)

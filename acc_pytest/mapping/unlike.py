@@ -107,7 +107,8 @@ class Meanings:
     def completed(self, match: Match) -> Match:
         """The match; with unequal numbers of ranks, each may have a summand of what row-parallel modules
         hand out. Either side may have a multiple of what the other has."""
-        if self.unlike and match.golden_view == match.mine_view == WHOLE:
+        unlike = self.unlike or match.golden.node.op_type != match.mine.node.op_type
+        if unlike and match.golden_view == match.mine_view == WHOLE:
             golden, mine = match.golden, match.mine
             golden = replace(golden, onward=onward_of(self.golden, golden, self.roles[0]))
             mine = replace(mine, onward=onward_of(self.mine, mine, self.roles[1]))

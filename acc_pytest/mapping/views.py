@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Union
 
+from ..base.imports import torch
 from ..tensors.ref import TensorRef
 
 # Views of tensors of engines: packed over ranks, summed later, tokens in one row; see `views.View`.
@@ -301,12 +302,17 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """So many `rows` of a weight, from `start` on; `order` has the row of the span for each row of the other
-    side, as runs of rows (`Piece.order`), and is empty where they lie as there."""
+    """So many `rows` of a weight, from `start` on, or columns of what it gives; in runs of rows where they
+    lie in another `order` than on the other side (first row there, first behind `start`, number of rows)."""
 
     start: int
     rows: int
     order: tuple[tuple[int, int, int], ...] = ()
+
+    def places(self) -> torch.Tensor:
+        """The rows in the order of the other side."""
+        runs = self.order or ((0, 0, self.rows),)
+        return self.start + torch.cat([torch.arange(first, first + count) for _, first, count in runs])
 
 
 View = Union[

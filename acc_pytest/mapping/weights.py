@@ -15,9 +15,9 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from ..tensors.weight_rows import FILE as ROWS_FILE
 from .evidence import Evidence
+from .match import SharedWeight
 from .packed_weights import Piece, Side, pieces, sentences, twins
 from .pair import Operand, Pair
-from .views import RowSpan
 
 POLICY = "weights"
 _DUMPED = SavedWeight("parameter", None)
@@ -31,10 +31,12 @@ class WeightPairs:
     note: str = ""
 
 
-def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> WeightPairs:
+def weight_pairs(
+    golden: Dump, mine: Dump, evidence: Evidence, unlike: bool, first_packs: Packs
+) -> WeightPairs:
     """A pair for each weight that both dumps describe, rank by rank. With other numbers of ranks, those that
     both hold whole and that can be put together. Of modules that are `unlike`, weights of one name and two
-    shapes are not the same."""
+    shapes are not the same. `first_packs` are those of the first rank."""
     if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
@@ -45,11 +47,13 @@ def weight_pairs(golden: Dump, mine: Dump, evidence: Evidence, unlike: bool) -> 
         golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
         pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
         pairs = [pair for pair in pairs if not unlike or _shapes_agree(pair)]
-        packed, told = _packed_pairs(golden_weights, mine_weights, pairs, evidence.golden.step.label, number)
+        of_ranks = golden.ranks.index(golden_ranks[0]), mine.ranks.index(mine_ranks[0])
+        packs = first_packs if of_ranks == (0, 0) else Packs.of(golden, mine, of_ranks)
+        packed = list(_packed_pairs(packs, golden_weights, mine_weights, evidence.golden.step.label, number))
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
-        sentences = [*told, _note(golden_weights, mine_weights, paired)]
-        note = "; ".join(filter(None, sentences)) or note
+        lines = [*packs.told, _note(golden_weights, mine_weights, paired)]
+        note = "; ".join(filter(None, lines)) or note
     return WeightPairs(tuple(all_pairs), f"{REPEATED}{note}" if note else "")
 
 
@@ -87,28 +91,56 @@ def _shapes_agree(pair: Pair) -> bool:
     return golden is None or mine is None or golden.shape == mine.shape
 
 
+@dataclass(frozen=True, slots=True)
+class Packs:
+    """The weights of one side inside those of the other one, and what their places tell. `found` says of each
+    whether mine is the side that packs."""
+
+    found: tuple[tuple[bool, Piece], ...] = ()
+    told: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, golden: Dump, mine: Dump, ranks: tuple[int, int] = (0, 0)) -> Packs:
+        """Those of one rank of each side; none for dumps that do not tell."""
+        if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+            return cls()
+        sides = _Weights(golden, golden.ranks[ranks[0]]), _Weights(mine, mine.ranks[ranks[1]])
+        shapes = [{name: side.shape(name) for name in side.names} for side in sides]
+        named = {name for name, shape in shapes[1].items() if shape and shapes[0].get(name) == shape}
+        of_golden, of_mine = set(named), set(named)
+        found: list[tuple[bool, Piece]] = []
+        told = twins(sides[0].listed, sides[1].listed)
+        for packs_mine in (True, False):
+            alone = sides[0].without(of_golden), sides[1].without(of_mine)
+            single, pack = alone if packs_mine else alone[::-1]
+            located = pieces(single, pack)
+            told += sentences(located, single, pack) if packs_mine else []
+            found += [(packs_mine, piece) for piece in located]
+            of_golden |= {piece.golden if packs_mine else piece.mine for piece in located}
+            of_mine |= {piece.mine if packs_mine else piece.golden for piece in located}
+        return cls(tuple(found), tuple(told))
+
+    def modules(self) -> list[SharedWeight]:
+        """Modules of golden and of mine with one weight, each with the rows that count, `None` for all."""
+        modules: list[SharedWeight] = []
+        for packs_mine, piece in self.found:
+            single, pack = (name.rpartition(".")[0] for name in (piece.golden, piece.mine))
+            if piece.golden.endswith(".weight"):
+                ends = (single, pack, None, piece.span) if packs_mine else (pack, single, piece.span, None)
+                modules.append(ends)
+        return modules
+
+
 def _packed_pairs(
-    golden: _Weights, mine: _Weights, pairs: Sequence[Pair], step: StepLabel, rank: int | None
-) -> tuple[list[Pair], list[str]]:
-    """Pairs of weights that one side packs, and what their places tell; either side may be the packed one."""
-    told, packed = twins(golden.listed, mine.listed), list[Pair]()
-    for packs_mine in (True, False):
-        paired = [*pairs, *packed]
-        alone = [
-            golden.without({pair.golden.name for pair in paired}),
-            mine.without({pair.mine.name for pair in paired}),
-        ]
-        single, pack = alone if packs_mine else alone[::-1]
-        found = pieces(single, pack)
-        told += sentences(found, single, pack) if packs_mine else []
-        for piece in found:
-            whole, part = (golden, mine) if packs_mine else (mine, golden)
-            span = RowSpan(piece.start, piece.rows, piece.order)
-            ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=span)]
-            of_golden, of_mine = ends if packs_mine else ends[::-1]
-            reason = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
-            packed.append(_pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}"))
-    return packed, told
+    packs: Packs, golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None
+) -> Iterator[Pair]:
+    """Pairs of weights that one side packs; either side may be the packed one."""
+    for packs_mine, piece in packs.found:
+        whole, part = (golden, mine) if packs_mine else (mine, golden)
+        ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=piece.span)]
+        of_golden, of_mine = ends if packs_mine else ends[::-1]
+        reason = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        yield _pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}")
 
 
 def _below(piece: Piece) -> str:
@@ -157,6 +189,11 @@ class _Weights:
         """The weights with a digest that are none of these, and the file of their row numbers."""
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
         return Side(saved, str(Path(self._file).parent / ROWS_FILE))
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a weight by its digest."""
+        digest = self.listed[self.names[name]].digest
+        return None if digest is None else digest.shape
 
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""
