@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 REPORT = "acc_opcheck.csv"
-"""The beginning of the names of the old tool's reports."""
+"""The name of the CSV without `--acc-csv`."""
 HEADLINE = 90
 """Characters of the headline of a failure: names come from files."""
 
