@@ -23,7 +23,7 @@ from ..base.imports import import_torch, leave_what_stays
 from ..base.vocabulary import selectable
 from ..errors import AccError
 from ..options.marks import once, threshold_mark
-from ..reporting.failure_text import RERUN, FailureText
+from ..reporting.failure_text import FailureText, with_rerun
 from ..reporting.texts import shell
 from .run import ComparisonFailed, Judges, record
 
@@ -443,7 +443,7 @@ class GeneratedItem(pytest.Item):
         error = excinfo.value
         if isinstance(error, (ComparisonFailed, AccError)):
             text = error.text if isinstance(error, ComparisonFailed) else str(error)
-            return FailureText(f"{text}\n{RERUN}{self.test.rerun}")
+            return FailureText(with_rerun(text, self.test.rerun))
         if isinstance(error, TestFailed):
             return FailureText(str(error))
         if isinstance(error, pytest.xfail.Exception):
