@@ -138,8 +138,13 @@ class Mode(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> Mode | None:
-        """The mode that the option values ask for, if they do. Raises `AccError`."""
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        """Whether the option values are for this mode."""
+
+    @classmethod
+    @abc.abstractmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> Mode:
+        """The mode of option values that it takes, with all loaded that they name. Raises `AccError`."""
 
     @property
     @abc.abstractmethod
@@ -154,7 +159,7 @@ class Mode(abc.ABC):
     @functools.cached_property
     def judges(self) -> Judges:
         """By what its tests are judged."""
-        return Judges(self.settings)
+        return Judges.of(self.settings)
 
     @property
     def shared_out(self) -> Sequence[GeneratedTest]:
