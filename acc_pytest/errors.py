@@ -19,12 +19,15 @@ _LONG_WORD = re.compile(r"([^\s/]{200})[^\s/]{100,}")
 """Longer than a component of a path can be (255 bytes): a name out of a damaged or hostile file."""
 
 
-_MIRRORED = re.compile(r"(?<!\S)\S*/acc_mirror/[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?")
+mirrors: tuple[str, ...] = ()
+"""Directories of mirrors of all caches in use, with a slash at the end (`tensors.address.use_caches`)."""
 
 
 def with_addresses(text: str) -> str:
-    """A text in which paths of mirrors are the addresses that they stand for."""
-    return _MIRRORED.sub(r"\1://", text)
+    """A text in which paths below the mirrors in use are the addresses that they stand for."""
+    for directory in mirrors:
+        text = re.sub(re.escape(directory) + r"[0-9a-f]{12}/([a-z][a-z0-9+.-]*)/(?:-(?=/))?", r"\1://", text)
+    return text
 
 
 class AccError(Exception):

@@ -111,7 +111,7 @@ FAULTS = {
     "eps": ("input_layernorm", "ln_a"), "gain": ("input_layernorm", "ln_a"),
     "theta": ("rotary_emb", "rot", "self_attn", "att"), "mscale": ("rotary_emb", "rot", "self_attn", "att"),
     "sign": ("rotary_emb", "rot", "self_attn", "att"),
-    "scale": ("attn", "core", "self_attn", "att"), 
+    "scale": ("attn", "core", "self_attn", "att"),
     "cap": ("attn", "core", "self_attn", "att"),
     "mask": ("attn", "core", "self_attn", "att"),
     "heads": ("q_proj", "qkv_proj", "wq", "weights"),

@@ -140,14 +140,19 @@ def _closing(finished: Finished) -> list[str]:
         count = f"{len(kind.files)} file{'s' * (len(kind.files) != 1)}"
         lines.append(f"{kind.name:{width}}  {count}, {size(kind.bytes)}, {message(str(kind.place))}")
     lines += [f"{name:{width}}  none" for name in finished.absent]
-    return [*lines, _next(files)]
+    return [*lines, _next(files, finished.launch.options)]
 
 
-def _next(files: WrittenFiles) -> str:
+def _next(files: WrittenFiles, options: LaunchOptions) -> str:
+    root = message(str(files.root))
+    if options.only_description:
+        return f"descriptions without values; dump again without -sd to compare, {root}"
+    if options.part == 0:
+        return f"inputs alone; dump again without -stp 0 to compare what operators compute, {root}"
     if not files.files("tensors", "statistic.csv"):
-        return f"no tensors, so nothing to compare, in {message(str(files.root))}"
+        return f"no tensors, so nothing to compare, in {root}"
     if not files.files("model", "layer"):
-        return f"no topology; dump again with --type tensor model to compare, {message(str(files.root))}"
+        return f"no topology; dump again with --type tensor model to compare, {root}"
     return "compare with: " + shell(["pytest", "--acc-golden=GOLDEN", f"--acc-mine={files.root}"])
 
 

@@ -33,7 +33,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError
@@ -66,6 +66,7 @@ class Accepted:
     dtypes: tuple[str, str]
 
 
+T = TypeVar("T")
 Bounds = Mapping[str, NominalBound]
 """The nominal bounds of a comparison by metric."""
 
@@ -319,18 +320,18 @@ def read_baselines(paths: Sequence[str]) -> Baseline:
     pairs: dict[str, Accepted] = {}
     bounds: dict[str, Bounds] = {}
     for baseline in baselines:
-        for name, union, entries in (
-            ("accepts another error", pairs, baseline.pairs),
-            ("holds other thresholds", bounds, baseline.bounds),
-        ):
-            for key, entry in entries.items():
-                if union.setdefault(key, entry) != entry:
-                    raise AccError(
-                        f"{baseline.path}: {name} for {key!r:.200} than an earlier file; "
-                        "accept this comparison in one file only"
-                    )
+        _join(pairs, baseline.pairs, f"{baseline.path}: accepts another error")
+        _join(bounds, baseline.bounds, f"{baseline.path}: holds other thresholds")
     history = dict.fromkeys(change for baseline in baselines for change in baseline.history)
     return Baseline(", ".join(paths), baselines[0].origin if baselines else {}, pairs, bounds, tuple(history))
+
+
+def _join(union: dict[str, T], entries: Mapping[str, T], sentence: str) -> None:
+    for key, entry in entries.items():
+        if union.setdefault(key, entry) != entry:
+            raise AccError(
+                f"{sentence} for {key!r:.200} than an earlier file; accept this comparison in one file only"
+            )
 
 
 def write_baseline(baseline: Baseline) -> None:

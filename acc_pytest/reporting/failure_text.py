@@ -1,6 +1,7 @@
-"""The text of a failed comparison: numbers and files first, then every bound and why it is that.
+"""The text of a failed comparison: numbers, cause and files; behind a blank line every bound and its reason.
 
-The text has one line for each thing it says; they are wrapped when they are shown, to whatever shows them.
+The text has one line for each thing it says; they are wrapped when they are shown, to whatever shows them. A
+terminal shows what stands before the blank line, with `-v` all of it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from .texts import NAME, UNKNOWN, near, printable, wrapped, wrapped_command
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
 FILE = " " * 8
-"""The beginning of the line of a file; its path is not cut, so that it can be copied."""
+"""The beginning of the line of a further file; its path is not cut, so that it can be copied."""
+LINES = 12
+"""Lines of a failure on a terminal."""
 OTHERS = 10
 """Comparisons of a failing test that have a line each, beside the worst."""
 FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
 RERUN = "re-run: "
+_DETAILS = "\n\n"
+_COPIED = ("golden  ", "mine    ", RERUN)
+"""Beginnings of lines that stay whole, so that they can be copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +50,12 @@ class FailureText:
     """A failure representation that is text and nothing else.
 
     pytest shows `reprcrash.message` in its short summary and as the JUnit message (`brief`, or the first line
-    of the text), and asks `toterminal` for the rest.
+    of the text), and asks `toterminal` for the rest: at most `limit` lines, or all of the text.
     """
 
     text: str
     brief: str = ""
+    limit: int | None = None
 
     @property
     def reprcrash(self) -> Crash:
@@ -56,13 +63,26 @@ class FailureText:
 
     def toterminal(self, writer: Any) -> None:
         """Write the text to pytest's terminal writer, wrapped to its width, the first line in red."""
-        width = getattr(writer, "fullwidth", UNKNOWN)
-        first, *rest = self.text.split("\n")
-        for line in wrapped(first, width):
+        first, *rest = self._shown(getattr(writer, "fullwidth", UNKNOWN))
+        for line in first:
             writer.line(line, red=True, bold=True)
-        for line in rest:
-            for piece in terminal_lines(line, width):
-                writer.line(piece)
+        for line in (line for lines in rest for line in lines):
+            writer.line(line)
+
+    def _shown(self, width: int) -> list[list[str]]:
+        """The lines of the terminal for each line of the text; the longest sentence is cut to the limit."""
+        if self.limit == 0:
+            return [[]]
+        lines = (self.text if self.limit is None else self.text.partition(_DETAILS)[0]).split("\n")
+        shown = [terminal_lines(line, width) for line in lines]
+        excess = 0 if self.limit is None else sum(map(len, shown)) - self.limit
+        sentence = max(
+            (pieces for line, pieces in zip(lines, shown) if not line.startswith(_COPIED)), key=len
+        )
+        if excess > 0 and len(sentence) > 1:
+            sentence[max(1, len(sentence) - excess) :] = []
+            sentence[-1] = f"{sentence[-1][: width - 4]} ..."
+        return shown
 
     def __str__(self) -> str:
         return self.text
@@ -76,31 +96,42 @@ def terminal_lines(line: str, width: int) -> list[str]:
     return [RERUN.rstrip(), *wrapped_command(command, width)]
 
 
-def failure_text(row: Row, rerun: str = "") -> str:
-    """The failure in words. First line: the numbers; `rerun` is the command that repeats this test."""
-    lines = [in_numbers(row), *further_reasons(row)]
+def failure_text(row: Row) -> str:
+    """The failure in words. First line: the numbers."""
+    reasons = list(further_reasons(row))
+    lines = [in_numbers(row)]
     if row.cause is not None and row.cause.text:
         lines.append(f"cause: {row.cause.text}")
+    elif reasons:
+        lines.append(reasons.pop(0))
     if row.worst.index:
         values = f"golden {row.worst.golden!r}, mine {row.worst.mine!r}"
         lines.append(f"worst element {row.worst.index}: {values}")
-    lines += ["", *_side("golden", row.golden), *_side("mine", row.mine)]
+    sides = (("golden", row.golden), ("mine", row.mine))
+    files = [f"{label:6}  {near(side.path.partition(';')[0])}" for label, side in sides if side.path]
+    details = [*reasons, *(line for label, side in sides for line in _side(label, side))]
     if row.checks:
-        lines += [*_table(row), *_unbounded(row), *_why(row.checks)]
+        details += [*_table(row), *_unbounded(row), *_why(row.checks)]
     if row.policy:
-        lines.append(f"matched by {row.policy}: {row.mapping_reason}")
-    lines += [f"note: {note}" for note in row.notes]
-    lines = [printable(line, WIDTH, WIDTH if line.startswith(FILE) else NAME) for line in lines]
-    if rerun:
-        lines.append(f"{RERUN}{rerun}")
-    return "\n".join(lines)
+        details.append(f"matched by {row.policy}: {row.mapping_reason}")
+    details += [f"note: {note}" for note in row.notes]
+    brief = [*(printable(line, WIDTH) for line in lines), *(printable(line, WIDTH, WIDTH) for line in files)]
+    details = [printable(line, WIDTH, WIDTH if line.startswith(FILE) else NAME) for line in details]
+    return "\n".join([*brief, "", *details] if details else brief)
+
+
+def with_rerun(text: str, command: str) -> str:
+    """A failure text with the command that repeats its test."""
+    brief, details, rest = text.partition(_DETAILS)
+    return f"{brief}\n{RERUN}{command}{details}{rest}"
 
 
 def failure_text_of_all(rows: Sequence[Row]) -> str:
     """The failure of a test of several comparisons: the worst whole, the others in a line each."""
     worst = max(rows, key=lambda row: row.excess)
     lesser = [row for row in rows if row is not worst]
-    lines = [failure_text(worst)]
+    text = failure_text(worst)
+    lines = [text, ""] if lesser and _DETAILS not in text else [text]
     lines += [printable(f"also fails: {_of(row)}: {in_numbers(row)}", WIDTH) for row in lesser[:OTHERS]]
     if len(lesser) > OTHERS:
         lines.append(f"also fail: {len(lesser) - OTHERS} more, which the reports have")
@@ -176,16 +207,15 @@ def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _side(label: str, side: RowSide) -> list[str]:
-    if not side.path and not side.shape:
+    if not side.shape:
         return []
     paths = [path for path in side.path.split(";") if path]
     node = "" if side.node and side.node in side.path else side.node
     what = " ".join(word for word in (side.op_type, node, side.slot) if word)
     lines = [f"{label:6}  {side.dtype} {side.shape}  {what}".rstrip()]
-    lines += [f"{FILE}{near(path)}" for path in (paths if len(paths) <= FILES else paths[:1])]
     if len(paths) > FILES:
-        lines.append(f"{FILE}and {len(paths) - 1} more files, which the CSV names")
-    return lines
+        return [*lines, f"{FILE}and {len(paths) - 1} more files, which the CSV names"]
+    return [*lines, *(f"{FILE}{near(path)}" for path in paths[1:])]
 
 
 def _number(value: Scalar) -> str:

@@ -53,13 +53,14 @@ class ComparisonMode(PairMode):
     noun: ClassVar[str] = "pairs"
 
     @classmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> ComparisonMode | None:
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        alone = "mine" in option_values and not asks_for_replay(option_values)
+        return "from_rows" not in option_values and ("golden" in option_values or alone)
+
+    @classmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> ComparisonMode:
         """Open both dumps and map them."""
-        if "from_rows" in option_values or not option_values.keys() & {"golden", "mine"}:
-            return None
         if "golden" not in option_values:
-            if asks_for_replay(option_values):
-                return None
             raise AccError("--acc-mine needs --acc-golden too: a comparison has two sides")
         from ..settings import Settings
 
@@ -69,10 +70,10 @@ class ComparisonMode(PairMode):
         if noise is not None:
             settings = Settings.from_values(options.of(option_values), standard="three-way")
         mode = cls(settings, option_values, plan=plan, noise=noise)
-        _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
+        mode.judges = Judges.of(settings)
         check_replay(settings, plan)
         if settings.replay:
-            _ = mode.recomputer  # nor a golden model that cannot be made
+            mode.recomputer = mode.make_recomputer()
         return mode
 
     @property
@@ -170,6 +171,10 @@ class ComparisonMode(PairMode):
 
     @functools.cached_property
     def recomputer(self) -> Recomputer:
+        return self.make_recomputer()
+
+    def make_recomputer(self) -> Recomputer:
+        """The recomputer of mine's operators. Raises `AccError` where the golden model cannot be made."""
         return recomputer_for(self.settings, self.plan, self._outlines, self._of_atb)
 
 
@@ -200,14 +205,13 @@ class ReplayMode(PairMode):
     noun: ClassVar[str] = "operators"
 
     @classmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> ReplayMode | None:
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        alone = "mine" in option_values and not option_values.keys() & {"golden", "from_rows"}
+        return alone and asks_for_replay(option_values)
+
+    @classmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> ReplayMode:
         """Open the dump and map it to itself."""
-        if (
-            not asks_for_replay(option_values)
-            or "mine" not in option_values
-            or option_values.keys() & {"golden", "from_rows"}
-        ):
-            return None
         for name in _NEEDS_GOLDEN:
             if name in option_values:
                 flag = f"--acc-{name.replace('_', '-')}"
@@ -226,7 +230,7 @@ class ReplayMode(PairMode):
         )  # fmt: skip
         mode = cls(settings, option_values, numbers, plan=plan)
         check_replay(settings, plan)
-        _ = mode.recomputer  # a model that cannot be made is a mistake to report before the first test
+        mode.recomputer = recomputer_for(settings, plan)
         return mode
 
     @functools.cached_property
@@ -321,10 +325,12 @@ class StoredRowsMode(PairMode):
     doing: ClassVar[str] = "opening the rows that are judged again"
 
     @classmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> StoredRowsMode | None:
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        return "from_rows" in option_values
+
+    @classmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> StoredRowsMode:
         """Read the files of rows."""
-        if "from_rows" not in option_values:
-            return None
         from ..gate.stored import stored_run
         from ..reporting.rows_file import read_rows
         from ..settings import Settings
@@ -340,7 +346,7 @@ class StoredRowsMode(PairMode):
 
     @functools.cached_property
     def judges(self) -> Judges:
-        return Judges(self.settings, measures=False)
+        return Judges(self.settings)
 
     @functools.cached_property
     def naming(self) -> Naming:

@@ -23,7 +23,7 @@ from ..base.imports import import_torch, leave_what_stays
 from ..base.vocabulary import selectable
 from ..errors import AccError
 from ..options.marks import once, threshold_mark
-from ..reporting.failure_text import RERUN, FailureText
+from ..reporting.failure_text import FailureText, with_rerun
 from ..reporting.texts import shell
 from .run import ComparisonFailed, Judges, record
 
@@ -138,8 +138,13 @@ class Mode(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> Mode | None:
-        """The mode that the option values ask for, if they do. Raises `AccError`."""
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        """Whether the option values are for this mode."""
+
+    @classmethod
+    @abc.abstractmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> Mode:
+        """The mode of option values that it takes, with all loaded that they name. Raises `AccError`."""
 
     @property
     @abc.abstractmethod
@@ -154,7 +159,7 @@ class Mode(abc.ABC):
     @functools.cached_property
     def judges(self) -> Judges:
         """By what its tests are judged."""
-        return Judges(self.settings)
+        return Judges.of(self.settings)
 
     @property
     def shared_out(self) -> Sequence[GeneratedTest]:
@@ -447,7 +452,7 @@ class GeneratedItem(pytest.Item):
         error = excinfo.value
         if isinstance(error, (ComparisonFailed, AccError)):
             text = error.text if isinstance(error, ComparisonFailed) else str(error)
-            return FailureText(f"{text}\n{RERUN}{self.test.rerun}")
+            return FailureText(with_rerun(text, self.test.rerun))
         if isinstance(error, TestFailed):
             return FailureText(str(error))
         if isinstance(error, pytest.xfail.Exception):

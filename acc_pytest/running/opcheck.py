@@ -20,7 +20,7 @@ from ..options.marks import op_mark
 from ..reporting.texts import printable, shell
 from ..session import door
 from .mode import SEPARATOR, GeneratedTest, Mode, TestFailed
-from .run import gated
+from .run import Judges, gated
 from .run_report import open_views
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 REPORT = "acc_opcheck.csv"
-"""The beginning of the names of the old tool's reports."""
+"""The name of the CSV without `--acc-csv`."""
 HEADLINE = 90
 """Characters of the headline of a failure: names come from files."""
 
@@ -95,18 +95,18 @@ class OpcheckMode(Mode):
     noun: ClassVar[str] = "operators"
 
     @classmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> OpcheckMode | None:
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        names = options.of(option_values, options.OPCHECK).keys()
+        return bool(names) and not (FuzzMode.takes(option_values) and names <= OF_OPCHECK)
+
+    @classmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> OpcheckMode:
         """List the operations."""
-        check_values = options.of(option_values, options.OPCHECK)
-        if not check_values:
-            return None
-        comparison_values = options.of(option_values)
+        check_values, comparison_values = (
+            options.of(option_values, options.OPCHECK),
+            options.of(option_values),
+        )
         if "opcheck" not in check_values:
-            if (
-                comparison_values.keys() & {"opcheck_fuzz", "fuzz_examples"}
-                and check_values.keys() <= OF_OPCHECK
-            ):
-                return None
             raise AccError(
                 f"{_flags(check_values)} needs --acc-opcheck too: the operation CSV or the dump to check"
             )
@@ -120,8 +120,8 @@ class OpcheckMode(Mode):
 
         checks = OpcheckSettings.from_values(option_values)
         mode = cls(Settings.from_values(comparison_values), option_values, checks, listed(checks))
-        _ = mode.backend  # nor one that is not on this machine
-        _ = mode.judges.custom  # a metric that cannot be loaded is a mistake to report before the first test
+        mode.backend = mode.make_backend()
+        mode.judges = Judges.of(mode.settings)
         return mode
 
     @functools.cached_property
@@ -164,7 +164,11 @@ class OpcheckMode(Mode):
 
     @functools.cached_property
     def backend(self) -> Backend | None:
-        """The backend that computes the outputs; `None` for those of the dump. Raises `AccError`."""
+        """The backend that computes the outputs; `None` for those of the dump."""
+        return self.make_backend()
+
+    def make_backend(self) -> Backend | None:
+        """The backend. Raises `AccError` for one that is not on this machine."""
         if self.checks.backend == DUMPED:
             return None
         from ..opcheck.backends import backend_named
@@ -266,12 +270,14 @@ class FuzzMode(Mode):
     root: ClassVar[str] = "acc-fuzz"
 
     @classmethod
-    def opened(cls, option_values: Mapping[str, Any]) -> FuzzMode | None:
+    def takes(cls, option_values: Mapping[str, Any]) -> bool:
+        return bool(option_values.keys() & {"opcheck_fuzz", "fuzz_examples"})
+
+    @classmethod
+    def opened(cls, option_values: Mapping[str, Any]) -> FuzzMode:
         """Complete the names of the operators. Raises `pytest.UsageError`."""
         if "opcheck_fuzz" not in option_values:
-            if "fuzz_examples" in option_values:
-                raise AccError("acc_fuzz_examples needs --acc-opcheck-fuzz OPERATOR")
-            return None
+            raise AccError("acc_fuzz_examples needs --acc-opcheck-fuzz OPERATOR")
         from ..lab.strategies import cases
         from ..opcheck.settings import OpcheckSettings
         from ..settings import Settings

@@ -96,7 +96,7 @@ def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
 
     check_numpy()
     chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened
-    modes = tuple(mode for kind in MODES if (mode := _mode(config, kind, option_values)) is not None)
+    modes = tuple(_mode(config, kind, option_values) for kind in MODES if kind.takes(option_values))
     if any(mode.leaves_rows for mode in modes) and config.getoption("dist", "no") == "each":
         raise SettingsError(
             "--dist each runs every comparison in every worker, and its row would be counted several times; "
@@ -114,8 +114,8 @@ def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
     return AccRun(modes, settings, gates_of(settings))
 
 
-def _mode(config: pytest.Config, kind: type[Mode], option_values: Mapping[str, Any]) -> Mode | None:
-    """The mode of one kind, if it is asked for; now and then a line says that it is being opened."""
+def _mode(config: pytest.Config, kind: type[Mode], option_values: Mapping[str, Any]) -> Mode:
+    """The mode of one kind; now and then a line says that it is being opened."""
     doing = "reading and mapping what was dumped"
     with door(kind.doing), while_it_lasts(config, doing) if kind.leaves_rows else nullcontext():
         return kind.opened(option_values)

@@ -52,7 +52,7 @@ class AccRun:
             return self.modes[0].judges
         from ..settings import Settings
 
-        return Judges(self.settings or Settings.from_values({}))
+        return Judges.of(self.settings or Settings.from_values({}))
 
     @functools.cached_property
     def packed(self) -> bytes:
@@ -85,19 +85,19 @@ def gated(config: pytest.Config, row: Row) -> Row:
 
 @dataclass(frozen=True)
 class Judges:
-    """Makes the judge of each test of a run. `measures`: metrics are computed, not read from stored rows."""
+    """Makes the judge of each test of a run. `custom` are the user's metrics, which stored rows have."""
 
     settings: Settings
-    measures: bool = True
+    custom: tuple[Any, ...] = ()
 
-    @functools.cached_property
-    def custom(self) -> tuple[Any, ...]:
-        """The user's metrics, imported in this process. Raises `SettingsError`."""
-        if not self.settings.metrics or not self.measures:
-            return ()
+    @classmethod
+    def of(cls, settings: Settings) -> Judges:
+        """With the user's metrics imported in this process. Raises `SettingsError`."""
+        if not settings.metrics:
+            return cls(settings)
         from ..metrics.kernel import load_customs
 
-        return load_customs(self.settings.metrics)
+        return cls(settings, load_customs(settings.metrics))
 
     @functools.cached_property
     def _names(self) -> tuple[str, ...]:

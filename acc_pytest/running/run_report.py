@@ -18,7 +18,7 @@ import pytest
 
 from ..diagnosis.outcome import ended
 from ..errors import AccError, guarded
-from ..reporting.failure_text import RERUN, FailureText, briefly
+from ..reporting.failure_text import LINES, RERUN, FailureText, briefly
 from ..reporting.recorder import Recorder
 from ..reporting.texts import LONGEST, columns, message, on_screen, paragraph, printable, terminal_width
 from ..reporting.view import Run, View
@@ -126,8 +126,18 @@ class RunReport:
             test = None if has_row else self._tests.get(report.nodeid)
             if test is not None and (row := test.lost_row(lost(report))) is not None:
                 self._add(row)
-            if isinstance(report.longrepr, str) and (has_row or test is not None):
-                report.longrepr = FailureText(report.longrepr)
+            ours = has_row or test is not None
+            if isinstance(report.longrepr, FailureText) or (ours and isinstance(report.longrepr, str)):
+                report.longrepr = FailureText(str(report.longrepr), limit=self._limit)
+
+    @functools.cached_property
+    def _limit(self) -> int | None:
+        """How many lines of a failure the terminal shows: with `--tb=line` pytest shows the first itself."""
+        style = self._config.getoption("tbstyle", default="auto")
+        if style in ("line", "no"):
+            return 0
+        verbose = self._config.get_verbosity(pytest.Config.VERBOSITY_ASSERTIONS) > 0
+        return None if style == "long" or (verbose and style != "short") else LINES
 
     @functools.cached_property
     def _tests(self) -> dict[str, GeneratedTest]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
+from .. import errors
 from ..errors import AccError, DumpError, SettingsError
 from .whole_file import make_directory
 
@@ -159,8 +160,6 @@ BLOCKS = "acc_blocks"
 INDEX = "acc_dump.index"
 _ABOVE = 6
 """Directories above a place inside of a dump in which its index may lie."""
-_mirrors: tuple[str, ...] = ()
-"""Directories of mirrors, of all caches in use, with a slash at the end."""
 indexes: dict[str, FileTable] = {}
 """The indexes in use of dumps on the disk, by the directories that they are in."""
 
@@ -192,23 +191,22 @@ def check_cache(cache: str) -> None:
 
 def use_caches(caches: Iterable[str]) -> None:
     """Believe the mirrors of these caches: this run uses them."""
-    global _mirrors
-    _mirrors = tuple({*_mirrors, *(f"{cache}/{MIRRORS}/" for cache in caches)})
+    errors.mirrors = tuple({*errors.mirrors, *(f"{cache}/{MIRRORS}/" for cache in caches)})
 
 
 def caches_in_use() -> tuple[str, ...]:
     """The caches in use, for a process that takes part in the run."""
-    return tuple(mirrors.removesuffix(f"/{MIRRORS}/") for mirrors in _mirrors)
+    return tuple(mirrors.removesuffix(f"/{MIRRORS}/") for mirrors in errors.mirrors)
 
 
 def is_mirrored(path: str) -> bool:
     """Whether a path is below the mirrors of a cache in use."""
-    return path.startswith(_mirrors)
+    return path.startswith(errors.mirrors)
 
 
 def home_at(path: str) -> str:
     """The home of the mirror that a path is in or below; empty for any other path."""
-    for mirrors in _mirrors:
+    for mirrors in errors.mirrors:
         if path.startswith(mirrors):
             return mirrors + path[len(mirrors) :].partition("/")[0]
     return ""

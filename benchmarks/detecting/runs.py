@@ -136,7 +136,6 @@ def judged(options: Mapping[str, Any]) -> tuple[list[Row], Diagnosis]:
     """The rows of all pairs with their causes, and what the whole run says: those of the mode of pytest that
     these values of options open, so that verdicts are those that a user gets."""
     mode = ComparisonMode.opened(options)
-    assert mode is not None
     assert mode.plan is not None
     judge = Judge(mode.settings.rules, standard=mode.judges.standard)
     rows = [

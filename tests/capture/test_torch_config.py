@@ -150,8 +150,10 @@ def test_hooking_what_cannot_be_hooked_is_an_error_and_spoils_nothing(tmp_path: 
         register_hook(Stack(), {})  # type: ignore[arg-type]  # it is refused
     with pytest.raises(CaptureError, match=r"hook_type must be one of .*, got 'dump'"):
         register_hook(Stack(), config, "dump")
+    with pytest.raises(CaptureError, match=r"hook_name must be one of .*, got 'dump'"):
+        register_hook(Stack(), config, hook_name="dump")
     assert list(tmp_path.iterdir()) == []
-    with register_hook(Stack(), config, hook_type="dump_data") as handle:
+    with register_hook(Stack(), config, hook_name="dump_data") as handle:
         handle._model(torch.zeros(1, 4))
     assert files(handle.dump_path)
 

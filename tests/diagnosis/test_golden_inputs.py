@@ -210,7 +210,6 @@ def rows_of(bench: Bench, fault: Fault | None, replay: str) -> tuple[list[Row], 
     golden, mine, faulty = bench.dumps("llama", 2, "llama-int8", fault)
     options = {"golden": str(golden), "mine": str(mine), "noise": NO_NOISE, "config": ("w8a8",)}
     mode = ComparisonMode.opened({**options, "replay": replay})
-    assert mode is not None
     judge = Judge(mode.settings.rules, standard=mode.judges.standard)
     pairs = enumerate(mode.plan.pairs)
     return [mode.compared(pair, number, pair.id, lambda: judge) for number, pair in pairs], faulty

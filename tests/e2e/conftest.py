@@ -28,6 +28,7 @@ QUICKER = (
     *("-p", "no:hypothesispytest"),
     *("-p", "no:logging"),
     *("-p", "no:unraisableexception"),
+    "-overbosity_assertions=1",  # failures with their details, as -v has them
 )
 """What inner sessions do without: pytest looks through the files of every installed package to rewrite
 assertions, hypothesis imports itself whole in each (two seconds), logging hangs handlers on forty loggers of

@@ -60,6 +60,21 @@ def test_the_closing_lines_say_what_landed_where_and_what_to_do_with_it(
     assert [step.label for step in opened.steps] == [0]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-sd", "descriptions without values; dump again without -sd to compare"),
+        ("-stp 0", "inputs alone; dump again without -stp 0 to compare what operators compute"),
+    ],
+)
+def test_a_dump_that_cannot_be_compared_is_not_advised(
+    capfd: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    assert dump("dump()", *words.split()) == 0
+    (root,) = Path.cwd().glob("out/msit_dump_*")
+    assert capfd.readouterr().out.splitlines()[-1] == f"acc: {said}, {root}"
+
+
 def test_a_dump_for_a_store_is_uploaded(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("fsspec")
     assert dump("dump()", "-o", "memory://of_acc/dump") == 0

@@ -63,11 +63,11 @@ def test_a_wrong_element_is_red_and_said_in_the_failure(pytester: pytest.Pyteste
             "1 of 32 elements are beyond it, in [[]2, 5[]]",
             "worst element [[]2, 5[]]: golden *, mine *",
             "*after/outtensor0.bin",
+            "re-run: pytest *--acc-opcheck=*opcheck::operation_tensors_0::SoftmaxOperation_5_0",
             "FAIL  max_scaled_error *",
             "why allowed (ascend):",
             "  max_scaled_error: COMPUTE_FLOAT, float16: 2^-8",
             "note: the worst element is * ULP of float16 from golden; its exact value is *",
-            "re-run: pytest *--acc-opcheck=*opcheck::operation_tensors_0::SoftmaxOperation_5_0",
             "first failing: SoftmaxOperation_5_0*",
         ]
     )

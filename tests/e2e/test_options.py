@@ -276,6 +276,10 @@ class CountingMode(Mode):
     tests = property(lambda self: tuple(CountingTest(self, ("count", "to", str(n)), n) for n in range(4)))
 
     @classmethod
+    def takes(cls, given):
+        return True
+
+    @classmethod
     def opened(cls, given):
         return cls(Settings.from_values(options.of(given)), given)
 

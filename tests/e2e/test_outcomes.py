@@ -17,6 +17,7 @@ from acc_pytest import cli, errors
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.mapping.pair import Pair
 from acc_pytest.mapping.reconcile import Opened, open_pair
+from acc_pytest.reporting.failure_text import LINES
 from acc_pytest.reporting.row import Row
 
 from .conftest import QUICKER, Run, ids, read_rows
@@ -262,10 +263,10 @@ def test_a_report_that_fails_is_left_out_and_said_once(
 def test_gates_that_fail_end_the_run_before_its_first_test(
     acc: Run, clean: DemoPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acc_pytest.gate.opening, "_lock", _fails)
+    monkeypatch.setattr(acc_pytest.gate.opening, "_baseline", _fails)
     result = acc(clean)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert [line for line in result.errlines if line.startswith("ERROR: opening baseline, lock")]
+    assert [line for line in result.errlines if line.startswith("ERROR: opening baseline and known")]
 
 
 # acc_unmapped: nodes that found no partner are tests that say why.
@@ -358,3 +359,36 @@ def read_after(acc: Run, paths: DemoPaths) -> list[dict[str, str]]:
     """The rows of unmapped nodes of a usual run."""
     acc(paths, "-m", "acc_unmapped")
     return unmapped()
+
+
+DEFAULT = "-overbosity_assertions=0"
+
+
+@pytest.mark.parametrize(
+    ("words", "least", "most"),
+    [
+        ((DEFAULT,), 5, LINES),
+        (("-v", "-overbosity_assertions=auto", "--tb=short"), 5, LINES),
+        (("-v", "-overbosity_assertions=auto"), LINES + 1, 80),
+        ((DEFAULT, "--tb=long"), LINES + 1, 80),
+        ((DEFAULT, "--tb=line"), 1, 1),
+    ],
+)
+def test_a_failure_is_twelve_lines_and_tb_is_obeyed(
+    acc: Run,
+    faulty: DemoPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    least: int,
+    most: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = acc(faulty, "-x", *words).outlines
+    begin = next(number for number, line in enumerate(lines) if " FAILURES " in line)
+    end = next(number for number, line in enumerate(lines) if " acc-pytest " in line)
+    failure = [line for line in lines[begin + 1 : end] if not line.startswith("_____")]
+    assert least <= len(failure) <= most, failure
+
+
+def test_no_failure_is_shown_with_tb_no(acc: Run, faulty: DemoPaths) -> None:
+    acc(faulty, "-x", "--tb=no").stdout.no_fnmatch_line("*FAILURES*")

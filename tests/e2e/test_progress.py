@@ -173,7 +173,7 @@ def test_the_worst_element_shapes_files_and_rule_are_named(text: str, faulty: De
     assert any(line.startswith("worst element [") and ": golden " in line for line in lines)
     assert any(line.startswith("golden  torch.float32 [") for line in lines)
     assert any(line.startswith("mine    torch.float16 [") for line in lines)
-    assert any(line.strip().startswith(str(faulty.mine)) for line in lines)
+    assert any(line.startswith(f"mine    {faulty.mine}") for line in lines)
     assert any(line.startswith("matched by ") for line in lines)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from acc_pytest import errors
 from acc_pytest.base import threads as threads_of
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.reporting.rows_file import read_rows as read_stored
@@ -20,7 +21,6 @@ from acc_pytest.running.comparison import PAIR, RECOMPUTED, ComparisonMode
 from acc_pytest.running.distribution import START, TORCH, start_fewer, worth
 from acc_pytest.running.host import AUTO
 from acc_pytest.settings import Settings
-from acc_pytest.tensors import address
 
 from .conftest import QUICKER, TWO_WORKERS, Run, dump_options, read_rows
 
@@ -195,7 +195,7 @@ def test_so_many_are_left_of_the_workers(config: Any, started: int, here: list[A
 
 @pytest.mark.parametrize("far", ["", "golden_root", "mine_root"])
 def test_how_long_a_store_takes_is_not_known(far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address, "_mirrors", ("/c/acc_mirror/",))
+    monkeypatch.setattr(errors, "mirrors", ("/c/acc_mirror/",))
     place = "/c/acc_mirror/0/s3/dump"
     roots = {name: place if name == far else "/dump" for name in ("golden_root", "mine_root")}
     plan: Any = SimpleNamespace(**roots, mine_kind="torch")

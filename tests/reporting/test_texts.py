@@ -20,11 +20,19 @@ from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan, Unmapped
 from acc_pytest.metrics.native import library as native
 from acc_pytest.reporting.csv_report import CsvReport, new_report
-from acc_pytest.reporting.failure_text import FailureText, briefly, failure_text, further_reasons, in_numbers
+from acc_pytest.reporting.failure_text import (
+    LINES,
+    FailureText,
+    briefly,
+    failure_text,
+    further_reasons,
+    in_numbers,
+    with_rerun,
+)
 from acc_pytest.reporting.junit import properties
 from acc_pytest.reporting.progress import EVERY, FIRST, Pace, duration, still
 from acc_pytest.reporting.recorder import Recorder, unmapped_row
-from acc_pytest.reporting.row import Row, RowSide, WorstElement
+from acc_pytest.reporting.row import Cause, Row, RowSide, WorstElement
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.texts import (
     LONGEST,
@@ -63,15 +71,16 @@ ROW = Row(
 
 
 def test_the_failure_text_in_full() -> None:
-    assert failure_text(ROW, "pytest x").splitlines() == [
+    assert with_rerun(failure_text(ROW), "pytest x").splitlines() == [
         "d 0.2, allowed 0.1 (2 times)",
         "worst element [1]: golden 1.5, mine -1.5",
+        "golden  /d/a.pth",
+        "mine    /d/m.bin",
+        "re-run: pytest x",
         "",
         "golden  torch.float32 [2]  Linear g.node output[0]",
-        "        /d/a.pth",
         "        /d/b.pth",
         "mine    torch.float16 [2]  LinearOperation m.node output[0]",
-        "        /d/m.bin",
         "      metric  measured   allowed",
         "FAIL  d       0.2        <= 0.1",
         "ok    c       1 - 1e-07  >= 0.9",
@@ -80,14 +89,39 @@ def test_the_failure_text_in_full() -> None:
         "  d: why d",
         "matched by name: same name",
         "note: merged 2 shards",
-        "re-run: pytest x",
     ]
+
+
+def test_a_terminal_shows_twelve_lines_or_all() -> None:
+    class Writer(io.StringIO):
+        fullwidth = 80
+
+        def line(self, text: str, **markup: bool) -> None:
+            self.write(text + "\n")
+
+    path = f"/data/{'directory/' * 12}out.bin"
+    row = replace(ROW, golden=replace(ROW.golden, path=path), mine=replace(ROW.mine, path=path))
+    row = replace(
+        row, cause=Cause("root", "local", text=f"the operator is wrong {'on its own inputs ' * 40}")
+    )
+    text = with_rerun(failure_text(row), f"pytest {'--acc-golden=x ' * 12}a::b")
+    shown = {}
+    for limit in (None, LINES, 0):
+        writer = Writer()
+        FailureText(text, limit=limit).toterminal(writer)
+        shown[limit] = writer.getvalue().splitlines()
+    assert len(shown[LINES]) == LINES == 12
+    assert shown[LINES][-1].endswith("a::b")
+    (cut,) = [line for line in shown[LINES] if line.endswith(" ...")]
+    assert len(cut) <= 80
+    assert len(shown[None]) > 25
+    assert shown[0] == []
 
 
 def test_a_long_path_is_whole_and_a_long_name_is_not() -> None:
     path = "/data/" + "d/" * 300 + "out.bin"
     lines = failure_text(replace(ROW, mine=replace(ROW.mine, path=path, op_type="T" * 5000))).splitlines()
-    assert f"        {path}" in lines
+    assert f"mine    {path}" in lines
     assert max(map(len, lines)) == len(path) + 8
 
 
@@ -95,18 +129,15 @@ def test_the_files_of_many_ranks_are_counted_and_a_node_its_path_names_is_not_re
     paths = ";".join(f"/d/rank{rank}/m.node/out.bin" for rank in range(8))
     lines = failure_text(replace(ROW, mine=replace(ROW.mine, path=paths))).splitlines()
     first = lines.index("mine    torch.float16 [2]  LinearOperation output[0]")
-    assert lines[first + 1 : first + 3] == [
-        "        /d/rank0/m.node/out.bin",
-        "        and 7 more files, which the CSV names",
-    ]
+    assert lines[first + 1] == "        and 7 more files, which the CSV names"
+    assert "mine    /d/rank0/m.node/out.bin" in lines
 
 
 def test_a_row_without_numbers_is_its_sentence_and_its_files() -> None:
     bare = Row("id", "incomparable", "/d/m.bin: is cut", mine=RowSide(path="/d/m.bin"))
     assert [line for line in failure_text(bare).splitlines() if line] == [
         "/d/m.bin: is cut",
-        "mine",
-        "        /d/m.bin",
+        "mine    /d/m.bin",
     ]
 
 

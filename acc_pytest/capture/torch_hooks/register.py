@@ -30,20 +30,22 @@ if TYPE_CHECKING:
 HOOK_TYPES = ("dump_data",)
 
 
-def register_hook(model: nn.Module, config: DumpConfig, hook_type: str = "dump_data") -> DumpHandle:
+def register_hook(
+    model: nn.Module, config: DumpConfig, hook_type: str = "dump_data", *, hook_name: str = ""
+) -> DumpHandle:
     """Dump what goes in and out of the modules of `model` at each call that `config.token_range` names.
 
     Returns a handle: `with register_hook(...)` or `handle.remove()` ends the dumping. Any number of models,
-    and of configs on one model, may be hooked at a time; each has its own directory.
+    and of configs on one model, may be hooked at a time; each has its own directory. `hook_name` is what a
+    guide of the old tool calls `hook_type`.
 
     Raises `CaptureError` for a model or config that is none, an unknown `hook_type`, or a directory that
     cannot be made; `AccError` where torch is too old for the installed numpy.
     """
     check_numpy()
-    if hook_type not in HOOK_TYPES:
-        raise CaptureError(
-            f"register_hook: hook_type must be one of {', '.join(HOOK_TYPES)}, got {hook_type!r}"
-        )
+    for name, value in (("hook_type", hook_type), ("hook_name", hook_name or hook_type)):
+        if value not in HOOK_TYPES:
+            raise CaptureError(f"register_hook: {name} must be one of {', '.join(HOOK_TYPES)}, got {value!r}")
     if not isinstance(model, nn.Module):
         raise CaptureError(f"register_hook: the model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):

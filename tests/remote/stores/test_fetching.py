@@ -16,6 +16,7 @@ import torch
 
 pytest.importorskip("fsspec", reason="stores are read through fsspec")
 
+from acc_pytest import errors
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError, DumpError, FormatError
 from acc_pytest.lab.demo import DemoSpec, make_demo
@@ -26,7 +27,6 @@ from acc_pytest.remote.stores.filesystem import Patience
 from acc_pytest.remote.stores.making import mirrored
 from acc_pytest.remote.stores.mirror import Placed, placed
 from acc_pytest.running.run import AccRun
-from acc_pytest.tensors import address
 from acc_pytest.tensors.address import BLOCKS, INDEX, MIRRORS, address_of, check_cache, home_at
 from acc_pytest.tensors.api import save_torch_data
 from acc_pytest.tensors.file_bytes import mapped, opened
@@ -314,7 +314,7 @@ def test_a_directory_of_the_users_that_is_called_so_is_a_directory(
 def test_a_process_that_takes_part_in_a_run_uses_its_caches(
     tmp_path: Path, cached_store: type[BrokenFiles], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(address, "_mirrors", ())
+    monkeypatch.setattr(errors, "mirrors", ())
     path = mirrored(address_of("broken://here"), str(tmp_path))
     packed = AccRun((), None).packed
     assert bytes_of(f"{path}/a/x.bin") == FILES["a/x.bin"]

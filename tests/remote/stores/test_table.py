@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from acc_pytest import errors
 from acc_pytest.errors import FormatError, SettingsError, with_addresses
 from acc_pytest.remote.stores import filesystem
 from acc_pytest.remote.stores.filesystem import FileStore, StoredFile
@@ -154,15 +155,18 @@ def test_a_file_address_is_a_path() -> None:
     assert local_path("a://b"[4:]) == "b"
 
 
-def test_the_path_of_a_mirror_is_told_as_the_address() -> None:
+def test_the_path_of_a_mirror_is_told_as_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errors, "mirrors", ("/home/x/my .cache/acc_mirror/",))
+
     def check(text: str) -> None:
         address = address_of(text)
-        path = f"/home/x/.cache/acc_mirror/0123456789ab/{address.below}/a.pth"
+        path = f"/home/x/my .cache/acc_mirror/0123456789ab/{address.below}/a.pth"
         assert with_addresses(f"{path}: is cut") == f"{text}/a.pth: is cut"
 
     check_each(((text, text) for text in ("s3://b/x/y", "hdfs:///x/y", "sftp://me@host/x")), check)
-    joined = "/c/acc_mirror/0123456789ab/_/dump/a.pth"
-    assert with_addresses(joined) == joined
+    joined = "/home/x/my .cache/acc_mirror/0123456789ab/_/dump/a.pth"
+    no_cache = "/data/acc_mirror/0123456789ab/s3/bucket/a.pth: a directory of this name is no cache of ours"
+    assert [with_addresses(text) for text in (joined, no_cache)] == [joined, no_cache]
 
 
 def test_secrets_are_neither_taken_nor_shown() -> None:
