@@ -17,29 +17,19 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from .base.vocabulary import option_name
 from .dumps import open_dump as open_any_dump
+from .dumps.modules import ModuleDump
 from .errors import AccError, SettingsError, unknown_name
 from .judging.rules import rule_from_table
 from .metrics.measurement import METRICS
-from .options import ALL
-from .options.tables import (
-    COMPARISON,
-    FUZZ,
-    GATE,
-    GATES,
-    OPCHECK,
-    REPLAY,
-    REPORTS,
-    SHARING,
-    STORES,
-    THRESHOLDS,
-)
+from .options import ALL, OPCHECK, OPTIONS, SHARED
+from .options.tables import ENGINE, FUZZ
 from .reporting.chart import METRIC, ChartPoint, points_of, svg
 from .reporting.csv_report import getter
 from .reporting.html.view import HtmlReport
@@ -48,7 +38,7 @@ from .reporting.texts import message
 from .running.comparison import ComparisonMode
 from .running.direct import DirectRun, run_directly
 from .running.opcheck import OpcheckMode
-from .tensors.api import compact, save_torch_data
+from .tensors.api import array_of, compact, save_torch_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,26 +47,19 @@ if TYPE_CHECKING:
     from .reporting.row import Row
     from .reporting.view import Root
     from .running.mode import Mode
-    from .tensors.header import TensorHeader
     from .tensors.ref import TensorRef
 
-_OF_PYTEST = frozenset(
-    ("explain_mapping", "from_rows", "junit_properties", "shard", *(o.field for o in FUZZ))
-)
-"""Options that say how pytest runs, or make another run."""
-_SHARED = (*REPORTS, *GATES, *SHARING)
-_SETTINGS = {
-    kind: [o.field for o in options if o.field not in (*_OF_PYTEST, "golden", "mine", "opcheck")]
-    for kind, options in {
-        ComparisonMode: (*COMPARISON, *STORES, *THRESHOLDS, *REPLAY, *GATE, *_SHARED),
-        OpcheckMode: (*OPCHECK, *_SHARED),
-    }.items()
-}
-_LISTS = frozenset(option.field for option in ALL if option.kind == "list")
+_NOT_HERE = {"golden", "mine", "from_rows", "explain_mapping", "junit_properties", "shard"}
+"""Options that are arguments here, say how pytest runs, or make another run."""
+_OF_DUMPS = [o.field for o in OPTIONS if o not in (*FUZZ, *ENGINE) and o.field not in _NOT_HERE]
+_OF_OPERATORS = [o.field for o in OPCHECK if o.field != "opcheck"] + [n for n in _OF_DUMPS if n in SHARED]
+_KINDS = {option.field: option.kind for option in ALL}
 _RULES = ("factor", "match", "reason", *METRICS)
 """Settings that make a threshold rule, as a `[[threshold]]` table has them."""
-_SIDE_SIZE = 4096
-"""Bytes of a representation at most."""
+SHOWN = 10
+"""Tensors in the representation of a dump."""
+KEY_ERROR = 4000
+"""Characters that say which tensors there are."""
 
 
 def compare(golden: Any, mine: Any = None, **settings: Any) -> Outcome:
@@ -111,8 +94,7 @@ def opcheck(source: Any, **settings: Any) -> Outcome:
     `source` is an operation CSV, or a dump with the parameters of its operators. `settings` are options
     without `--acc-` and `opcheck_` (`ids="3_1"`, `standard="two-golden"`), and bounds. Raises `AccError`.
     """
-    names = _SETTINGS[OpcheckMode]
-    longer = {name: f"opcheck_{name}" for name in settings if f"opcheck_{name}" in names}
+    longer = {name: f"opcheck_{name}" for name in settings if f"opcheck_{name}" in _OF_OPERATORS}
     renamed = {longer.get(name, name): value for name, value in settings.items()}
     return _outcome(OpcheckMode, {"opcheck": _paths(source)}, renamed, "opcheck()")
 
@@ -133,9 +115,8 @@ def open_dump(path: Any, *, token_policy: str = "auto") -> OpenedDump:
     6.0
     """
     places = _paths(path)
-    return OpenedDump(
-        places, open_any_dump(places[0] if len(places) == 1 else places, token_policy=token_policy)
-    )
+    place = places[0] if len(places) == 1 else places
+    return OpenedDump(places, open_any_dump(place, token_policy=token_policy))
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,32 +223,21 @@ class Outcome:
 def _outcome(
     kind: type[Mode], values: Mapping[str, Any], settings: Mapping[str, Any], where: str, home: object = None
 ) -> Outcome:
-    names = _SETTINGS[kind]
+    names = _OF_DUMPS if kind is ComparisonMode else _OF_OPERATORS
+    settings = {name: value for name, value in settings.items() if value is not None or name in _RULES}
     for name in settings:
         if name not in (*names, *_RULES):
-            if name in _OF_PYTEST:
-                raise SettingsError(f"{where}: {name} is for runs of pytest: {option_name(name)}")
             raise unknown_name("setting", name, [*names, *_RULES], where)
     bounds = {name: value for name, value in settings.items() if name in _RULES}
     rules = [rule_from_table(bounds, f"{where}: its bounds")] if bounds else []
-    values = {
-        **values,
-        **{name: _value(name, settings[name]) for name in names if settings.get(name) is not None},
-    }
-    return Outcome(run_directly(kind, values, rules), home)
+    options = {name: _value(name, value) for name, value in settings.items() if name in names}
+    return Outcome(run_directly(kind, {**values, **options}, rules), home)
 
 
 def _value(name: str, value: Any) -> Any:
     """The value of an option as pytest would have it."""
-    if name in _LISTS:
-        return _paths(value)
-    return (
-        os.fspath(value)
-        if isinstance(value, os.PathLike)
-        else value
-        if isinstance(value, (bool, float))
-        else str(value)
-    )
+    kind = _KINDS[name]
+    return _paths(value) if kind == "list" else str(value) if kind == "text" else value
 
 
 def _paths(value: Any) -> tuple[str, ...]:
@@ -306,8 +276,6 @@ def _plain(value: Any) -> Any:
 
 
 def _needs(package: str, what: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(package)
     except ImportError as error:
@@ -318,97 +286,68 @@ def _needs(package: str, what: str) -> Any:
 class OpenedDump(Mapping[str, "DumpedTensor"]):
     """A dump, opened for reading: a mapping of the tensors of its first step and rank, by name.
 
-    A name is the path of a node and the slot (`root.model.norm output[0]`); the slot may be left out where
-    it is `output[0]`, and `root.` too.
+    A name is the path of a node and the slot (`root.model.norm output[0]`), or that of a weight; the slot may
+    be left out where it is `output[0]`, and `root.` too.
     """
 
     def __init__(self, places: tuple[str, ...], dump: Dump) -> None:
         self.places = places
         self.dump = dump
-
-    @property
-    def kind(self) -> str:
-        """The format."""
-        return self.dump.kind
-
-    @property
-    def steps(self) -> tuple[int | str, ...]:
-        """The labels of the steps: 0 is the prefill."""
-        return tuple(step.label for step in self.dump.steps)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The numbers of the ranks."""
-        return tuple(rank.index for rank in self.dump.ranks)
+        self.kind = dump.kind
+        self.steps = tuple(step.label for step in dump.steps)
+        self.ranks = tuple(rank.index for rank in dump.ranks)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The paths of the nodes of the first step that have tensors, in execution order."""
-        return tuple(dict.fromkeys(tensor.node for tensor in self.tensors().values()))
+        return tuple(dict.fromkeys(name.partition(" ")[0] for name in self))
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019
     def tensors(self, step: int | str | None = None, rank: int | None = None) -> dict[str, DumpedTensor]:
         """The tensors of a step and rank by name, in execution order. Raises `AccError` for a wrong label."""
         chosen_step = _chosen("step", self.dump.steps, self.steps, step)
         chosen_rank = _chosen("rank", self.dump.ranks, self.ranks, rank)
-        tensors = {}
+        dump = self.dump
+        refs = dict(dump.dumped_weights(chosen_rank)) if isinstance(dump, ModuleDump) else {}
         for node in sorted(chosen_step.tree.walk(), key=lambda node: node.order):
-            for slot, ref in self.dump.tensors(chosen_step, chosen_rank, node).items():
-                tensor = DumpedTensor(node.path, str(slot), ref)
-                tensors[tensor.name] = tensor
-        return tensors
+            slots = dump.tensors(chosen_step, chosen_rank, node)
+            refs |= {f"{node.path} {slot}": ref for slot, ref in slots.items()}
+        return {name: DumpedTensor(name, ref) for name, ref in refs.items()}
+
+    @functools.cached_property
+    def _first(self) -> dict[str, DumpedTensor]:
+        return self.tensors()
 
     def __getitem__(self, name: str) -> DumpedTensor:
-        tensors = self.tensors()
         for candidate in (name, f"root.{name}", f"{name} output[0]", f"root.{name} output[0]"):
-            if candidate in tensors:
-                return tensors[candidate]
-        raise KeyError(str(unknown_name("tensor", name, tensors, str(self.dump.root)))[:_SIDE_SIZE])
+            if candidate in self._first:
+                return self._first[candidate]
+        raise KeyError(str(unknown_name("tensor", name, self._first, str(self.dump.root)))[:KEY_ERROR])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors())
+        return iter(self._first)
 
     def __len__(self) -> int:
-        return len(self.tensors())
-
-    def __hash__(self) -> int:
-        return id(self)
+        return len(self._first)
 
     def __repr__(self) -> str:
-        steps = ", ".join(map(str, self.steps[:8])) + (", ..." if len(self.steps) > 8 else "")
-        head = (
-            f"{self.kind} dump {self.dump.root}: steps {steps}; ranks {len(self.ranks)}; {len(self)} tensors"
-        )
-        lines = [repr(tensor) for tensor in list(self.values())[:10]]
-        more = [f"... and {len(self) - 10} more"] if len(self) > 10 else []
-        return "\n  ".join([message(head), *map(message, lines), *more])
+        counts = f"{len(self.steps)} steps, {len(self.ranks)} ranks, {len(self)} tensors in the first"
+        more = [f"... and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        lines = [f"{self.kind} dump {self.dump.root}: {counts}", *map(repr, [*self.values()][:SHOWN]), *more]
+        return "\n  ".join(map(message, lines))
 
 
 def _chosen(what: str, entries: Any, labels: tuple[Any, ...], label: Any) -> Any:
-    if label is None:
-        return entries[0]
-    if label not in labels:
+    if label is not None and label not in labels:
         raise AccError(f"there is no {what} {label!r}; the dump has {', '.join(map(str, labels))}")
-    return entries[labels.index(label)]
+    return entries[0 if label is None else labels.index(label)]
 
 
 @dataclass(frozen=True, repr=False)
 class DumpedTensor:
     """A tensor of a dump, read when its values are asked for. Reading raises `AccError`."""
 
-    node: str
-    slot: str
+    name: str
     ref: TensorRef
-
-    @property
-    def name(self) -> str:
-        """Node and slot."""
-        return f"{self.node} {self.slot}"
-
-    @property
-    def header(self) -> TensorHeader:
-        """Its dtype and shape, and where the values lie."""
-        return self.ref.header()
 
     def torch(self) -> torch.Tensor:
         """The values as a tensor on the CPU, in their own dtype; not to be written to."""
@@ -416,16 +355,14 @@ class DumpedTensor:
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The values as an array; types that numpy has not become float32."""
-        tensor = self.torch()
-        odd = tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
-        return (tensor.float() if odd else tensor).numpy()
+        return array_of(self.torch(), self.name)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, np.dtype[Any]]:
         return np.array(self.numpy(), dtype=dtype)
 
     def __repr__(self) -> str:
         try:
-            header = self.header
+            header = self.ref.header()
         except AccError as error:
             return f"{self.name}: {error}"
         return f"{self.name}: {header.dtype} {list(header.shape)}"

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class OpcheckRoom(ModuleType):
-    """This room, whose name is that of a function of the Python API: called, it is that function."""
+    """This room. It has the name of a function of the Python API, and is that function where it is called."""
 
     def __call__(self, source: Any, **settings: Any) -> Any:
         return import_module("acc_pytest.api").opcheck(source, **settings)

@@ -6,22 +6,22 @@ and hooks of tests are pytest's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ..base.imports import check_numpy
-from ..diagnosis.outcome import FAILED, NOTHING, OK, ended
+from ..diagnosis.outcome import FAILED, NOTHING, OK, reported
 from ..errors import AccError, guarded
 from ..reporting.csv_report import CsvReport
-from ..reporting.recorder import Recorder
 from ..reporting.view import Result, Run
 from .run_report import environment
 
 if TYPE_CHECKING:
     from ..judging.threshold import ThresholdRule
     from ..reporting.row import Row
+    from ..reporting.summary import Tally
     from .mode import Mode
 
 
@@ -42,9 +42,13 @@ class DirectRun:
 
 
 def run_directly(
-    kind: type[Mode], option_values: Mapping[str, Any], rules: Sequence[ThresholdRule] = ()
+    kind: type[Mode],
+    option_values: Mapping[str, Any],
+    rules: Sequence[ThresholdRule] = (),
+    show: Callable[[str], None] = lambda line: None,
 ) -> DirectRun:
     """Run the mode of this kind that the option values ask for; `rules` are stronger than those of files.
+    Its lines are shown as they come.
 
     There is a CSV only where its place was given. Raises `AccError` for what is the user's to mend.
     """
@@ -63,28 +67,22 @@ def run_directly(
     columns = next(view.columns for view in views if isinstance(view, CsvReport))
     if not option_values.keys() & {"csv", "output"}:
         views = [view for view in views if not isinstance(view, CsvReport)]
-    ledger = None
-    if mode.plan is not None:
-        from ..diagnosis.summary import Ledger
-
-        ledger = Ledger()
-        views.append(ledger)
-
-    def gate(row: Row) -> Row:
-        for applied in gates:
-            row = applied.apply(row)
-        return row
-
     rows: list[Row] = []
-    with closing(Recorder(views)) as recorder:
-        run = mode.described(Run(environment=environment()))
-        recorder.begin(run)
+
+    def all_rows() -> Iterator[Row]:
         with guarded("comparing"):
-            for row in mode.all_rows(rules, gate):
-                recorder.add(row)
+            for row in mode.all_rows(
+                rules, lambda row: reduce(lambda row, gate: gate.apply(row), gates, row)
+            ):
                 rows.append(row)
-        status = OK if recorder.tally.compared else NOTHING
-        status = FAILED if recorder.tally.red_tests else status
-        floor = mode.settings.min_coverage
-        result, status = ended(recorder, ledger, mode.plan, floor, status, lacks=mode.lacks)
-    return DirectRun(run, tuple(rows), result, status, tuple(mode.header()), columns)
+                yield row
+
+    def status_of(tally: Tally) -> int:
+        return FAILED if tally.red_tests else OK if tally.compared else NOTHING
+
+    header = tuple(mode.header())
+    for line in header:
+        show(line)
+    run = mode.described(Run(environment=environment()))
+    result, status = reported(run, views, all_rows(), status_of, mode.lacks, show=show)
+    return DirectRun(run, tuple(rows), result, status, header, columns)

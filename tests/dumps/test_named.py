@@ -183,6 +183,14 @@ def test_hidden_states_are_embeddings_layers_and_the_final_norm(tmp_path: Path, 
     assert sorted(paths) == sorted(f"root.{name}" for name in (*names, *["lm_head"][: saved != "alone"]))
 
 
+def test_hidden_states_of_generate_are_steps(tmp_path: Path) -> None:
+    states = [[torch.full((1, 4), float(layer)) for layer in range(4)] for _ in range(2)]
+    torch.save({"hidden_states": states, "past_key_values": [[torch.ones(2)]]}, tmp_path / "h.pt")
+    dump = open_dump(str(tmp_path / "h.pt"))
+    assert [step.label for step in dump.steps] == [0, 1]
+    assert "root.model.norm" in dump.steps[1].tree.by_path
+
+
 def test_a_state_dict_is_weights(tmp_path: Path) -> None:
     torch.save(torch.nn.Sequential(torch.nn.Linear(2, 2)).state_dict(), tmp_path / "x.pt")
     dump = open_dump(str(tmp_path / "x.pt"))
