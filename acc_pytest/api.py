@@ -11,13 +11,10 @@ Modes of `running` do the work, so a verdict is the one that pytest gives.
 from __future__ import annotations
 
 import functools
-import html
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,22 +27,14 @@ from .judging.rules import rule_from_table
 from .metrics.measurement import METRICS
 from .options import ALL, OPCHECK, OPTIONS, SHARED
 from .options.tables import ENGINE, FUZZ
-from .reporting.chart import METRIC, ChartPoint, points_of, svg
-from .reporting.csv_report import getter
-from .reporting.html.view import HtmlReport
-from .reporting.summary import run_verdict
 from .reporting.texts import message
 from .running.comparison import ComparisonMode
-from .running.direct import DirectRun, run_directly
+from .running.direct import Outcome, run_directly
 from .running.opcheck import OpcheckMode
 from .tensors.api import array_of, compact, save_torch_data
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from .dumps.base import Dump
-    from .reporting.row import Row
-    from .reporting.view import Root
     from .running.mode import Mode
     from .tensors.ref import TensorRef
 
@@ -119,107 +108,6 @@ def open_dump(path: Any, *, token_policy: str = "auto") -> OpenedDump:
     return OpenedDump(places, open_any_dump(place, token_policy=token_policy))
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The outcome of a comparison or a check: rows, roots, and what is said of them."""
-
-    _run: DirectRun
-    _home: object = field(repr=False)
-    """The directory of tensors that came from memory; it goes with the outcome."""
-
-    @property
-    def verdict(self) -> str:
-        """`pass`, `fail`, or `nothing` where nothing could be compared."""
-        return {0: "pass", 5: "nothing"}.get(self.exit_status, "fail")
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status that pytest would have: 0, 1, or 5."""
-        return self._run.exit_status
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """A row for each comparison and each node without a partner."""
-        return self._run.rows
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        """The places where errors start, the first cause first; empty where no dumps were compared."""
-        diagnosis = self._run.result.diagnosis
-        return () if diagnosis is None else diagnosis.roots
-
-    @property
-    def headline(self) -> str:
-        """The verdict in one sentence."""
-        failures = sum(row.red and not row.alone for row in self.rows)
-        complete = self._run.result.tally.complete
-        return run_verdict(self._run.run, self._run.result, complete, failures).text
-
-    @property
-    def summary(self) -> str:
-        """The lines that pytest prints at its end."""
-        return "\n".join(self._run.result.lines)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The lines that pytest prints ahead: what was opened, and what was decided."""
-        return self._run.header
-
-    @property
-    def verdict_hash(self) -> str:
-        """The hash of all verdicts and roots; equal to that of a run of pytest."""
-        return self._run.result.verdict_hash
-
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a frame of pandas, with the columns of the CSV. Raises `AccError` without pandas."""
-        frame = _needs("pandas", "to_frame()").DataFrame
-        values = getter(self._run.columns.values())
-        return frame([values(row) for row in self.rows], columns=list(self._run.columns))
-
-    def to_html(self, path: str | os.PathLike[str]) -> str:
-        """Write the page of `--acc-html`; returns its path. Raises `AccError`."""
-        with closing(HtmlReport(os.fspath(path))) as view:
-            view.begin(self._run.run)
-            for row in self.rows:
-                view.add(row)
-            view.end(self._run.result.tally.complete)
-            view.finish(self._run.result)
-            view.land()
-            return view.place
-
-    def plot(self, ax: Any = None) -> Any:
-        """The error along the network, drawn by matplotlib. Raises `AccError` without it."""
-        axes = ax or _needs("matplotlib.pyplot", "plot()").subplots(figsize=(9, 3))[1]
-        points = self._points
-        colors = ["tab:red" if point.failing else "tab:green" for point in points]
-        sizes = [60 if point.root else 12 for point in points]
-        axes.scatter(range(len(points)), [point.error for point in points], sizes, colors)
-        bounds = [np.nan if point.bound is None else point.bound for point in points]
-        axes.plot(bounds, "--", color="gray", linewidth=1, label="bound")
-        axes.set(yscale="symlog" if any(point.error <= 0 for point in points) else "log", ylabel=METRIC)
-        axes.set(xlabel="comparisons in execution order", title=self.headline)
-        return axes
-
-    @property
-    def _points(self) -> list[ChartPoint]:
-        return points_of(self.rows, frozenset(root.test_id for root in self.roots))
-
-    def __str__(self) -> str:
-        return self.summary
-
-    def __repr__(self) -> str:
-        return f"<{self.verdict}: {self.headline}>"
-
-    def _repr_html_(self) -> str:
-        """Verdict, roots, and the error along the network, for notebooks."""
-        color = {"pass": "#287", "fail": "#c22"}.get(self.verdict, "#777")
-        roots = "".join(f"<li>{html.escape(message(root.sentence))}</li>" for root in self.roots)
-        return (
-            f'<div><b style="color:{color}">{self.verdict}</b> {html.escape(message(self.headline))}'
-            f"<ul>{roots}</ul>{svg(self._points)}</div>"
-        )
-
-
 def _outcome(
     kind: type[Mode], values: Mapping[str, Any], settings: Mapping[str, Any], where: str, home: object = None
 ) -> Outcome:
@@ -231,7 +119,7 @@ def _outcome(
     bounds = {name: value for name, value in settings.items() if name in _RULES}
     rules = [rule_from_table(bounds, f"{where}: its bounds")] if bounds else []
     options = {name: _value(name, value) for name, value in settings.items() if name in names}
-    return Outcome(run_directly(kind, {**values, **options}, rules), home)
+    return run_directly(kind, {**values, **options}, rules, home=home)
 
 
 def _value(name: str, value: Any) -> Any:
@@ -249,9 +137,8 @@ def _paths(value: Any) -> tuple[str, ...]:
 
 def _place(side: str, value: Any, home: str) -> tuple[str, ...]:
     """The path of a side; what is in memory is written there first. Raises `SettingsError`."""
-    if isinstance(value, (str, os.PathLike, OpenedDump)):
-        return _paths(value)
-    if isinstance(value, (list, tuple)) and value and all(isinstance(v, (str, os.PathLike)) for v in value):
+    several = value if isinstance(value, (list, tuple)) and value else [value]
+    if all(isinstance(entry, (str, os.PathLike, OpenedDump)) for entry in several):
         return _paths(value)
     tensors = _plain(value.state_dict() if isinstance(value, torch.nn.Module) else value)
     if tensors is None:
@@ -273,14 +160,6 @@ def _plain(value: Any) -> Any:
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
     plain = {str(key): tensors for key, inside in items if (tensors := _plain(inside)) is not None}
     return plain or None
-
-
-def _needs(package: str, what: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        name = package.partition(".")[0]
-        raise AccError(f"{what} needs {name}; install it: pip install {name}") from error
 
 
 class OpenedDump(Mapping[str, "DumpedTensor"]):

@@ -98,7 +98,7 @@ def test_a_right_port_is_green_and_the_fault_the_only_root(
     expected = {"equal": f"root.model.{FAULT}", "llama.cpp": "root.blk.1.ffn_down"}[names]
     assert [root.name for root in result.roots] == ([expected] if fault else [])
     assert result.verdict == ("fail" if fault else "pass")
-    assert result._run.result.coverage == 1
+    assert result.result.coverage == 1
     assert any("fit bfloat16" in line for line in result.notes)
 
 
