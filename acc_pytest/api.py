@@ -1,19 +1,11 @@
-"""The Python API: comparisons and operator checks in scripts and notebooks, without pytest, and open dumps.
-
-    import acc_pytest
-
-    result = acc_pytest.compare("golden_dump", {"model.layers.0.mlp": tensor})
-    result.verdict, result.roots, result.summary
-
-Modes of `running` do the work, so a verdict is the one that pytest gives.
-"""
+"""The Python API: comparisons and operator checks without pytest, for scripts and notebooks; open dumps."""
 
 from __future__ import annotations
 
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +39,6 @@ _RULES = ("factor", "match", "reason", *METRICS)
 """Settings that make a threshold rule, as a `[[threshold]]` table has them."""
 SHOWN = 10
 """Tensors in the representation of a dump."""
-KEY_ERROR = 4000
-"""Characters that say which tensors there are."""
 
 
 def compare(golden: Any, mine: Any = None, **settings: Any) -> Outcome:
@@ -100,12 +90,9 @@ def open_dump(path: Any, *, token_policy: str = "auto") -> OpenedDump:
     ('root.layers.0.mlp', 'root.layers.1.mlp')
     >>> dump["layers.0.mlp"]
     root.layers.0.mlp output[0]: float32 [2, 3]
-    >>> dump["layers.0.mlp"].numpy().sum().item()
-    6.0
     """
     places = _paths(path)
-    place = places[0] if len(places) == 1 else places
-    return OpenedDump(places, open_any_dump(place, token_policy=token_policy))
+    return OpenedDump(places, open_any_dump(places, token_policy=token_policy))
 
 
 def _outcome(
@@ -129,10 +116,9 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _paths(value: Any) -> tuple[str, ...]:
-    if isinstance(value, OpenedDump):
-        return value.places
-    several = (value,) if isinstance(value, (str, os.PathLike)) else value
-    return tuple(os.fspath(path) for path in several)
+    entries = value if isinstance(value, (list, tuple)) else (value,)
+    several = [entry.places if isinstance(entry, OpenedDump) else (os.fspath(entry),) for entry in entries]
+    return tuple(path for places in several for path in places)
 
 
 def _place(side: str, value: Any, home: str) -> tuple[str, ...]:
@@ -155,9 +141,7 @@ def _plain(value: Any) -> Any:
         return compact(value)
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.array(value)) if value.dtype.kind in "biufc" else None
-    items: Iterable[tuple[object, object]] = ()
-    if isinstance(value, (Mapping, list, tuple)):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    items: Any = enumerate(value) if isinstance(value, (list, tuple)) else getattr(value, "items", tuple)()
     plain = {str(key): tensors for key, inside in items if (tensors := _plain(inside)) is not None}
     return plain or None
 
@@ -200,7 +184,7 @@ class OpenedDump(Mapping[str, "DumpedTensor"]):
         for candidate in (name, f"root.{name}", f"{name} output[0]", f"root.{name} output[0]"):
             if candidate in self._first:
                 return self._first[candidate]
-        raise KeyError(str(unknown_name("tensor", name, self._first, str(self.dump.root)))[:KEY_ERROR])
+        raise KeyError(message(str(unknown_name("tensor", name, self._first, str(self.dump.root)))))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._first)

@@ -64,7 +64,7 @@ def test_the_verdicts_are_those_of_pytest(
     run = pytester.runpytest_inprocess(*QUICKER, *words)
     result = compare("golden.pt", Path("mine.pt"))
     assert (result.exit_status, result.verdict) == (int(run.ret), "fail")
-    run.stdout.fnmatch_lines([f"verdict hash: {result.verdict_hash}"])
+    run.stdout.fnmatch_lines([f"verdict hash: {result.result.verdict_hash}"])
     assert [root.name for root in result.roots] == ["root.model.layers.1.mlp.down_proj"]
     assert "the first that differs in the order of saving" in result.summary
     rows = read_rows("r.csv")
@@ -105,7 +105,7 @@ def test_modules_are_compared_by_their_weights() -> None:
     mine.load_state_dict(golden.state_dict())
     assert compare(golden, mine).verdict == "pass"
     with torch.no_grad():
-        mine.bias += 1
+        mine.bias.add_(1)
     assert compare(golden, mine).headline.startswith("The models differ: weight bias differs")
 
 

@@ -252,7 +252,7 @@ def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> in
     sources = tuple(word.partition("=")[2] for word in run.command if word.startswith("--acc-opcheck="))
     described = Run(run.stored.title, run.plan, run.command, run.floor, environment, sources)
     lacks, notes = run.stored.incomplete, list(_lines(run))
-    return reported(described, views, run.rows, run.exit_status, lacks, notes, print)[1]
+    return reported(described, views, run.rows, lacks, run.exit_status, notes, print)[1]
 
 
 def _lines(run: Merged) -> Iterator[str]:

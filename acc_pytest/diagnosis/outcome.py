@@ -31,14 +31,14 @@ def reported(
     run: Run,
     views: Sequence[View],
     rows: Iterable[Row],
-    status_of: Callable[[Tally], int],
     lacks: Sequence[str],
+    status_of: Callable[[Tally], int] | None = None,
     notes: Sequence[str] = (),
     show: Callable[[str], None] = lambda line: None,
 ) -> tuple[Result, int]:
     """Hand all rows of a run to its views, end it (`ended`), and show its lines before the views close.
 
-    `status_of` the tally of the rows is how it ends.
+    `status_of` the tally of the rows is how it ends; else it is red where a test is.
     """
     ledger = None
     if run.plan is not None:
@@ -50,7 +50,9 @@ def reported(
         recorder.begin(run)
         for row in rows:
             recorder.add(row)
-        status = status_of(recorder.tally)
+        tally = recorder.tally
+        status = FAILED if tally.red_tests else OK if tally.compared else NOTHING
+        status = status if status_of is None else status_of(tally)
         result, status = ended(recorder, ledger, run.plan, run.floor, status, lacks=lacks, notes=notes)
         for line in on_screen(result.lines):
             show(line)

@@ -159,9 +159,8 @@ def _tensors_in(
         elif not _NO_SCOPE.fullmatch(folder):
             scope.append(folder)
     for name, ref in members:
-        of_file = [] if ref.member and alone else [file.stem]
-        of_member = [name] if ref.member else []
-        yield NamedTensor(".".join([*scope, *of_file, *of_member]), ref, (step, rank))
+        names = [file.stem] if not ref.member else [name] if alone else [file.stem, name]
+        yield NamedTensor(".".join([*scope, *names]), ref, (step, rank))
 
 
 _SLOT = re.compile(r"[._](input|output)s?(?:[._](\d{1,4}))?$")
@@ -170,7 +169,6 @@ _PARAMETER = re.compile(
 )
 _LAYER = re.compile(r"(?:^|[./])(?:(?:layers?|blocks?|blk|h)[_-]?)?(\d{1,5})(?=[./]|$)")
 _STATES = re.compile(r"(?:^|\.)hidden_states\.(?:(\d{1,9})\.)?(\d{1,5})$")
-_ATTENTIONS = re.compile(r"(?:^|\.)attentions\.(\d{1,5})$")
 
 
 def _dotted(name: str) -> str:
@@ -188,8 +186,6 @@ def scope_of(name: str, last_state: int = -1) -> tuple[str, Slot]:
         number = int(state[2])
         names = {0: "embed_tokens", last_state: "norm"}
         return f"model.{names.get(number, f'layers.{number - 1}')}", Slot("output")
-    if attention := _ATTENTIONS.search(path):
-        return f"model.layers.{attention[1]}.self_attn", Slot("output", (1,))
     match = _SLOT.search(path)
     if match is None or not match.start():
         return "lm_head" if path == "logits" else path, Slot("output")

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..base.imports import check_numpy
-from ..diagnosis.outcome import FAILED, NOTHING, OK, reported
+from ..diagnosis.outcome import reported
 from ..errors import AccError, guarded
 from ..reporting.chart import METRIC, ChartPoint, points_of, svg
 from ..reporting.csv_report import CsvReport, getter
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from ..judging.threshold import ThresholdRule
     from ..reporting.row import Row
-    from ..reporting.summary import Tally
     from .mode import Mode
 
 
@@ -63,21 +62,16 @@ def run_directly(
     rows: list[Row] = []
 
     def all_rows() -> Iterator[Row]:
-        with guarded("comparing"):
-            for row in mode.all_rows(
-                rules, lambda row: reduce(lambda row, gate: gate.apply(row), gates, row)
-            ):
-                rows.append(row)
-                yield row
-
-    def status_of(tally: Tally) -> int:
-        return FAILED if tally.red_tests else OK if tally.compared else NOTHING
+        for row in mode.all_rows(rules, lambda row: reduce(lambda row, gate: gate.apply(row), gates, row)):
+            rows.append(row)
+            yield row
 
     header = tuple(mode.header())
     for line in header:
         show(line)
     run = mode.described(Run(environment=environment()))
-    result, status = reported(run, views, all_rows(), status_of, mode.lacks, show=show)
+    with guarded("comparing"):
+        result, status = reported(run, views, all_rows(), mode.lacks, show=show)
     return Outcome(run, tuple(rows), result, status, header, columns, home)
 
 
@@ -113,18 +107,12 @@ class Outcome:
     def headline(self) -> str:
         """The verdict in one sentence."""
         failures = sum(row.red and not row.alone for row in self.rows)
-        complete = self.result.tally.complete
-        return run_verdict(self.run, self.result, complete, failures).text
+        return run_verdict(self.run, self.result, self.result.tally.complete, failures).text
 
     @property
     def summary(self) -> str:
         """The lines that pytest prints at its end."""
         return "\n".join(self.result.lines)
-
-    @property
-    def verdict_hash(self) -> str:
-        """The hash of all verdicts and roots; equal to that of a run of pytest."""
-        return self.result.verdict_hash
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a frame of pandas, with the columns of the CSV. Raises `AccError` without pandas."""
@@ -135,7 +123,7 @@ class Outcome:
     def to_html(self, path: str | os.PathLike[str]) -> str:
         """Write the page of `--acc-html`; returns its path. Raises `AccError`."""
         view = HtmlReport(os.fspath(path))
-        lines = reported(self.run, [view], self.rows, lambda tally: self.exit_status, ())[0].lines
+        lines = reported(self.run, [view], self.rows, (), lambda tally: self.exit_status)[0].lines
         if not view.files:
             raise AccError(lines[-1])
         return view.place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def port(model: torch.nn.Module, fault: bool) -> torch.nn.Module:
     mine = copy.deepcopy(model).bfloat16()
     if fault:
         with torch.no_grad():
-            mine.get_submodule(f"model.{FAULT}").weight.mul_(1.5)
+            mine.get_parameter(f"model.{FAULT}.weight").mul_(1.5)
     return mine
 
 
@@ -73,7 +74,8 @@ def golden(
 ) -> str:
     home = tmp_path_factory.mktemp("golden")
     if request.param == "tensors":
-        np.savez(home / "x.npz", **{name: t.numpy() for name, t in results(model).items()})
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in results(model).items()}
+        np.savez(home / "x.npz", **arrays)
     else:
         with torch.no_grad(), register_hook(model, DumpConfig(str(home))):
             model(input_ids=IDS, use_cache=False)
