@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,6 +168,7 @@ _PARAMETER = re.compile(
     r"(^|[./])(q?weight|bias|weight_scale(_inv)?|qzeros|scales|inv_freq|running_(mean|var))$"
 )
 _LAYER = re.compile(r"(?:^|[./])(?:(?:layers?|blocks?|blk|h)[_-]?)?(\d{1,5})(?=[./]|$)")
+_INNER = re.compile(r"\.layers?\.(\d{1,5})(?=\.|$)")
 _STATES = re.compile(r"(?:^|\.)hidden_states\.(?:(\d{1,9})\.)?(\d{1,5})$")
 
 
@@ -207,21 +208,32 @@ def _with_states(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
 
 
 def _records(tensors: Sequence[NamedTensor], in_order: bool) -> list[Record]:
-    """A record for each module, in the order of time as far as it is known."""
+    """A record for each module, in the order of time as far as it is known; it ends behind those in it."""
     states = [int(match[2]) for t in tensors if (match := _STATES.search(_dotted(t.name)))]
     slots: dict[str, dict[Slot, TensorRef]] = {}
-    for tensor in tensors:
-        path, slot = scope_of(tensor.name, max(states, default=-1))
+    names = [_dotted(tensor.name) for tensor in tensors]
+    modules = _modules_around(names)
+    for name, tensor in zip(names, tensors):
+        is_module = name in modules  # `layer.2.output` is one in BERT
+        path, slot = (name, Slot("output")) if is_module else scope_of(name, max(states, default=-1))
         while slot in slots.setdefault(path, {}):
             slot = Slot(slot.kind, (int(slot.index[0]) + 1,))
         slots[path][slot] = tensor.ref
-    paths = list(slots) if in_order else sorted(slots, key=order_of)
+    outer = _modules_around(slots)
+    leaves = [path for path in (slots if in_order else sorted(slots, key=order_of)) if path not in outer]
     first: dict[str, int] = {}
-    for place, path in enumerate(paths):
-        words = path.split(".")
-        for depth in range(1, len(words) + 1):
-            first.setdefault(".".join(words[:depth]), place)
-    return [Record(path, UNKNOWN_TYPE, slots[path], first[path], place) for place, path in enumerate(paths)]
+    last: dict[str, int] = {}
+    for place, path in enumerate(leaves):
+        for module in (*_modules_around([path]), path):
+            first.setdefault(module, place)
+            last[module] = place
+    began = {path: n for n, path in enumerate(sorted(slots, key=lambda p: (first[p], p.count("."))))}
+    ended = sorted(slots, key=lambda p: (last[p], -p.count(".")))
+    return [Record(path, UNKNOWN_TYPE, slots[path], began[path], place) for place, path in enumerate(ended)]
+
+
+def _modules_around(paths: Iterable[str]) -> set[str]:
+    return {path[: dot.start()] for path in paths for dot in re.finditer(r"\.", path)}
 
 
 # The order of names.
@@ -235,13 +247,13 @@ _ROLES = [
         r"(^|[._])(qkv|query_key_value|query|key|value|c_attn|w?[qkv]|w?qkv|(q|kv)_[ab])(_proj(_with_mqa)?)?$",
         r"[qk]_(layer)?norm|rope|rot",
         r"attn_core|core_attention|(attn|attention)\.(attn|core|softmax)|kqv",
-        r"(attn|attention)[._](w?o|out|output|dense|c_proj|proj|o_proj|out_proj)$|(^|[._])(o|out)_proj$",
+        r"(attn|attention)[._](w?o|out|output|dense|c_proj|proj|o_proj|out_proj)(\.|$)|(^|[._])(o|out)_proj$",
         r"(attn|attention)$",
         r"post_attention|ffn_norm|ln_?2|norm2|pre_mlp|pre_feedforward",
         r"router|gate$",
         r"gate|up|w1|w3|fc1|c_fc|h_to_4h|intermediate",
         r"act",
-        r"down|w2|fc2|c_proj|4h_to_h|output|experts$",
+        r"down|w2|fc2|c_proj|4h_to_h|output|experts$|[._]wo$",
         r"(mlp|ffn|moe|feed_forward)$",
     )
 ]
@@ -250,14 +262,15 @@ _ROLES = [
 
 def order_of(path: str) -> tuple[object, ...]:
     """The key of a path in the order of a network: what stands before the layers, these by number, each by
-    what it computes, and what stands behind them. A module comes behind those that are in it."""
+    what it computes, and what stands behind them."""
     match = _LAYER.search(path)
     if match is None:
         stage = 0 if _BEFORE.search(path) else 2 if _AFTER.search(path) else 3
-        return stage, 0, 0, 0, natural(path)
-    below = path[match.end() :].strip("._")
+        return stage, 0, natural(path)
+    inner = _INNER.match(path, match.end())
+    below = path[(inner or match).end() :]
     role = next((number for number, known in enumerate(_ROLES) if known.search(below)), len(_ROLES))
-    return 1, int(match[1]), role if below else len(_ROLES) + 1, -path.count("."), natural(path)
+    return 1, int(match[1]), int(inner[1]) if inner else -1, role, "norm" in below.lower(), natural(path)
 
 
 def _may_be_time(names: Sequence[str]) -> bool:
