@@ -1,82 +1,50 @@
-"""The Python API: comparisons and operator checks in scripts and notebooks, without pytest, and open dumps.
-
-    import acc_pytest
-
-    result = acc_pytest.compare("golden_dump", {"model.layers.0.mlp": tensor})
-    result.verdict, result.roots, result.summary
-
-Modes of `running` do the work, so a verdict is the one that pytest gives.
-"""
+"""The Python API: comparisons and operator checks without pytest, for scripts and notebooks; open dumps."""
 
 from __future__ import annotations
 
 import functools
-import html
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from .base.vocabulary import option_name
 from .dumps import open_dump as open_any_dump
+from .dumps.modules import ModuleDump
 from .errors import AccError, SettingsError, unknown_name
 from .judging.rules import rule_from_table
 from .metrics.measurement import METRICS
-from .options import ALL
-from .options.tables import (
-    COMPARISON,
-    FUZZ,
-    GATE,
-    GATES,
-    OPCHECK,
-    REPLAY,
-    REPORTS,
-    SHARING,
-    STORES,
-    THRESHOLDS,
-)
-from .reporting.chart import METRIC, ChartPoint, points_of, svg
-from .reporting.csv_report import getter
-from .reporting.html.view import HtmlReport
-from .reporting.summary import run_verdict
+from .options import ALL, OPCHECK, OPTIONS, SHARED
+from .options.tables import ENGINE, FUZZ
 from .reporting.texts import message
 from .running.comparison import ComparisonMode
-from .running.direct import DirectRun, run_directly
+from .running.direct import Outcome, run_directly
 from .running.opcheck import OpcheckMode
-from .tensors.api import compact, save_torch_data
+from .tensors.api import array_of, compact, save_torch_data
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from .dumps.base import Dump
-    from .reporting.row import Row
-    from .reporting.view import Root
     from .running.mode import Mode
-    from .tensors.header import TensorHeader
     from .tensors.ref import TensorRef
 
-_OF_PYTEST = frozenset(
-    ("explain_mapping", "from_rows", "junit_properties", "shard", *(o.field for o in FUZZ))
-)
-"""Options that say how pytest runs, or make another run."""
-_SHARED = (*REPORTS, *GATES, *SHARING)
-_SETTINGS = {
-    kind: [o.field for o in options if o.field not in (*_OF_PYTEST, "golden", "mine", "opcheck")]
-    for kind, options in {
-        ComparisonMode: (*COMPARISON, *STORES, *THRESHOLDS, *REPLAY, *GATE, *_SHARED),
-        OpcheckMode: (*OPCHECK, *_SHARED),
-    }.items()
+_NOT_HERE = {"golden", "mine", "from_rows", "explain_mapping", "junit_properties", "shard"}
+"""Options that are arguments here, say how pytest runs, or make another run."""
+_OF_DUMPS = [o.field for o in OPTIONS if o not in (*FUZZ, *ENGINE) and o.field not in _NOT_HERE]
+_OF_OPERATORS = [o.field for o in OPCHECK if o.field != "opcheck"] + [n for n in _OF_DUMPS if n in SHARED]
+_KINDS = {option.field: option.kind for option in ALL}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "text": str,
+    "flag": bool,
+    "number": float,
+    "list": lambda v: _paths(v),
 }
-_LISTS = frozenset(option.field for option in ALL if option.kind == "list")
 _RULES = ("factor", "match", "reason", *METRICS)
 """Settings that make a threshold rule, as a `[[threshold]]` table has them."""
-_SIDE_SIZE = 4096
-"""Bytes of a representation at most."""
+SHOWN = 10
+"""Tensors in the representation of a dump."""
 
 
 def compare(golden: Any, mine: Any = None, **settings: Any) -> Outcome:
@@ -111,8 +79,7 @@ def opcheck(source: Any, **settings: Any) -> Outcome:
     `source` is an operation CSV, or a dump with the parameters of its operators. `settings` are options
     without `--acc-` and `opcheck_` (`ids="3_1"`, `standard="two-golden"`), and bounds. Raises `AccError`.
     """
-    names = _SETTINGS[OpcheckMode]
-    longer = {name: f"opcheck_{name}" for name in settings if f"opcheck_{name}" in names}
+    longer = {name: f"opcheck_{name}" for name in settings if f"opcheck_{name}" in _OF_OPERATORS}
     renamed = {longer.get(name, name): value for name, value in settings.items()}
     return _outcome(OpcheckMode, {"opcheck": _paths(source)}, renamed, "opcheck()")
 
@@ -129,159 +96,35 @@ def open_dump(path: Any, *, token_policy: str = "auto") -> OpenedDump:
     ('root.layers.0.mlp', 'root.layers.1.mlp')
     >>> dump["layers.0.mlp"]
     root.layers.0.mlp output[0]: float32 [2, 3]
-    >>> dump["layers.0.mlp"].numpy().sum().item()
-    6.0
     """
     places = _paths(path)
-    return OpenedDump(
-        places, open_any_dump(places[0] if len(places) == 1 else places, token_policy=token_policy)
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """The outcome of a comparison or a check: rows, roots, and what is said of them."""
-
-    _run: DirectRun
-    _home: object = field(repr=False)
-    """The directory of tensors that came from memory; it goes with the outcome."""
-
-    @property
-    def verdict(self) -> str:
-        """`pass`, `fail`, or `nothing` where nothing could be compared."""
-        return {0: "pass", 5: "nothing"}.get(self.exit_status, "fail")
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status that pytest would have: 0, 1, or 5."""
-        return self._run.exit_status
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """A row for each comparison and each node without a partner."""
-        return self._run.rows
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        """The places where errors start, the first cause first; empty where no dumps were compared."""
-        diagnosis = self._run.result.diagnosis
-        return () if diagnosis is None else diagnosis.roots
-
-    @property
-    def headline(self) -> str:
-        """The verdict in one sentence."""
-        failures = sum(row.red and not row.alone for row in self.rows)
-        complete = self._run.result.tally.complete
-        return run_verdict(self._run.run, self._run.result, complete, failures).text
-
-    @property
-    def summary(self) -> str:
-        """The lines that pytest prints at its end."""
-        return "\n".join(self._run.result.lines)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The lines that pytest prints ahead: what was opened, and what was decided."""
-        return self._run.header
-
-    @property
-    def verdict_hash(self) -> str:
-        """The hash of all verdicts and roots; equal to that of a run of pytest."""
-        return self._run.result.verdict_hash
-
-    def to_frame(self) -> pd.DataFrame:
-        """The rows as a frame of pandas, with the columns of the CSV. Raises `AccError` without pandas."""
-        frame = _needs("pandas", "to_frame()").DataFrame
-        values = getter(self._run.columns.values())
-        return frame([values(row) for row in self.rows], columns=list(self._run.columns))
-
-    def to_html(self, path: str | os.PathLike[str]) -> str:
-        """Write the page of `--acc-html`; returns its path. Raises `AccError`."""
-        with closing(HtmlReport(os.fspath(path))) as view:
-            view.begin(self._run.run)
-            for row in self.rows:
-                view.add(row)
-            view.end(self._run.result.tally.complete)
-            view.finish(self._run.result)
-            view.land()
-            return view.place
-
-    def plot(self, ax: Any = None) -> Any:
-        """The error along the network, drawn by matplotlib. Raises `AccError` without it."""
-        axes = ax or _needs("matplotlib.pyplot", "plot()").subplots(figsize=(9, 3))[1]
-        points = self._points
-        colors = ["tab:red" if point.failing else "tab:green" for point in points]
-        sizes = [60 if point.root else 12 for point in points]
-        axes.scatter(range(len(points)), [point.error for point in points], sizes, colors)
-        bounds = [np.nan if point.bound is None else point.bound for point in points]
-        axes.plot(bounds, "--", color="gray", linewidth=1, label="bound")
-        axes.set(yscale="symlog" if any(point.error <= 0 for point in points) else "log", ylabel=METRIC)
-        axes.set(xlabel="comparisons in execution order", title=self.headline)
-        return axes
-
-    @property
-    def _points(self) -> list[ChartPoint]:
-        return points_of(self.rows, frozenset(root.test_id for root in self.roots))
-
-    def __str__(self) -> str:
-        return self.summary
-
-    def __repr__(self) -> str:
-        return f"<{self.verdict}: {self.headline}>"
-
-    def _repr_html_(self) -> str:
-        """Verdict, roots, and the error along the network, for notebooks."""
-        color = {"pass": "#287", "fail": "#c22"}.get(self.verdict, "#777")
-        roots = "".join(f"<li>{html.escape(message(root.sentence))}</li>" for root in self.roots)
-        return (
-            f'<div><b style="color:{color}">{self.verdict}</b> {html.escape(message(self.headline))}'
-            f"<ul>{roots}</ul>{svg(self._points)}</div>"
-        )
+    return OpenedDump(places, open_any_dump(places, token_policy=token_policy))
 
 
 def _outcome(
     kind: type[Mode], values: Mapping[str, Any], settings: Mapping[str, Any], where: str, home: object = None
 ) -> Outcome:
-    names = _SETTINGS[kind]
+    names = _OF_DUMPS if kind is ComparisonMode else _OF_OPERATORS
+    settings = {name: value for name, value in settings.items() if value is not None or name in _RULES}
     for name in settings:
         if name not in (*names, *_RULES):
-            if name in _OF_PYTEST:
-                raise SettingsError(f"{where}: {name} is for runs of pytest: {option_name(name)}")
             raise unknown_name("setting", name, [*names, *_RULES], where)
     bounds = {name: value for name, value in settings.items() if name in _RULES}
     rules = [rule_from_table(bounds, f"{where}: its bounds")] if bounds else []
-    values = {
-        **values,
-        **{name: _value(name, settings[name]) for name in names if settings.get(name) is not None},
-    }
-    return Outcome(run_directly(kind, values, rules), home)
-
-
-def _value(name: str, value: Any) -> Any:
-    """The value of an option as pytest would have it."""
-    if name in _LISTS:
-        return _paths(value)
-    return (
-        os.fspath(value)
-        if isinstance(value, os.PathLike)
-        else value
-        if isinstance(value, (bool, float))
-        else str(value)
-    )
+    options = {name: _READERS[_KINDS[name]](value) for name, value in settings.items() if name in names}
+    return run_directly(kind, {**values, **options}, rules, home=home)
 
 
 def _paths(value: Any) -> tuple[str, ...]:
-    if isinstance(value, OpenedDump):
-        return value.places
-    several = (value,) if isinstance(value, (str, os.PathLike)) else value
-    return tuple(os.fspath(path) for path in several)
+    entries = value if isinstance(value, (list, tuple)) else (value,)
+    several = [entry.places if isinstance(entry, OpenedDump) else (os.fspath(entry),) for entry in entries]
+    return tuple(path for places in several for path in places)
 
 
 def _place(side: str, value: Any, home: str) -> tuple[str, ...]:
     """The path of a side; what is in memory is written there first. Raises `SettingsError`."""
-    if isinstance(value, (str, os.PathLike, OpenedDump)):
-        return _paths(value)
-    if isinstance(value, (list, tuple)) and value and all(isinstance(v, (str, os.PathLike)) for v in value):
+    several = value if isinstance(value, (list, tuple)) and value else [value]
+    if all(isinstance(entry, (str, os.PathLike, OpenedDump)) for entry in several):
         return _paths(value)
     tensors = _plain(value.state_dict() if isinstance(value, torch.nn.Module) else value)
     if tensors is None:
@@ -298,117 +141,76 @@ def _plain(value: Any) -> Any:
         return compact(value)
     if isinstance(value, np.ndarray):
         return torch.from_numpy(np.array(value)) if value.dtype.kind in "biufc" else None
-    items: Iterable[tuple[object, object]] = ()
-    if isinstance(value, (Mapping, list, tuple)):
-        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    items: Any = enumerate(value) if isinstance(value, (list, tuple)) else getattr(value, "items", tuple)()
     plain = {str(key): tensors for key, inside in items if (tensors := _plain(inside)) is not None}
     return plain or None
-
-
-def _needs(package: str, what: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(package)
-    except ImportError as error:
-        name = package.partition(".")[0]
-        raise AccError(f"{what} needs {name}; install it: pip install {name}") from error
 
 
 class OpenedDump(Mapping[str, "DumpedTensor"]):
     """A dump, opened for reading: a mapping of the tensors of its first step and rank, by name.
 
-    A name is the path of a node and the slot (`root.model.norm output[0]`); the slot may be left out where
-    it is `output[0]`, and `root.` too.
+    A name is the path of a node and the slot (`root.model.norm output[0]`), or that of a weight; the slot may
+    be left out where it is `output[0]`, and `root.` too.
     """
 
     def __init__(self, places: tuple[str, ...], dump: Dump) -> None:
         self.places = places
         self.dump = dump
-
-    @property
-    def kind(self) -> str:
-        """The format."""
-        return self.dump.kind
-
-    @property
-    def steps(self) -> tuple[int | str, ...]:
-        """The labels of the steps: 0 is the prefill."""
-        return tuple(step.label for step in self.dump.steps)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The numbers of the ranks."""
-        return tuple(rank.index for rank in self.dump.ranks)
+        self.kind = dump.kind
+        self.steps = tuple(step.label for step in dump.steps)
+        self.ranks = tuple(rank.index for rank in dump.ranks)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The paths of the nodes of the first step that have tensors, in execution order."""
-        return tuple(dict.fromkeys(tensor.node for tensor in self.tensors().values()))
+        return tuple(dict.fromkeys(name.partition(" ")[0] for name in self))
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019
     def tensors(self, step: int | str | None = None, rank: int | None = None) -> dict[str, DumpedTensor]:
         """The tensors of a step and rank by name, in execution order. Raises `AccError` for a wrong label."""
         chosen_step = _chosen("step", self.dump.steps, self.steps, step)
         chosen_rank = _chosen("rank", self.dump.ranks, self.ranks, rank)
-        tensors = {}
+        dump = self.dump
+        refs = dict(dump.dumped_weights(chosen_rank)) if isinstance(dump, ModuleDump) else {}
         for node in sorted(chosen_step.tree.walk(), key=lambda node: node.order):
-            for slot, ref in self.dump.tensors(chosen_step, chosen_rank, node).items():
-                tensor = DumpedTensor(node.path, str(slot), ref)
-                tensors[tensor.name] = tensor
-        return tensors
+            slots = dump.tensors(chosen_step, chosen_rank, node)
+            refs |= {f"{node.path} {slot}": ref for slot, ref in slots.items()}
+        return {name: DumpedTensor(name, ref) for name, ref in refs.items()}
+
+    @functools.cached_property
+    def _first(self) -> dict[str, DumpedTensor]:
+        return self.tensors()
 
     def __getitem__(self, name: str) -> DumpedTensor:
-        tensors = self.tensors()
         for candidate in (name, f"root.{name}", f"{name} output[0]", f"root.{name} output[0]"):
-            if candidate in tensors:
-                return tensors[candidate]
-        raise KeyError(str(unknown_name("tensor", name, tensors, str(self.dump.root)))[:_SIDE_SIZE])
+            if candidate in self._first:
+                return self._first[candidate]
+        raise KeyError(message(str(unknown_name("tensor", name, self._first, str(self.dump.root)))))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.tensors())
+        return iter(self._first)
 
     def __len__(self) -> int:
-        return len(self.tensors())
-
-    def __hash__(self) -> int:
-        return id(self)
+        return len(self._first)
 
     def __repr__(self) -> str:
-        steps = ", ".join(map(str, self.steps[:8])) + (", ..." if len(self.steps) > 8 else "")
-        head = (
-            f"{self.kind} dump {self.dump.root}: steps {steps}; ranks {len(self.ranks)}; {len(self)} tensors"
-        )
-        lines = [repr(tensor) for tensor in list(self.values())[:10]]
-        more = [f"... and {len(self) - 10} more"] if len(self) > 10 else []
-        return "\n  ".join([message(head), *map(message, lines), *more])
+        counts = f"{len(self.steps)} steps, {len(self.ranks)} ranks, {len(self)} tensors in the first"
+        more = [f"... and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        lines = [f"{self.kind} dump {self.dump.root}: {counts}", *map(repr, [*self.values()][:SHOWN]), *more]
+        return "\n  ".join(map(message, lines))
 
 
 def _chosen(what: str, entries: Any, labels: tuple[Any, ...], label: Any) -> Any:
-    if label is None:
-        return entries[0]
-    if label not in labels:
+    if label is not None and label not in labels:
         raise AccError(f"there is no {what} {label!r}; the dump has {', '.join(map(str, labels))}")
-    return entries[labels.index(label)]
+    return entries[0 if label is None else labels.index(label)]
 
 
 @dataclass(frozen=True, repr=False)
 class DumpedTensor:
     """A tensor of a dump, read when its values are asked for. Reading raises `AccError`."""
 
-    node: str
-    slot: str
+    name: str
     ref: TensorRef
-
-    @property
-    def name(self) -> str:
-        """Node and slot."""
-        return f"{self.node} {self.slot}"
-
-    @property
-    def header(self) -> TensorHeader:
-        """Its dtype and shape, and where the values lie."""
-        return self.ref.header()
 
     def torch(self) -> torch.Tensor:
         """The values as a tensor on the CPU, in their own dtype; not to be written to."""
@@ -416,16 +218,14 @@ class DumpedTensor:
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The values as an array; types that numpy has not become float32."""
-        tensor = self.torch()
-        odd = tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64)
-        return (tensor.float() if odd else tensor).numpy()
+        return array_of(self.torch(), self.name)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, np.dtype[Any]]:
         return np.array(self.numpy(), dtype=dtype)
 
     def __repr__(self) -> str:
         try:
-            header = self.header
+            header = self.ref.header()
         except AccError as error:
             return f"{self.name}: {error}"
         return f"{self.name}: {header.dtype} {list(header.shape)}"

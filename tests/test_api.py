@@ -64,7 +64,7 @@ def test_the_verdicts_are_those_of_pytest(
     run = pytester.runpytest_inprocess(*QUICKER, *words)
     result = compare("golden.pt", Path("mine.pt"))
     assert (result.exit_status, result.verdict) == (int(run.ret), "fail")
-    run.stdout.fnmatch_lines([f"verdict hash: {result.verdict_hash}"])
+    run.stdout.fnmatch_lines([f"verdict hash: {result.result.verdict_hash}"])
     assert [root.name for root in result.roots] == ["root.model.layers.1.mlp.down_proj"]
     assert "the first that differs in the order of saving" in result.summary
     rows = read_rows("r.csv")
@@ -105,7 +105,7 @@ def test_modules_are_compared_by_their_weights() -> None:
     mine.load_state_dict(golden.state_dict())
     assert compare(golden, mine).verdict == "pass"
     with torch.no_grad():
-        mine.bias += 1
+        mine.bias.add_(1)
     assert compare(golden, mine).headline.startswith("The models differ: weight bias differs")
 
 
@@ -121,7 +121,7 @@ def test_bounds_are_settings(golden: Tensors, faulty: Tensors) -> None:
     [
         ({"levl": "op"}, "compare(): unknown setting 'levl'; did you mean 'level'?"),
         ({"map": "x"}, "did you mean 'op_mapping_file'?"),
-        ({"shard": "1/2"}, "compare(): shard is for runs of pytest: --acc-shard"),
+        ({"shard": "1/2"}, "compare(): unknown setting 'shard'"),
         ({"level": "row"}, "--acc-level: unknown value 'row'"),
         ({"cosine_similarity": "x"}, "compare(): its bounds: cosine_similarity must be a finite number"),
     ],
@@ -201,6 +201,8 @@ def test_an_open_dump_is_a_mapping_of_lazy_tensors(golden: Tensors, tmp_path: Pa
     assert torch.equal(tensor.torch(), golden["model.layers.0.mlp.down_proj"])
     assert repr(tensor) == "root.model.layers.0.mlp.down_proj output[0]: float32 [12, 64]"
     assert repr(dump).splitlines()[-1] == "  ... and 4 more"
+    weights = open_dump(saved(dict(torch.nn.Linear(2, 2).state_dict()), tmp_path))
+    assert repr(weights["weight"]) == "root.weight: float32 [2, 2]"
     with pytest.raises(KeyError, match="did you mean"):
         dump["model.layers.0.mlp.down_porj"]
     with pytest.raises(AccError, match="there is no step 3; the dump has 0"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -59,14 +58,10 @@ def run_compare(arguments: argparse.Namespace) -> int:
     words = [*LOG_LEVELS[arguments.log_level], *arguments.for_pytest]
     if not sides or words:
         return run_pytest({"output": ".", **values}, words)
-    from ..reporting.texts import on_screen
     from ..running.comparison import ComparisonMode
     from ..running.direct import run_directly
 
-    run = run_directly(ComparisonMode, values)
-    for line in (*run.header, *on_screen(run.result.lines)):
-        print(line)
-    return run.exit_status
+    return run_directly(ComparisonMode, values, show=print).exit_status
 
 
 # `acc map`: print what would be compared with what, and why.
@@ -251,32 +246,13 @@ def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any])
 
 def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> int:
     """Feed the views and print what a run prints at its end; returns the exit code."""
-    from ..diagnosis.outcome import ended
-    from ..diagnosis.summary import Ledger
-    from ..reporting.recorder import Recorder
-    from ..reporting.texts import on_screen
+    from ..diagnosis.outcome import reported
     from ..reporting.view import Run
 
-    ledger = Ledger()
-    with contextlib.closing(Recorder([*views, ledger])) as recorder:
-        recorder.begin(
-            Run(
-                run.stored.title,
-                run.plan,
-                run.command,
-                run.floor,
-                environment,
-                tuple(word.partition("=")[2] for word in run.command if word.startswith("--acc-opcheck=")),
-            )
-        )
-        for row in run.rows:
-            recorder.add(row)
-        of_plan = ledger if run.plan is not None else None
-        lacks, notes, status = run.stored.incomplete, list(_lines(run)), run.exit_status(recorder.tally)
-        result, status = ended(recorder, of_plan, run.plan, run.floor, status, lacks=lacks, notes=notes)
-        for line in on_screen(result.lines):
-            print(line)
-    return status
+    sources = tuple(word.partition("=")[2] for word in run.command if word.startswith("--acc-opcheck="))
+    described = Run(run.stored.title, run.plan, run.command, run.floor, environment, sources)
+    lacks, notes = run.stored.incomplete, list(_lines(run))
+    return reported(described, views, run.rows, lacks, run.exit_status, notes, print)[1]
 
 
 def _lines(run: Merged) -> Iterator[str]:

@@ -3,24 +3,60 @@ put together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.vocabulary import REPEATED
+from ..reporting.recorder import Recorder
 from ..reporting.summary import coverage, shortfalls, summary_lines
-from ..reporting.texts import message, near
+from ..reporting.texts import message, near, on_screen
 from ..reporting.view import Result
 from ..tensors.ref import forget_headers
 
 if TYPE_CHECKING:
     from ..mapping.pair import Plan
-    from ..reporting.recorder import Recorder
+    from ..reporting.row import Row
+    from ..reporting.summary import Tally
+    from ..reporting.view import Run, View
     from .summary import Ledger
 
 
 OK, FAILED, NOTHING = 0, 1, 5
 """Exit statuses of pytest. `NOTHING`: no test has run."""
+
+
+def reported(
+    run: Run,
+    views: Sequence[View],
+    rows: Iterable[Row],
+    lacks: Sequence[str],
+    status_of: Callable[[Tally], int] | None = None,
+    notes: Sequence[str] = (),
+    show: Callable[[str], None] = lambda line: None,
+) -> tuple[Result, int]:
+    """Hand all rows of a run to its views, end it (`ended`), and show its lines before the views close.
+
+    `status_of` the tally of the rows is how it ends; else it is red where a test is.
+    """
+    ledger = None
+    if run.plan is not None:
+        from .summary import Ledger
+
+        ledger = Ledger()
+        views = [*views, ledger]
+    with closing(Recorder(views)) as recorder:
+        recorder.begin(run)
+        for row in rows:
+            recorder.add(row)
+        tally = recorder.tally
+        status = FAILED if tally.red_tests else OK if tally.compared else NOTHING
+        status = status if status_of is None else status_of(tally)
+        result, status = ended(recorder, ledger, run.plan, run.floor, status, lacks=lacks, notes=notes)
+        for line in on_screen(result.lines):
+            show(line)
+    return result, status
 
 
 def ended(

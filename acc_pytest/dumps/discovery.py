@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -109,22 +110,15 @@ def locate(path: str, listing: Listing) -> Layout:
     layout = _only_below(place, listing, levels=1 if files else _DOWN)
     if layout is not None:
         return layout
-    if not files or _holds_no_dump(place, listing):
-        files = recognises(place, listing) or files
+    with suppress(DumpError):
+        if not files or _only_below(place, listing, _DOWN) is None:
+            files = recognises(place, listing) or files
     if files:
         return FilesLayout(place, files)
     log = _only_log(place, listing)
     if log is not None:
         return DebugModeLayout(log)
     raise _no_dump(place, listing)
-
-
-def _holds_no_dump(place: Path, listing: Listing) -> bool:
-    """Whether what lies below tensor files is no dump, so that it may be more of them."""
-    try:
-        return _only_below(place, listing, _DOWN) is None
-    except DumpError:
-        return False
 
 
 def _no_dump(place: Path, listing: Listing) -> DumpError:

@@ -13,24 +13,23 @@ the order in which networks of transformers compute it. A state dict is weights.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.imports import torch
 from ..base.vocabulary import ORDERS_OF_NAMES
-from ..errors import AccError, FormatError
-from ..tensors import npz_file, safetensors_file, torch_file
+from ..errors import AccError
 from ..tensors.location import may_be_entered
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
 from .base import Dump, Listing, Rank, Slot, Step, natural
 from .modules import ModuleDump, Record, RecordedDump, stored_tensor
-from .single import SUFFIXES, SingleDump
+from .single import SUFFIXES, SingleDump, tensors_in
 from .torch_manifest import SavedTensor
 
 _DEEPEST, _MOST_DIRECTORIES = 8, 2000
@@ -44,6 +43,8 @@ _SAMPLE = 4096
 """Elements that are read of a tensor to see in which type it was computed."""
 _SAMPLED = 64
 """Tensors of which they are read."""
+_CONSTANTS = 8
+"""Values up to which a tensor is a mask or a constant, and fits every type."""
 
 
 def recognises(place: Path, listing: Listing) -> tuple[Path, ...]:
@@ -51,7 +52,7 @@ def recognises(place: Path, listing: Listing) -> tuple[Path, ...]:
     files: list[Path] = []
     level, count = [place], 1
     for _ in range(_DEEPEST):
-        files += [home / name for home in level for name in listing.files(home) if _is_tensor_file(name)]
+        files += [home / name for home in level for name in listing.files(home) if name.endswith(SUFFIXES)]
         below = [home / name for home in level for name in listing.directories(home) if name[0] != "."]
         level = [home for home in below if may_be_entered(home)]
         count += len(level)
@@ -67,7 +68,7 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     a file that is damaged.
     """
     top = root if root not in files else root.parent
-    members = {file: _members(file) for file in files}
+    members = {file: tensors_in(file) for file in files}
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
@@ -103,6 +104,7 @@ class NamedDump(RecordedDump):
     kind = "tensors"
 
     def __init__(self, root: Path, tensors: Sequence[NamedTensor], in_order: bool) -> None:
+        tensors = _with_states(tensors)
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
         in_order = in_order and _may_be_time([tensor.name for tensor in tensors])
@@ -143,10 +145,6 @@ class NamedDump(RecordedDump):
 # Names: files and members, and what they say.
 
 
-def _is_tensor_file(name: str) -> bool:
-    return os.path.splitext(name)[1] in SUFFIXES
-
-
 def _tensors_in(
     file: Path, top: Path, members: Sequence[tuple[str, TensorRef]], alone: bool
 ) -> Iterator[NamedTensor]:
@@ -161,34 +159,17 @@ def _tensors_in(
         elif not _NO_SCOPE.fullmatch(folder):
             scope.append(folder)
     for name, ref in members:
-        of_file = [] if ref.member and alone else [file.stem]
-        of_member = [name] if ref.member else []
-        yield NamedTensor(".".join([*scope, *of_file, *of_member]), ref, (step, rank))
-
-
-def _members(file: Path) -> list[tuple[str, TensorRef]]:
-    """The tensors of a file by their names in it, where it may hold several."""
-    path = str(file)
-    members: Sequence[str] = ()
-    if file.suffix == ".safetensors":
-        members = safetensors_file.keys(path)
-    elif file.suffix == ".npz":
-        members = npz_file.names(path)
-    elif file.suffix in (".pt", ".pth"):
-        try:
-            members = [member for member in torch_file.content_of(path).tensors if member]
-        except FormatError:
-            members = ()  # a tensor of an older file, or its own pair says what is wrong
-    return [(member, TensorRef(path, member)) for member in members] or [(file.stem, TensorRef(path))]
+        names = [file.stem] if not ref.member else [name] if alone else [file.stem, name]
+        yield NamedTensor(".".join([*scope, *names]), ref, (step, rank))
 
 
 _SLOT = re.compile(r"[._](input|output)s?(?:[._](\d{1,4}))?$")
 _PARAMETER = re.compile(
-    r"(^|[./])(weight|bias|weight_scale(_inv)?|qweight|qzeros|scales|inv_freq|running_(mean|var)|"
-    r"num_batches_tracked)$"
+    r"(^|[./])(q?weight|bias|weight_scale(_inv)?|qzeros|scales|inv_freq|running_(mean|var))$"
 )
 _LAYER = re.compile(r"(?:^|[./])(?:(?:layers?|blocks?|blk|h)[_-]?)?(\d{1,5})(?=[./]|$)")
-_HIDDEN = re.compile(r"(?:^|\.)(?:(hidden_states|attentions)\.)?(\d{1,5})$")
+_INNER = re.compile(r"\.layers?\.(\d{1,5})(?=\.|$)")
+_STATES = re.compile(r"(?:^|\.)hidden_states\.(?:(\d{1,9})\.)?(\d{1,5})$")
 
 
 def _dotted(name: str) -> str:
@@ -202,91 +183,94 @@ def scope_of(name: str, last_state: int = -1) -> tuple[str, Slot]:
     last its final norm, and those between of its layers.
     """
     path = _dotted(name)
-    if (state := _HIDDEN.search(path)) is not None and last_state > 0 and state[1] != "attentions":
+    if state := _STATES.search(path):
         number = int(state[2])
         names = {0: "embed_tokens", last_state: "norm"}
         return f"model.{names.get(number, f'layers.{number - 1}')}", Slot("output")
-    if state is not None and state[1] == "attentions":
-        return f"model.layers.{state[2]}.self_attn", Slot("output", (1,))
-    if path == "logits":
-        return "lm_head", Slot("output")
     match = _SLOT.search(path)
     if match is None or not match.start():
-        return path, Slot("output")
+        return "lm_head" if path == "logits" else path, Slot("output")
     return path[: match.start()], Slot("input" if match[1] == "input" else "output", (int(match[2] or 0),))
 
 
-def _last_state(tensors: Sequence[NamedTensor]) -> int:
-    """The number of the last hidden state; -1 where the numbered tensors are none of one width."""
-    numbers = [
-        match for t in tensors if (match := _HIDDEN.search(_dotted(t.name))) and match[1] != "attentions"
-    ]
-    named = [match for match in numbers if match[1]]
-    if not named and len(numbers) != len(tensors):
-        return -1
-    counted = sorted(int(match[2]) for match in named or numbers)
-    shapes = {header.shape for t in tensors if not named and (header := readable(t.ref))}
-    return counted[-1] if len(counted) > 2 and counted == [*range(len(counted))] and len(shapes) <= 1 else -1
+def _with_states(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
+    """The tensors; of hidden states that `generate` gave each token its step, and a bare list of one width is
+    hidden states."""
+    shapes = {header.shape if (header := readable(tensor.ref)) else () for tensor in tensors}
+    bare = len(tensors) > 2 and len(shapes) == 1 and all(tensor.name.isdecimal() for tensor in tensors)
+    states = [replace(tensor, name=f"hidden_states.{tensor.name}") if bare else tensor for tensor in tensors]
+    for number, tensor in enumerate(states):
+        match = _STATES.search(_dotted(tensor.name))
+        if match is not None and match[1]:
+            place = int(match[1]), tensor.place[1]
+            states[number] = replace(tensor, name=f"hidden_states.{match[2]}", place=place)
+    return states
 
 
 def _records(tensors: Sequence[NamedTensor], in_order: bool) -> list[Record]:
-    """A record for each module, in the order of time as far as it is known."""
-    last = _last_state(tensors)
+    """A record for each module, in the order of time as far as it is known; it ends behind those in it."""
+    states = [int(match[2]) for t in tensors if (match := _STATES.search(_dotted(t.name)))]
     slots: dict[str, dict[Slot, TensorRef]] = {}
-    for tensor in tensors:
-        path, slot = scope_of(tensor.name, last)
+    names = [_dotted(tensor.name) for tensor in tensors]
+    modules = _modules_around(names)
+    for name, tensor in zip(names, tensors):
+        is_module = name in modules  # `layer.2.output` is one in BERT
+        path, slot = (name, Slot("output")) if is_module else scope_of(name, max(states, default=-1))
         while slot in slots.setdefault(path, {}):
             slot = Slot(slot.kind, (int(slot.index[0]) + 1,))
         slots[path][slot] = tensor.ref
-    paths = list(slots) if in_order else sorted(slots, key=order_of)
+    outer = _modules_around(slots)
+    leaves = [path for path in (slots if in_order else sorted(slots, key=order_of)) if path not in outer]
     first: dict[str, int] = {}
-    for place, path in enumerate(paths):
-        words = path.split(".")
-        for depth in range(1, len(words) + 1):
-            first.setdefault(".".join(words[:depth]), place)
-    return [Record(path, UNKNOWN_TYPE, slots[path], first[path], place) for place, path in enumerate(paths)]
+    last: dict[str, int] = {}
+    for place, path in enumerate(leaves):
+        for module in (*_modules_around([path]), path):
+            first.setdefault(module, place)
+            last[module] = place
+    began = {path: n for n, path in enumerate(sorted(slots, key=lambda p: (first[p], p.count("."))))}
+    ended = sorted(slots, key=lambda p: (last[p], -p.count(".")))
+    return [Record(path, UNKNOWN_TYPE, slots[path], began[path], place) for place, path in enumerate(ended)]
+
+
+def _modules_around(paths: Iterable[str]) -> set[str]:
+    return {path[: dot.start()] for path in paths for dot in re.finditer(r"\.", path)}
 
 
 # The order of names.
 
 
-_BEFORE = re.compile(r"embed|wte|wpe|tok")
-_ROLES = tuple(
-    map(
-        re.compile,
-        (
-            r"input_(layer)?norm|attn_norm|attention_norm|ln_?1|norm1|pre_attention",
-            r"(^|[._])(q|k|v|qkv|wq|wk|wv|wqkv|query|key|value|c_attn|query_key_value|q_a|q_b|kv_a|kv_b)"
-            r"(_proj(_with_mqa)?)?$",
-            r"(q|k)_(layer)?norm|rope|rot",
-            r"attn_core|core_attention|(attn|attention)\.(attn|core|softmax)|kqv|hook_z",
-            r"(attn|attention)[._](o|wo|out|output|dense|c_proj|proj|o_proj|out_proj)(\.|$)|(^|[._])(o|out)_proj$",
-            r"(attn|attention)$",
-            r"post_attention|ffn_norm|ln_?2|norm2|pre_mlp|pre_feedforward",
-            r"router|gate$",
-            r"gate|up|w1|w3|fc1|c_fc|h_to_4h|intermediate",
-            r"act",
-            r"down|w2|fc2|c_proj|4h_to_h|output",
-            r"(mlp|ffn|moe|feed_forward)$",
-        ),
+_BEFORE, _AFTER = re.compile(r"embed|wte|wpe|tok"), re.compile(r"norm|ln_f")
+_ROLES = [
+    re.compile(role)
+    for role in (
+        r"input_(layer)?norm|attn_norm|attention_norm|ln_?1|norm1|pre_attention",
+        r"(^|[._])(qkv|query_key_value|query|key|value|c_attn|w?[qkv]|w?qkv|(q|kv)_[ab])(_proj(_with_mqa)?)?$",
+        r"[qk]_(layer)?norm|rope|rot",
+        r"attn_core|core_attention|(attn|attention)\.(attn|core|softmax)|kqv",
+        r"(attn|attention)[._](w?o|out|output|dense|c_proj|proj|o_proj|out_proj)(\.|$)|(^|[._])(o|out)_proj$",
+        r"(attn|attention)$",
+        r"post_attention|ffn_norm|ln_?2|norm2|pre_mlp|pre_feedforward",
+        r"router|gate$",
+        r"gate|up|w1|w3|fc1|c_fc|h_to_4h|intermediate",
+        r"act",
+        r"down|w2|fc2|c_proj|4h_to_h|output|experts$|[._]wo$",
+        r"(mlp|ffn|moe|feed_forward)$",
     )
-)
+]
 """What a layer computes, in its order."""
-_AFTER = re.compile(r"norm|ln_f")
 
 
 def order_of(path: str) -> tuple[object, ...]:
     """The key of a path in the order of a network: what stands before the layers, these by number, each by
-    what it computes, and what stands behind them. A module comes behind those that are in it."""
+    what it computes, and what stands behind them."""
     match = _LAYER.search(path)
     if match is None:
         stage = 0 if _BEFORE.search(path) else 2 if _AFTER.search(path) else 3
-        return stage, 0, 0, 0, natural(path)
-    below = path[match.end() :].strip("._")
-    role = next((n for n, known in enumerate(_ROLES) if known.search(below)), len(_ROLES))
-    if below.endswith(".experts") or not below:
-        role = len(_ROLES) - 1 if below else len(_ROLES) + 1
-    return 1, int(match[1]), role, -path.count("."), natural(path)
+        return stage, 0, natural(path)
+    inner = _INNER.match(path, match.end())
+    below = path[(inner or match).end() :]
+    role = next((number for number, known in enumerate(_ROLES) if known.search(below)), len(_ROLES))
+    return 1, int(match[1]), int(inner[1]) if inner else -1, role, "norm" in below.lower(), natural(path)
 
 
 def _may_be_time(names: Sequence[str]) -> bool:
@@ -302,24 +286,17 @@ def _may_be_time(names: Sequence[str]) -> bool:
 
 def _computed_in(tensors: Sequence[NamedTensor]) -> str:
     """bfloat16 or float16 where the values of most float32 tensors fit it; empty where not."""
-    spread = tensors[:: max(1, len(tensors) // _SAMPLED)]
     fits: Counter[str] = Counter()
     count = 0
-    for tensor in spread:
+    for tensor in tensors[:: max(1, len(tensors) // _SAMPLED)]:
         header = readable(tensor.ref)
-        if header is None or header.dtype.name != "float32" or not header.numel:
+        if header is None or header.dtype.name != "float32":
             continue
-        try:
-            values = tensor.ref.open().reshape(-1)[:_SAMPLE].clone()
-        except AccError:
-            continue
-        if len(values[values != 0].unique()) < 8:  # a mask, a constant
-            continue
-        count += 1
-        fits.update(
-            str(narrow).removeprefix("torch.")
-            for narrow in (torch.bfloat16, torch.float16)
-            if torch.equal(values.to(narrow).float(), values)
-        )
-    name, most = max(fits.items(), key=lambda item: item[1], default=("", 0))
+        with suppress(AccError):  # its own pair says what is wrong with it
+            values = tensor.ref.open().reshape(-1)[:_SAMPLE]
+            if len(values.unique()) > _CONSTANTS:
+                count += 1
+                narrow = {"bfloat16": values.bfloat16(), "float16": values.half()}
+                fits.update(name for name, rounded in narrow.items() if torch.equal(rounded.float(), values))
+    name, most = fits.most_common(1)[0] if fits else ("", 0)
     return name if 2 * most > count else ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from ..errors import FormatError
+from ..tensors import npz_file, safetensors_file, torch_file
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, stable_name
@@ -28,7 +31,7 @@ class SingleDump(Dump):
         self.ranks = (Rank(0, ""),)
         self._refs: dict[str, TensorRef] = {}
         for file in files:
-            for name, ref in _tensors(file):
+            for name, ref in tensors_in(file):
                 self._refs[
                     _unique(name if len(files) == 1 or not ref.member else f"{file.stem}.{name}", self._refs)
                 ] = ref
@@ -42,12 +45,19 @@ class SingleDump(Dump):
         return {Slot("output"): self._refs[node.path]} if node.path in self._refs else {}
 
 
-def _tensors(file: Path) -> list[tuple[str, TensorRef]]:
-    if file.suffix != ".safetensors":
-        return [(file.stem, TensorRef(str(file)))]
-    from ..tensors.safetensors_file import keys
-
-    return [(key, TensorRef(str(file), key)) for key in keys(str(file))]
+def tensors_in(file: Path) -> list[tuple[str, TensorRef]]:
+    """The tensors of a file by their names in it; one that may hold but one is named after the file."""
+    path = str(file)
+    members: Sequence[str] = ()
+    if file.suffix == ".safetensors":
+        members = safetensors_file.keys(path)
+    elif file.suffix == ".npz":
+        members = npz_file.names(path)
+    elif file.suffix in (".pt", ".pth"):
+        # A file that is older, or damaged: its own pair says so.
+        with suppress(FormatError):
+            members = [member for member in torch_file.content_of(path).tensors if member]
+    return [(member, TensorRef(path, member)) for member in members] or [(file.stem, TensorRef(path))]
 
 
 def _unique(name: str, used: Mapping[str, TensorRef]) -> str:

@@ -35,7 +35,7 @@ from .steps import Layouts, StepPair, batches, common_steps, table_start, token_
 from .tables import FILE_NAME, Tables, load_tables, missing_file_note, read_op_mapping_file, type_rules
 from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
-from .weights import Packs, WeightPairs, weight_pairs, weight_totals
+from .weights import Packs, WeightPairs, weight_pairs
 
 
 def plan(
@@ -180,13 +180,11 @@ class _Planner:
             side.count(self._totals)
         self._notes += _rank_note(self._golden, self._mine, sum(pair.rank is None for pair in pairs))
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
-        dumps = self._golden, self._mine
-        if (
-            isinstance(dumps[0], ModuleDump)
-            and isinstance(dumps[1], ModuleDump)
-            and not any(self._totals.values())
-        ):
-            self._totals.update(weight_totals(*dumps, len(pairs)))
+        named = [dump for dump in (self._golden, self._mine) if isinstance(dump, NamedDump)]
+        if len(named) == 2 and not any(self._totals.values()):  # state dicts
+            for name, dump in zip(("golden", "mine"), named):
+                total = sum(len(dump.dumped_weights(rank)) for rank in dump.ranks)
+                self._totals.update({f"{name}_total": total, f"{name}_mapped": len(pairs)})
         numbered = (
             pair if pair.order == order else replace(pair, order=order) for order, pair in enumerate(pairs)
         )

@@ -239,14 +239,6 @@ def _pair(
     )
 
 
-def weight_totals(golden: ModuleDump, mine: ModuleDump, pairs: int) -> dict[str, int]:
-    """The counts of a plan of two dumps that hold nothing but weights, of which so many are compared."""
-    totals = {"golden_mapped": pairs, "mine_mapped": pairs}
-    for side, dump in (("golden", golden), ("mine", mine)):
-        totals[f"{side}_total"] = sum(len(_Weights(dump, rank).listed) for rank in dump.ranks)
-    return totals
-
-
 def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
     """The full names of the weights that a module has itself, by its path, as the first rank lists them."""
     if not isinstance(mine, ModuleDump):

@@ -11,13 +11,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 
 class OpcheckRoom(ModuleType):
-    """This room, whose name is that of a function of the Python API: called, it is that function."""
+    """This room, called by its name: the function of the Python API that has it too."""
 
-    def __call__(self, source: Any, **settings: Any) -> Any:
+    def __call__(self, source: object, **settings: object) -> object:
         return import_module("acc_pytest.api").opcheck(source, **settings)
 
 

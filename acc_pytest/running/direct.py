@@ -6,45 +6,42 @@ and hooks of tests are pytest's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+import html
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..base.imports import check_numpy
-from ..diagnosis.outcome import FAILED, NOTHING, OK, ended
+from ..diagnosis.outcome import reported
 from ..errors import AccError, guarded
-from ..reporting.csv_report import CsvReport
-from ..reporting.recorder import Recorder
-from ..reporting.view import Result, Run
+from ..reporting.chart import METRIC, ChartPoint, points_of, svg
+from ..reporting.csv_report import CsvReport, getter
+from ..reporting.html.view import HtmlReport
+from ..reporting.summary import run_verdict
+from ..reporting.texts import message
+from ..reporting.view import Result, Root, Run
 from .run_report import environment
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ..judging.threshold import ThresholdRule
     from ..reporting.row import Row
     from .mode import Mode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DirectRun:
-    """A run that has ended.
-
-    `header` has the lines before its first test, `columns` map the names of the columns of its CSV to the
-    places in a row.
-    """
-
-    run: Run
-    rows: tuple[Row, ...]
-    result: Result
-    exit_status: int
-    header: tuple[str, ...]
-    columns: Mapping[str, str]
-
-
 def run_directly(
-    kind: type[Mode], option_values: Mapping[str, Any], rules: Sequence[ThresholdRule] = ()
-) -> DirectRun:
+    kind: type[Mode],
+    option_values: Mapping[str, Any],
+    rules: Sequence[ThresholdRule] = (),
+    show: Callable[[str], None] = lambda line: None,
+    home: object = None,
+) -> Outcome:
     """Run the mode of this kind that the option values ask for; `rules` are stronger than those of files.
+    Its lines are shown as they come.
 
     There is a CSV only where its place was given. Raises `AccError` for what is the user's to mend.
     """
@@ -55,36 +52,115 @@ def run_directly(
     chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened
     with guarded(kind.doing):
         mode = kind.opened(option_values)
-    if mode is None:
-        raise AccError(f"{kind.doing}: these settings do not ask for it")
+    assert mode is not None  # the option values ask for it
     mode.selected = mode.tests
     gates = gates_of(mode.settings)
     views = mode.views()
     columns = next(view.columns for view in views if isinstance(view, CsvReport))
     if not option_values.keys() & {"csv", "output"}:
         views = [view for view in views if not isinstance(view, CsvReport)]
-    ledger = None
-    if mode.plan is not None:
-        from ..diagnosis.summary import Ledger
-
-        ledger = Ledger()
-        views.append(ledger)
-
-    def gate(row: Row) -> Row:
-        for applied in gates:
-            row = applied.apply(row)
-        return row
-
     rows: list[Row] = []
-    with closing(Recorder(views)) as recorder:
-        run = mode.described(Run(environment=environment()))
-        recorder.begin(run)
-        with guarded("comparing"):
-            for row in mode.all_rows(rules, gate):
-                recorder.add(row)
-                rows.append(row)
-        status = OK if recorder.tally.compared else NOTHING
-        status = FAILED if recorder.tally.red_tests else status
-        floor = mode.settings.min_coverage
-        result, status = ended(recorder, ledger, mode.plan, floor, status, lacks=mode.lacks)
-    return DirectRun(run, tuple(rows), result, status, tuple(mode.header()), columns)
+
+    def all_rows() -> Iterator[Row]:
+        for row in mode.all_rows(rules, lambda row: reduce(lambda row, gate: gate.apply(row), gates, row)):
+            rows.append(row)
+            yield row
+
+    header = tuple(mode.header())
+    for line in header:
+        show(line)
+    run = mode.described(Run(environment=environment()))
+    with guarded("comparing"):
+        result, status = reported(run, views, all_rows(), mode.lacks, show=show)
+    return Outcome(run, tuple(rows), result, status, header, columns, home)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcome:
+    """The outcome of a comparison or a check: a row for each pair and each node without a partner, and roots.
+
+    `exit_status` is that of pytest: 0, 1, or 5. `notes` are the lines that it prints ahead, `columns` map the
+    names of the columns of the CSV to the places in a row. `home` is the directory of tensors that came from
+    memory, which goes with the outcome.
+    """
+
+    run: Run
+    rows: tuple[Row, ...]
+    result: Result
+    exit_status: int
+    notes: tuple[str, ...]
+    columns: Mapping[str, str]
+    home: object = None
+
+    @property
+    def verdict(self) -> str:
+        """`pass`, `fail`, or `nothing` where nothing could be compared."""
+        return {0: "pass", 5: "nothing"}.get(self.exit_status, "fail")
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """The places where errors start, the first cause first; empty where no dumps were compared."""
+        diagnosis = self.result.diagnosis
+        return () if diagnosis is None else diagnosis.roots
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
+        failures = sum(row.red and not row.alone for row in self.rows)
+        return run_verdict(self.run, self.result, self.result.tally.complete, failures).text
+
+    @property
+    def summary(self) -> str:
+        """The lines that pytest prints at its end."""
+        return "\n".join(self.result.lines)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a frame of pandas, with the columns of the CSV. Raises `AccError` without pandas."""
+        frame = _needs("pandas", "to_frame()").DataFrame
+        values = getter(self.columns.values())
+        return frame([values(row) for row in self.rows], columns=list(self.columns))
+
+    def to_html(self, path: str | os.PathLike[str]) -> str:
+        """Write the page of `--acc-html`; returns its path. Raises `AccError`."""
+        view = HtmlReport(os.fspath(path))
+        lines = reported(self.run, [view], self.rows, (), lambda tally: self.exit_status)[0].lines
+        if not view.files:
+            raise AccError(lines[-1])
+        return view.place
+
+    def plot(self, ax: Any = None) -> Any:
+        """The error along the network, drawn by matplotlib. Raises `AccError` without it."""
+        axes = ax or _needs("matplotlib.pyplot", "plot()").subplots(figsize=(9, 3))[1]
+        names, errors, bounds, failing, roots = zip(*self._points) if self._points else ((),) * 5
+        colors = ["tab:red" if red else "tab:green" for red in failing]
+        axes.scatter(range(len(names)), errors, [60 if root else 12 for root in roots], colors)
+        axes.plot(bounds, "--", color="gray", linewidth=1)
+        axes.set(yscale="symlog" if 0 in errors else "log", ylabel=METRIC, title=self.headline)
+        return axes
+
+    @property
+    def _points(self) -> list[ChartPoint]:
+        return points_of(self.rows, frozenset(root.test_id for root in self.roots))
+
+    def __str__(self) -> str:
+        return self.summary
+
+    def __repr__(self) -> str:
+        return f"<{self.verdict}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        """Verdict, roots, and the error along the network, for notebooks."""
+        color = {"pass": "#287", "fail": "#c22"}.get(self.verdict, "#777")
+        roots = "".join(f"<li>{html.escape(message(root.sentence))}</li>" for root in self.roots)
+        return (
+            f'<div><b style="color:{color}">{self.verdict}</b> {html.escape(message(self.headline))}'
+            f"<ul>{roots}</ul>{svg(self._points)}</div>"
+        )
+
+
+def _needs(package: str, what: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        name = package.partition(".")[0]
+        raise AccError(f"{what} needs {name}; install it: pip install {name}") from error

@@ -280,7 +280,8 @@ class PairMode(Mode):
     ) -> Row:
         """The row of one pair, `number` its place in the plan, judged as the test `item` asks for."""
         make_judge = functools.partial(self.judges.judge, item, pair, ignored=ignored, arguments=arguments)
-        return gated(item.config, self._levelled(pair, number, item.nodeid, make_judge))
+        row = self.compared(pair, number, item.nodeid, make_judge)
+        return gated(item.config, self.judges.levelled(row, make_judge))
 
     def all_rows(self, rules: Sequence[ThresholdRule], gate: Callable[[Row], Row]) -> Iterator[Row]:
         """See `Mode.all_rows`: of all pairs, then of nodes without a partner."""
@@ -288,14 +289,11 @@ class PairMode(Mode):
         from .causes import lifts
 
         judge = self.judges.judge_by((*self.settings.rules, *rules))
-        rows = [gate(self._levelled(t.pair, t.number, t.node_id, lambda: judge)) for t in self.pairs]
+        compared = (self.compared(test.pair, test.number, test.node_id, lambda: judge) for test in self.pairs)
+        rows = [gate(self.judges.levelled(row, lambda: judge)) for row in compared]
         strict = self.settings.inherited == "fail"
         yield from explained(self.plan, rows, self.recomputer, lifts(self.settings), strict)
         yield from (test.row(strict=test.fails) for test in self.unmapped)
-
-    def _levelled(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
-        row = self.compared(pair, number, test_id, make_judge)
-        return self.judges.levelled(row, make_judge)
 
     @abc.abstractmethod
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:

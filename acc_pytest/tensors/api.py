@@ -108,7 +108,7 @@ def convert_bin_data_to_npy(tensor_bin: BinData) -> np.ndarray[Any, np.dtype[Any
 
     The old function of this name took what `read_dump_data` gave, which was no ATB file.
     """
-    return _array(tensor_bin.get_data(), tensor_bin.path)
+    return array_of(tensor_bin.get_data(), tensor_bin.path)
 
 
 def save_torch_data(data: Any, path: FilePath) -> str:
@@ -135,7 +135,7 @@ def save_npy_data(path: FilePath, data: Any) -> str:
     A tensor of a type numpy has not is saved as float32.
     """
     target = _target(path, (".npy",), "save_npy_data(path, data)")
-    array = _array(compact(data), target) if isinstance(data, torch.Tensor) else np.asarray(data)
+    array = array_of(compact(data), target) if isinstance(data, torch.Tensor) else np.asarray(data)
     if array.dtype.hasobject:
         raise AccError(f"{target}: data must be one tensor or array of numbers, got {type(data).__name__}")
     with whole_file(target) as file:
@@ -165,7 +165,7 @@ def _target(path: FilePath, suffixes: tuple[str, ...], signature: str) -> str:
     return text
 
 
-def _array(tensor: torch.Tensor, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def array_of(tensor: torch.Tensor, name: str) -> np.ndarray[Any, np.dtype[Any]]:
     try:
         return tensor.numpy()
     except TypeError:

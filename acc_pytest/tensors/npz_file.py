@@ -16,12 +16,9 @@ from ..errors import FormatError
 from .file_bytes import opened
 from .header import Location, TensorHeader, member_of, version_of
 from .numpy_file import HEADER_ROOM, as_read, described
+from .torch_archive import ArchiveEntry, start_of
 
 _SUFFIX = ".npy"
-_MOST = 100_000
-"""Entries of an archive."""
-_MOST_PACKED = 1032
-"""Bytes that one byte of a packed entry can hold."""
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError)
 
 
@@ -70,36 +67,22 @@ def names(path: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=16)
 def _entries(path: str, _version: tuple[int, ...]) -> dict[str, NpzEntry]:
-    with opened(path) as (file, size):
-        try:
-            with zipfile.ZipFile(file) as archive:
-                listed = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]
-                if len(listed) > _MOST:
-                    raise FormatError(f"{path}: has {len(listed)} arrays, more than {_MOST}")
-                return {
-                    info.filename.removesuffix(_SUFFIX): _entry(path, file, size, archive, info)
-                    for info in listed
-                }
-        except _DAMAGE as error:
-            raise FormatError(
-                f"{path}: is a damaged .npz file ({error!s:.200}); was it truncated?"
-            ) from error
+    try:
+        with opened(path) as (file, size), zipfile.ZipFile(file) as archive:
+            listed = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]
+            entries = [_entry(path, file, size, archive, info) for info in listed]
+    except _DAMAGE as error:
+        raise FormatError(f"{path}: is a damaged .npz file ({error!s:.200}); was it truncated?") from error
+    return {entry.name.removesuffix(_SUFFIX): entry for entry in entries}
 
 
 def _entry(path: str, file: BinaryIO, size: int, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NpzEntry:
-    where = f"{path}:{info.filename.removesuffix(_SUFFIX)}"
-    if info.file_size > _MOST_PACKED * info.compress_size + HEADER_ROOM:
-        raise FormatError(
-            f"{where}: {info.compress_size} bytes cannot hold the {info.file_size} that it declares"
-        )
     with archive.open(info) as stream:
         head = stream.read(HEADER_ROOM)
-    header, fortran, swapped = described(where, head, info.file_size)
-    if info.compress_type != zipfile.ZIP_STORED:
-        return NpzEntry(replace(header, offset=0, plain=False), info.filename, fortran, swapped)
-    file.seek(info.header_offset + 26)
-    lengths = file.read(4)
-    start = info.header_offset + 30 + sum(int.from_bytes(lengths[n : n + 2], "little") for n in (0, 2))
-    if start + info.file_size > size:
-        raise FormatError(f"{where}: lies outside of the file; was it truncated?")
-    return NpzEntry(replace(header, offset=start + header.offset), info.filename, fortran, swapped)
+    header, *order = described(f"{path}:{info.filename.removesuffix(_SUFFIX)}", head, info.file_size)
+    packed = info.compress_type != zipfile.ZIP_STORED
+    start = start_of(file, ArchiveEntry(info.filename, info.header_offset, info.file_size, info.CRC, packed))
+    if not packed and start + info.file_size > size:
+        raise ValueError(f"{info.filename} lies outside of the file")
+    place = 0 if packed else start + header.offset
+    return NpzEntry(replace(header, offset=place, plain=header.plain and not packed), info.filename, *order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def port(model: torch.nn.Module, fault: bool) -> torch.nn.Module:
     mine = copy.deepcopy(model).bfloat16()
     if fault:
         with torch.no_grad():
-            mine.get_submodule(f"model.{FAULT}").weight.mul_(1.5)
+            mine.get_parameter(f"model.{FAULT}.weight").mul_(1.5)
     return mine
 
 
@@ -73,7 +74,8 @@ def golden(
 ) -> str:
     home = tmp_path_factory.mktemp("golden")
     if request.param == "tensors":
-        np.savez(home / "x.npz", **{name: t.numpy() for name, t in results(model).items()})
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in results(model).items()}
+        np.savez(home / "x.npz", **arrays)
     else:
         with torch.no_grad(), register_hook(model, DumpConfig(str(home))):
             model(input_ids=IDS, use_cache=False)
@@ -98,7 +100,7 @@ def test_a_right_port_is_green_and_the_fault_the_only_root(
     expected = {"equal": f"root.model.{FAULT}", "llama.cpp": "root.blk.1.ffn_down"}[names]
     assert [root.name for root in result.roots] == ([expected] if fault else [])
     assert result.verdict == ("fail" if fault else "pass")
-    assert result._run.result.coverage == 1
+    assert result.result.coverage == 1
     assert any("fit bfloat16" in line for line in result.notes)
 
 
