@@ -9,8 +9,8 @@ tensors, tuples or dicts as results, float32 or bfloat16; every port is first ch
 float32. A fault is in one module of one layer or of all, and counts where it moves the logits by at least
 twice what the right port of the same style does, and by 1 %. All is drawn with the seed.
 
-A right port must be green; a fault must be red with one root, which has one of the modules that hold it in its
-name. The exit status is 1 where a right port is red, or less than 95 % of the faults are named so.
+A right port must be green; a fault must be red with one root, whose name has one of the modules that hold it.
+The exit status is 1 where a right port is red, or less than 95 % of the faults are named so.
 """
 
 from __future__ import annotations
