@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..mapping.pair import WEIGHTS
 from ..reporting.row import Cause
 from .evidence import PairEvidence, PairState, Standing
@@ -98,7 +99,7 @@ class Inheritance:
         if not state.shapes_differ or (via := self._input_before(state)) is None:
             return None
         root, name = self._root(via)
-        sentence = f"other shapes follow from what the run was fed: {via.input_sentence}"
+        sentence = Reason("other shapes follow from what the run was fed: {}", via.input_sentence)
         return Cause("inherited", "dataflow", (via.number,), root, name, text=sentence)
 
     def _input_before(self, state: PairState) -> PairState | None:
@@ -154,10 +155,12 @@ class Inheritance:
         local = self._local.of_pair(number)
         with_local = _with(base, local)
         if local.outcome == "wrong":
-            sentence = f"its inputs differ already, but {local.sentence}"
+            sentence = Reason("its inputs differ already, but {}", local.sentence)
             return self._is_root(state, replace(with_local, basis="local", text=sentence))
         if ordered and not local.outcome:
-            sentence = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
+            sentence = Reason(
+                "its error is {:.3g} times that of what ran before it (rate of change)", amplification
+            )
             return self._is_root(state, replace(with_local, text=sentence))
         return _inherited(with_local, failing[0])
 
@@ -184,7 +187,7 @@ class Inheritance:
             cause = _with(Cause("inherited", "dataflow", tuple(origin.number for origin in origins)), local)
             return _inherited(cause, origins[0], local.sentence)
         sentence = (
-            f"its inputs differ already, but {local.sentence}"
+            Reason("its inputs differ already, but {}", local.sentence)
             if failing
             else self._wrong_operator(number, local, parents)
         )
@@ -211,9 +214,9 @@ class Inheritance:
             return self._is_root(state, replace(cause, text=text), local.culprit)
         hidden = self._suspects.wrong_between(number)
         if hidden:
-            sentence = (
-                f"{shown(hidden)} lies between it and its inputs, is not compared, "
-                "and is wrong on its own inputs"
+            sentence = Reason(
+                "{} lies between it and its inputs, is not compared, and is wrong on its own inputs",
+                shown(hidden),
             )
             return self._is_root(state, replace(cause, basis="local", text=sentence), hidden)
         if local.outcome == "right":
@@ -236,26 +239,35 @@ class Inheritance:
         jumps = exact or (cause.amplification is not None and cause.amplification > JUMP)
         if parents and (not jumps or self._local.of_golden(state.number).outcome == "right"):
             if (via := self._failing_behind(state.number, lambda _: True)) is not None:
-                sentence = f"{right}, and what is between passes"
+                sentence = Reason("{}, and what is between passes", right)
                 return _inherited(replace(cause, parents=(via.number,)), via, sentence)
             culprit = self._suspects.wrong_above(state.number)
             if culprit:
-                text = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
+                text = Reason(
+                    "{}; {} above it is wrong on its own, though within its thresholds", right, shown(culprit)
+                )
                 return self._is_root(state, replace(cause, basis="local", text=text), culprit)
             culprit, unlike = self._suspects.unlike_above(state.number)
             if culprit:
-                sentence = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
+                sentence = Reason(
+                    "{}; {} above it is within its thresholds, but {}", right, shown(culprit), unlike
+                )
                 return self._is_root(state, replace(cause, text=sentence), culprit)
             agree = self._inputs.agreement(state.number, parents)
             return self._is_root(
                 state,
-                replace(cause, text=f"{right}, and {agree}: more error came from above than rounding makes"),
+                replace(
+                    cause,
+                    text=Reason("{}, and {}: more error came from above than rounding makes", right, agree),
+                ),
             )
         if unlike := self._suspects.unlike(state.number):
-            return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
+            return self._is_root(state, replace(cause, text=Reason("{}, but {}", right, unlike)))
         suspect, unlike = self._suspects.unlike_between(state.number)
         if suspect:
-            sentence = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
+            sentence = Reason(
+                "{}; {}, between it and its inputs, is not compared: {}", right, shown(suspect), unlike
+            )
             return self._is_root(state, replace(cause, text=sentence), suspect)
         sentence = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
         return self._is_root(state, replace(cause, text=sentence))
@@ -264,7 +276,7 @@ class Inheritance:
         """The sentence on an operator that is wrong on its own inputs: these need not all be compared."""
         if not self._plan.golden_kind or local.culprit:
             return local.sentence
-        return f"{self._inputs.agreement(number, parents)}, and {local.sentence}"
+        return Reason("{}, and {}", self._inputs.agreement(number, parents), local.sentence)
 
     def _failing_behind(self, number: int, passable: Callable[[PairState], bool]) -> PairState | None:
         """The nearest failing pair above that is reached through `passable` pairs that pass; or `None`."""
@@ -312,7 +324,7 @@ class KnownInputs:
         agree = self.agreement(number, parents)
         if unlike := self._suspects.unlike(number):
             agree += f"; {unlike}"
-        return f"{agree} (not computed again: {why})"
+        return Reason("{} (not computed again: {})", agree, why)
 
     def agreement(self, number: int, parents: Sequence[PairState]) -> str:
         """A sentence on the inputs of a root, by the rule of evidence."""
@@ -326,7 +338,7 @@ class KnownInputs:
             sentence += ", but for ties and accumulated rounding"
         if not inputs.not_compared:
             return sentence
-        return f"{sentence} (not compared: {listed(inputs.not_compared)})"
+        return Reason("{} (not compared: {})", sentence, listed(inputs.not_compared))
 
     def _inside(self, number: int, parents: Sequence[PairState]) -> str:
         """The sentence on the place in a module where its own code made a tensor that is wrong."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..base.reason import Reason
 from ..errors import AccError, RefusedCall, guarded
 from ..mapping.pair import Operand, Pair
 from ..reporting.texts import shortened
@@ -90,7 +91,7 @@ class Recomputation:
         if self.error is None:
             return self.why
         if self.noise is None or self.allowed is None:
-            return f"relative L2 error {self.error:.3g}"
+            return Reason("relative L2 error {:.3g}", self.error)
         if self.error <= self.allowed:
             return self.why
         times = f"{self.error / self.noise:.3g} times its rounding" if self.noise else "it rounds nothing"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..reporting.row import Cause, Row
 from ..reporting.view import Diagnosis, Root, View
 from ..tensors.dtypes import by_name
@@ -134,14 +135,19 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
     notes = []
     if guessed:
         notes.append(
-            f"what a pair computes from is known by {plan.lineage or 'nothing'}; by execution order a "
-            "root is where the error starts or grows tenfold (rate of change)"
+            Reason(
+                "what a pair computes from is known by {}; by execution order a "
+                "root is where the error starts or grows tenfold (rate of change)",
+                plan.lineage or "nothing",
+            )
         )
     operators = [root for root in roots if not root.row.fed and root.number not in plan.gaps]
     causes = [root.row.cause for root in operators if root.basis != "local"]
     unknown = sum(cause is None or not cause.local for cause in causes)
     if unknown and not guessed:
-        notes.append(f"{unknown} of {len(operators)} could not be computed again on their own inputs")
+        notes.append(
+            Reason("{} of {} could not be computed again on their own inputs", unknown, len(operators))
+        )
     return tuple(notes)
 
 

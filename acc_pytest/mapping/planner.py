@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import PurePath
 from typing import Any
 
+from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.manual import ManualDump
@@ -516,7 +517,9 @@ class Absences:
                 self._look_at(dump_step, rank)
             for rank in empty if filled else ():
                 self.lacking[rank.index] += _output_count(dump_step, filled[0])
-                reason = f"rank {rank.index} of {len(self.dump.ranks)} has no tensors at step {step.label}"
+                reason = Reason(
+                    "rank {} of {} has no tensors at step {}", rank.index, len(self.dump.ranks), step.label
+                )
                 self._add(step.label, rank, Node(f"rank{rank.index}", "", ""), reason)
 
     def look_for_steps(self, counterpart: Dump) -> None:
@@ -526,7 +529,9 @@ class Absences:
             if step.label not in labels and self.dump.asks_for(step.label):
                 rank = self.dump.ranks[0]
                 self.lacking[rank.index] += _output_count(DumpStep(self.dump, self.dump.steps[0]), rank)
-                reason = f"step {step.label} was to be dumped and is not there: was the capture interrupted?"
+                reason = Reason(
+                    "step {} was to be dumped and is not there: was the capture interrupted?", step.label
+                )
                 self._add(step.label, rank, Node(f"step{step.label}", "", ""), reason)
 
     def count(self, totals: Counter[str]) -> None:

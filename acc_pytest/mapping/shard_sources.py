@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.read_source import source_of
 from ..tensors.source import Columns, ExactSum, PlusRow, Reshaped, Rows, Source, Sum, TensorSource
@@ -219,7 +220,9 @@ def _row_counts(shape: tuple[int, ...]) -> set[int]:
 
 
 def mismatch(golden: OperandShards, mine: OperandShards) -> ShapesDiffer:
-    return ShapesDiffer(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
+    return ShapesDiffer(
+        Reason("data shape doesn't match: golden {}, mine {}", golden.describe(), mine.describe())
+    )
 
 
 def whole_shapes(side: OperandShards, partner: OperandShards) -> list[Shape]:

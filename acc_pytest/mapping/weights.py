@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..base.reason import Reason
 from ..base.vocabulary import REPEATED, selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
@@ -83,12 +84,14 @@ def _note(golden: _Weights, mine: _Weights, pairs: int) -> str:
     """A note on weights that are not compared, and on digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
     alone = [max(len(weights.listed) - pairs, 0) for weights in sides.values()]
-    sentences = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []
+    sentences = (
+        [Reason("{} of golden and {} of mine are not compared", alone[0], alone[1])] if any(alone) else []
+    )
     for side, weights in sides.items():
         if any(alone) and not weights.listed:
-            sentences.append(f"{side} states none (weights.json)")
+            sentences.append(Reason("{} states none (weights.json)", side))
         if not weights.is_stated:
-            sentences.append(f"no manifest vouches for weights.json of {side}")
+            sentences.append(Reason("no manifest vouches for weights.json of {}", side))
     return f"{REPEATED}{'; '.join(sentences)}" if sentences else ""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...base.reason import Reason
 from ...errors import Incomparable, SettingsError
 from ...metrics.measurement import EXACT, ElementTolerance, default_tolerance
 from ...tensors.dtypes import by_name
@@ -156,8 +157,10 @@ def _open_thresholds(
         return of_output(measurement, WHOLE_NUMBERS)
     return of_output(
         measurement,
-        Threshold("mere", t, False, f"mean relative error of {dtype} below T", strict=True),
-        Threshold("mare", LARGEST * t, False, f"largest relative error of {dtype} below 10 T", strict=True),
+        Threshold("mere", t, False, Reason("mean relative error of {} below T", dtype), strict=True),
+        Threshold(
+            "mare", LARGEST * t, False, Reason("largest relative error of {} below 10 T", dtype), strict=True
+        ),
     )
 
 

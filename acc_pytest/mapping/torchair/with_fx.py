@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...base.reason import Reason
 from ...dumps.base import Slot
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
@@ -104,7 +105,7 @@ class GeWithFx:
         reasons = [reason]
         if meaning.through:
             policy = "alias"
-            reasons.append(f"the FX name is on {meaning.through}, which hands the values on")
+            reasons.append(Reason("the FX name is on {}, which hands the values on", meaning.through))
         if note:
             reasons.append(note)
         # Only a certain tensor fails for another shape or kind of number.
@@ -202,10 +203,10 @@ class GeWithFx:
             doubt = "GE did not run that operator, so this one may transpose by itself"
         if doubt:
             where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
-            return None, f"not compared with {where}: {doubt}"
+            return None, Reason("not compared with {}: {}", where, doubt)
         reasons = [f"the graph feeds it from {edge.producer}:{edge.index}"]
         if meaning.through:
-            reasons.append(f"whose FX name is known through {meaning.through}")
+            reasons.append(Reason("whose FX name is known through {}", meaning.through))
         if note:
             reasons.append(note)
         return self._matched(golden, tensor, "edge", "; ".join(reasons), place, edge), ""
@@ -243,7 +244,9 @@ class GeWithFx:
         ]
         if len(fitting) != 1 or len(rivals) != 1:
             return None
-        reason = f"input {edge.producer} of the graph, the only argument of {call.name} with its shape"
+        reason = Reason(
+            "input {} of the graph, the only argument of {} with its shape", edge.producer, call.name
+        )
         return self._matched(fitting[0], tensor, "argument", reason, place, edge)
 
     def _only_reader(self, operator: DumpedOperator, edge: Edge) -> Node | None:
@@ -265,7 +268,7 @@ class GeWithFx:
         node = self._graph.node(edge.producer)
         owner = self._graph.owner(node) if node is not None else ""
         return (
-            f"a value inside of {owner}, which FX computes in one go"
+            Reason("a value inside of {}, which FX computes in one go", owner)
             if owner
             else f"the graph text gives {edge.producer}:{edge.index} no FX name"
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.reason import Reason
 from ...errors import AccError
 from ...outputs import Staged, target_of
 from ..row import Row
@@ -126,7 +127,11 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     )
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
-        return {"absent": f"{count} elements: no more than {ELEMENTS} are read for all pictures of a page"}, 0
+        return {
+            "absent": Reason(
+                "{} elements: no more than {} are read for all pictures of a page", count, ELEMENTS
+            )
+        }, 0
     picture = pictures_of(comparison.golden, comparison.mine)
     return ({**picture, "replica": comparison.label} if comparison.label else picture), count
 
