@@ -269,7 +269,7 @@ class Inheritance:
                 "{}; {}, between it and its inputs, is not compared: {}", right, shown(suspect), unlike
             )
             return self._is_root(state, replace(cause, text=sentence), suspect)
-        sentence = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
+        sentence = Reason("{} and parameters, so these are other ones than golden's (weights, parameters, ids)", right)
         return self._is_root(state, replace(cause, text=sentence))
 
     def _wrong_operator(self, number: int, local: Recomputation, parents: Sequence[PairState]) -> str:

@@ -144,7 +144,7 @@ def _derived(
     extremum_note, computed_note = _writing(measurement)
     extremum = Reason("T * max({}*rms(golden), max|golden|) {}; {}", ELEMENT_SIGMAS, extremum_note, t.reason)
     mean = Reason("T * rms(golden), which no mean error can exceed, {}; {}", computed_note, t.reason)
-    bounds = [
+    bounds: list[tuple[str, float, str]] = [
         ("max_stat_absolute_error", element, extremum),
         ("min_stat_absolute_error", element, extremum),
         ("mean_stat_absolute_error", off * rms + PRINTED, mean),

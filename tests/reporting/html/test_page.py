@@ -445,7 +445,7 @@ def codes() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason":
                 assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}: the template is a text"
-                yield node.args[0].value
+                yield str(node.args[0].value)
 
 
 def test_every_code_has_a_chinese_sentence() -> None:
