@@ -342,7 +342,11 @@ def as_tie(row: Row) -> Row:
     many = Reason("{} of {} choices differ", tie.count, row.counts.get("elements"))
     behind = f"{tie.after} of them of tokens after a tie" if tie.after else ""
     if not tie.gap <= tie.allowed:
-        apart = f"up to {tie.gap:.3g} apart" if math.isfinite(tie.gap) else "that are none, or chosen twice"
+        apart = (
+            Reason("up to {:.3g} apart", tie.gap)
+            if math.isfinite(tie.gap)
+            else "that are none, or chosen twice"
+        )
         note = Reason("{}, among values {} (of a tie at most {:.3g})", many, apart, tie.allowed)
         note += f"; {behind}" if behind else ""
         return replace(row, notes=(*(present for present in row.notes if present != note), note))
@@ -358,8 +362,8 @@ def as_tie(row: Row) -> Row:
 
 def _sentence(many: str, behind: str, tie: _Tie) -> str:
     if tie.after == tie.count:
-        return f"{many}, each of a token after a tie"
-    among = "equal values" if tie.gap == 0 else f"values at most {tie.gap:.3g} apart"
+        return Reason("{}, each of a token after a tie", many)
+    among = "equal values" if tie.gap == 0 else Reason("values at most {:.3g} apart", tie.gap)
     subject = f"{behind}, the others among" if behind else "each among"
     return Reason("{}, {} {} (allowed {:.3g})", many, subject, among, tie.allowed)
 

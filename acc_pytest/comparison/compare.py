@@ -205,8 +205,10 @@ def with_input_sentence(row: Row, pair: Pair) -> Row:
             "masks in different forms: golden is {}, mine {}", row.golden.shape, row.mine.shape
         )
         return replace(row, sentence=mask_sentence, reasons=(mask_sentence, *row.reasons), skipped=True)
-    where = "" if pair.fed in WEIGHTS else f" at step {pair.step}"
-    sentence = f"{_what(pair)}{where}{_how(row, pair)}"
+    what, how = _what(pair), _how(row, pair)
+    sentence = Reason("{}{}", what, how)
+    if pair.fed not in WEIGHTS:
+        sentence = Reason("{} at step {}{}", what, pair.step, how)
     reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
     return replace(row, verdict="fail", sentence=sentence, reasons=reasons)
 
@@ -214,27 +216,31 @@ def with_input_sentence(row: Row, pair: Pair) -> Row:
 def _what(pair: Pair) -> str:
     if pair.fed in WEIGHTS:
         module, _, last = pair.mine.name.removeprefix("root.").rpartition(".")
-        return f"{last} of {module} differs" if module else f"{pair.fed} {last} differs"
+        if module:
+            return Reason("{} of {} differs", last, module)
+        return Reason("{} {} differs", pair.fed, last)
     # An input of a compiled graph has a name of its own there.
     slot = "" if pair.graph else f"{pair.mine.slot} of "
-    return NAMES.get(pair.fed, f"{pair.fed} {slot}{pair.mine.name} differs")
+    return NAMES.get(pair.fed, Reason("{} {} differs", pair.fed, slot + pair.mine.name))
 
 
 def _how(row: Row, pair: Pair) -> str:
     if row.shapes_differ:
-        return f": {_lengths(row, pair)}"
+        return Reason(": {}", _lengths(row, pair))
     values = None if pair.fed in WEIGHTS or pair.fed == "input" else _whole_numbers(pair)
     if values is None:
         distance = row.metrics.get("relative_euclidean_distance")
-        return f": relative L2 {number(distance)}" if isinstance(distance, float) else f": {row.sentence}"
+        if isinstance(distance, float):
+            return Reason(": relative L2 {}", number(distance))
+        return Reason(": {}", row.sentence)
     golden, mine = values
     where = (golden != mine).nonzero().flatten()
     if not len(where):
-        return f": {row.sentence}"
+        return Reason(": {}", row.sentence)
     first = int(where[0])
     differing_values = Reason("golden {}, mine {}", golden[first].item(), mine[first].item())
     if len(golden) == 1:
-        return f": {differing_values}{_argmax(pair, int(golden), int(mine))}"
+        return Reason(": {}{}", differing_values, _argmax(pair, int(golden), int(mine)))
     return Reason(": {} of {}, the first at {}: {}", len(where), len(golden), first, differing_values)
 
 

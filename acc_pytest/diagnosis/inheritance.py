@@ -89,10 +89,11 @@ class Inheritance:
         if decision.via is None:
             return cause
         via = self._state_of(decision.via)
-        route = f" by way of {shown(via.name)}" if via is not None and via.number != root else ""
-        suffix = f": {cause.text}" if cause.text else ""
+        route = Reason(" by way of {}", shown(via.name)) if via is not None and via.number != root else ""
+        suffix = Reason(": {}", cause.text) if cause.text else ""
         step = self._plan.pairs[root].step
-        return replace(cause, text=f"inherited from {shown(name)} at step {step}{route}{suffix}")
+        text = Reason("inherited from {} at step {}{}{}", shown(name), step, route, suffix)
+        return replace(cause, text=text)
 
     def cause_of_shapes(self, state: PairState) -> Cause | None:
         """Why the pair cannot be compared, where the run was fed something of another shape; else `None`."""
@@ -269,7 +270,9 @@ class Inheritance:
                 "{}; {}, between it and its inputs, is not compared: {}", right, shown(suspect), unlike
             )
             return self._is_root(state, replace(cause, text=sentence), suspect)
-        sentence = Reason("{} and parameters, so these are other ones than golden's (weights, parameters, ids)", right)
+        sentence = Reason(
+            "{} and parameters, so these are other ones than golden's (weights, parameters, ids)", right
+        )
         return self._is_root(state, replace(cause, text=sentence))
 
     def _wrong_operator(self, number: int, local: Recomputation, parents: Sequence[PairState]) -> str:

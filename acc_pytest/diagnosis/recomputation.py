@@ -76,8 +76,10 @@ class Recomputation:
     @property
     def sentence(self) -> str:
         """A sentence on an operator that is wrong, or on another one that is."""
-        what = f"{shown(self.culprit)}, before it and not compared, {WRONG_ITSELF}" if self.culprit else WRONG
-        return f"{what}{': ' * bool(self.detail)}{self.detail}"
+        what = WRONG
+        if self.culprit:
+            what = Reason("{}, before it and not compared, {}", shown(self.culprit), WRONG_ITSELF)
+        return Reason("{}: {}", what, self.detail) if self.detail else what
 
     def is_beyond(self, times: float) -> bool:
         """Whether it is wrong by so many times what is allowed, in any measure."""

@@ -517,7 +517,8 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         return f"{_input_sentence(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
     if first.pair.fed:
         return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
-    return f"{_about(first)}{suffix}: {', '.join(effects)}; {first.cause.text or first.row.sentence}"
+    why = first.cause.text or first.row.sentence
+    return Reason("{}{}: {}; {}", _about(first), suffix, ", ".join(effects), why)
 
 
 def _final(name: str) -> str:

@@ -213,7 +213,9 @@ def _unmapped(row: Row) -> Unmapped:
 
 
 def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:
-    notes: list[str] = [Reason("judged again from {}: no tensor is read", ", ".join(file.path for file in files))]
+    notes: list[str] = [
+        Reason("judged again from {}: no tensor is read", ", ".join(file.path for file in files))
+    ]
     if len(pairs) < facts.pairs:
         notes.append(Reason("the rows are of {} of the {} pairs of that run", len(pairs), facts.pairs))
     notes += unfinished(files)

@@ -101,7 +101,7 @@ def tolerance(
         reasons.append(Reason("factor {:g} from {}", factor, factor_origin))
     if value > CAP:
         value = CAP
-        formula += f", capped at {CAP:g}"
+        formula = Reason("{}, capped at {:g}", formula, CAP)
     return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(reasons)})", rounding)
 
 

@@ -127,13 +127,13 @@ def verdict_of(
     sentence = _failed(failing[0], numel, elements) + _at(failing[0], places)
     if len(failing) > 1:
         further = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
-        sentence += f"; also beyond its bound: {further}"
+        sentence += Reason("; also beyond its bound: {}", further)
     return Judgement("fail", tuple(checks), sentence)
 
 
 def _at(c: Check, places: Mapping[str, str]) -> str:
     place = places.get(c.metric)
-    return f" at {place}" if place else ""
+    return Reason(" at {}", place) if place else ""
 
 
 def severity(c: Check) -> tuple[int, float]:
@@ -147,7 +147,7 @@ def severity(c: Check) -> tuple[int, float]:
 
 def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
     bound = f"{c.allowed:.6g}"
-    box = f", in {elements.box}" if elements is not None and elements.box else ""
+    box = Reason(", in {}", elements.box) if elements is not None and elements.box else ""
     where = ""
     if elements is not None and elements.beyond:
         where = Reason("; {} of {} elements are beyond it", elements.beyond, numel) + box

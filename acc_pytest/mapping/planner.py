@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import PurePath
 from typing import Any
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.manual import ManualDump
@@ -221,7 +221,7 @@ class _Planner:
                     depth=names.depth(match),
                     order=0,
                     policy=match.policy,
-                    reason="; ".join(filter(None, (match.reason, evidence.step_note))),
+                    reason=joined("; ", filter(None, (match.reason, evidence.step_note))),
                     golden=golden,
                     mine=mine,
                     fed=match.fed,
@@ -396,7 +396,7 @@ def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], ev
     golden, mine = (node, peer) if side == "golden" else (peer, node)
     slot = Slot("output", (0,))
     refusal = evidence.refusal(Match(Export(golden, slot, ""), Export(mine, slot, ""), "", ""))
-    near_by = f"{peer.path} ({refusal or 'same size, but nothing else says so'})"
+    near_by = Reason("{} ({})", peer.path, refusal or "same size, but nothing else says so")
     return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
 
 

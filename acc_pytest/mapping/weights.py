@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base.reason import Reason
-from ..base.vocabulary import REPEATED, selectable
+from ..base.reason import Reason, joined
+from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_manifest import process_manifest
@@ -92,7 +92,7 @@ def _note(golden: _Weights, mine: _Weights, pairs: int) -> str:
             sentences.append(Reason("{} states none (weights.json)", side))
         if not weights.is_stated:
             sentences.append(Reason("no manifest vouches for weights.json of {}", side))
-    return f"{REPEATED}{'; '.join(sentences)}" if sentences else ""
+    return Reason("weights: {}", joined("; ", sentences)) if sentences else ""
 
 
 class _Weights:

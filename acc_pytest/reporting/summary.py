@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import INCOMPLETE
 from ..judging.threshold import is_narrowed
 from ..mapping.pair import LAST_OUTPUT
@@ -383,8 +383,9 @@ def run_verdict(run: Run, result: Result, complete: bool = True, failures: int =
 
 def _incomplete(run: Run, result: Result) -> RunVerdict:
     """Not all tests have run, and none of those that have fails."""
-    every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
-    sentence = f"Incomplete: {result.tally.compared}{every} {_units(run)} were compared, none fails"
+    every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
+    compared = result.tally.compared
+    sentence = Reason("Incomplete: {}{} {} were compared, none fails", compared, every, _units(run))
     return RunVerdict("bad" if result.exit_status else "open", sentence)
 
 
@@ -400,21 +401,21 @@ def _green(run: Run, result: Result) -> RunVerdict:
         )
     why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
     why += (Reason("pytest ended with exit status {}.", result.exit_status),)
-    return RunVerdict("bad", f"{sentence}, but the run fails", printable(why[0], SENTENCE))
+    return RunVerdict("bad", Reason("{}, but the run fails", sentence), printable(why[0], SENTENCE))
 
 
 def _broken(roots: list[Root]) -> str:
     """The sentence on the first root: its place, its excess, and the number of further roots."""
     first = roots[0]
     row = next(row for row in (first.row, *first.also) if row.red)
-    remark = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
+    remark = Reason("; and {} more", len(roots) - 1) if len(roots) > 1 else ""
     if first.fed:
         what = "The models differ" if row.fed in ("weight", "buffer") else "The run was fed something else"
-        return f"{what}: {printable(first.fed, SENTENCE)}{remark}"
+        return Reason("{}: {}{}", what, printable(first.fed, SENTENCE), remark)
     name = row.mine.op_type or row.golden.op_type or row.name
     if first.name != first.row.name:
         name = first.name
-    return f"Breaks at {_where(name, row)}: {_how(row)}{remark}"
+    return Reason("Breaks at {}: {}{}", _where(name, row), _how(row), remark)
 
 
 def _worst(run: Run, result: Result, first: Row, failures: int) -> RunVerdict:
@@ -426,31 +427,29 @@ def _worst(run: Run, result: Result, first: Row, failures: int) -> RunVerdict:
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)
     if run.title == "opcheck":
         of = _named(row.name) + (f", {_named(row.mine.slot)}" if row.mine.slot else "")
-    worst = f"{of}: {_how(row)}"
     if failures == 1:
-        return RunVerdict("bad", f"Fails at {worst}", _counted(run, result, failures))
+        return RunVerdict("bad", Reason("Fails at {}: {}", of, _how(row)), _counted(run, result, failures))
     return RunVerdict(
         "bad",
         tests_that_fail(tally),
-        f"{failures} of {tally.tried} {_units(run)} fail, the worst: {worst}",
+        Reason("{} of {} {} fail, the worst: {}: {}", failures, tally.tried, _units(run), of, _how(row)),
     )
 
 
 def _counted(run: Run, result: Result, failures: int) -> str:
     tally = result.tally
     inherited = tally.counts["inherited"]
-    sentence = f"{failures} of {tally.tried} {_units(run)} {'fails' if failures == 1 else 'fail'}"
+    counts = failures, tally.tried, _units(run), "fails" if failures == 1 else "fail"
     if not inherited:
-        return f"{sentence}."
-    pronoun = "its" if failures == 1 else "their"
-    verb = "inherits" if inherited == 1 else "inherit"
-    return f"{sentence} on {pronoun} own; {inherited} more {verb} from what fails."
+        return Reason("{} of {} {} {}.", *counts)
+    further = "its" if failures == 1 else "their", inherited, "inherits" if inherited == 1 else "inherit"
+    return Reason("{} of {} {} {} on {} own; {} more {} from what fails.", *counts, *further)
 
 
 def _where(name: str, row: Row) -> str:
     """The operator, its layer, and the step, as people say it."""
     labels = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
-    return ", ".join(_named(label) for label in labels if label)
+    return joined(", ", (_named(label) for label in labels if label))
 
 
 def _step(row: Row) -> str:

@@ -140,17 +140,18 @@ def _by_class(
 
 def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Threshold, ...]:
     t = MEAN[dtype]
-    row, rest = (
-        Reason("the open standard's row {}, T = {}", dtype, _power(t)),
-        _equal_inputs(context) + adjustment.text,
-    )
+    row = Reason("the open standard's row {}, T = {}", dtype, _power(t))
+    rest = _equal_inputs(context) + adjustment.text
     bounds = (
         ("mean_relative_error", 1, "mean", "T"),
         ("max_relative_error", LARGEST, "largest", f"{LARGEST} T"),
     )
     return tuple(
         Threshold(
-            metric, times * t * adjustment.factor, False, f"{row}: {what} relative error up to {limit}{rest}"
+            metric,
+            times * t * adjustment.factor,
+            False,
+            Reason("{}: {} relative error up to {}{}", row, what, limit, rest),
         )
         for metric, times, what, limit in bounds
     )

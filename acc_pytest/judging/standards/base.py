@@ -34,7 +34,7 @@ class Adjustment:
     @property
     def text(self) -> str:
         """The factor as the end of a reason; empty where there is none."""
-        return f", times {self.factor:g} from {self.origin}" if self.factor != 1.0 else ""
+        return Reason(", times {:g} from {}", self.factor, self.origin) if self.factor != 1.0 else ""
 
 
 class Second(enum.Enum):

@@ -208,9 +208,9 @@ def _measured(
     if t < few <= derived.value:
         t, reason = few, few_reason
     elif t < derived.value < few:
-        t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
+        t, reason = derived.value, Reason("{}, which is less than {}", derived.reason, few_reason)
     if t < floor.value:
-        t, reason = floor.value, f"{floor.reason}, which is more than {reason}"
+        t, reason = floor.value, Reason("{}, which is more than {}", floor.reason, reason)
     if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
         t, reason = limit, Reason("{}, capped at {:g}", reason, limit)
     return Tolerance(t, fmt, reason, floor.rounding)
@@ -382,7 +382,7 @@ def slices_by_noise(
 
 def _with_bias(threshold: Threshold, context: JudgeContext) -> Threshold:
     noise_bias = context.noise_bias or 0.0
-    reason = f"{threshold.reason}, + the noise run's {noise_bias:.2g}"
+    reason = Reason("{}, + the noise run's {:.2g}", threshold.reason, noise_bias)
     return threshold._replace(bound=threshold.bound + noise_bias, reason=reason)
 
 

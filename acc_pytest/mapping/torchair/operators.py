@@ -337,8 +337,9 @@ def output_edges(
         edge = operator.origin(index)
         if edge is not None and graph.node(edge.producer) is not None:
             policy = fused.policy if edge.producer in fused.names and fused.inputs == "sure" else "origin"
-            origin = "" if policy == "name" else f"; original_op {edge.producer}:{edge.index}"
-            reason = f"{fused.reason}{origin}"
+            reason = fused.reason
+            if policy != "name":
+                reason = Reason("{}; original_op {}:{}", reason, edge.producer, edge.index)
             edges.append((edge, policy, reason))
         elif index < len(results) and fused.policy != "origin":
             edges.append((results[index], fused.policy, fused.reason))

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ...base.reason import Reason
+from ...base.reason import Reason, joined
 from ...dumps.base import Slot
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
@@ -112,9 +112,9 @@ class GeWithFx:
         certain = not meaning.through and not note and policy != "origin"
         doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
-            refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
+            refused = Reason("not compared with {} {}: {}", golden.node.path, golden.slot, doubt)
             return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, refused)
-        return self._matched(golden, tensor, policy, "; ".join(reasons), place, edge)
+        return self._matched(golden, tensor, policy, joined("; ", reasons), place, edge)
 
     def _elsewhere(
         self, tensor: SlotTensor, edge: Edge, reader: str, place: tuple[int, ...]
@@ -209,7 +209,7 @@ class GeWithFx:
             reasons.append(Reason("whose FX name is known through {}", meaning.through))
         if note:
             reasons.append(note)
-        return self._matched(golden, tensor, "edge", "; ".join(reasons), place, edge), ""
+        return self._matched(golden, tensor, "edge", joined("; ", reasons), place, edge), ""
 
     def _folded(self, tensor: SlotTensor, edge: Edge, name: str, place: tuple[int, ...]) -> Matched | None:
         """The match with what a Transpose reads that GE did not run, where the shape shows that."""
