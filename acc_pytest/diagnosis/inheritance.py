@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..mapping.pair import WEIGHTS
 from ..reporting.row import Cause
 from .evidence import PairEvidence, PairState, Standing
@@ -346,19 +346,21 @@ class KnownInputs:
     def _inside(self, number: int, parents: Sequence[PairState]) -> str:
         """The sentence on the place in a module where its own code made a tensor that is wrong."""
         gap, pair = self._plan.gaps[number], self._plan.pairs[number]
-        where = [f"after {listed(gap.after)}"] if gap.after else []
-        where += [f"before {shown(gap.before)}"] if gap.before else []
+        where = [Reason("after {}", listed(gap.after))] if gap.after else []
+        where += [Reason("before {}", shown(gap.before))] if gap.before else []
         module = shown(gap.module.rpartition(".")[2]) or "the model"
-        fault = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
+        fault = Reason("the fault is inside {}", module)
+        if where:
+            fault = Reason("{}, {}", fault, joined(" and ", where))
         unseen = self._plan.unseen.get(number, ())
-        not_compared = f"; not compared: {listed(unseen)}" if unseen else ""
+        not_compared = Reason("; not compared: {}", listed(unseen)) if unseen else ""
         agree = (
             "what these modules gave and what it was given agree"
             if parents
             else "nothing above it is compared"
         )
         tensor_name = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
-        return f"{fault}: {tensor_name} differs, and {agree}{not_compared}"
+        return Reason("{}: {} differs, and {}{}", fault, tensor_name, agree, not_compared)
 
 
 # Suspects: operators above a root, or between it and its inputs, that are wrong on their own inputs or have

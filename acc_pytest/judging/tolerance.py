@@ -35,7 +35,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..tensors.dtypes import FloatFormat, by_name
 
 ROUNDINGS_PER_LAYER = 16
@@ -102,7 +102,7 @@ def tolerance(
     if value > CAP:
         value = CAP
         formula = Reason("{}, capped at {:g}", formula, CAP)
-    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(reasons)})", rounding)
+    return Tolerance(value, fmt, Reason("{} = {:.3g} ({})", formula, value, joined(", ", reasons)), rounding)
 
 
 def _of_few(elements: int | None, rows: int | None) -> Iterator[tuple[float, str]]:
@@ -112,7 +112,7 @@ def _of_few(elements: int | None, rows: int | None) -> Iterator[tuple[float, str
         yield scatter, Reason("{:.3g} for the scatter of only {} elements", scatter, elements)
     spread = SAFETY ** (1 / math.sqrt(rows)) if rows else 1.0
     if spread >= _WORTH_SAYING:
-        yield spread, f"{spread:.3g} for the spread of only {rows} row{'' if rows == 1 else 's'}"
+        yield spread, Reason("{:.3g} for the spread of only {} row{}", spread, rows, "" if rows == 1 else "s")
 
 
 def _rounding(

@@ -77,8 +77,8 @@ class Merge:
         if self.how == "sum":
             return Reason("partial results of {} ranks summed", count)
         along = "the last dimension" if self.how == "columns" else "the first dimension"
-        copies = f", each shard held by {self.replicas} ranks" if self.replicas > 1 else ""
-        return f"{count // self.replicas} shards concatenated along {along}{copies}"
+        copies = Reason(", each shard held by {} ranks", self.replicas) if self.replicas > 1 else ""
+        return Reason("{} shards concatenated along {}{}", count // self.replicas, along, copies)
 
 
 def merge_rule(shard: Shape, count: int, merged: Shape) -> Merge | None:

@@ -139,8 +139,10 @@ def on_its_chip(case: Case, check: Callable[[Case], list[Row]]) -> list[Row]:
             note = f"computed as {soc} does, which the dump is of: {refusal}"
             return [_noted(row, note) for row in chip_rows]
         if not refused and all(row.verdict == "pass" for row in chip_rows):
-            note = (
-                f"by the rules of {soc} it passes; if the dump is of that chip, add -o acc_opcheck_soc={soc}"
+            note = Reason(
+                "by the rules of {} it passes; if the dump is of that chip, add -o acc_opcheck_soc={}",
+                soc,
+                soc,
             )
             return [_noted(row, note) if row.verdict == "fail" else row for row in rows]
     return rows

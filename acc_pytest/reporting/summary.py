@@ -335,7 +335,7 @@ def _is_not_finite(row: Row) -> bool:
 
 # The verdict of a run in one sentence, which a report begins with, and one that counts.
 #
-# Said in English, of parts that `html/script/phrases.js` knows to say in Chinese.
+# Its sentences are `Reason`s, which the page says in Chinese too.
 
 
 _NAME_WIDTH = 120

@@ -158,7 +158,7 @@ def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Th
 
 
 def _sums(length: int | None) -> str:
-    return "" if length is None else f", sums of {length}"
+    return "" if length is None else Reason(", sums of {}", length)
 
 
 def _equal_inputs(context: JudgeContext) -> str:

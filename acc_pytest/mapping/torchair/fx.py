@@ -146,12 +146,14 @@ class FxTensors:
         name = self._graph.named(reach.edge)
         output = self._fx.output(name)[0] if name is not None and reach.through else None
         if name is not None and output is not None:
-            yield _permuted(output, reach), f"known{via} as output {name.index} of {name.node}"
+            yield _permuted(output, reach), Reason("known{} as output {} of {}", via, name.index, name.node)
         for argument in self._arguments.get(reach.edge, ()):
             read = self._argument(argument) if self._graph.is_unwritten(reach.edge, argument.reader) else None
             if read is not None:
                 number = ".".join(map(str, argument.number))
-                reason = f"argument {number} of {argument.call.node}, read{via} by {argument.reader}"
+                reason = Reason(
+                    "argument {} of {}, read{} by {}", number, argument.call.node, via, argument.reader
+                )
                 yield _permuted(read, reach), reason
 
     def _argument(self, argument: Argument) -> SlotTensor | None:

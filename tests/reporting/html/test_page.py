@@ -426,7 +426,7 @@ def test_every_phrase_is_there_in_both_languages_and_once() -> None:
 
 @pytest.mark.parametrize("module", SOURCES)
 def test_every_sentence_of_a_verdict_and_of_a_cause_has_its_phrase(module: str) -> None:
-    """What fails here is to be said in acc_pytest/reporting/html/script/phrases.js."""
+    """What fails here is to be said in acc_pytest/base/zh.json."""
     wanted = [
         text
         for text in sentences(module)

@@ -1,4 +1,4 @@
-/* Sentences that were written with the rows, said in Chinese: [English, Chinese].
+/* Sentences that are no reasons yet, said in Chinese: [English, Chinese]. The others are in `base/zh.json`.
 
    {0} is anything, and is told in turn; {0,} is a list, of which each part is told. Parts between semicolons are
    sentences of their own. What is not here stays as it is: names, options, texts of other programs. */
@@ -19,20 +19,8 @@ const PHRASES = [
   // Why a bound is what it is.
   ["{0} plus {1} for printing six decimals", "{0}，另加 {1}（打印六位小数）"],
   ["{0}, which no mean error can exceed,", "{0}（平均误差不可能超过它）"],
-  ["default: {0}", "默认：{0}"],
-  ["ascend: {0}", "ascend：{0}"],
-  ["open: {0}", "open：{0}"],
-  ["three-way: {0}", "three-way：{0}"],
-  ["torch: {0}", "torch：{0}"],
   ["by itself {0}", "其自身：{0}"],
   ["T = {0} set by {1}", "T = {0}，由 {1} 设置"],
-  ["T = {0} ({1,}), capped at {2}", "T = {0}（{1}），上限 {2}"],
-  ["T = {0} ({1,})", "T = {0}（{1}）"],
-  ["u = {0} of {1}, which it was computed from", "u = {0}（{1}，由其计算而来）"],
-  ["u = {0} of {1}", "{1} 的 u = {0}"],
-  ["{0} for the spread of only {1} rows", "仅 {1} 行，各行舍入不同，系数 {0}"],
-  ["{0} for the spread of only {1} row", "仅 {1} 行，各行舍入不同，系数 {0}"],
-  ["capped at {0}", "上限 {0}"],
   ["set by {0}", "由 {0} 设置"],
   ["switched off by {0}", "由 {0} 关闭"],
   ["{0}: whole numbers are exact", "{0}：整数必须精确"],
@@ -47,14 +35,8 @@ const PHRASES = [
   // Where an error starts (diagnosis).
   ["the operator is right on its own inputs, but {0}", "该算子对自身输入的计算正确，但{0}"],
   ["{0}, but for ties and accumulated rounding", "{0}，平局与累积舍入除外"],
-  ["the fault is inside {0}, after {1} and before {2}: {3} differs, and {4}", "错误位于 {0} 内部，{1} 之后、{2} 之前：{3} 不同，而{4}"],
-  ["the fault is inside {0}, after {1}: {2} differs, and {3}", "错误位于 {0} 内部，{1} 之后：{2} 不同，而{3}"],
-  ["the fault is inside {0}, before {1}: {2} differs, and {3}", "错误位于 {0} 内部，{1} 之前：{2} 不同，而{3}"],
-  ["the fault is inside {0}: {1} differs, and {2}", "错误位于 {0} 内部：{1} 不同，而{2}"],
-  ["relative L2 {0}", "相对 L2 误差 {0}"],
   ["it has {0} elements, too many to compute it again", "它有 {0} 个元素，过多而不再重新计算"],
   ["what a pair computes from is known by {0}", "每个比较的来源由{0}得知"],
-  ["{0}; {1} of {2} pairs by execution order", "{0}；其中 {2} 个比较对中的 {1} 个按执行顺序"],
   ["{0} of {1} pairs by {2}", "{1} 个比较对中有 {0} 个按{2}得知"],
 
   // What the run was fed.
@@ -69,10 +51,6 @@ const PHRASES = [
 
   // How the two were matched, and brought to one shape.
   ["both are {0}", "两侧均为 {0}"],
-  ["{0} is part {1} of golden's packed {2} in every head", "{0} 是标杆打包的 {2} 在每个头中的第 {1} 部分"],
-  ["{0} is part {1} of golden's packed {2}", "{0} 是标杆打包的 {2} 的第 {1} 部分"],
-  ["{0} is part {1} of the packed {2}", "{0} 是打包的 {2} 的第 {1} 部分"],
-  ["part {0} of the packed {1} of both, shard by shard", "两侧打包的 {1} 的第 {0} 部分，逐分片"],
   ["part {0} of every head of {1}", "{1} 每个头的第 {0} 部分"],
   ["part of {0}", "{0} 的一部分"],
   ["{0} is what the cache got at this step", "{0} 是本步写入缓存的内容"],
@@ -80,27 +58,15 @@ const PHRASES = [
   ["with the bias it is {0}", "加上偏置后为 {0}"],
   ["summed over ranks it is {0}", "各卡求和后为 {0}"],
   ["the graph feeds it from {0}", "图中由 {0} 供给"],
-  ["argument {0} of {1}, read by {2}", "{1} 的参数 {0}，由 {2} 读取"],
-  ["argument {0} of {1}, read through {2} by {3}", "{1} 的参数 {0}，经 {2} 由 {3} 读取"],
-  ["known as output {0} of {1}", "即 {1} 的输出 {0}"],
   ["FX dumped no call {0}", "FX 没有转储调用 {0}"],
   ["golden has no {0} of this name", "标杆没有同名的 {0}"],
   ["not known which input this is: {0}", "不知道这是哪个输入：{0}"],
   ["a constant of the graph ({0})", "图中的常量（{0}）"],
   ["{0} was not dumped, so it is not compared there", "{0} 未转储，因此在该处不比较"],
-  ["{0} shards concatenated along the last dimension", "{0} 个分片沿最后一维拼接"],
-  ["{0} shards concatenated along the first dimension", "{0} 个分片沿第一维拼接"],
-  ["{0}, each shard held by {1} ranks", "{0}，每个分片由 {1} 张卡持有"],
-  ["elements {0} of each head of {1}", "每个头 {1} 个元素中的 {0}"],
-  ["newest {0} of {1} tokens of the cache", "缓存 {1} 个 token 中最新的 {0} 个"],
-  ["part {0} of {1}: columns {2} of {3}", "{1} 部分中的第 {0} 部分：{3} 列中的 {2}"],
-  ["rows {0} of a table of {1} positions", "{1} 个位置的表中的第 {0} 行"],
   ["its exact value is {0}", "其精确值为 {0}"],
   ["cannot judge: {0}", "无法判定：{0}"],
-  ["if the dump is of that chip, add -o acc_opcheck_soc={0}", "如果 dump 来自该芯片，请加上 -o acc_opcheck_soc={0}"],
   ["{0}: holds no tensors of {1} (before, after)", "{0}：没有 {1} 的张量（before、after）"],
   ["input {0} of {1} ({2}) has no file in {3}", "{1} 的输入 {0}（{2}）在 {3} 中没有文件"],
-  ["by the rules of {0} it passes", "按 {0} 的规则可以通过"],
 
   // The plan, and the files.
   ["ranks: golden {0}, mine {1}", "卡数：标杆 {0}，待测 {1}"],
@@ -111,8 +77,6 @@ const PHRASES = [
   ["the prefill model ran again in directory {0}", "预填充模型在目录 {0} 中再次运行"],
   ["{0} holds no {1}", "{0} 中没有 {1}"],
   ["layers: only the {0} of {1} have a counterpart", "层：只有 {1} 的 {0} 有对应"],
-  ["layers: golden has {0}, mine {1}", "层数：标杆 {0}，待测 {1}"],
-  ["the first {0} are mapped", "已映射前 {0} 层"],
   ["incomplete: no file is of shard {0}", "不完整：缺少分片 {0} 的文件"],
   ["lock: {0} thresholds of {1} comparisons are looser than in {2}", "锁定：{1} 项比较的 {0} 个阈值比 {2} 中宽松"],
   ["input {0}", "输入 {0}"],
@@ -121,7 +85,6 @@ const PHRASES = [
   ["cache {0}", "缓存 {0}"],
   ["mask {0}", "掩码 {0}"],
   ["positions {0}", "位置编号 {0}"],
-  ["{0} of each of {1} shards", "{1} 个分片中每片的 {0}"],
   ["{0} is not {1}", "{0}，不满足 {1}"],
 ];
 
