@@ -38,7 +38,9 @@ class AccError(Exception):
     """
 
     def __str__(self) -> str:
-        return _LONG_WORD.sub(r"\1...", with_addresses(super().__str__()))
+        message = super().__str__()
+        text = _LONG_WORD.sub(r"\1...", with_addresses(message))
+        return self.args[0] if self.args and text == self.args[0] else text
 
     @property
     def lines(self) -> tuple[str, ...]:

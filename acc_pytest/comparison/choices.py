@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import AccError
 from ..judging.tolerance import tolerance
 from ..judging.verdict import Check
@@ -338,11 +339,15 @@ def as_tie(row: Row) -> Row:
     tie = _of_context(row)
     if tie is None or not _only_choices_differ(row):
         return row
-    many = f"{tie.count} of {row.counts.get('elements')} choices differ"
+    many = Reason("{} of {} choices differ", tie.count, row.counts.get("elements"))
     behind = f"{tie.after} of them of tokens after a tie" if tie.after else ""
     if not tie.gap <= tie.allowed:
-        apart = f"up to {tie.gap:.3g} apart" if math.isfinite(tie.gap) else "that are none, or chosen twice"
-        note = f"{many}, among values {apart} (of a tie at most {tie.allowed:.3g})"
+        apart = (
+            Reason("up to {:.3g} apart", tie.gap)
+            if math.isfinite(tie.gap)
+            else "that are none, or chosen twice"
+        )
+        note = Reason("{}, among values {} (of a tie at most {:.3g})", many, apart, tie.allowed)
         note += f"; {behind}" if behind else ""
         return replace(row, notes=(*(present for present in row.notes if present != note), note))
     reason = "T times rms of the values chosen from: what these may be off"
@@ -357,10 +362,10 @@ def as_tie(row: Row) -> Row:
 
 def _sentence(many: str, behind: str, tie: _Tie) -> str:
     if tie.after == tie.count:
-        return f"{many}, each of a token after a tie"
-    among = "equal values" if tie.gap == 0 else f"values at most {tie.gap:.3g} apart"
+        return Reason("{}, each of a token after a tie", many)
+    among = "equal values" if tie.gap == 0 else Reason("values at most {:.3g} apart", tie.gap)
     subject = f"{behind}, the others among" if behind else "each among"
-    return f"{many}, {subject} {among} (allowed {tie.allowed:.3g})"
+    return Reason("{}, {} {} (allowed {:.3g})", many, subject, among, tie.allowed)
 
 
 def _of_context(row: Row) -> _Tie | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..dumps.msprobe import source_line_of
 from ..dumps.torch_model import FOREIGN, WEIGHTS_FILE, weights_of
@@ -87,12 +88,11 @@ def compare_pair(
             if context.noise_reason:
                 notes += (context.noise_reason,)
             if comparison.label:
-                notes += (f"{comparison.label}, the worst of {len(opened.comparisons)} replicas",)
+                notes += (Reason("{}, the worst of {} replicas", comparison.label, len(opened.comparisons)),)
             if opened.suspect and measured.verdict == "fail":
-                sentence = f"{opened.suspect}; {measured.sentence}"
                 measured = replace(
                     measured,
-                    sentence=sentence,
+                    sentence=Reason("{}; {}", opened.suspect, measured.sentence),
                     reasons=(opened.suspect, *measured.reasons),
                     context={**measured.context, SUSPECT: opened.suspect},
                 )
@@ -145,7 +145,8 @@ def compare_tensors(
     def compared() -> Row:
         if tuple(golden.shape) != tuple(mine.shape):
             return incomparable(
-                row, f"data shape doesn't match: golden {list(golden.shape)}, mine {list(mine.shape)}"
+                row,
+                Reason("data shape doesn't match: golden {}, mine {}", list(golden.shape), list(mine.shape)),
             )
         context = JudgeContext(id=name, golden_name=name, mine_name=name, length=_length(golden))
         return measured_row(row, context, *make_judge().tensors(context, golden, mine))
@@ -207,10 +208,14 @@ def with_input_sentence(row: Row, pair: Pair) -> Row:
     if row.verdict == "incomparable" and not row.shapes_differ:
         return row
     if row.shapes_differ and pair.fed == "mask":
-        mask_sentence = f"masks in different forms: golden is {row.golden.shape}, mine {row.mine.shape}"
+        mask_sentence = Reason(
+            "masks in different forms: golden is {}, mine {}", row.golden.shape, row.mine.shape
+        )
         return replace(row, sentence=mask_sentence, reasons=(mask_sentence, *row.reasons), skipped=True)
-    where = "" if pair.fed in WEIGHTS else f" at step {pair.step}"
-    sentence = f"{_what(pair)}{where}{_how(row, pair)}"
+    what, how = _what(pair), _how(row, pair)
+    sentence = Reason("{}{}", what, how)
+    if pair.fed not in WEIGHTS:
+        sentence = Reason("{} at step {}{}", what, pair.step, how)
     reasons = (sentence, *(reason for reason in row.reasons if reason != row.sentence))
     return replace(row, verdict="fail", sentence=sentence, reasons=reasons)
 
@@ -218,28 +223,32 @@ def with_input_sentence(row: Row, pair: Pair) -> Row:
 def _what(pair: Pair) -> str:
     if pair.fed in WEIGHTS:
         module, _, last = pair.mine.name.removeprefix("root.").rpartition(".")
-        return f"{last} of {module} differs" if module else f"{pair.fed} {last} differs"
+        if module:
+            return Reason("{} of {} differs", last, module)
+        return Reason("{} {} differs", pair.fed, last)
     # An input of a compiled graph has a name of its own there.
     slot = "" if pair.graph else f"{pair.mine.slot} of "
-    return NAMES.get(pair.fed, f"{pair.fed} {slot}{pair.mine.name} differs")
+    return NAMES.get(pair.fed, Reason("{} {} differs", pair.fed, slot + pair.mine.name))
 
 
 def _how(row: Row, pair: Pair) -> str:
     if row.shapes_differ:
-        return f": {_lengths(row, pair)}"
+        return Reason(": {}", _lengths(row, pair))
     values = None if pair.fed in WEIGHTS or pair.fed == "input" else _whole_numbers(pair)
     if values is None:
         distance = row.metrics.get("relative_euclidean_distance")
-        return f": relative L2 {number(distance)}" if isinstance(distance, float) else f": {row.sentence}"
+        if isinstance(distance, float):
+            return Reason(": relative L2 {}", number(distance))
+        return Reason(": {}", row.sentence)
     golden, mine = values
     where = (golden != mine).nonzero().flatten()
     if not len(where):
-        return f": {row.sentence}"
+        return Reason(": {}", row.sentence)
     first = int(where[0])
-    differing_values = f"golden {golden[first].item()}, mine {mine[first].item()}"
+    differing_values = Reason("golden {}, mine {}", golden[first].item(), mine[first].item())
     if len(golden) == 1:
-        return f": {differing_values}{_argmax(pair, int(golden), int(mine))}"
-    return f": {len(where)} of {len(golden)}, the first at {first}: {differing_values}"
+        return Reason(": {}{}", differing_values, _argmax(pair, int(golden), int(mine)))
+    return Reason(": {} of {}, the first at {}: {}", len(where), len(golden), first, differing_values)
 
 
 def _lengths(row: Row, pair: Pair) -> str:
@@ -248,8 +257,8 @@ def _lengths(row: Row, pair: Pair) -> str:
     if pair.fed == "token ids" and all(shapes):
         golden, mine = (shape[-1] for shape in shapes)
         if golden != mine and pair.step == 0:
-            return f"prompts have {golden} (golden) and {mine} (mine) tokens"
-    return f"golden is {row.golden.shape}, mine {row.mine.shape}"
+            return Reason("prompts have {} (golden) and {} (mine) tokens", golden, mine)
+    return Reason("golden is {}, mine {}", row.golden.shape, row.mine.shape)
 
 
 def _shape(operand: Operand) -> tuple[int, ...]:
@@ -391,9 +400,14 @@ def _row_numbers(operand: Operand, span: RowSpan | None) -> torch.Tensor:
 
 def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgement:
     allowed = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
-    why = "one dtype" if golden.dtype == mine.dtype else f"rounding of {golden.dtype} to {mine.dtype}"
+    why = (
+        "one dtype"
+        if golden.dtype == mine.dtype
+        else Reason("rounding of {} to {}", golden.dtype, mine.dtype)
+    )
     return verdict_of(
-        [Check.of(Threshold(METRIC, allowed, False, f"weights: {why}"), distance)], math.prod(golden.shape)
+        [Check.of(Threshold(METRIC, allowed, False, Reason("weights: {}", why)), distance)],
+        math.prod(golden.shape),
     )
 
 
@@ -404,7 +418,7 @@ def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
         return ""
     for name, crc32 in golden.rounded.items():
         if mine.rounded.get(name) == crc32:
-            return f"equal once both are rounded to {name}"
+            return Reason("equal once both are rounded to {}", name)
     return ""
 
 

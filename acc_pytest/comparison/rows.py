@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.reason import Reason
 from ..errors import AccError
 from ..judging.replay import context_scalars, statistics_scalars, with_replicas
 from ..judging.threshold import JudgeContext
@@ -101,7 +102,7 @@ def measured_row(
 
 def messages_of(m: Measurement) -> list[str]:
     """Messages of the user's metrics, beside their numbers."""
-    return [f"{name}: {message}" for name, (_, message) in m.custom.items() if message]
+    return [Reason("{}: {}", name, message) for name, (_, message) in m.custom.items() if message]
 
 
 def measured_fields(row: Row, m: Measurement) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload
 from ..judging.judges import Judge
 from ..judging.replay import context_scalars, stated_scalars
@@ -128,12 +129,15 @@ def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple
         "an unknown number of" if total.count is None else str(total.count)
         for total in (_joined(golden), _joined(mine))
     )
-    counts = f"golden holds {golden_count} elements, mine {mine_count}"
+    counts = Reason("golden holds {} elements, mine {}", golden_count, mine_count)
     if takes_values or LastToken in (type(pair.golden.view), type(pair.mine.view)):
         raise NoPayload(
-            f"only part of the tensor is compared, and the dump has statistics of the whole only ({counts})"
+            Reason(
+                "only part of the tensor is compared, and the dump has statistics of the whole only ({})",
+                counts,
+            )
         )
-    raise Incomparable(f"statistics of different numbers of elements cannot be compared: {counts}")
+    raise Incomparable(Reason("statistics of different numbers of elements cannot be compared: {}", counts))
 
 
 def _of_one_size(golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:

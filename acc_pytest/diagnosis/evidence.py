@@ -28,6 +28,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ..base.reason import Reason
 from ..comparison.tokens import ExpertCalls
 from ..judging.derive import by_tolerance, is_exact, is_zero, least_tolerance, needed_rounding
 from ..judging.replay import context_of, is_stated, measurement_of
@@ -426,7 +427,7 @@ def with_replay(row: Row, recomputed: Recomputation) -> Row:
 def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
     """The row of an operator that nothing but replay judges."""
     if not recomputed.outcome:
-        why = f"not computed again: {recomputed.why}"
+        why = Reason("not computed again: {}", recomputed.why)
         row = replace(row, verdict="incomparable", sentence=why, reasons=(why,), skipped=True)
     else:
         error = "" if recomputed.error is None else f": relative L2 error {recomputed.error:.3g}"
@@ -464,7 +465,7 @@ def as_replayed(row: Row) -> Row:
         return row
     checks = (*(check for check in row.checks if not check.metric.startswith(REPLAY)), *_checks(replay))
     if replay.outcome != "wrong":
-        note = replay.note if replay.outcome else f"not computed again: {replay.why}"
+        note = replay.note if replay.outcome else Reason("not computed again: {}", replay.why)
         return _noted(replace(row, checks=checks), note)
     sentence = replay.sentence
     reasons = tuple(reason for reason in row.reasons if reason != sentence)
@@ -540,7 +541,7 @@ def as_accumulated(row: Row, t: float) -> Row:
 
 
 def _with_bound(threshold: Threshold, check: Check) -> Threshold:
-    return threshold._replace(reason=f"{threshold.reason} (else {check.bound})")
+    return threshold._replace(reason=Reason("{} (else {})", threshold.reason, check.bound))
 
 
 def _checks(replay: Recomputation) -> Iterator[Check]:

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason, joined
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..mapping.pair import WEIGHTS
 from ..reporting.row import Cause
@@ -92,17 +93,18 @@ class Inheritance:
         if decision.via is None:
             return cause
         via = self._state_of(decision.via)
-        route = f" by way of {shown(via.name)}" if via is not None and via.number != root else ""
-        suffix = f": {cause.text}" if cause.text else ""
+        route = Reason(" by way of {}", shown(via.name)) if via is not None and via.number != root else ""
+        suffix = Reason(": {}", cause.text) if cause.text else ""
         step = self._plan.pairs[root].step
-        return replace(cause, text=f"inherited from {shown(name)} at step {step}{route}{suffix}")
+        text = Reason("inherited from {} at step {}{}{}", shown(name), step, route, suffix)
+        return replace(cause, text=text)
 
     def cause_of_shapes(self, state: PairState) -> Cause | None:
         """Why the pair cannot be compared, where the run was fed something of another shape; else `None`."""
         if not state.shapes_differ or (via := self._input_before(state)) is None:
             return None
         root, name = self._root(via)
-        sentence = f"other shapes follow from what the run was fed: {via.input_sentence}"
+        sentence = Reason("other shapes follow from what the run was fed: {}", via.input_sentence)
         return Cause("inherited", "dataflow", (via.number,), root, name, text=sentence)
 
     def _input_before(self, state: PairState) -> PairState | None:
@@ -158,10 +160,12 @@ class Inheritance:
         local = self._local.of_pair(number)
         with_local = _with(base, local)
         if local.outcome == "wrong":
-            sentence = f"its inputs differ already, but {local.sentence}"
+            sentence = Reason("its inputs differ already, but {}", local.sentence)
             return self._is_root(state, replace(with_local, basis="local", text=sentence))
         if ordered and not local.outcome:
-            sentence = f"its error is {amplification:.3g} times that of what ran before it (rate of change)"
+            sentence = Reason(
+                "its error is {:.3g} times that of what ran before it (rate of change)", amplification
+            )
             return self._is_root(state, replace(with_local, text=sentence))
         return _inherited(with_local, failing[0])
 
@@ -188,7 +192,7 @@ class Inheritance:
             cause = _with(Cause("inherited", "dataflow", tuple(origin.number for origin in origins)), local)
             return _inherited(cause, origins[0], local.sentence)
         sentence = (
-            f"its inputs differ already, but {local.sentence}"
+            Reason("its inputs differ already, but {}", local.sentence)
             if failing
             else self._wrong_operator(number, local, parents)
         )
@@ -215,9 +219,9 @@ class Inheritance:
             return self._is_root(state, replace(cause, text=text), local.culprit)
         hidden = self._suspects.wrong_between(number)
         if hidden:
-            sentence = (
-                f"{shown(hidden)} lies between it and its inputs, is not compared, "
-                "and is wrong on its own inputs"
+            sentence = Reason(
+                "{} lies between it and its inputs, is not compared, and is wrong on its own inputs",
+                shown(hidden),
             )
             return self._is_root(state, replace(cause, basis="local", text=sentence), hidden)
         if local.outcome == "right":
@@ -229,7 +233,9 @@ class Inheritance:
         if via is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         if (via := self._given_before(number)) is not None:
-            sentence = f"its inputs agree, but those of step {self._plan.pairs[via.number].step} did not"
+            sentence = Reason(
+                "its inputs agree, but those of step {} did not", self._plan.pairs[via.number].step
+            )
             return _inherited(replace(cause, parents=(via.number,)), via, sentence)
         return self._is_root(
             state,
@@ -255,35 +261,46 @@ class Inheritance:
         jumps = exact or (cause.amplification is not None and cause.amplification > JUMP)
         if parents and (not jumps or self._local.of_golden(state.number).outcome == "right"):
             if (via := self._failing_behind(state.number, lambda _: True)) is not None:
-                sentence = f"{right}, and what is between passes"
+                sentence = Reason("{}, and what is between passes", right)
                 return _inherited(replace(cause, parents=(via.number,)), via, sentence)
             culprit = self._suspects.wrong_above(state.number)
             if culprit:
-                text = f"{right}; {shown(culprit)} above it is wrong on its own, though within its thresholds"
+                text = Reason(
+                    "{}; {} above it is wrong on its own, though within its thresholds", right, shown(culprit)
+                )
                 return self._is_root(state, replace(cause, basis="local", text=text), culprit)
             culprit, unlike = self._suspects.unlike_above(state.number)
             if culprit:
-                sentence = f"{right}; {shown(culprit)} above it is within its thresholds, but {unlike}"
+                sentence = Reason(
+                    "{}; {} above it is within its thresholds, but {}", right, shown(culprit), unlike
+                )
                 return self._is_root(state, replace(cause, text=sentence), culprit)
             agree = self._inputs.agreement(state.number, parents)
             return self._is_root(
                 state,
-                replace(cause, text=f"{right}, and {agree}: more error came from above than rounding makes"),
+                replace(
+                    cause,
+                    text=Reason("{}, and {}: more error came from above than rounding makes", right, agree),
+                ),
             )
         if unlike := self._suspects.unlike(state.number):
-            return self._is_root(state, replace(cause, text=f"{right}, but {unlike}"))
+            return self._is_root(state, replace(cause, text=Reason("{}, but {}", right, unlike)))
         suspect, unlike = self._suspects.unlike_between(state.number)
         if suspect:
-            sentence = f"{right}; {shown(suspect)}, between it and its inputs, is not compared: {unlike}"
+            sentence = Reason(
+                "{}; {}, between it and its inputs, is not compared: {}", right, shown(suspect), unlike
+            )
             return self._is_root(state, replace(cause, text=sentence), suspect)
-        sentence = f"{right} and parameters, so these are other ones than golden's (weights, parameters, ids)"
+        sentence = Reason(
+            "{} and parameters, so these are other ones than golden's (weights, parameters, ids)", right
+        )
         return self._is_root(state, replace(cause, text=sentence))
 
     def _wrong_operator(self, number: int, local: Recomputation, parents: Sequence[PairState]) -> str:
         """The sentence on an operator that is wrong on its own inputs: these need not all be compared."""
         if not self._plan.golden_kind or local.culprit:
             return local.sentence
-        return f"{self._inputs.agreement(number, parents)}, and {local.sentence}"
+        return Reason("{}, and {}", self._inputs.agreement(number, parents), local.sentence)
 
     def _failing_behind(self, number: int, passable: Callable[[PairState], bool]) -> PairState | None:
         """The nearest failing pair above that is reached through `passable` pairs that pass; or `None`."""
@@ -345,7 +362,7 @@ class KnownInputs:
         agree = self.agreement(number, parents)
         if unlike := self._suspects.unlike(number):
             agree += f"; {unlike}"
-        return f"{agree} (not computed again: {why})"
+        return Reason("{} (not computed again: {})", agree, why)
 
     def agreement(self, number: int, parents: Sequence[PairState]) -> str:
         """A sentence on the inputs of a root, by the rule of evidence."""
@@ -361,24 +378,26 @@ class KnownInputs:
         not_compared = [name for name in inputs.not_compared if name != maker]
         if Standing.LIFTED in inputs.compared:
             sentence += ", but for ties and accumulated rounding"
-        return f"{sentence} (not compared: {listed(not_compared)})" if not_compared else sentence
+        return Reason("{} (not compared: {})", sentence, listed(not_compared)) if not_compared else sentence
 
     def _inside(self, number: int, parents: Sequence[PairState]) -> str:
         """The sentence on the place in a module where its own code made a tensor that is wrong."""
         gap, pair = self._plan.gaps[number], self._plan.pairs[number]
-        where = [f"after {listed(gap.after)}"] if gap.after else []
-        where += [f"before {shown(gap.before)}"] if gap.before else []
+        where = [Reason("after {}", listed(gap.after))] if gap.after else []
+        where += [Reason("before {}", shown(gap.before))] if gap.before else []
         module = shown(gap.module.rpartition(".")[2]) or "the model"
-        fault = ", ".join([f"the fault is inside {module}", *([" and ".join(where)] if where else [])])
+        fault = Reason("the fault is inside {}", module)
+        if where:
+            fault = Reason("{}, {}", fault, joined(" and ", where))
         unseen = self._plan.unseen.get(number, ())
-        not_compared = f"; not compared: {listed(unseen)}" if unseen else ""
+        not_compared = Reason("; not compared: {}", listed(unseen)) if unseen else ""
         agree = (
             "what these modules gave and what it was given agree"
             if parents
             else "nothing above it is compared"
         )
         tensor_name = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
-        return f"{fault}: {tensor_name} differs, and {agree}{not_compared}"
+        return Reason("{}: {} differs, and {}{}", fault, tensor_name, agree, not_compared)
 
 
 # Suspects: operators above a root, or between it and its inputs, that are wrong on their own inputs or have

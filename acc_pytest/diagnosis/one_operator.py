@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import torch
 
+from ..base.reason import Reason
 from ..errors import OperatorError
 from ..ge_operators import Unrounded
 from ..judging.derive import derived, is_exact
@@ -92,7 +93,9 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputatio
     judgement = judge(measurement, derived(JudgeContext(length=length), measurement, rule_tolerance=bound))
     outcome = "right" if judgement.verdict == "pass" else "wrong"
     if new := measurement.nonfinite.new:
-        return Recomputation(outcome, None, f"{new} of {mine.numel()} elements are NaN or infinite")
+        return Recomputation(
+            outcome, None, Reason("{} of {} elements are NaN or infinite", new, mine.numel())
+        )
     error = measurement.relative_euclidean_distance
     if bound is None:
         return Recomputation(outcome, error, judgement.sentence)
@@ -102,7 +105,7 @@ def judged(exact: torch.Tensor, mine: torch.Tensor, length: int) -> Recomputatio
 def moved(exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     """Whether `mine` holds the very values of `exact`; NaN is a value like any other here."""
     if exact.dtype != mine.dtype:
-        return Recomputation(why=f"it wrote {mine.dtype} where the operator writes {exact.dtype}")
+        return Recomputation(why=Reason("it wrote {} where the operator writes {}", mine.dtype, exact.dtype))
     equal = exact == mine
     if exact.is_floating_point():
         equal |= exact.isnan() & mine.isnan()
@@ -112,7 +115,7 @@ def moved(exact: torch.Tensor, mine: torch.Tensor) -> Recomputation:
     return Recomputation(
         "wrong",
         distance,
-        f"{int((~equal).sum())} of {equal.numel()} elements are not those it moves",
+        Reason("{} of {} elements are not those it moves", int((~equal).sum()), equal.numel()),
         allowed=0.0,
         reason="what is moved is not rounded",
     )
@@ -157,7 +160,7 @@ def each_element(exact: torch.Tensor, mine: torch.Tensor, by_norm: Recomputation
     beyond = int((off > allowed).sum())
     if not beyond:
         return by_norm
-    reason = f"{beyond} of {mine.numel()} elements are not those of the operator"
+    reason = Reason("{} of {} elements are not those of the operator", beyond, mine.numel())
     return replace(by_norm, outcome="wrong", why=reason)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..base.reason import Reason
 from ..errors import AccError, RefusedCall, guarded
 from ..mapping.pair import Operand, Pair
 from ..reporting.texts import shortened
@@ -75,8 +76,10 @@ class Recomputation:
     @property
     def sentence(self) -> str:
         """A sentence on an operator that is wrong, or on another one that is."""
-        what = f"{shown(self.culprit)}, before it and not compared, {WRONG_ITSELF}" if self.culprit else WRONG
-        return f"{what}{': ' * bool(self.detail)}{self.detail}"
+        what = WRONG
+        if self.culprit:
+            what = Reason("{}, before it and not compared, {}", shown(self.culprit), WRONG_ITSELF)
+        return Reason("{}: {}", what, self.detail) if self.detail else what
 
     def is_beyond(self, times: float) -> bool:
         """Whether it is wrong by so many times what is allowed, in any measure."""
@@ -90,7 +93,7 @@ class Recomputation:
         if self.error is None:
             return self.why
         if self.noise is None or self.allowed is None:
-            return f"relative L2 error {self.error:.3g}"
+            return Reason("relative L2 error {:.3g}", self.error)
         if self.error <= self.allowed:
             return self.why
         times = f"{self.error / self.noise:.3g} times its rounding" if self.noise else "it rounds nothing"

@@ -18,6 +18,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from ..base.reason import Reason
 from ..base.texts import parsed
 from ..errors import OperatorError
 from ..judging.standards.ascend import EXACT, op_class
@@ -78,7 +79,7 @@ class AtbRecomputer:
         """
         operand = self._pairs[number].mine
         if operand.op_type not in known():
-            return Recomputation(why=f"{operand.op_type or 'it'} has no reference computation")
+            return Recomputation(why=Reason("{} has no reference computation", operand.op_type or "it"))
         kind, _, index = operand.slot.rstrip("]").partition("[")
         if kind != "output" or not index.isdecimal():
             return Recomputation(why=f"{operand.slot} is not written by {operand.name}")
@@ -287,7 +288,9 @@ def _difference(directory: str, depth: int) -> str:
         if theirs and value not in theirs and all(their == theirs[0] for their in theirs):
             expected = _value(theirs[0]) if theirs[0] is not _NOTHING else "not set"
             layer = _shortened(next(iter(by_layer)))
-            return f"its {_shortened(key)} is {_value(value)}, that of layer {layer} is {expected}"
+            return Reason(
+                "its {} is {}, that of layer {} is {}", _shortened(key), _value(value), layer, expected
+            )
     return ""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason, joined
 from ..judging.replay import ROWS_OFF
 from ..reporting.row import SUSPECT, Cause, Row
 from ..reporting.view import Diagnosis, Root, View
@@ -135,14 +136,19 @@ def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
     notes = []
     if guessed:
         notes.append(
-            f"what a pair computes from is known by {plan.lineage or 'nothing'}; by execution order a "
-            "root is where the error starts or grows tenfold (rate of change)"
+            Reason(
+                "what a pair computes from is known by {}; by execution order a "
+                "root is where the error starts or grows tenfold (rate of change)",
+                plan.lineage or "nothing",
+            )
         )
     operators = [root for root in roots if not root.row.fed and root.number not in plan.gaps]
     causes = [root.row.cause for root in operators if root.basis != "local"]
     unknown = sum(cause is None or not cause.local for cause in causes)
     if unknown and not guessed:
-        notes.append(f"{unknown} of {len(operators)} could not be computed again on their own inputs")
+        notes.append(
+            Reason("{} of {} could not be computed again on their own inputs", unknown, len(operators))
+        )
     return tuple(notes)
 
 
@@ -531,8 +537,9 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
     rows = first.row.statistics.get(ROWS_OFF)
     effects += [f"in rows {rows}"] if rows else []
-    reasons = filter(None, (first.row.context.get(SUSPECT), first.cause.text or first.row.sentence))
-    return f"{_about(first)}{suffix}: {', '.join(effects)}; {'; '.join(map(str, reasons))}"
+    suspect = first.row.context.get(SUSPECT)
+    why = joined("; ", [*([str(suspect)] if suspect else []), first.cause.text or first.row.sentence])
+    return Reason("{}{}: {}; {}", _about(first), suffix, ", ".join(effects), why)
 
 
 def _final(name: str) -> str:

@@ -35,6 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError
 from ..judging.replay import NominalBound, nominal_bounds
@@ -161,7 +162,7 @@ class BaselineGate(Gate):
         if not comparable(before, now):
             accepted = f"{before.metric} of {' and '.join(before.dtypes)}"
             return replace(
-                row, notes=(*row.notes, f"baseline: not compared, the accepted error is {accepted}")
+                row, notes=(*row.notes, Reason("baseline: not compared, the accepted error is {}", accepted))
             )
         bound = allowed(before, now)
         bad = now.error > bound

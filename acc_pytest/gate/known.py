@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..errors import SettingsError
 from ..judging.rules import Known
@@ -73,7 +74,7 @@ class KnownGate(Gate):
         entry, notes = self.accepting(row)
         if entry is None:
             return replace(row, notes=(*row.notes, *notes)) if notes else row
-        sentence = f"known: {entry.origin}; {row.sentence}"
+        sentence = Reason("known: {}; {}", entry.origin, row.sentence)
         reasons = tuple(sentence if reason == row.sentence else reason for reason in row.reasons)
         return replace(row, verdict="known", sentence=sentence, reasons=reasons)
 

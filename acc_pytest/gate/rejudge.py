@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..comparison.choices import as_tie
 from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
@@ -67,10 +68,10 @@ def ungated(row: Row) -> Row:
     if row.verdict == "known" and failing:
         worst = max(failing, key=lambda check: check.excess)
         measured = "undefined" if worst.measured is None else number(worst.measured)
-        sentence = f"{worst.metric} {measured} is not {worst.bound}"
+        sentence = Reason("{} {} is not {}", worst.metric, measured, worst.bound)
         return replace(clean, verdict="fail", sentence=sentence, reasons=(sentence,))
     if row.verdict in ("fail", "known") and checks and not failing:
-        return replace(clean, verdict="pass", sentence=f"all {len(checks)} bounds hold", reasons=())
+        return replace(clean, verdict="pass", sentence=Reason("all {} bounds hold", len(checks)), reasons=())
     return clean
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..diagnosis.outcome import FAILED, NOTHING, OK
 from ..errors import AccError, guarded
@@ -213,13 +214,15 @@ def _unmapped(row: Row) -> Unmapped:
 
 
 def _notes(files: Sequence[StoredRows], facts: PlanFacts, pairs: Mapping[int, Row]) -> tuple[str, ...]:
-    notes = [f"judged again from {', '.join(file.path for file in files)}: no tensor is read"]
+    notes: list[str] = [
+        Reason("judged again from {}: no tensor is read", ", ".join(file.path for file in files))
+    ]
     if len(pairs) < facts.pairs:
-        notes.append(f"the rows are of {len(pairs)} of the {facts.pairs} pairs of that run")
+        notes.append(Reason("the rows are of {} of the {} pairs of that run", len(pairs), facts.pairs))
     notes += unfinished(files)
     configs = files[0].run.settings.get("config", [])
     if configs:
-        notes.append(f"the run that wrote them had --acc-config {', '.join(map(str, configs))}")
+        notes.append(Reason("the run that wrote them had --acc-config {}", ", ".join(map(str, configs))))
     return tuple(notes)
 
 
@@ -264,8 +267,12 @@ def incomplete(files: Sequence[StoredRows]) -> Iterator[str]:
             end = f"killed, or the file was cut, after line {len(file.rows) + 1}"
         if not file.complete:
             yield (
-                f"{file.path} is incomplete: the run that wrote it was {end}, and what it had not yet "
-                "compared is not in it"
+                Reason(
+                    "{} is incomplete: the run that wrote it was {}, and what it had not yet "
+                    "compared is not in it",
+                    file.path,
+                    end,
+                )
             )
 
 

@@ -24,6 +24,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..tensors.dtypes import by_name
 from .threshold import JudgeContext, Threshold, is_narrowed
 from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, scatter_of, tolerance
@@ -49,7 +50,9 @@ def derived(
     """
     if is_exact(measurement):
         dtype = measurement.golden_dtype
-        return (Threshold("mismatches", 0.0, False, f"{dtype} values are exact: indices, masks, counts"),)
+        return (
+            Threshold("mismatches", 0.0, False, Reason("{} values are exact: indices, masks, counts", dtype)),
+        )
     counts = nonfinite_thresholds()
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
@@ -105,7 +108,9 @@ def tolerance_of(
     explained = SAFETY * context.rounded_frequencies
     if not explained:
         return allowed
-    reason = f"{allowed.reason} + {explained:.3g} of position tables whose frequencies mine has rounded"
+    reason = Reason(
+        "{} + {:.3g} of position tables whose frequencies mine has rounded", allowed.reason, explained
+    )
     return replace(allowed, value=min(CAP, allowed.value + explained), reason=reason)
 
 
@@ -145,14 +150,16 @@ def _sized(measurement: Measurement, allowed: Tolerance, rms: float, peak: float
     t = allowed.value
     scale = element_scale(rms, peak)
     what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
-    reason = f"T times {what} = {scale:.3g}: no element may leave the noise of the whole; {allowed.reason}"
+    reason = Reason(
+        "T times {} = {:.3g}: no element may leave the noise of the whole; {}", what, scale, allowed.reason
+    )
     element, why = beside_neighbours(measurement, t * scale, reason)
     return (
         Threshold(
             "cosine_similarity",
             max(-1.0, 1 - t * t / 2 - COSINE_RESOLUTION),
             True,
-            f"1 - T^2/2: what noise of relative size T leaves of the angle; {allowed.reason}",
+            Reason("1 - T^2/2: what noise of relative size T leaves of the angle; {}", allowed.reason),
         ),
         Threshold("max_absolute_error", element, False, why),
         Threshold("relative_euclidean_distance", t, False, allowed.reason),
@@ -165,8 +172,11 @@ def _zero(allowed: Tolerance) -> Threshold:
         "max_absolute_error",
         fmt.smallest_normal,
         False,
-        f"golden is all zero, so nothing is relative to it: the smallest normal {fmt.name} is the only "
-        "value that flushing to zero can hide",
+        Reason(
+            "golden is all zero, so nothing is relative to it: the smallest normal {} is the only "
+            "value that flushing to zero can hide",
+            fmt.name,
+        ),
     )
 
 
@@ -243,8 +253,8 @@ def slice_thresholds(measurement: Measurement, allowed: Tolerance) -> tuple[Thre
 def _twice(t: float) -> tuple[Threshold, Threshold]:
     """The bounds of a typical row and of most channels."""
     bound = SAFETY * t
-    of_rows = f"2 T = {bound:.3g}: half of the rows may not be further off"
-    of_bulk = f"2 T = {bound:.3g}: channels that are not golden's largest may not be further off"
+    of_rows = Reason("2 T = {:.3g}: half of the rows may not be further off", bound)
+    of_bulk = Reason("2 T = {:.3g}: channels that are not golden's largest may not be further off", bound)
     return Threshold("typical_row_error", bound, False, of_rows), Threshold(
         "bulk_error", bound, False, of_bulk
     )
@@ -255,8 +265,10 @@ def beside_neighbours(measurement: Measurement, bound: float, reason: str) -> tu
     neighbours = measurement.slices.neighbour_error or 0.0
     if BESIDE_OTHERS * neighbours <= bound:
         return bound, reason
-    neighbour_reason = f"{BESIDE_OTHERS:g} times the error {neighbours:.3g} of the rest of its row or channel"
-    return BESIDE_OTHERS * neighbours, f"{neighbour_reason}; by itself {reason}"
+    neighbour_reason = Reason(
+        "{:g} times the error {:.3g} of the rest of its row or channel", BESIDE_OTHERS, neighbours
+    )
+    return BESIDE_OTHERS * neighbours, Reason("{}; by itself {}", neighbour_reason, reason)
 
 
 def _worst(what: str, ninth_decile: float | None, elements: int, t: float) -> Threshold:
@@ -266,9 +278,13 @@ def _worst(what: str, ninth_decile: float | None, elements: int, t: float) -> Th
     if by_decile <= by_t:
         return of_t
     scatter = scatter_of(elements)
-    reason = (
-        f"{BESIDE_OTHERS:g} times {ninth_decile:.3g}, which nine of ten {what}s stay within, "
-        f"times {scatter:.3g} for the scatter of {elements} elements"
+    reason = Reason(
+        "{:g} times {:.3g}, which nine of ten {}s stay within, times {:.3g} for the scatter of {} elements",
+        BESIDE_OTHERS,
+        ninth_decile,
+        what,
+        scatter,
+        elements,
     )
     return Threshold(f"worst_{what}_error", by_decile * scatter, False, reason)
 
@@ -278,17 +294,25 @@ def _worst_by_t(what: str, elements: int, t: float) -> tuple[float, Threshold]:
     """The bound of the worst row or channel by T, without and with its scatter."""
     scatter = scatter_of(elements)
     by_t = min(SAFETY**2 * t, max(LARGEST, SAFETY * t))
-    reason = (
-        f"min(4 T, max(1/2, 2 T)) = {by_t:.3g}, times {scatter:.3g} for the scatter of {elements} elements"
+    reason = Reason(
+        "min(4 T, max(1/2, 2 T)) = {:.3g}, times {:.3g} for the scatter of {} elements",
+        by_t,
+        scatter,
+        elements,
     )
     return by_t, Threshold(f"worst_{what}_error", by_t * scatter, False, reason)
 
 
 def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:
     distance, deviation = measurement.relative_euclidean_distance or 0.0, measurement.slices.bias_deviation
-    reason = (
-        f"{allowed.rounding:.3g} for one rounding to {allowed.format.name}, + {DEVIATIONS} standard errors "
-        f"of {deviation or 0.0:.2g}, + r^2/2 of r = {distance:.2g}: other rounding has no direction"
+    reason = Reason(
+        "{:.3g} for one rounding to {}, + {} standard errors "
+        "of {:.2g}, + r^2/2 of r = {:.2g}: other rounding has no direction",
+        allowed.rounding,
+        allowed.format.name,
+        DEVIATIONS,
+        deviation or 0.0,
+        distance,
     )
     return Threshold("bias", allowed.rounding + _deviation_and_turn(measurement), False, reason)
 

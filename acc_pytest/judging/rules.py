@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..base.reason import Reason
 from ..base.vocabulary import LEVELS
 from ..errors import SettingsError, unknown_name
 from ..metrics.measurement import METRICS
@@ -171,7 +172,7 @@ class Known:
     @property
     def origin(self) -> str:
         """Reason, owner and end in one phrase, as reports say it."""
-        return f"{self.reason} ({self.owner}, until {self.expires.isoformat()})"
+        return Reason("{} ({}, until {})", self.reason, self.owner, self.expires.isoformat())
 
     def names(self, context: JudgeContext) -> bool:
         """Whether it is about a pair, were the pair of any step and dtype."""

@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..base.reason import Reason
 from ..errors import Incomparable
 from ..metrics.measurement import STATISTICS, STATISTICS_METRICS, TENSOR_METRICS
 from ..metrics.totals import NEAR_ZERO
@@ -99,7 +100,7 @@ def thresholds_for_statistics(
     matching = matching_rules(context, dtypes, rules)
     adjustment = Adjustment(*factor_of(matching))
     chosen = {
-        t.metric: t._replace(reason=f"{standard.name}: {t.reason}")
+        t.metric: t._replace(reason=Reason("{}: {}", standard.name, t.reason))
         for t in _derived(context, measurement, adjustment, standard)
         if t.metric in measurement.values
     }
@@ -113,7 +114,7 @@ def judge_statistics(measurement: StatisticsMeasurement, thresholds: Sequence[Th
     """The verdict of a statistics pair; its sentence says that only statistics were compared."""
     checks = [Check.of(threshold, measurement.values.get(threshold.metric)) for threshold in thresholds]
     judgement = verdict_of(checks, measurement.numel)
-    return replace(judgement, sentence=f"{judgement.sentence} (statistics only)")
+    return replace(judgement, sentence=Reason("{} (statistics only)", judgement.sentence))
 
 
 def _derived(
@@ -121,7 +122,7 @@ def _derived(
 ) -> tuple[Threshold, ...]:
     dtypes = measurement.golden_dtype, measurement.mine_dtype
     if all(by_name(dtype).format is None for dtype in dtypes):
-        reason = f"{dtypes[0]} values are exact; {PRINTED:g} is the printing error of six decimals"
+        reason = Reason("{} values are exact; {:g} is the printing error of six decimals", dtypes[0], PRINTED)
         return tuple(Threshold(f"{s}_stat_absolute_error", PRINTED, False, reason) for s in STATISTICS)
     t = tolerance(
         *dtypes,
@@ -141,19 +142,21 @@ def _derived(
     off = t.value + measurement.rounding + digits
     element = max(largest, t.value * max(ELEMENT_SIGMAS * rms, peak)) + PRINTED + digits * peak
     extremum_note, computed_note = _writing(measurement)
-    extremum = f"T * max({ELEMENT_SIGMAS}*rms(golden), max|golden|) {extremum_note}; {t.reason}"
-    mean = f"T * rms(golden), which no mean error can exceed, {computed_note}; {t.reason}"
-    bounds = [
+    extremum = Reason("T * max({}*rms(golden), max|golden|) {}; {}", ELEMENT_SIGMAS, extremum_note, t.reason)
+    mean = Reason("T * rms(golden), which no mean error can exceed, {}; {}", computed_note, t.reason)
+    bounds: list[tuple[str, float, str]] = [
         ("max_stat_absolute_error", element, extremum),
         ("min_stat_absolute_error", element, extremum),
         ("mean_stat_absolute_error", off * rms + PRINTED, mean),
     ]
     if norm:
-        bounds.append(("l2norm_stat_relative_error", off + PRINTED / norm, f"{t.reason} {computed_note}"))
+        bounds.append(
+            ("l2norm_stat_relative_error", off + PRINTED / norm, Reason("{} {}", t.reason, computed_note))
+        )
     elif norm == 0:
-        reason = f"golden is all zero; {PRINTED:g} is printing"
+        reason = Reason("golden is all zero; {:g} is printing", PRINTED)
         bounds.append(("l2norm_stat_absolute_error", PRINTED, reason))
-    bounds += _of_sums(g, norm, measurement.numel, t.value, f"{t.reason} {computed_note}")
+    bounds += _of_sums(g, norm, measurement.numel, t.value, Reason("{} {}", t.reason, computed_note))
     return tuple(Threshold(metric, bound, False, reason) for metric, bound, reason in bounds)
 
 
@@ -167,13 +170,15 @@ def _sizes(golden: Statistics, numel: int) -> tuple[float | None, float, float]:
 
 def _writing(measurement: StatisticsMeasurement) -> tuple[str, str]:
     """The addends of the bounds for writing, in words: of extrema, and of computed statistics as well."""
-    printed = f"plus {PRINTED:g} for printing six decimals"
+    printed = Reason("plus {:g} for printing six decimals", PRINTED)
     if measurement.digits:
-        printed = f"plus {measurement.digits:.2g} because few digits were printed, {printed}"
+        printed = Reason("plus {:.2g} because few digits were printed, {}", measurement.digits, printed)
     if not measurement.rounding:
         return printed, printed
     kinds = " and ".join(dict.fromkeys((measurement.golden_dtype, measurement.mine_dtype)))
-    return printed, f"plus {measurement.rounding:.2g} because it was computed in {kinds}, {printed}"
+    return printed, Reason(
+        "plus {:.2g} because it was computed in {}, {}", measurement.rounding, kinds, printed
+    )
 
 
 def _of_sums(
@@ -185,12 +190,18 @@ def _of_sums(
         return []
     if total == 0 or not math.isfinite(total):
         kind = "is all zero" if total == 0 else "has NaN or Inf, and so must mine"
-        return [("l1norm_stat_absolute_error", PRINTED, f"golden {kind}; {PRINTED:g} is printing")]
+        return [("l1norm_stat_absolute_error", PRINTED, Reason("golden {}; {:g} is printing", kind, PRINTED))]
     spread, how = NORMAL_SPREAD, "its value for normally distributed numbers"
     if norm:
         spread, how = math.sqrt(max(1, numel)) * norm / total, "of golden"
     bound = t * spread + PRINTED / total
-    return [("l1norm_stat_relative_error", bound, f"T * {spread:.3g} (rms / mean |golden|, {how}); {reason}")]
+    return [
+        (
+            "l1norm_stat_relative_error",
+            bound,
+            Reason("T * {:.3g} (rms / mean |golden|, {}); {}", spread, how, reason),
+        )
+    ]
 
 
 # Errors between two tensors of which only statistics were dumped.

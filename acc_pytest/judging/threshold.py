@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..base.reason import Reason
 from ..tensors.dtypes import by_name
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class ThresholdRule:
     @property
     def origin(self) -> str:
         """Source and reason in one phrase, as it stands in reports."""
-        return f"{self.source} ({self.reason})" if self.reason else self.source
+        return Reason("{} ({})", self.source, self.reason) if self.reason else self.source
 
 
 class Threshold(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..errors import SettingsError
 from ..metrics.measurement import METRICS, STATISTICS_METRICS
 from ..tensors.dtypes import by_name
@@ -120,7 +121,7 @@ def tolerance_of_rules(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) 
     fmt = coarser(*dtypes)
     # T of one layer is that many times u.
     rounding = max(fmt.roundoff, value / PER_LAYER)
-    return Tolerance(value, fmt, f"T = {value:.3g} {SET}{origin}", rounding)
+    return Tolerance(value, fmt, Reason("T = {:.3g} {}{}", value, SET, origin), rounding)
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:
@@ -132,11 +133,13 @@ def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: 
                 continue
             if bound.value is not None:
                 chosen[bound.metric] = Threshold(
-                    bound.metric, bound.value, bound.at_least, f"{SET}{rule.origin}"
+                    bound.metric, bound.value, bound.at_least, Reason("{}{}", SET, rule.origin)
                 )
             elif bound.metric in chosen:
                 worst = -math.inf if bound.at_least else math.inf
-                chosen[bound.metric] = Threshold(bound.metric, worst, bound.at_least, f"{OFF}{rule.origin}")
+                chosen[bound.metric] = Threshold(
+                    bound.metric, worst, bound.at_least, Reason("{}{}", OFF, rule.origin)
+                )
 
 
 def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -> None:

@@ -35,6 +35,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..base.reason import Reason, joined
 from ..tensors.dtypes import FloatFormat, by_name
 
 ROUNDINGS_PER_LAYER = 16
@@ -88,7 +89,7 @@ def tolerance(
     accumulator = min(fmt.roundoff, 2.0**-24)
     rounding = factor * (roundoff + math.sqrt(terms) * accumulator)
     value = PER_LAYER * rounding * math.sqrt(1 + depth)
-    reasons.append(f"sums of {terms} terms at {_power(accumulator)}")
+    reasons.append(Reason("sums of {} terms at {}", terms, _power(accumulator)))
     reasons.append(f"{depth} layer{'' if depth == 1 else 's'} before")
     formula = f"T = {PER_LAYER:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
     for multiplier, why in _of_few(elements, rows):
@@ -97,21 +98,21 @@ def tolerance(
         reasons.append(why)
     if factor != 1.0:
         formula += f" * {factor:g}"
-        reasons.append(f"factor {factor:g} from {factor_origin}")
+        reasons.append(Reason("factor {:g} from {}", factor, factor_origin))
     if value > CAP:
         value = CAP
-        formula += f", capped at {CAP:g}"
-    return Tolerance(value, fmt, f"{formula} = {value:.3g} ({', '.join(reasons)})", rounding)
+        formula = Reason("{}, capped at {:g}", formula, CAP)
+    return Tolerance(value, fmt, Reason("{} = {:.3g} ({})", formula, value, joined(", ", reasons)), rounding)
 
 
 def _of_few(elements: int | None, rows: int | None) -> Iterator[tuple[float, str]]:
     """The factors of a tensor of few elements and few rows, and the words of each."""
     scatter = scatter_of(elements) if elements else 1.0
     if scatter >= _WORTH_SAYING:
-        yield scatter, f"{scatter:.3g} for the scatter of only {elements} elements"
+        yield scatter, Reason("{:.3g} for the scatter of only {} elements", scatter, elements)
     spread = SAFETY ** (1 / math.sqrt(rows)) if rows else 1.0
     if spread >= _WORTH_SAYING:
-        yield spread, f"{spread:.3g} for the spread of only {rows} row{'' if rows == 1 else 's'}"
+        yield spread, Reason("{:.3g} for the spread of only {} row{}", spread, rows, "" if rows == 1 else "s")
 
 
 def _rounding(
@@ -125,7 +126,11 @@ def _rounding(
     if subnormal_rms is None:
         return fmt, fmt.roundoff, [f"u = {_power(fmt.roundoff)} of {fmt.name}{clause}"]
     u = max(fmt.roundoff, fmt.spacing / 2 / subnormal_rms)
-    return fmt, u, [f"u = {u:.2g}, the spacing of subnormal {fmt.name} against rms {subnormal_rms:.2g}"]
+    return (
+        fmt,
+        u,
+        [Reason("u = {:.2g}, the spacing of subnormal {} against rms {:.2g}", u, fmt.name, subnormal_rms)],
+    )
 
 
 def cap_of(factor: float) -> float:

@@ -10,6 +10,7 @@ from math import isinf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..errors import SettingsError
 from .threshold import Threshold
@@ -126,13 +127,13 @@ def verdict_of(
     sentence = _failed(failing[0], numel, elements) + _at(failing[0], places)
     if len(failing) > 1:
         further = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
-        sentence += f"; also beyond its bound: {further}"
+        sentence += Reason("; also beyond its bound: {}", further)
     return Judgement("fail", tuple(checks), sentence)
 
 
 def _at(c: Check, places: Mapping[str, str]) -> str:
     place = places.get(c.metric)
-    return f" at {place}" if place else ""
+    return Reason(" at {}", place) if place else ""
 
 
 def severity(c: Check) -> tuple[int, float]:
@@ -146,35 +147,37 @@ def severity(c: Check) -> tuple[int, float]:
 
 def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
     bound = f"{c.allowed:.6g}"
-    box = f", in {elements.box}" if elements is not None and elements.box else ""
+    box = Reason(", in {}", elements.box) if elements is not None and elements.box else ""
     where = ""
     if elements is not None and elements.beyond:
-        where = f"; {elements.beyond} of {numel} elements are beyond it" + box
+        where = Reason("; {} of {} elements are beyond it", elements.beyond, numel) + box
     if c.measured is None:
-        return f"{c.metric} is not defined for these tensors, so its bound {bound} cannot hold"
+        return Reason("{} is not defined for these tensors, so its bound {} cannot hold", c.metric, bound)
     if c.measured != c.measured:
-        return f"{c.metric} is NaN, so its bound {bound} cannot hold"
+        return Reason("{} is NaN, so its bound {} cannot hold", c.metric, bound)
     if c.metric in COUNTS:
-        allowed = f"{bound} may be" if c.allowed else "none may be"
+        allowed = Reason("{} may be", bound) if c.allowed else "none may be"
         what = COUNTS[c.metric] + box
-        return f"{c.measured:.0f} of {numel} elements are {what}, {allowed}"
+        return Reason("{:.0f} of {} elements are {}, {}", c.measured, numel, what, allowed)
     if c.at_least:
-        return f"{c.metric} {c.measured:.6g} is below the required {bound}{where}"
+        return Reason("{} {:.6g} is below the required {}{}", c.metric, c.measured, bound, where)
     share = c.excess
     if share in (0.0, float("inf")):
-        return f"{c.metric} {c.measured:.3g} is above the allowed {c.allowed:.3g}{where}"
+        return Reason("{} {:.3g} is above the allowed {:.3g}{}", c.metric, c.measured, c.allowed, where)
     times = f"{share:.0f}" if share >= 10 else f"{share:.1f}" if share >= 1.05 else f"{share:.4g}"
-    return f"{c.metric} {c.measured:.3g} is {times} times the allowed {c.allowed:.3g}{where}"
+    return Reason("{} {:.3g} is {} times the allowed {:.3g}{}", c.metric, c.measured, times, c.allowed, where)
 
 
 def _passed(checks: tuple[Check, ...]) -> str:
     bounded = sum(not isinf(c.allowed) for c in checks)
     excess, closest = largest_excess(checks)
-    count = "the bound holds" if bounded == 1 else f"all {bounded} bounds hold"
+    count = "the bound holds" if bounded == 1 else Reason("all {} bounds hold", bounded)
     if closest is None or excess == 0:
         return count
     bound = f"{closest.allowed:.6g}" if closest.at_least else f"{closest.allowed:.3g}"
-    return f"{count}; closest is {closest.metric} at {100 * excess:.3g} % of the allowed {bound}"
+    return Reason(
+        "{}; closest is {} at {:.3g} % of the allowed {}", count, closest.metric, 100 * excess, bound
+    )
 
 
 def largest_excess(checks: tuple[Check, ...]) -> tuple[float, Check | None]:

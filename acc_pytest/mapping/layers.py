@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from ..base.reason import Reason
 from ..topology.tree import Node, Tree
 from .tables import Tables
 
@@ -116,5 +117,5 @@ def align_layers(golden: list[Layer], mine: list[Layer]) -> tuple[list[tuple[Lay
                 pairs = pairs if longer is golden else [(g, m) for m, g in pairs]
                 return pairs, f"layers: only the {len(stack)} of `{tower}` have a counterpart"
     shared = min(len(golden), len(mine))
-    note = f"layers: golden has {len(golden)}, mine {len(mine)}; the first {shared} are mapped"
+    note = Reason("layers: golden has {}, mine {}; the first {} are mapped", len(golden), len(mine), shared)
     return list(zip(golden, mine)), note

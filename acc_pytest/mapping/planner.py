@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import PurePath
 from typing import Any
 
+from ..base.reason import Reason, joined
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.manual import ManualDump
@@ -238,7 +239,7 @@ class _Planner:
                     depth=names.depth(match),
                     order=0,
                     policy=match.policy,
-                    reason="; ".join(filter(None, (match.reason, evidence.step_note))),
+                    reason=joined("; ", filter(None, (match.reason, evidence.step_note))),
                     golden=golden,
                     mine=mine,
                     fed=match.fed,
@@ -413,7 +414,7 @@ def _leftover(side: str, tree: LayeredTree, node: Node, near: Sequence[Node], ev
     golden, mine = (node, peer) if side == "golden" else (peer, node)
     slot = Slot("output", (0,))
     refusal = evidence.refusal(Match(Export(golden, slot, ""), Export(mine, slot, ""), "", ""))
-    near_by = f"{peer.path} ({refusal or 'same size, but nothing else says so'})"
+    near_by = Reason("{} ({})", peer.path, refusal or "same size, but nothing else says so")
     return Leftover(side, node, reason, near_by, "refused" if refusal else "ambiguous")
 
 
@@ -534,7 +535,9 @@ class Absences:
                 self._look_at(dump_step, rank)
             for rank in empty if filled else ():
                 self.lacking[rank.index] += _output_count(dump_step, filled[0])
-                reason = f"rank {rank.index} of {len(self.dump.ranks)} has no tensors at step {step.label}"
+                reason = Reason(
+                    "rank {} of {} has no tensors at step {}", rank.index, len(self.dump.ranks), step.label
+                )
                 self._add(step.label, rank, Node(f"rank{rank.index}", "", ""), reason)
 
     def look_for_steps(self, counterpart: Dump) -> None:
@@ -544,7 +547,9 @@ class Absences:
             if step.label not in labels and self.dump.asks_for(step.label):
                 rank = self.dump.ranks[0]
                 self.lacking[rank.index] += _output_count(DumpStep(self.dump, self.dump.steps[0]), rank)
-                reason = f"step {step.label} was to be dumped and is not there: was the capture interrupted?"
+                reason = Reason(
+                    "step {} was to be dumped and is not there: was the capture interrupted?", step.label
+                )
                 self._add(step.label, rank, Node(f"step{step.label}", "", ""), reason)
 
     def count(self, totals: Counter[str]) -> None:

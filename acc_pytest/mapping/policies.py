@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ..base.reason import Reason
 from ..dumps.base import Slot
 from ..dumps.modules import SAVED, ModuleDump, NodeSlot
 from ..tensors.ref import readable
@@ -65,7 +66,7 @@ def by_types(scope: Scope, rules: Sequence[TypeRule], policy: str) -> Iterator[M
 
 def _typed(rule: TypeRule, endpoint: Endpoint, policy: str) -> Callable[[Node, Node], Match]:
     """A function that matches a golden and a mine node by one entry of a rule."""
-    reason = f"type {rule.mine.op_type} is {endpoint.op_type}"
+    reason = Reason("type {} is {}", rule.mine.op_type, endpoint.op_type)
 
     def match(golden_node: Node, mine_node: Node) -> Match:
         golden, mine = (
@@ -193,7 +194,10 @@ def sequence(scope: Scope) -> Iterator[Match]:
     for golden_node, mine_node in align(golden, mine, same):
         kind = scope.tables.kind_of(golden_node.op_type, golden_node.param)
         yield _first_outputs(
-            golden_node, mine_node, IN_SEQUENCE, f"same place in the order of {kind} operators, same shape"
+            golden_node,
+            mine_node,
+            IN_SEQUENCE,
+            Reason("same place in the order of {} operators, same shape", kind),
         )
 
 

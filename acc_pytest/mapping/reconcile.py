@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
 from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Exceeding, Floored, Reshaped, Source
@@ -183,7 +184,9 @@ def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     shard_counts = [operand.refs[0].header().numel for operand in (golden, mine)]
     if counts[0] == counts[1] or shard_counts[0] == shard_counts[1]:
         return ""
-    return f"statistics of {counts[0]} elements (golden) say nothing of {counts[1]} elements (mine)"
+    return Reason(
+        "statistics of {} elements (golden) say nothing of {} elements (mine)", counts[0], counts[1]
+    )
 
 
 def _refuse_tiled(golden: Operand, mine: Operand) -> None:
@@ -243,7 +246,9 @@ def _opened(golden: list[Source], mine: list[Source], *notes: str) -> Opened:
         golden_source, mine_source = golden[min(rank, len(golden) - 1)], mine[min(rank, len(mine) - 1)]
         if tuple(golden_source.shape) != tuple(mine_source.shape):
             mine_source = Reshaped(mine_source, tuple(golden_source.shape))
-        comparisons.append(Comparison(golden_source, mine_source, f"rank {rank}" if count > 1 else ""))
+        comparisons.append(
+            Comparison(golden_source, mine_source, Reason("rank {}", rank) if count > 1 else "")
+        )
     return Opened(tuple(comparisons), tuple(note for note in notes if note))
 
 
@@ -287,7 +292,9 @@ def _tiled(side: OperandShards, view: Repeated) -> OperandShards:
 
 
 def _batch_note(name: str, view: Repeated) -> str:
-    return f"{name} repeated {view.times} times, for the other run had a batch as many times as large"
+    return Reason(
+        "{} repeated {} times, for the other run had a batch as many times as large", name, view.times
+    )
 
 
 def _last_token(side: OperandShards) -> list[OperandShards]:

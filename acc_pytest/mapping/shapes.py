@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..base.reason import Reason
+
 Shape = tuple[int, ...]
 
 
@@ -71,12 +73,12 @@ class Merge:
         if self.how == "single":
             return ""
         if self.how == "replicated":
-            return f"replicated on {count} ranks, every replica compared"
+            return Reason("replicated on {} ranks, every replica compared", count)
         if self.how == "sum":
-            return f"partial results of {count} ranks summed"
+            return Reason("partial results of {} ranks summed", count)
         along = "the last dimension" if self.how == "columns" else "the first dimension"
-        copies = f", each shard held by {self.replicas} ranks" if self.replicas > 1 else ""
-        return f"{count // self.replicas} shards concatenated along {along}{copies}"
+        copies = Reason(", each shard held by {} ranks", self.replicas) if self.replicas > 1 else ""
+        return Reason("{} shards concatenated along {}{}", count // self.replicas, along, copies)
 
 
 def merge_rule(shard: Shape, count: int, merged: Shape) -> Merge | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import Incomparable, ShapesDiffer
 from ..tensors.read_source import source_of
 from ..tensors.source import Columns, ExactSum, PlusRow, Reshaped, Rows, Source, Sum, TensorSource
@@ -49,7 +50,7 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
         has_token_rows = batch * tokens in _row_counts(partner.shape)
         if not remainder and 0 < tokens <= cached and has_token_rows and rule and rule.how != "rows":
             newest = TensorSource(cache[:, :, cached - tokens :].permute(0, 2, 1, 3))
-            note = f"newest {tokens} of {cached} tokens of the cache{suffix}"
+            note = Reason("newest {} of {} tokens of the cache{}", tokens, cached, suffix)
             return Reshaped(newest, (batch * tokens, heads * size)), note
     shape = list(side.shape)
     raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
@@ -83,7 +84,7 @@ def _head_part(side: OperandShards, view: HeadPart) -> tuple[Source, str]:
     if not size or packed % size or (view.several and packed == size):
         raise Incomparable(f"{side.describe()} is not made of heads of {list(side.part_sizes)} elements")
     heads = packed // size
-    note = f"elements {start}:{start + width} of each head of {size}"
+    note = Reason("elements {}:{} of each head of {}", start, start + width, size)
     pieces = [shard.reshape(rows, heads, size)[:, :, start : start + width] for shard in side.shards]
     if len(pieces) == 1:
         return Reshaped(TensorSource(pieces[0]), (rows, heads * width)), note
@@ -100,7 +101,9 @@ def _part(side: OperandShards, view: Part, partner: OperandShards) -> tuple[Sour
         stop = start + widths[view.index]
         columns = [shard.reshape(rows, packed)[:, start:stop] for shard in side.shards]
         suffix = f" of each of {side.count} shards" if side.count > 1 else ""
-        note = f"part {view.index + 1} of {len(sizes)}: columns {start}:{stop} of {packed}{suffix}"
+        note = Reason(
+            "part {} of {}: columns {}:{} of {}{}", view.index + 1, len(sizes), start, stop, packed, suffix
+        )
         return Columns(columns), note
     sizes = [size // rows if rows else 0 for size in side.part_sizes]
     raise Incomparable(
@@ -138,7 +141,7 @@ def _table_rows(side: OperandShards, view: TableRows, partner: OperandShards) ->
             f"positions {start}:{start + row_count} are not in a table of {positions} rows "
             f"({side.describe()} against {partner.describe()})"
         )
-    note = f"rows {start}:{start + row_count} of a table of {positions} positions"
+    note = Reason("rows {}:{} of a table of {} positions", start, start + row_count, positions)
     note += ", every angle twice" if doubled else ""
     note += "; tables of other ranks are not compared" if side.count > 1 else ""
     rows = table[start : start + row_count]
@@ -219,7 +222,9 @@ def _row_counts(shape: tuple[int, ...]) -> set[int]:
 
 
 def mismatch(golden: OperandShards, mine: OperandShards) -> ShapesDiffer:
-    return ShapesDiffer(f"data shape doesn't match: golden {golden.describe()}, mine {mine.describe()}")
+    return ShapesDiffer(
+        Reason("data shape doesn't match: golden {}, mine {}", golden.describe(), mine.describe())
+    )
 
 
 def whole_shapes(side: OperandShards, partner: OperandShards) -> list[Shape]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.reason import Reason
 from ..base.texts import NotJson, packaged_toml, parsed
 from ..dumps.base import Slot
 from ..errors import MappingError, SettingsError
@@ -222,7 +223,7 @@ def missing_file_note(where: str) -> str:
     """A note on a directory without a mapping file; empty for everything else."""
     if not where or not Path(where).is_dir() or Path(where, FILE_NAME).exists():
         return ""
-    return f"{where} holds no {FILE_NAME}; mapped by the built-in tables alone"
+    return Reason("{} holds no {}; mapped by the built-in tables alone", where, FILE_NAME)
 
 
 def read_op_mapping_file(where: str) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base.vocabulary import REPEATED, selectable
+from ..base.reason import Reason, joined
+from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_manifest import process_manifest
@@ -53,8 +54,8 @@ def weight_pairs(
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
         lines = [*packs.told, _note(golden_weights, mine_weights, paired)]
-        note = "; ".join(filter(None, lines)) or note
-    return WeightPairs(tuple(all_pairs), f"{REPEATED}{note}" if note else "")
+        note = joined("; ", [line for line in lines if line]) if any(lines) else note
+    return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
 
 
 def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> WeightPairs:
@@ -67,7 +68,7 @@ def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> Weight
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
     names = [{pair.golden.name for pair in pairs}, {pair.mine.name for pair in pairs}]
     note = _note(sides[0][0], sides[1][0], names)
-    return WeightPairs(tuple(pairs), f"{REPEATED}{note}" if note else "")
+    return WeightPairs(tuple(pairs), Reason("weights: {}", note) if note else "")
 
 
 def _of_ranks(ranks: Sequence[_Weights], name: str) -> tuple[TensorRef, ...]:
@@ -156,13 +157,15 @@ def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]]) -> str:
     """A note on weights that are not compared, and on digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
     alone = [len(weights.listed.keys() - names) for weights, names in zip(sides.values(), paired)]
-    sentences = [f"{alone[0]} of golden and {alone[1]} of mine are not compared"] if any(alone) else []
+    sentences = (
+        [Reason("{} of golden and {} of mine are not compared", alone[0], alone[1])] if any(alone) else []
+    )
     for side, weights in sides.items():
         if any(alone) and not weights.listed:
-            sentences.append(f"{side} states none (weights.json)")
+            sentences.append(Reason("{} states none (weights.json)", side))
         if not weights.is_stated:
-            sentences.append(f"no manifest vouches for weights.json of {side}")
-    return "; ".join(sentences)
+            sentences.append(Reason("no manifest vouches for weights.json of {}", side))
+    return joined("; ", sentences) if sentences else ""
 
 
 class _Weights:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..base.reason import Reason
 from ..errors import CannotDecode, Incomparable, NoPayload
 from ..operators import WITHOUT_REFERENCE, compute, compute_collective, known, operator_of
 from ..operators.layout import nz_in_logical_dims
@@ -165,8 +166,10 @@ def refuse_unknown(name: str) -> None:
     if name in known():
         return
     if name in WITHOUT_REFERENCE:
-        raise NoPayload(f"not supported: {name} has no reference computation: {WITHOUT_REFERENCE[name]}")
-    raise NoPayload(f"not supported: {name} is not in the catalogue (acc opcheck --list)")
+        raise NoPayload(
+            Reason("not supported: {} has no reference computation: {}", name, WITHOUT_REFERENCE[name])
+        )
+    raise NoPayload(Reason("not supported: {} is not in the catalogue (acc opcheck --list)", name))
 
 
 def refuse_unseen(golden: Golden) -> None:
@@ -183,8 +186,13 @@ def check_outputs(golden: Golden) -> None:
     count = len(golden.case.outputs)
     if golden.outputs and count > golden.outputs:
         raise Incomparable(
-            f"the dump has {count} outputs of {golden.case.full_name}, but {golden.case.name} with these "
-            f"parameters writes {golden.outputs}"
+            Reason(
+                "the dump has {} outputs of {}, but {} with these parameters writes {}",
+                count,
+                golden.case.full_name,
+                golden.case.name,
+                golden.outputs,
+            )
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..comparison.rows import incomparable, judged, measured_fields, messages_of
 from ..errors import AccError, Incomparable, guarded
@@ -120,14 +121,21 @@ def _comparable(expected: Expected) -> torch.Tensor:
     """The tensor of mine. Raises `Incomparable` where the two cannot be compared element by element."""
     golden, mine, slot = expected.golden, expected.mine, expected.slot
     if mine is None:
-        raise Incomparable(f"{slot} has no file in the dump, but the operator writes it")
+        raise Incomparable(Reason("{} has no file in the dump, but the operator writes it", slot))
     if mine.numel() != golden.numel():
         raise Incomparable(
-            f"{slot} has the shape {list(mine.shape)}, but the operator writes {list(golden.shape)}"
+            Reason(
+                "{} has the shape {}, but the operator writes {}", slot, list(mine.shape), list(golden.shape)
+            )
         )
     if mine.dtype != golden.dtype:
         raise Incomparable(
-            f"{slot} is {mine.dtype}, but the operator writes {golden.dtype} with these parameters and inputs"
+            Reason(
+                "{} is {}, but the operator writes {} with these parameters and inputs",
+                slot,
+                mine.dtype,
+                golden.dtype,
+            )
         )
     return mine
 
@@ -153,12 +161,12 @@ def _decoded(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
 def _notes(golden: Golden, expected: Expected, mine: torch.Tensor) -> tuple[str, ...]:
     notes: tuple[str, ...] = ()
     if tuple(mine.shape) != tuple(expected.golden.shape):
-        notes += (f"dumped as {list(mine.shape)}, written as {list(expected.golden.shape)}",)
+        notes += (Reason("dumped as {}, written as {}", list(mine.shape), list(expected.golden.shape)),)
     if not golden.case.clean:
         notes += ("inputs are those of after the execution: the dump has none of before",)
     if expected.number == 0 and golden.unseen and golden.outputs:
         slots = ", ".join(f"input[{n}]" for n in golden.unseen)
-        notes += (f"not judged: {slots}, written in place and not dumped after execution",)
+        notes += (Reason("not judged: {}, written in place and not dumped after execution", slots),)
     return notes
 
 
@@ -422,7 +430,7 @@ def ulp_note(m: Measurement, exact: torch.Tensor | None, dtype: str) -> str:
     errors = m.elements
     if errors is None or errors.worst is None or errors.worst_ulp is None:
         return ""
-    text = f"the worst element is {errors.worst_ulp:.4g} ULP of {dtype} from golden"
+    text = Reason("the worst element is {:.4g} ULP of {} from golden", errors.worst_ulp, dtype)
     if exact is not None:
         text += f"; its exact value is {number(float(exact.reshape(-1)[errors.worst]))}"
     return text

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..base.reason import Reason
 from ..base.texts import NotJson, parsed
 from ..base.vocabulary import DEFAULT_SOC
 from ..errors import AccError, DumpError, FormatError
@@ -67,7 +68,9 @@ def all_ranks(case: Case, size: int) -> tuple[Case, ...]:
     """
     if not case.directory:
         raise DumpError(
-            f"{case.full_name}: computes on {size} ranks, but its files are not in a dump of all ranks"
+            Reason(
+                "{}: computes on {} ranks, but its files are not in a dump of all ranks", case.full_name, size
+            )
         )
     refs = (*case.inputs, *case.outputs, *case.written)
     base = next((ref.root for ref in refs if ref is not None), "")

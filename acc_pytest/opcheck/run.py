@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
+from ..base.reason import Reason
 from ..base.vocabulary import SOCS
 from ..errors import AccError, NoPayload, guarded
 from ..judging.judges import Judge
@@ -115,7 +116,7 @@ def run_case(
             second = Golden(second_case) if second_case is not None else None
             outputs = OutputJudge(Judge(tuple(rules), tuple(custom), standard), second)
             rows = [outputs.row(row, golden, expected) for expected in golden.expected()]
-        return rows or [unjudged(row, f"{case.full_name} has no output that could be judged")]
+        return rows or [unjudged(row, Reason("{} has no output that could be judged", case.full_name))]
     except NoPayload as error:
         return [unjudged(row, str(error), skipped=True)]
     except (AccError, OSError) as error:
@@ -138,8 +139,10 @@ def on_its_chip(case: Case, check: Callable[[Case], list[Row]]) -> list[Row]:
             note = f"computed as {soc} does, which the dump is of: {refusal}"
             return [_noted(row, note) for row in chip_rows]
         if not refused and all(row.verdict == "pass" for row in chip_rows):
-            note = (
-                f"by the rules of {soc} it passes; if the dump is of that chip, add -o acc_opcheck_soc={soc}"
+            note = Reason(
+                "by the rules of {} it passes; if the dump is of that chip, add -o acc_opcheck_soc={}",
+                soc,
+                soc,
             )
             return [_noted(row, note) if row.verdict == "fail" else row for row in rows]
     return rows

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..base.reason import Reason
 from ..errors import DumpError, FormatError
 from ..tensors.location import is_directory, walked_at
 
@@ -122,7 +123,9 @@ def _problem(cells: dict[str, str], columns: Sequence[str]) -> tuple[str, bool]:
         )
     error = cells.get("ExpectedError", "")
     if error not in ("", "NO_ERROR"):
-        return f"the row expects the operator to fail with {error}, so it has no output to check", True
+        return Reason(
+            "the row expects the operator to fail with {}, so it has no output to check", error
+        ), True
     return "", False
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE
 from ..errors import AccError, SettingsError, guarded
 from .row import Row, RowSide, place
@@ -110,9 +111,10 @@ class Recorder:
 
 def unmapped_reason(node: Unmapped) -> str:
     """Why a node is compared with nothing, in a sentence."""
-    nearest = f"; nearest: {node.nearest}" if node.nearest else ""
-    what = f"{INCOMPLETE} {node.side}" if node.why == INCOMPLETE else f"unmapped {node.side} node"
-    return f"{what}: {node.reason}{nearest}"
+    nearest = Reason("; nearest: {}", node.nearest) if node.nearest else ""
+    if node.why == INCOMPLETE:
+        return Reason("incomplete {}: {}{}", node.side, node.reason, nearest)
+    return Reason("unmapped {} node: {}{}", node.side, node.reason, nearest)
 
 
 def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE
 from ..judging.verdict import Check, bound_of
 from ..tensors.location import shown_at
@@ -22,6 +23,7 @@ Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
+_WORST_OF = "{}, the worst of {} replicas"
 ALONE = ("unmapped", INCOMPLETE)
 """Verdicts of no comparison: of a node without a partner, and of what a dump states and does not hold."""
 VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", *ALONE)
@@ -151,6 +153,12 @@ class Row:
     def note(self) -> str:
         """The notes in one text."""
         return "; ".join(self.notes)
+
+    @property
+    def replica(self) -> str:
+        """The label of the replica that the row is of (`rank 1`): a note has it."""
+        labels = (n.args[0] for n in self.notes if isinstance(n, Reason) and n.code == _WORST_OF)
+        return str(next(labels, ""))
 
     @property
     def thresholds(self) -> str:

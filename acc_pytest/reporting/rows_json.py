@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
+from ..base.reason import Reason, reasons_in, with_reasons
 from ..judging.verdict import Check
 from ..metrics.measurement import COLUMN_METRICS
-from .row import VERDICTS, Cause, Row, RowSide, Scalar, WorstElement
+from .row import VERDICTS, Cause, Row, RowSide, Scalar, WorstElement, native
 
 # Kinds of fields of JSON records: how a value is written, and how it is read and checked.
 #
@@ -43,7 +44,7 @@ def pack_scalar(value: Scalar) -> Scalar:
 
 def unpack_scalar(value: object, where: str) -> Scalar:
     """The scalar that `pack_scalar` packed. Raises `WrongField` for lists and objects."""
-    if type(value) is str:
+    if isinstance(value, str):
         if value in _WORDS:
             return _WORDS[value]
         return value[1:] if value[:1] == "'" and value.lstrip("'") in _WORDS else value
@@ -61,7 +62,7 @@ def as_is(value: Any) -> Any:
 
 
 def text(value: object, where: str) -> str:
-    if type(value) is not str:
+    if not isinstance(value, str):
         raise WrongField(f"{where} must be a string, got {value!r:.100}")
     return value
 
@@ -235,6 +236,11 @@ def row_to_json(row: Row, links: Links = NO_LINKS) -> dict[str, Any]:
     _shorten(row, record)
     if links != NO_LINKS:
         record |= _pack_links(links)
+    if reasons := reasons_in(record):
+        record[_CODES] = {
+            text: [reason.code, *map(pack_scalar, map(native, reason.args))]
+            for text, reason in reasons.items()
+        }
     return record
 
 
@@ -243,6 +249,9 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
 
     Raises `WrongField` for a field that is absent, unknown, or of another kind than it must be.
     """
+    if _CODES in record:
+        reasons = _reasons(record[_CODES])
+        record = {name: with_reasons(value, reasons) for name, value in record.items() if name != _CODES}
     values: dict[str, Any] = {}
     links: dict[str, Any] = {}
     for name, value in record.items():
@@ -263,6 +272,15 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
     if "context" in values:
         values["context"] = _full_context(values)
     return Row(**values), Links(**links) if links else NO_LINKS
+
+
+def _reasons(codes: object) -> dict[str, Reason]:
+    """The reasons of a row by their texts."""
+    reasons: dict[str, Reason] = {}
+    for text_, packed in codes.items() if isinstance(codes, dict) else ():
+        code, *args = _unpack_code(packed, _CODES)
+        reasons[text_] = Reason.of(text_, str(code), [reasons.get(str(arg), arg) for arg in args])
+    return reasons
 
 
 def _shorten(row: Row, record: dict[str, Any]) -> None:
@@ -314,6 +332,9 @@ def _equal(first: object, second: object) -> bool:
     return type(first) is type(second) and (first == second or (first != first and second != second))
 
 
+_CODES = "codes"
+"""The field of the codes and arguments of the reasons among the texts of a row."""
+_unpack_code = list_of(unpack_scalar)
 _SIDE = record_fields(RowSide, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))
 _CHECK = record_fields(
     Check, {"measured": NUMBER_OR_NONE, "allowed": NUMBER, "at_least": FLAG, "passed": FLAG}

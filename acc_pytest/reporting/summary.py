@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ..base.reason import Reason, joined
 from ..base.vocabulary import INCOMPLETE
 from ..judging.threshold import is_narrowed
 from ..mapping.pair import LAST_OUTPUT
@@ -122,7 +123,9 @@ def shortfalls(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
     its floor, replay computed nothing."""
     sentences = tally.caveats.not_finite
     if plan is not None and plan.pairs and coverage(plan) < floor:
-        sentences.append(f"only {coverage(plan):.1%} of the nodes could be mapped, the floor is {floor:.1%}")
+        sentences.append(
+            Reason("only {:.1%} of the nodes could be mapped, the floor is {:.1%}", coverage(plan), floor)
+        )
     if tally.compared and tally.nothing_replayed:
         sentences.append("no operator could be computed again (--acc-replay)")
     return sentences
@@ -227,7 +230,7 @@ def lifted_line(tally: Tally) -> str:
 
 def tests_that_fail(tally: Tally) -> str:
     """The run in tests, as pytest counts it: of several rows of one test the worst decides."""
-    return f"{len(tally.red_tests)} of {len(tally.tests)} tests fail"
+    return Reason("{} of {} tests fail", len(tally.red_tests), len(tally.tests))
 
 
 def describe(row: Row) -> str:
@@ -292,14 +295,16 @@ class Caveats:
             return []
         row = self._first[1]
         name = printable(row.golden.name or row.name, 120) + ("" if row.step == "" else f" (step {row.step})")
-        return [f"golden is not finite from {name} on, so the run fails; dump one without NaN and Inf"]
+        return [
+            Reason("golden is not finite from {} on, so the run fails; dump one without NaN and Inf", name)
+        ]
 
     def first(self, plan: Plan | None) -> list[str]:
         """The sentences of the first line of a summary."""
         sentences = self.not_finite
         if plan is not None and plan.golden_mapped < WHOLE * plan.golden_total:
             share = 100 * plan.golden_mapped / plan.golden_total
-            sentences.append(f"partial: {share:.0f} % of golden's tensors were compared")
+            sentences.append(Reason("partial: {:.0f} % of golden's tensors were compared", share))
         if plan is not None and plan.golden_root == plan.mine_root and plan.golden_kind not in ("", "manual"):
             sentences.append("golden and mine are the same directory")
         sentences += [LAST_OUTPUT] if self._counts["end"] else []
@@ -307,7 +312,9 @@ class Caveats:
         results = self._counts["results"]
         for what in ("empty", "nothing but zeros"):
             sentences += (
-                [f"{self._counts[what]} of {results} results are {what}"] if self._counts[what] else []
+                [Reason("{} of {} results are {}", self._counts[what], results, what)]
+                if self._counts[what]
+                else []
             )
         return sentences
 
@@ -328,7 +335,7 @@ def _is_not_finite(row: Row) -> bool:
 
 # The verdict of a run in one sentence, which a report begins with, and one that counts.
 #
-# Said in English, of parts that `html/script/phrases.js` knows to say in Chinese.
+# Its sentences are `Reason`s, which the page says in Chinese too.
 
 
 _NAME_WIDTH = 120
@@ -368,44 +375,47 @@ def run_verdict(run: Run, result: Result, complete: bool = True, failures: int =
     if not tally.tried and result.exit_status in (0, 1, 5):
         return RunVerdict("open" if result.exit_status == 0 else "bad", "Nothing was compared")
     if not tally.compared and complete:
-        return RunVerdict("bad", f"Nothing was compared: none of {tally.tried} {_units(run)} could be")
+        return RunVerdict(
+            "bad", Reason("Nothing was compared: none of {} {} could be", tally.tried, _units(run))
+        )
     return _green(run, result) if complete else _incomplete(run, result)
 
 
 def _incomplete(run: Run, result: Result) -> RunVerdict:
     """Not all tests have run, and none of those that have fails."""
-    every = f" of {len(run.plan.pairs)}" if run.plan is not None else ""
-    sentence = f"Incomplete: {result.tally.compared}{every} {_units(run)} were compared, none fails"
+    every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
+    compared = result.tally.compared
+    sentence = Reason("Incomplete: {}{} {} were compared, none fails", compared, every, _units(run))
     return RunVerdict("bad" if result.exit_status else "open", sentence)
 
 
 def _green(run: Run, result: Result) -> RunVerdict:
     tally = result.tally
-    sentence = f"No difference beyond its bound: {tally.compared} {_units(run)}"
+    sentence = Reason("No difference beyond its bound: {} {}", tally.compared, _units(run))
     if result.exit_status == 0:
         accepted = tally.counts["known"]
         return RunVerdict(
             "good",
             sentence,
-            f"{accepted} of them differ in a way that is known and accepted." if accepted else "",
+            Reason("{} of them differ in a way that is known and accepted.", accepted) if accepted else "",
         )
     why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
-    why += (f"pytest ended with exit status {result.exit_status}.",)
-    return RunVerdict("bad", f"{sentence}, but the run fails", printable(why[0], SENTENCE))
+    why += (Reason("pytest ended with exit status {}.", result.exit_status),)
+    return RunVerdict("bad", Reason("{}, but the run fails", sentence), printable(why[0], SENTENCE))
 
 
 def _broken(roots: list[Root]) -> str:
     """The sentence on the first root: its place, its excess, and the number of further roots."""
     first = roots[0]
     row = next(row for row in (first.row, *first.also) if row.red)
-    remark = f"; and {len(roots) - 1} more" if len(roots) > 1 else ""
+    remark = Reason("; and {} more", len(roots) - 1) if len(roots) > 1 else ""
     if first.fed:
         what = "The models differ" if row.fed in ("weight", "buffer") else "The run was fed something else"
-        return f"{what}: {printable(first.fed, SENTENCE)}{remark}"
+        return Reason("{}: {}{}", what, printable(first.fed, SENTENCE), remark)
     name = row.mine.op_type or row.golden.op_type or row.name
     if first.name != first.row.name:
         name = first.name
-    return f"Breaks at {_where(name, row)}: {_how(row)}{remark}"
+    return Reason("Breaks at {}: {}{}", _where(name, row), _how(row), remark)
 
 
 def _worst(run: Run, result: Result, first: Row, failures: int) -> RunVerdict:
@@ -413,43 +423,41 @@ def _worst(run: Run, result: Result, first: Row, failures: int) -> RunVerdict:
     tally = result.tally
     row = tally.worst[0] if tally.worst else first
     if not failures:
-        return RunVerdict("bad", f"Fails at {_named(row.name)}: {printable(row.excuse, SENTENCE)}")
+        return RunVerdict("bad", Reason("Fails at {}: {}", _named(row.name), printable(row.excuse, SENTENCE)))
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)
     if run.title == "opcheck":
         of = _named(row.name) + (f", {_named(row.mine.slot)}" if row.mine.slot else "")
-    worst = f"{of}: {_how(row)}"
     if failures == 1:
-        return RunVerdict("bad", f"Fails at {worst}", _counted(run, result, failures))
+        return RunVerdict("bad", Reason("Fails at {}: {}", of, _how(row)), _counted(run, result, failures))
     return RunVerdict(
         "bad",
         tests_that_fail(tally),
-        f"{failures} of {tally.tried} {_units(run)} fail, the worst: {worst}",
+        Reason("{} of {} {} fail, the worst: {}: {}", failures, tally.tried, _units(run), of, _how(row)),
     )
 
 
 def _counted(run: Run, result: Result, failures: int) -> str:
     tally = result.tally
     inherited = tally.counts["inherited"]
-    sentence = f"{failures} of {tally.tried} {_units(run)} {'fails' if failures == 1 else 'fail'}"
+    counts = failures, tally.tried, _units(run), "fails" if failures == 1 else "fail"
     if not inherited:
-        return f"{sentence}."
-    pronoun = "its" if failures == 1 else "their"
-    verb = "inherits" if inherited == 1 else "inherit"
-    return f"{sentence} on {pronoun} own; {inherited} more {verb} from what fails."
+        return Reason("{} of {} {} {}.", *counts)
+    further = "its" if failures == 1 else "their", inherited, "inherits" if inherited == 1 else "inherit"
+    return Reason("{} of {} {} {} on {} own; {} more {} from what fails.", *counts, *further)
 
 
 def _where(name: str, row: Row) -> str:
     """The operator, its layer, and the step, as people say it."""
     labels = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
-    return ", ".join(_named(label) for label in labels if label)
+    return joined(", ", (_named(label) for label in labels if label))
 
 
 def _step(row: Row) -> str:
     if row.step == "":
         return ""
     if row.graph:
-        return f"step {row.step}"
-    return "prefill" if row.step == 0 else f"decode {row.step}"
+        return Reason("step {}", row.step)
+    return "prefill" if row.step == 0 else Reason("decode {}", row.step)
 
 
 def _how(row: Row) -> str:
@@ -458,7 +466,7 @@ def _how(row: Row) -> str:
         return printable(row.sentence.partition("; ")[0], SENTENCE)
     if row.excess < 1.05:
         return "just beyond its bound"
-    return f"{times(row.excess)} times its bound"
+    return Reason("{} times its bound", times(row.excess))
 
 
 def times(excess: float) -> str:

@@ -17,6 +17,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from ..base.reason import Reason
 from ..errors import AccError
 
 NAME = 300
@@ -50,6 +51,14 @@ def plain(text: str) -> str:
 
 
 def printable(text: str, width: int, name: int = NAME) -> str:
+    """`text` escaped and cut (`_printable`); a reason stays one, for other languages."""
+    if isinstance(text, Reason):
+        args = [printable(arg, width, name) if isinstance(arg, str) else arg for arg in text.args]
+        return Reason.of(_printable(str(text), width, name), text.code, args)
+    return _printable(text, width, name)
+
+
+def _printable(text: str, width: int, name: int) -> str:
     """`text` escaped, in at most `width` characters, and no name in it in more than `name`, nor half of them.
 
     A word that is too long is cut in its middle, and says how many characters it leaves out, for what is told

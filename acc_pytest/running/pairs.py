@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
+from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE
 from ..mapping.pair import WEIGHTS
 from ..metrics.native.library import VARIABLE, chosen, described
@@ -78,7 +79,9 @@ class PairTest(GeneratedTest):
     def lost_row(self, reason: str) -> Row:
         from ..comparison import incomparable, pair_row
 
-        return incomparable(pair_row(self.pair, self.node_id, self.number), f"not compared: {reason}")
+        return incomparable(
+            pair_row(self.pair, self.node_id, self.number), Reason("not compared: {}", reason)
+        )
 
     def files(self) -> Iterable[str]:
         return (ref.path for side in (self.pair.golden, self.pair.mine) for ref in side.refs)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..base.reason import Reason
 from ..diagnosis.outcome import ended
 from ..errors import AccError, guarded
 from ..reporting.failure_text import LINES, RERUN, FailureText, briefly
@@ -191,9 +192,9 @@ class RunReport:
         if not self._collected and not self._reported and self._config.pluginmanager.hasplugin("dsession"):
             stopped = "no worker collected the tests"
         if absent := [node_id for node_id in collected if node_id not in self._reported]:
+            counts = len(absent), len(collected), printable(absent[0], NAME)
             lacks.append(
-                f"incomplete: {len(absent)} of {len(collected)} tests did not come to their end, the first "
-                f"{printable(absent[0], NAME)}"
+                Reason("incomplete: {} of {} tests did not come to their end, the first {}", *counts)
             )
         elif stopped:
             lacks.append(f"incomplete: {stopped}")

@@ -84,12 +84,8 @@ def pair_facts(row: Row) -> list[str]:
 def _comparison(pair: Pair, row: Row) -> Comparison:
     """The comparison that the row is of: of replicas the one that its notes name."""
     comparisons = open_pair(pair).comparisons
-    named = [
-        comparison
-        for comparison in comparisons
-        if comparison.label and any(n.startswith(f"{comparison.label}, ") for n in row.notes)
-    ]
-    return (named or list(comparisons))[0]
+    named = (comparison for comparison in comparisons if comparison.label == row.replica)
+    return next(named, comparisons[0])
 
 
 def _bytes(source: Source) -> int:

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...base.reason import Reason
 from ...metrics.measurement import EXACT as EQUAL
 from ...metrics.measurement import ElementTolerance
 from ..derive import is_exact, is_zero, nonfinite_thresholds
@@ -57,15 +58,15 @@ def _of_operator(context: JudgeContext, adjustment: Adjustment) -> tuple[Element
     """The bound of each element of an operator's output, and why."""
     kind, dtype = context.op_class, context.written
     if kind in EXACT:
-        return EQUAL, f"{kind}: the result is exact"
+        return EQUAL, Reason("{}: the result is exact", kind)
     if dtype in STEPPED:
-        return ElementTolerance(1.0, scale="ulp"), f"{kind}, {dtype}: one step of the type"
+        return ElementTolerance(1.0, scale="ulp"), Reason("{}, {}: one step of the type", kind, dtype)
     if dtype == "int8" and kind == "COMPUTE_QUANT":
-        return ElementTolerance(1.0), f"{kind}, int8: {_ONE_STEP}"
+        return ElementTolerance(1.0), Reason("{}, int8: {}", kind, _ONE_STEP)
     if kind_of(context) != "float":
-        return EQUAL, f"{kind}, {dtype}: whole numbers are exact"
+        return EQUAL, Reason("{}, {}: whole numbers are exact", kind, dtype)
     bound = element_bound(kind, dtype, context.length)
-    reason = f"{kind}, {dtype}{_sums(context.length)}: {_power(bound)}{adjustment.text}"
+    reason = Reason("{}, {}{}: {}{}", kind, dtype, _sums(context.length), _power(bound), adjustment.text)
     return ElementTolerance(bound * adjustment.factor, scale="scaled"), reason
 
 
@@ -91,7 +92,7 @@ def _thresholds(
     kind = class_by_name(operator) if operator else ""
     if is_exact(measurement):
         if kind == "COMPUTE_QUANT" and measurement.golden_dtype == measurement.mine_dtype == "int8":
-            reason = f"{kind}, int8: {_ONE_STEP}{adjustment.text}"
+            reason = Reason("{}, int8: {}{}", kind, _ONE_STEP, adjustment.text)
             return (Threshold("max_absolute_error", 1.0 * adjustment.factor, False, reason),)
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
@@ -101,7 +102,9 @@ def _thresholds(
     silent = _silent(context, measurement, kind, dtype)
     if silent:
         derived = derived_thresholds(context, measurement, adjustment)
-        return tuple(threshold._replace(reason=f"{silent}; {threshold.reason}") for threshold in derived)
+        return tuple(
+            threshold._replace(reason=Reason("{}; {}", silent, threshold.reason)) for threshold in derived
+        )
     bounds = (
         _by_class(context, operator, kind, dtype, adjustment) if kind else _open(dtype, context, adjustment)
     )
@@ -137,21 +140,25 @@ def _by_class(
 
 def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Threshold, ...]:
     t = MEAN[dtype]
-    row, rest = f"the open standard's row {dtype}, T = {_power(t)}", _equal_inputs(context) + adjustment.text
+    row = Reason("the open standard's row {}, T = {}", dtype, _power(t))
+    rest = _equal_inputs(context) + adjustment.text
     bounds = (
         ("mean_relative_error", 1, "mean", "T"),
         ("max_relative_error", LARGEST, "largest", f"{LARGEST} T"),
     )
     return tuple(
         Threshold(
-            metric, times * t * adjustment.factor, False, f"{row}: {what} relative error up to {limit}{rest}"
+            metric,
+            times * t * adjustment.factor,
+            False,
+            Reason("{}: {} relative error up to {}{}", row, what, limit, rest),
         )
         for metric, times, what, limit in bounds
     )
 
 
 def _sums(length: int | None) -> str:
-    return "" if length is None else f", sums of {length}"
+    return "" if length is None else Reason(", sums of {}", length)
 
 
 def _equal_inputs(context: JudgeContext) -> str:

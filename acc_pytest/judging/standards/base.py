@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...base.reason import Reason
 from ...errors import Incomparable, SettingsError
 from ...metrics.measurement import EXACT, ElementTolerance, default_tolerance
 from ...tensors.dtypes import by_name
@@ -33,7 +34,7 @@ class Adjustment:
     @property
     def text(self) -> str:
         """The factor as the end of a reason; empty where there is none."""
-        return f", times {self.factor:g} from {self.origin}" if self.factor != 1.0 else ""
+        return Reason(", times {:g} from {}", self.factor, self.origin) if self.factor != 1.0 else ""
 
 
 class Second(enum.Enum):
@@ -156,8 +157,10 @@ def _open_thresholds(
         return of_output(measurement, WHOLE_NUMBERS)
     return of_output(
         measurement,
-        Threshold("mere", t, False, f"mean relative error of {dtype} below T", strict=True),
-        Threshold("mare", LARGEST * t, False, f"largest relative error of {dtype} below 10 T", strict=True),
+        Threshold("mere", t, False, Reason("mean relative error of {} below T", dtype), strict=True),
+        Threshold(
+            "mare", LARGEST * t, False, Reason("largest relative error of {} below 10 T", dtype), strict=True
+        ),
     )
 
 

@@ -41,6 +41,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...base.reason import Reason
 from ...metrics.measurement import EXACT, ElementTolerance
 from ...tensors.dtypes import FloatFormat, by_name
 from ..derive import (
@@ -95,7 +96,9 @@ def _thresholds(
         adjustment = _by_what_is_nearby(context, measurement, adjustment)
         why = context.noise_reason or "no noise run of this tensor"
         derived = derived_thresholds(context, measurement, adjustment)
-        return tuple(threshold._replace(reason=f"{why}; {threshold.reason}") for threshold in derived)
+        return tuple(
+            threshold._replace(reason=Reason("{}; {}", why, threshold.reason)) for threshold in derived
+        )
     if is_exact(measurement):
         allowed = float(math.floor(RATIO * context.noise_mismatches))
         reason = f"{RATIO:g} times the {context.noise_mismatches} of the noise run"
@@ -155,7 +158,7 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
             "cosine_similarity",
             max(-1.0, 1 - t.value * t.value / 2 - COSINE_RESOLUTION),
             True,
-            f"1 - T^2/2: what noise of relative size T leaves of the angle; {t.reason}",
+            Reason("1 - T^2/2: what noise of relative size T leaves of the angle; {}", t.reason),
         ),
         Threshold("max_absolute_error", element, False, reason),
         Threshold("relative_euclidean_distance", t.value, False, t.reason),
@@ -205,11 +208,11 @@ def _measured(
     if t < few <= derived.value:
         t, reason = few, few_reason
     elif t < derived.value < few:
-        t, reason = derived.value, f"{derived.reason}, which is less than {few_reason}"
+        t, reason = derived.value, Reason("{}, which is less than {}", derived.reason, few_reason)
     if t < floor.value:
-        t, reason = floor.value, f"{floor.reason}, which is more than {reason}"
+        t, reason = floor.value, Reason("{}, which is more than {}", floor.reason, reason)
     if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
-        t, reason = limit, f"{reason}, capped at {limit:g}"
+        t, reason = limit, Reason("{}, capped at {:g}", reason, limit)
     return Tolerance(t, fmt, reason, floor.rounding)
 
 
@@ -221,7 +224,9 @@ def _times_noise(
     error, ratio = context.noise_error or 0.0, ratio_of(context)
     t = min(ratio * scatter * adjustment.factor * error, sys.float_info.max)
     run = _run(context, fmt)
-    return t, f"T = {ratio:g}{times} times {run}'s own error {error:.3g}{adjustment.text} = {t:.3g}"
+    return t, Reason(
+        "T = {:g}{} times {}'s own error {:.3g}{} = {:.3g}", ratio, times, run, error, adjustment.text, t
+    )
 
 
 def _element(
@@ -377,7 +382,7 @@ def slices_by_noise(
 
 def _with_bias(threshold: Threshold, context: JudgeContext) -> Threshold:
     noise_bias = context.noise_bias or 0.0
-    reason = f"{threshold.reason}, + the noise run's {noise_bias:.2g}"
+    reason = Reason("{}, + the noise run's {:.2g}", threshold.reason, noise_bias)
     return threshold._replace(bound=threshold.bound + noise_bias, reason=reason)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ...base.reason import Reason
 from ...dumps.base import Dump, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
@@ -177,7 +178,7 @@ def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> t
 def _basis(flow_basis: str, guessed: int, total: int) -> str:
     if guessed == total:
         return ORDER
-    return f"{flow_basis}; {guessed} of {total} pairs by {ORDER}" if guessed else flow_basis
+    return Reason("{}; {} of {} pairs by {}", flow_basis, guessed, total, ORDER) if guessed else flow_basis
 
 
 def _steps(

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from ...base.reason import Reason
 from ...topology.tree import Node
 from ..match import WHOLE, Export, Match, ViewRule
 from ..tables import Tables
@@ -184,7 +185,7 @@ class RoleJoin:
         for export in packed:
             for index, piece in enumerate(pieces):
                 rule = ViewRule("part", index, tuple(pieces))
-                reason = f"`{piece.role}` is part {index + 1} of the packed `{pack}`"
+                reason = Reason("`{}` is part {} of the packed `{}`", piece.role, index + 1, pack)
                 yield Match(piece, export, "packed", reason, mine_view=rule, tag=piece.role)
 
     def _packed_golden(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
@@ -199,7 +200,7 @@ class RoleJoin:
             for export in self._plain_of(self._mine, role):
                 rule = ViewRule(kind, index, tuple(pieces))
                 per_head = " in every head" if kind == "interleaved" else ""
-                reason = f"`{role}` is part {index + 1} of golden's packed `{pack}`{per_head}"
+                reason = Reason("`{}` is part {} of golden's packed `{}`{}", role, index + 1, pack, per_head)
                 yield Match(packed[0], export, "packed", reason, golden_view=rule, tag=role)
 
     def _packs_apart(self) -> set[str]:
@@ -220,7 +221,7 @@ class RoleJoin:
         pieces = tuple(self._single_exports(self._mine, self._tables.packs[pack]))
         for index, piece in enumerate(pieces):
             rules = ViewRule("part", index, pieces), ViewRule("own_part", index, pieces)
-            reason = f"part {index + 1} of the packed `{pack}` of both, shard by shard"
+            reason = Reason("part {} of the packed `{}` of both, shard by shard", index + 1, pack)
             yield Match(packed[0], export, "packed", reason, *rules, tag=piece.role)
 
     def _both_by_own_columns(self, pack: str, golden: Export, mine: Export) -> Iterator[Match]:
@@ -234,7 +235,7 @@ class RoleJoin:
             rules = [
                 ViewRule("own_columns", index, tuple(export) if len(roles) > 2 else ()) for export in first
             ]
-            reason = f"part {index + 1} of the packed `{pack}` of both, rank by rank"
+            reason = Reason("part {} of the packed `{}` of both, rank by rank", index + 1, pack)
             yield Match(golden, mine, "packed", reason, rules[0], rules[1], tag=role)
 
     def _interleaved(self) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ...base.reason import Reason
 from ...dumps.base import Slot
 from ...tensors.file_bytes import sampled
 from ...tensors.ref import TensorRef
@@ -85,13 +86,13 @@ class FxWithFx:
         sides = (self._golden, self._mine)
         counts = [sum(call.op_type == node.op_type for call in side.nodes) for side in sides]
         if not counts[0]:
-            return f"golden dumped no call of {node.op_type}"
+            return Reason("golden dumped no call of {}", node.op_type)
         if counts[0] != counts[1]:
             return (
                 f"golden calls {node.op_type} {counts[0]} times, mine {counts[1]} times, so that "
                 "equal names need not be equal calls, and no run of calls around it agrees"
             )
-        return f"golden dumped no call {node.name} of {node.op_type}"
+        return Reason("golden dumped no call {} of {}", node.name, node.op_type)
 
     def _leftovers(self) -> Iterator[Outcome]:
         for node in self._golden.nodes:

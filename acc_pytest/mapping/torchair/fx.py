@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...base.reason import Reason
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.fx import FxDump
 from ...errors import AccError
@@ -42,7 +43,7 @@ class FxSide:
             return exact, ""
         calls = self._by_name.get(name.node, [])
         if len(calls) == 1:
-            return calls[0], f"{calls[0].op_type} was optimised to {name.target} (view->reshape)"
+            return calls[0], Reason("{} was optimised to {} (view->reshape)", calls[0].op_type, name.target)
         if calls:
             return None, f"FX dumped several calls named {name.node}, none of target {name.target}"
         return None, f"FX dumped no call {name.node} ({name.target})"
@@ -60,7 +61,7 @@ class FxSide:
         slot = Slot("output", (name.index,))
         ref = self.slots[node].get(slot)
         if ref is None:
-            return None, f"FX dumped no output {name.index} of {name.node}"
+            return None, Reason("FX dumped no output {} of {}", name.index, name.node)
         why = not_a_tensor(ref)
         return (None, f"{name.node} {slot}: {why}") if why else (SlotTensor(node, slot, ref), note)
 
@@ -133,7 +134,7 @@ class FxTensors:
         turning = self._stored.get(edge)
         if turning is None or turning.operator.name != edge.producer:
             return None
-        reason = f"{turning.call.name} turns the matrix that {edge.producer} turns"
+        reason = Reason("{} turns the matrix that {} turns", turning.call.name, edge.producer)
         return self._end(turning.call, _MADE), reason
 
     def _at(self, reach: Reached) -> Iterator[tuple[SlotTensor, str]]:
@@ -145,12 +146,14 @@ class FxTensors:
         name = self._graph.named(reach.edge)
         output = self._fx.output(name)[0] if name is not None and reach.through else None
         if name is not None and output is not None:
-            yield _permuted(output, reach), f"known{via} as output {name.index} of {name.node}"
+            yield _permuted(output, reach), Reason("known{} as output {} of {}", via, name.index, name.node)
         for argument in self._arguments.get(reach.edge, ()):
             read = self._argument(argument) if self._graph.is_unwritten(reach.edge, argument.reader) else None
             if read is not None:
                 number = ".".join(map(str, argument.number))
-                reason = f"argument {number} of {argument.call.node}, read{via} by {argument.reader}"
+                reason = Reason(
+                    "argument {} of {}, read{} by {}", number, argument.call.node, via, argument.reader
+                )
                 yield _permuted(read, reach), reason
 
     def _argument(self, argument: Argument) -> SlotTensor | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from ...base.reason import Reason
 from ...dumps.base import Rank, Slot, Step
 from ...dumps.ge import GeDump, GeEntry
 from ...dumps.torchair_files import sanitized
@@ -197,7 +198,7 @@ def _fused_name(name: str, record: GeRecord | None, graph: GraphIndex) -> Parts:
     chosen = possible if len(possible) == 1 else linked
     if len(chosen) == 1:
         nodes = tuple(graph.by_file_name[segment][0] for segment in chosen[0])
-        return Parts(nodes, "fused", f"fused of {', '.join(chosen[0])}", "sure")
+        return Parts(nodes, "fused", Reason("fused of {}", ", ".join(chosen[0])), "sure")
     if len(possible) > 1:
         several = " or ".join("+".join(reading) for reading in possible[:3])
         return Parts(reason=f"a fused name that can be read in several ways: {several}")
@@ -336,13 +337,16 @@ def output_edges(
         edge = operator.origin(index)
         if edge is not None and graph.node(edge.producer) is not None:
             policy = fused.policy if edge.producer in fused.names and fused.inputs == "sure" else "origin"
-            origin = "" if policy == "name" else f"; original_op {edge.producer}:{edge.index}"
-            reason = f"{fused.reason}{origin}"
+            reason = fused.reason
+            if policy != "name":
+                reason = Reason("{}; original_op {}:{}", reason, edge.producer, edge.index)
             edges.append((edge, policy, reason))
         elif index < len(results) and fused.policy != "origin":
             edges.append((results[index], fused.policy, fused.reason))
         else:
-            edges.append((None, "", f"not known which tensor of the graph this output is ({fused.reason})"))
+            edges.append(
+                (None, "", Reason("not known which tensor of the graph this output is ({})", fused.reason))
+            )
     return edges
 
 
@@ -365,7 +369,9 @@ def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Out
                 side, operator.node, result.slot, f"input and output of {operator.node.name}: {doubt}"
             )
             continue
-        basis = f"self-check, not GE against the other side: {operator.node.op_type} hands on its own input"
+        basis = Reason(
+            "self-check, not GE against the other side: {} hands on its own input", operator.node.op_type
+        )
         yield Matched(source, result, POLICY, basis, (order, 1, index), self_check=True)
     for tensor in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
         yield Unmatched(side, operator.node, tensor.slot, reason)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Union
 
+from ...base.reason import Reason
 from ...dumps.base import Slot
 from ...errors import AccError
 from ...tensors.device_layouts import is_tiled
@@ -117,5 +118,5 @@ def disagreement(tensor: SlotTensor, partner: SlotTensor) -> str:
     if any(end.order and len(end.order) != len(end.header.shape) for end in (tensor, partner) if end.header):
         return "a tensor that the graph turns round has another number of dimensions"
     if not same_order(first.shape, second.shape):
-        return f"shapes {list(first.shape)} and {list(second.shape)} do not agree"
+        return Reason("shapes {} and {} do not agree", list(first.shape), list(second.shape))
     return ""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from ...base.reason import Reason
 from ...base.vocabulary import selectable
 from ...dumps.base import Dump, Rank, Slot, Step
 from ...dumps.fx import FxDump
@@ -313,7 +314,7 @@ def _lone_ranks(side: str, dump: AnyDump, ids: Collection[int]) -> Iterator[Unma
     """Dumped steps of the ranks of one side that the other does not have."""
     for rank in dump.ranks:
         if rank.index not in ids:
-            reason = f"rank {rank.index} was dumped by {side} only"
+            reason = Reason("rank {} was dumped by {} only", rank.index, side)
             yield from (_only(side, step, reason, rank) for step in dump.steps if dump.has(step, rank))
 
 
@@ -340,7 +341,7 @@ def _graphs(
     used = ({golden_graph for golden_graph, _ in pairs}, {mine_graph for _, mine_graph in pairs})
     for side, dump, met in (("golden", golden, used[0]), ("mine", mine, used[1])):
         result.alone += [
-            _only(side, step, f"{step.graph} was dumped by {side} only")
+            _only(side, step, Reason("{} was dumped by {} only", step.graph, side))
             for step in dump.steps
             if step.graph not in {graph.name for graph in met}
         ]
@@ -393,7 +394,7 @@ def _contents(dump: AnyDump) -> str:
 def _first(names: Sequence[str], limit: int = 8) -> Iterator[str]:
     yield from names[:limit]
     if len(names) > limit:
-        yield f"and {len(names) - limit} more"
+        yield Reason("and {} more", len(names) - limit)
 
 
 def _numbers(ranks: Sequence[Rank]) -> str:

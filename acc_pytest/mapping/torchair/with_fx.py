@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from ...base.reason import Reason, joined
 from ...dumps.base import Slot
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
@@ -104,16 +105,16 @@ class GeWithFx:
         reasons = [reason]
         if meaning.through:
             policy = "alias"
-            reasons.append(f"the FX name is on {meaning.through}, which hands the values on")
+            reasons.append(Reason("the FX name is on {}, which hands the values on", meaning.through))
         if note:
             reasons.append(note)
         # Only a certain tensor fails for another shape or kind of number.
         certain = not meaning.through and not note and policy != "origin"
         doubt = left_in_tiles(golden, tensor) if certain else disagreement(golden, tensor)
         if doubt:
-            refused = f"not compared with {golden.node.path} {golden.slot}: {doubt}"
+            refused = Reason("not compared with {} {}: {}", golden.node.path, golden.slot, doubt)
             return self._elsewhere(tensor, edge, "", place) or self._alone(tensor, refused)
-        return self._matched(golden, tensor, policy, "; ".join(reasons), place, edge)
+        return self._matched(golden, tensor, policy, joined("; ", reasons), place, edge)
 
     def _elsewhere(
         self, tensor: SlotTensor, edge: Edge, reader: str, place: tuple[int, ...]
@@ -202,13 +203,13 @@ class GeWithFx:
             doubt = "GE did not run that operator, so this one may transpose by itself"
         if doubt:
             where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
-            return None, f"not compared with {where}: {doubt}"
+            return None, Reason("not compared with {}: {}", where, doubt)
         reasons = [f"the graph feeds it from {edge.producer}:{edge.index}"]
         if meaning.through:
-            reasons.append(f"whose FX name is known through {meaning.through}")
+            reasons.append(Reason("whose FX name is known through {}", meaning.through))
         if note:
             reasons.append(note)
-        return self._matched(golden, tensor, "edge", "; ".join(reasons), place, edge), ""
+        return self._matched(golden, tensor, "edge", joined("; ", reasons), place, edge), ""
 
     def _folded(self, tensor: SlotTensor, edge: Edge, name: str, place: tuple[int, ...]) -> Matched | None:
         """The match with what a Transpose reads that GE did not run, where the shape shows that."""
@@ -243,7 +244,9 @@ class GeWithFx:
         ]
         if len(fitting) != 1 or len(rivals) != 1:
             return None
-        reason = f"input {edge.producer} of the graph, the only argument of {call.name} with its shape"
+        reason = Reason(
+            "input {} of the graph, the only argument of {} with its shape", edge.producer, call.name
+        )
         return self._matched(fitting[0], tensor, "argument", reason, place, edge)
 
     def _only_reader(self, operator: DumpedOperator, edge: Edge) -> Node | None:
@@ -265,7 +268,7 @@ class GeWithFx:
         node = self._graph.node(edge.producer)
         owner = self._graph.owner(node) if node is not None else ""
         return (
-            f"a value inside of {owner}, which FX computes in one go"
+            Reason("a value inside of {}, which FX computes in one go", owner)
             if owner
             else f"the graph text gives {edge.producer}:{edge.index} no FX name"
         )

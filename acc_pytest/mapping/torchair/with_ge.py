@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ...base.reason import Reason
 from ...dumps.base import Slot
 from ...dumps.torchair_files import sanitized
 from ...topology.ge_graph import Edge
@@ -150,7 +151,7 @@ class GeWithGe:
         doubt = disagreement(golden, mine) if weak else left_in_tiles(golden, mine)
         if doubt:
             where = f"{golden.node.path} {golden.slot}"
-            return Unmatched("mine", mine.node, mine.slot, f"not compared with {where}: {doubt}")
+            return Unmatched("mine", mine.node, mine.slot, Reason("not compared with {}: {}", where, doubt))
         self._used.add((golden.node.path, golden.slot))
         return Matched(golden, mine, policy, reason, place, depth)
 
@@ -216,7 +217,7 @@ class GeWithGe:
             return None, operator.parts.reason
         possible = readings(operator.node.name, self._by_name.keys())
         if len(possible) == 1:
-            return self._by_name[possible[0][-1]], f"fusion of {', '.join(possible[0])}"
+            return self._by_name[possible[0][-1]], Reason("fusion of {}", ", ".join(possible[0]))
         if not possible:
             return None, "golden has no operator of this name, nor the parts of it"
         return None, "its name can be read in several ways: " + " or ".join(map("+".join, possible[:3]))

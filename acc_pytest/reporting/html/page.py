@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.reason import chinese, reasons_in
 from ...base.vocabulary import number
 from ...judging.verdict import Check
 from ...tensors.location import shown_at
@@ -178,6 +179,8 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
     script = _script()
     style = (_HERE / "style.css").read_text(encoding="utf-8")
     encoding, data = _packed(body)
+    reasons = reasons_in([head, body.get("details")])
+    codes = {text: [reason.code, *reason.pieces] for text, reason in reasons.items()}
     fields = {
         "policy": f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'",
@@ -187,7 +190,7 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
         "roots": static.roots,
         "style": style,
         "script": script,
-        "head": _json(head),
+        "head": _json({**head, "reasons": codes} if codes else head),
         "encoding": encoding,
         "body": data,
     }
@@ -199,6 +202,7 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
 
 def _script() -> str:
     modules = [(_HERE / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    modules.insert(0, f"const CHINESE = {_json(chinese())};")
     return '"use strict";\n(() => {\n' + "\n".join(modules) + "\n})();\n"
 
 

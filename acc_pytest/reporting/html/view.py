@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.reason import Reason
 from ...errors import AccError
 from ...outputs import Staged, target_of
 from ..row import Row
@@ -120,24 +121,19 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     if not (pair.golden.refs and pair.mine.refs):
         return {"absent": "the page was made from rows, without the dumps"}, 0
     opened = open_pair(pair)
-    label = row_label(row)
+    label = row.replica
     comparison = next(
         (candidate for candidate in opened.comparisons if candidate.label == label), opened.comparisons[0]
     )
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
-        return {"absent": f"{count} elements: no more than {ELEMENTS} are read for all pictures of a page"}, 0
+        return {
+            "absent": Reason(
+                "{} elements: no more than {} are read for all pictures of a page", count, ELEMENTS
+            )
+        }, 0
     picture = pictures_of(comparison.golden, comparison.mine)
     return ({**picture, "replica": comparison.label} if comparison.label else picture), count
-
-
-def row_label(row: Row) -> str:
-    """The label of the replica that the row is of (`rank 1`): the comparison says so in a note."""
-    for note in row.notes:
-        label, separator, _ = note.partition(", the worst of ")
-        if separator:
-            return label
-    return ""
 
 
 # The pictures of one pair of tensors for a page, computed in one pass over blocks: bounded memory, any size.

@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.base.reason import Reason
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan
 from acc_pytest.reporting.html import view as module
@@ -32,7 +33,7 @@ from acc_pytest.reporting.html.data import (
     differences,
     place_of,
 )
-from acc_pytest.reporting.html.view import details, fold_of, pictures_of, row_label
+from acc_pytest.reporting.html.view import details, fold_of, pictures_of
 from acc_pytest.reporting.row import VERDICTS, Row, Scalar
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
@@ -321,8 +322,9 @@ def test_an_operator_check_has_no_golden_file() -> None:
 
 
 def test_of_replicas_the_one_that_was_judged_worst_is_shown() -> None:
-    assert row_label(made_row(0, notes=("bias added", "rank 1, the worst of 2 replicas"))) == "rank 1"
-    assert row_label(made_row(0, notes=("bias added",))) == ""
+    worst = Reason("{}, the worst of {} replicas", "rank 1", 2)
+    assert made_row(0, notes=("bias added", worst)).replica == "rank 1"
+    assert made_row(0, notes=("bias added",)).replica == ""
 
 
 # Pictures of two tensors, against the same computed plainly on whole tensors.

@@ -1,6 +1,8 @@
 /* Start: the verdict first, then the rows; after that everything follows the state. */
 
 const head = JSON.parse($("head-data").textContent);
+/** The template of each reason among the texts, and what fills it. */
+const REASONS = new Map(Object.entries(head.reasons ?? {}));
 let rows = null;
 
 function drawWords() {

@@ -1,0 +1,92 @@
+"""`Reason`: a sentence as data, its English template and what fills it, which every language renders.
+
+It is a text, so that it goes wherever a text goes: rows, CSV, JUnit, a terminal, the message of an error.
+`zh.json` has a Chinese template for each English one.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import SupportsIndex, Union
+
+Argument = Union[str, int, float]
+"""A reason, a name, or a number."""
+_FIELD = re.compile(r"\{[^{}]*\}")
+
+
+class Reason(str):
+    """`Reason("{} of {} choices differ", 3, 8)`: a text that keeps its template (`code`) and arguments."""
+
+    __slots__ = ("args", "code")
+    code: str
+    args: tuple[Argument, ...]
+
+    def __new__(cls, code: str, *args: object) -> Reason:
+        return cls.of(code.format(*args), code, args)
+
+    @classmethod
+    def of(cls, text: str, code: str, args: Iterable[object]) -> Reason:
+        """The reason with this text, which may be cut."""
+        reason = super().__new__(cls, text)
+        reason.code = code
+        reason.args = tuple([arg if isinstance(arg, (str, int, float)) else str(arg) for arg in args])
+        return reason
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        return Reason.of, (str(self), self.code, self.args)
+
+    def __add__(self, text: str) -> Reason:
+        return Reason("{}{}", self, text)
+
+    def __radd__(self, text: str) -> Reason:
+        return Reason("{}{}", text, self)
+
+    @property
+    def pieces(self) -> list[str]:
+        """What fills the fields of the template, as texts."""
+        fields = _FIELD.findall(self.code)
+        return [arg if isinstance(arg, str) else field.format(arg) for field, arg in zip(fields, self.args)]
+
+
+def joined(separator: str, texts: Iterable[str]) -> Reason:
+    """`separator.join` of texts, each of which is rendered for itself."""
+    items = tuple(texts)
+    return Reason(separator.join(["{}"] * len(items)), *items)
+
+
+def code_of(text: str) -> str:
+    """The template of a reason, empty for a text that is none."""
+    return text.code if isinstance(text, Reason) else ""
+
+
+def reasons_in(value: object) -> dict[str, Reason]:
+    """The reasons in a value of JSON by their texts, those inside of others before them."""
+    reasons: dict[str, Reason] = {}
+    if isinstance(value, Reason):
+        reasons = reasons_in(value.args)
+        if value not in value.args:
+            reasons.setdefault(str(value), value)
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            reasons |= reasons_in(item)
+    return reasons
+
+
+def with_reasons(value: object, reasons: Mapping[str, Reason]) -> object:
+    """A value of JSON with the reasons in the place of their texts. The inverse of `reasons_in`."""
+    if isinstance(value, str):
+        return reasons.get(value, value)
+    if isinstance(value, dict):
+        return {name: with_reasons(item, reasons) for name, item in value.items()}
+    return [with_reasons(item, reasons) for item in value] if isinstance(value, list) else value
+
+
+@functools.cache
+def chinese() -> Mapping[str, str]:
+    """The catalogue: a Chinese template for each English one."""
+    catalogue: dict[str, str] = json.loads(Path(__file__).with_name("zh.json").read_text("utf-8"))
+    return catalogue
