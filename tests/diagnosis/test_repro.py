@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from acc_pytest.base.reason import Reason
 from acc_pytest.diagnosis.repro import folder, view
 from acc_pytest.diagnosis.repro.bundle import (
     Bundle,
@@ -145,7 +146,7 @@ def test_of_replicas_the_worst_is_written(plan: Plan, tmp_path: Path) -> None:
     pair = replace(plan.pairs[1], mine=replace(plan.pairs[1].mine, refs=tuple(files)))
     several = replace(plan, pairs=(plan.pairs[0], pair))
     for rank in range(2):
-        row = replace(row_of(1, 5.0), notes=(f"rank {rank}, the worst of 2 replicas",))
+        row = replace(row_of(1, 5.0), notes=(Reason("{}, the worst of {} replicas", f"rank {rank}", 2),))
         bundle(tmp_path / f"0{rank}", several, row)
         assert saved(tmp_path / f"0{rank}", "mine.pt") == (MINE * (rank + 1)).flatten().tolist()
 
