@@ -93,13 +93,14 @@ class NamedTensor:
 class NamedDump(RecordedDump):
     """Tensors that name the modules which handed them out; nothing says what these were handed.
 
-    `order` says what order they are in.
+    `order` says what order they are in. `states_only`: they are a model's hidden states.
     """
 
     kind = "tensors"
 
     def __init__(self, root: Path, tensors: Sequence[NamedTensor], in_order: bool) -> None:
         tensors = _with_states(tensors)
+        self.states_only = all(_STATES.search(_dotted(tensor.name)) for tensor in tensors)
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
         in_order = in_order and _may_be_time([tensor.name for tensor in tensors])
