@@ -146,10 +146,9 @@ class Outcome:
 
     def _repr_html_(self) -> str:
         """Verdict, roots, and the error along the network, for notebooks."""
-        color = {"pass": "#287", "fail": "#c22"}.get(self.verdict, "#777")
         roots = "".join(f"<li>{html.escape(message(root.sentence))}</li>" for root in self.roots)
         return (
-            f'<div><b style="color:{color}">{self.verdict}</b> {html.escape(message(self.headline))}'
+            f"<div><b>{self.verdict}</b> {html.escape(message(self.headline))}"
             f"<ul>{roots}</ul>{svg(self._points)}</div>"
         )
 

@@ -192,6 +192,7 @@ const PHRASES = [
   ["its inputs agree", "其输入一致"],
   ["nothing that ran before it fails", "在它之前运行的均未失败"],
   ["it ran first", "它最先运行"],
+  ["the first that differs in {0}, as no inputs were dumped", "输入未转储，按 {0} 它是第一个有差异的"],
   ["nothing above it is compared", "其上游没有参与比较的张量"],
   ["{0} (not compared: {1})", "{0}（未比较：{1}）"],
   ["{0}, but for ties and accumulated rounding", "{0}，平局与累积舍入除外"],
