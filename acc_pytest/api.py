@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +35,9 @@ _NOT_HERE = {"golden", "mine", "from_rows", "explain_mapping", "junit_properties
 _OF_DUMPS = [o.field for o in OPTIONS if o not in (*FUZZ, *ENGINE) and o.field not in _NOT_HERE]
 _OF_OPERATORS = [o.field for o in OPCHECK if o.field != "opcheck"] + [n for n in _OF_DUMPS if n in SHARED]
 _KINDS = {option.field: option.kind for option in ALL}
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "text": str,
-    "flag": bool,
-    "number": float,
-    "list": lambda v: _paths(v),
-}
+SHOWN = 10  # tensors, in the representation of a dump
 _RULES = ("factor", "match", "reason", *METRICS)
 """Settings that make a threshold rule, as a `[[threshold]]` table has them."""
-SHOWN = 10
-"""Tensors in the representation of a dump."""
 
 
 def compare(golden: Any, mine: Any = None, **settings: Any) -> Outcome:
@@ -111,7 +104,9 @@ def _outcome(
             raise unknown_name("setting", name, [*names, *_RULES], where)
     bounds = {name: value for name, value in settings.items() if name in _RULES}
     rules = [rule_from_table(bounds, f"{where}: its bounds")] if bounds else []
-    options = {name: _READERS[_KINDS[name]](value) for name, value in settings.items() if name in names}
+    options = {name: value for name, value in settings.items() if name in names}
+    options |= {name: str(value) for name, value in options.items() if _KINDS[name] == "text"}
+    options |= {name: _paths(value) for name, value in options.items() if _KINDS[name] == "list"}
     return run_directly(kind, {**values, **options}, rules, home=home)
 
 

@@ -147,7 +147,8 @@ def test_a_notebook_shows_verdict_roots_and_the_error_along_the_network(
     assert shown.count("<circle") == len(golden)
     assert shown.count('stroke-width="2"') == 1
     assert "model.layers.1.mlp.down_proj" in shown
-    assert repr(result) == f"<fail: {result.headline}>"
+    assert repr(result) == result.summary
+    assert result.headline in shown
     page = result.to_html(tmp_path / "page.html")
     assert Path(page).read_text(encoding="utf-8").count("model.layers.1.mlp.down_proj") > 1
 

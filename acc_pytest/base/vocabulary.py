@@ -46,8 +46,8 @@ GRADIENTS = ("backward", "parameters_grad")
 """The suffix of nodes of gradients, behind the name of the forward call."""
 REPEATED = "weights: "
 """The beginning of a note of the plan that the summary repeats: it says what a run does not prove."""
-ORDERS_OF_NAMES = ("layer order", "the order of saving")
-"""The order of tensors that have names and nothing else; the second where their file keeps it."""
+ORDERS_OF_NAMES = ("layer order", "the order of saving", "the order of names")
+"""Orders of tensors that have names alone: the second where their file keeps it, the third without layers."""
 ENGINES = ("local", "ray")
 """Places where pairs are measured: the processes of pytest, or the nodes of a Ray cluster."""
 JUNIT_PROPERTIES = ("all", "none")

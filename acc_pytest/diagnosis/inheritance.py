@@ -366,10 +366,10 @@ class KnownInputs:
 
     def agreement(self, number: int, parents: Sequence[PairState]) -> str:
         """A sentence on the inputs of a root, by the rule of evidence."""
-        if number in self._plan.by_order:
-            return "nothing that ran before it fails" if parents else "it ran first"
         if self._plan.lineage.startswith(ORDERS_OF_NAMES):
             return f"the first that differs in {self._plan.lineage}, as no inputs were dumped"
+        if number in self._plan.by_order:
+            return "nothing that ran before it fails" if parents else "it ran first"
         inputs = self._evidence.inputs(number, parents, self._ancestors.passed(number))
         if inputs.agree:
             return "its inputs agree"

@@ -251,6 +251,9 @@ def _starting_at(root: Path, listing: Listing) -> list[DumpLayout]:
 
 def _atb_at(root: Path, listing: Listing) -> Iterator[DumpLayout]:
     names = ATB_PARTS.intersection(listing.directories(root)) if root.name != _INFO else ()
+    named = recognises if names and names <= {"model", "layer"} else lambda *_: ()  # modules may be called so
+    if any(file.suffix != ".bin" for name in names for file in named(root / name, listing)):
+        return
     if any(_has_processes(root / name, listing) for name in names):
         yield AtbLayout(root, root / "tensors", root)
     elif _has_processes(root / _INFO / "model", listing) or _has_executions(root / "data", listing):

@@ -39,10 +39,8 @@ _IN_ORDER = (".npz", ".pt", ".pth")
 _STEP = re.compile(r"(?:step|iter|iteration|pass|token)[_=-]?(\d{1,9})", re.IGNORECASE)
 _RANK = re.compile(r"(?:rank|tp)[_=-]?(\d{1,9})", re.IGNORECASE)
 _NO_SCOPE = re.compile(r"tllm_debug|pp[_=-]?\d+", re.IGNORECASE)
-_SAMPLE = 4096
-"""Elements that are read of a tensor to see in which type it was computed."""
-_SAMPLED = 64
-"""Tensors of which they are read."""
+_SAMPLED, _SAMPLE = 64, 4096
+"""Tensors, and elements of each, that are read to see in which type they were computed."""
 _CONSTANTS = 8
 """Values up to which a tensor is a mask or a constant, and fits every type."""
 
@@ -68,12 +66,12 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     a file that is damaged.
     """
     top = root if root not in files else root.parent
-    members = {file: tensors_in(file) for file in files}
+    members = {file: tensors_in(file, len(files)) for file in files}
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
     is_named = isinstance(golden, ModuleDump) or any(
-        tensor.place != _OUTSIDE
+        any(tensor.place)
         or _LAYER.search(tensor.name)
         or (tensor.ref.member and tensor.ref.path.endswith(_IN_ORDER))
         for tensor in tensors
@@ -83,34 +81,34 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     return NamedDump(root, tensors, in_order=len(files) == 1 and files[0].suffix in _IN_ORDER)
 
 
-_OUTSIDE = (0, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
     """A tensor by its name; `place` is its step and its rank."""
 
     name: str
     ref: TensorRef
-    place: tuple[int, int] = _OUTSIDE
+    place: tuple[int, int] = (0, 0)
 
 
 class NamedDump(RecordedDump):
     """Tensors that name the modules which handed them out; nothing says what these were handed.
 
-    `order` says what order they are in.
+    `order` says what order they are in. `states_only`: they are a model's hidden states.
     """
 
     kind = "tensors"
 
     def __init__(self, root: Path, tensors: Sequence[NamedTensor], in_order: bool) -> None:
         tensors = _with_states(tensors)
+        self.states_only = all(_STATES.search(_dotted(tensor.name)) for tensor in tensors)
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
         in_order = in_order and _may_be_time([tensor.name for tensor in tensors])
+        places: dict[tuple[int, int], list[NamedTensor]] = {}
+        for tensor in tensors:
+            places.setdefault(tensor.place, []).append(tensor)
         steps: dict[int, dict[str, list[Record]]] = {}
-        for step, rank in sorted({tensor.place for tensor in tensors}):
-            here = [tensor for tensor in tensors if tensor.place == (step, rank)]
+        for (step, rank), here in sorted(places.items(), key=lambda item: item[0]):
             if all(_PARAMETER.search(tensor.name) for tensor in here):
                 self._weights[f"rank{rank}"] = {f"root.{_dotted(t.name)}": t.ref for t in here}
                 here = []
@@ -120,7 +118,7 @@ class NamedDump(RecordedDump):
             notes.append("names say no time: layers come by number; a root is the first in layer order")
         if self._computed_in:
             notes.append(
-                f"float32 values of {root.name} fit {self._computed_in}: they count as computed in it"
+                f"float32 values of {root.name} fit {self._computed_in}: computed in it, as it seems"
             )
         self.order = ORDERS_OF_NAMES[in_order]
         super().__init__(root, steps, name=root.stem if root.suffix in SUFFIXES else "", notes=notes)
@@ -276,9 +274,7 @@ def order_of(path: str) -> tuple[object, ...]:
 def _may_be_time(names: Sequence[str]) -> bool:
     """Whether the order of names may be that of time: layers ascend, and it is not the alphabet's."""
     layers = [int(match[1]) for name in names if (match := _LAYER.search(name))]
-    return layers == sorted(layers) and (
-        list(names) != sorted(names) or len(names) == len(layers) == 1 + layers[-1]
-    )
+    return layers == sorted(layers) and list(names) != sorted(names)
 
 
 # The type in which tensors were computed that somebody saved as float32, as numpy has no bfloat16.

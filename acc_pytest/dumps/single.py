@@ -14,6 +14,8 @@ from .base import Dump, Rank, Slot, Step, stable_name
 
 SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".npz", ".safetensors")
 _TYPE = "Tensor"
+_FEW = 256
+"""Files of torch that are looked into for several tensors."""
 
 
 class SingleDump(Dump):
@@ -31,7 +33,7 @@ class SingleDump(Dump):
         self.ranks = (Rank(0, ""),)
         self._refs: dict[str, TensorRef] = {}
         for file in files:
-            for name, ref in tensors_in(file):
+            for name, ref in tensors_in(file, len(files)):
                 self._refs[
                     _unique(name if len(files) == 1 or not ref.member else f"{file.stem}.{name}", self._refs)
                 ] = ref
@@ -45,15 +47,16 @@ class SingleDump(Dump):
         return {Slot("output"): self._refs[node.path]} if node.path in self._refs else {}
 
 
-def tensors_in(file: Path) -> list[tuple[str, TensorRef]]:
-    """The tensors of a file by their names in it; one that may hold but one is named after the file."""
+def tensors_in(file: Path, count: int) -> list[tuple[str, TensorRef]]:
+    """The tensors of a file by their names in it; one that may hold but one is named after the file, such as
+    a file of torch among a large `count`."""
     path = str(file)
     members: Sequence[str] = ()
     if file.suffix == ".safetensors":
         members = safetensors_file.keys(path)
     elif file.suffix == ".npz":
         members = npz_file.names(path)
-    elif file.suffix in (".pt", ".pth"):
+    elif file.suffix in (".pt", ".pth") and count <= _FEW:
         # A file that is older, or damaged: its own pair says so.
         with suppress(FormatError):
             members = [member for member in torch_file.content_of(path).tensors if member]

@@ -174,7 +174,8 @@ class _Planner:
             if weights is None:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike, packs)
                 self._notes += [weights.note] if weights.note else []
-        if self._level == "all" and not isinstance(self._mine, NamedDump):  # which holds what people chose
+        states = isinstance(self._mine, NamedDump) and self._mine.states_only  # they end with the final norm
+        if self._level == "all" and not states:
             unmapped += ends_alone(ends, pairs)
         for side in absent:
             unmapped += side.entries

@@ -39,9 +39,7 @@ def points_of(rows: Iterable[Row], roots: Container[str]) -> list[ChartPoint]:
 
 
 def svg(points: Sequence[ChartPoint]) -> str:
-    """The points as an SVG element: errors as dots, bounds as a line, roots ringed; empty without points."""
-    if not points:
-        return ""
+    """The points as an SVG element: errors as dots, bounds as a line, roots ringed."""
     step = (_WIDTH - _LEFT - _MARGIN) / max(1, len(points) - 1)
     xs = [round(_LEFT + number * step, 1) for number in range(len(points))]
     shapes = [

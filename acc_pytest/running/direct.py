@@ -79,9 +79,8 @@ def run_directly(
 class Outcome:
     """The outcome of a comparison or a check: a row for each pair and each node without a partner, and roots.
 
-    `exit_status` is that of pytest: 0, 1, or 5. `notes` are the lines that it prints ahead, `columns` map the
-    names of the columns of the CSV to the places in a row. `home` is the directory of tensors that came from
-    memory, which goes with the outcome.
+    `exit_status` is that of pytest: 0, 1, or 5. `notes` are the lines that it prints ahead, `columns` those
+    of the CSV, with their places in a row. `home` has tensors from memory, and goes with the outcome.
     """
 
     run: Run
@@ -142,18 +141,14 @@ class Outcome:
     def _points(self) -> list[ChartPoint]:
         return points_of(self.rows, frozenset(root.test_id for root in self.roots))
 
-    def __str__(self) -> str:
-        return self.summary
-
     def __repr__(self) -> str:
-        return f"<{self.verdict}: {self.headline}>"
+        return self.summary
 
     def _repr_html_(self) -> str:
         """Verdict, roots, and the error along the network, for notebooks."""
-        color = {"pass": "#287", "fail": "#c22"}.get(self.verdict, "#777")
         roots = "".join(f"<li>{html.escape(message(root.sentence))}</li>" for root in self.roots)
         return (
-            f'<div><b style="color:{color}">{self.verdict}</b> {html.escape(message(self.headline))}'
+            f"<div><b>{self.verdict}</b> {html.escape(message(self.headline))}"
             f"<ul>{roots}</ul>{svg(self._points)}</div>"
         )
 

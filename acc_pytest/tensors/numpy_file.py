@@ -25,7 +25,6 @@ _PREFIX = len(_MAGIC) + 4
 """Bytes before the text of a header of version 1: the magic ones, the version, the length of the text."""
 # numpy refuses longer header texts itself; its length field alone could ask for 4 GiB.
 HEADER_ROOM = 16 * 1024
-"""Bytes at the start of a file that its header has room in."""
 # Errors that parsing a hostile header text (a Python literal) can raise.
 _REFUSALS = (
     ValueError,

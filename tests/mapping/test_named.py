@@ -115,3 +115,10 @@ def test_hidden_states_meet_the_layers_of_a_torch_dump(
     result = compare(golden, [state.float() for state in output.hidden_states])
     assert [root.name for root in result.roots] == (["root.model.layers.1"] if fault else [])
     assert len([row for row in result.rows if not row.alone]) == len(output.hidden_states)
+
+
+def test_a_port_without_the_last_output_is_incomplete(golden: str, model: torch.nn.Module) -> None:
+    tensors = {name: tensor for name, tensor in results(port(model, False)).items() if name != "lm_head"}
+    result = compare(golden, tensors)
+    assert (result.verdict, result.roots) == ("fail", ())
+    assert "the last output of golden's model was not compared" in result.summary

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ...base.reason import Reason
+from ...base.vocabulary import ORDERS_OF_NAMES
 from ...dumps.base import Dump, StepLabel
 from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
 from ...dumps.graph_capture import GraphCaptureDump
 from ...dumps.modules import ModuleDump
 from ...dumps.named import NamedDump
+from ...dumps.single import SingleDump
 from ...dumps.torchair import TorchairDump
 from ..pair import Gap, Pair
 from ..policies import SUMMANDS, sums_of
@@ -172,13 +174,16 @@ def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> t
         basis = "tensors that mine saw before" if unlike else "tensors that both dumps saw at the same places"
         basis = mine.order if isinstance(mine, NamedDump) else basis
         return torch_flows(golden, mine, unlike), basis
-    return lambda *_: None, ORDER
+    alone = not isinstance(mine, SingleDump) or len(pairs) < 2
+    return lambda *_: None, ORDER if alone else ORDERS_OF_NAMES[-1]
 
 
 def _basis(flow_basis: str, guessed: int, total: int) -> str:
-    if guessed == total:
+    if guessed == total and flow_basis not in ORDERS_OF_NAMES:
         return ORDER
-    return Reason("{}; {} of {} pairs by {}", flow_basis, guessed, total, ORDER) if guessed else flow_basis
+    if not 0 < guessed < total:
+        return flow_basis
+    return Reason("{}; {} of {} pairs by {}", flow_basis, guessed, total, ORDER)
 
 
 def _steps(

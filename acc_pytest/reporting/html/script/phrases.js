@@ -34,6 +34,7 @@ const PHRASES = [
 
   // Where an error starts (diagnosis).
   ["the operator is right on its own inputs, but {0}", "该算子对自身输入的计算正确，但{0}"],
+  ["the first that differs in {0}, as no inputs were dumped", "输入未转储，按 {0} 它是第一个有差异的"],
   ["{0}, but for ties and accumulated rounding", "{0}，平局与累积舍入除外"],
   ["it has {0} elements, too many to compute it again", "它有 {0} 个元素，过多而不再重新计算"],
   ["what a pair computes from is known by {0}", "每个比较的来源由{0}得知"],
