@@ -191,7 +191,8 @@ class Run:
 def logits_of(port: Port, ids: torch.Tensor) -> torch.Tensor:
     made = port(ids if port.style.flat else ids[None], torch.arange(len(ids)))
     made = made["logits"] if isinstance(made, dict) else made[0] if isinstance(made, tuple) else made
-    return made.float().reshape(-1, VOCABULARY)
+    logits: torch.Tensor = made.float().reshape(-1, VOCABULARY)
+    return logits
 
 
 def examine(run: Run, verbose: bool) -> tuple[str, str]:

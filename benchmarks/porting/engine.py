@@ -162,6 +162,10 @@ class Core(nn.Module):
 
 
 class Attention(nn.Module):
+    qkv_proj: nn.Module
+    q_norm: nn.Module
+    k_norm: nn.Module
+
     def __init__(self, golden: Any, family: Family, style: Style, fault: Fault, layer: int) -> None:
         super().__init__()
         config, self.family, self.style = family.config, family, style
@@ -209,6 +213,8 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
+    gate_up_proj: nn.Module
+
     def __init__(self, golden: Any, family: Family, style: Style, fault: Fault, layer: int) -> None:
         super().__init__()
         self.down_proj = _copy(family.of(golden, "down_proj"))
@@ -247,6 +253,11 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Layer(nn.Module):
+    input_layernorm: nn.Module
+    post_attention_layernorm: nn.Module
+    pre_feedforward_layernorm: nn.Module
+    post_feedforward_layernorm: nn.Module
+
     def __init__(self, golden: Any, family: Family, style: Style, fault: Fault, number: int) -> None:
         super().__init__()
         self.family, self.fused = family, style.fused_norm

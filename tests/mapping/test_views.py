@@ -421,7 +421,7 @@ def by_complex(by_halves: bool, angles: int = SIZE) -> torch.Tensor:
     return torch.cat((made, rest), -1).reshape(TOKENS, -1)
 
 
-def turned(other: torch.Tensor, angles: int = SIZE, ranks: int = 1) -> tuple[torch.Tensor, str]:
+def turned(other: torch.Tensor, angles: int = SIZE, ranks: int = 1) -> tuple[torch.Tensor, ShardNote]:
     side = OperandShards([QUERY.reshape(TOKENS, HEADS, SIZE)], Turned(REF, REF), angles=tables(angles))
     made, note = turned_alike(side, OperandShards(list(other.chunk(ranks, -1)), Whole()))
     return made.shards[0], note
