@@ -38,7 +38,7 @@ BACKENDS = (DUMPED, "torch_atb", "operation_torch")
 """Sources of a single operator's outputs: the dump, or a device that runs it again."""
 PRECISION_MODES = ("keep", "fp16", "fp32")
 """Types as which the float tensors of a single operator are read."""
-SOCS = ("Ascend910A", "Ascend910B", "Ascend310B", "Ascend310P", "Ascend950")
+SOCS = ("Ascend910A", "Ascend910B", "Ascend310P", "Ascend310B", "Ascend950")
 """Chips whose operators differ."""
 DEFAULT_SOC = "Ascend910B"
 """The chip whose rules apply to a dump that names none."""

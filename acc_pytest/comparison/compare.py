@@ -16,7 +16,7 @@ from ..base.imports import torch
 from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..dumps.msprobe import source_line_of
-from ..dumps.torch_model import FOREIGN, WEIGHTS_FILE, weights_of
+from ..dumps.torch_model import FOREIGN, ROWS_FILE, WEIGHTS_FILE, weights_of
 from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
@@ -29,7 +29,6 @@ from ..reporting.row import SUSPECT, Row, RowSide
 from ..tensors.digest import WeightDigest, digest
 from ..tensors.header import looking_once
 from ..tensors.ref import TensorRef
-from ..tensors.weight_rows import FILE as ROWS_FILE
 from .choices import with_choices
 from .noise import with_noise
 from .rows import incomparable, judged, measured_row, pair_row, worst_replica
@@ -345,7 +344,9 @@ def compare_weights(pair: Pair, row: Row) -> Row:
         distance = golden.distance(mine) if golden.differs(mine) else 0.0
     except ValueError as error:
         raise NoPayload(str(error)) from error
-    note = _agreement(golden, mine) if distance else ""
+    # A network may be rounded as a whole and computed in float32; a buffer that its code keeps so is not.
+    is_kept = pair.fed == "buffer" and golden.dtype == mine.dtype
+    note = _agreement(golden, mine) if distance and not is_kept else ""
     if note:
         distance = 0.0
     scaled = [
@@ -412,10 +413,7 @@ def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgem
 
 
 def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
-    """A note that weights of two dtypes are equal once they are rounded to a narrower one; empty where they
-    are not. One that lost its low bits in the dtype of the other is another weight."""
-    if golden.dtype == mine.dtype:
-        return ""
+    """A note that both are equal once they are rounded to a narrower dtype; empty where they are not."""
     for name, crc32 in golden.rounded.items():
         if mine.rounded.get(name) == crc32:
             return Reason("equal once both are rounded to {}", name)

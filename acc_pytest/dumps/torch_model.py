@@ -118,6 +118,8 @@ def _numbers(content: object) -> dict[str, dict[str, float]]:
 
 
 WEIGHTS_FILE = "weights.json"
+ROWS_FILE = "weight_rows.npz"
+"""The numbers of the rows of each weight (`tensors.weight_rows`)."""
 WEIGHTS_FORMAT = "acc_pytest weight digests"
 FOREIGN = (
     "weights.json was edited or is of another capture (manifest.json states another); copy the dump again"

@@ -14,8 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
+from ..base.imports import torch
 from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef

@@ -11,10 +11,9 @@ from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_manifest import process_manifest
-from ..dumps.torch_model import SavedWeight
+from ..dumps.torch_model import ROWS_FILE, SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
-from ..tensors.weight_rows import FILE as ROWS_FILE
 from .evidence import Evidence
 from .match import SharedWeight
 from .packed_weights import Piece, Side, pieces, sentences, twins

@@ -176,7 +176,7 @@ class CsvReport(GrowingFileView):
         if self._file is None:
             return
         self._has_pairs = True
-        cells = [text(value) if type(value) is str else value for value in self._values(row)]
+        cells = [text(value) if isinstance(value, str) else value for value in self._values(row)]
         self._file.write(self._lines.line(cells))
 
     def land(self) -> None:

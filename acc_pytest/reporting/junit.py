@@ -50,7 +50,7 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
     if row.notes:
         named.append(("notes", "; ".join(row.notes)))
     return [
-        (prefix + name, escaped(value) if isinstance(value, str) else value)
+        (prefix + name, str(escaped(value)) if isinstance(value, str) else value)
         for name, value in named
         if value != ""
     ]

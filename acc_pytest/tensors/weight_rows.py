@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from .projection import signs
 from .whole_file import whole_file
 
-FILE = "weight_rows.npz"
 WIDTH = 8
 _PIECE = 1 << 22
 """Elements that are looked at together."""

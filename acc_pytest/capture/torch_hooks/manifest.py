@@ -23,9 +23,8 @@ from torch import nn
 from ... import __version__
 from ...dumps.torch import TREE_FILE
 from ...dumps.torch_manifest import FILE, FORMAT, SCHEMA
-from ...dumps.torch_model import WEIGHTS_FILE
+from ...dumps.torch_model import ROWS_FILE, WEIGHTS_FILE
 from ...errors import CaptureError
-from ...tensors.weight_rows import FILE as ROWS_FILE
 from ...tensors.weight_rows import write_rows
 from ...tensors.whole_file import make_directory, whole_file
 from .config import DumpConfig
