@@ -30,6 +30,7 @@ from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
 from .base import Dump, Listing, Rank, Slot, Step, natural
 from .modules import ModuleDump, Record, RecordedDump, stored_tensor
+from .scopes import scope_map
 from .single import SUFFIXES, SingleDump
 from .torch_manifest import SavedTensor
 
@@ -71,6 +72,9 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
+    scoped = _scoped(tensors, files[0].parent, golden) if len(tensors) > 1 else []
+    if scoped:
+        return NamedDump(root, scoped, in_order=True, beside=len(tensors))
     is_named = isinstance(golden, ModuleDump) or any(
         tensor.place != _OUTSIDE
         or _LAYER.search(tensor.name)
@@ -83,6 +87,17 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
 
 
 _OUTSIDE = (0, 0)
+
+
+def _scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
+    """Tensors of an engine by the slots of modules that they are; none where no scope map has them."""
+    homes = [home] if golden is None else [home, Path(golden.root), Path(golden.root).parent]
+    scoped = []
+    for place in sorted({tensor.place for tensor in tensors}):
+        here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
+        for slot, name in scope_map(homes, Listing(), here):
+            scoped.append(replace(here[name], name=slot))
+    return scoped
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +117,12 @@ class NamedDump(RecordedDump):
 
     kind = "tensors"
 
-    def __init__(self, root: Path, tensors: Sequence[NamedTensor], in_order: bool) -> None:
+    def __init__(
+        self, root: Path, tensors: Sequence[NamedTensor], in_order: bool, beside: int | None = None
+    ) -> None:
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
-        in_order = in_order and _may_be_time([tensor.name for tensor in tensors])
+        in_order = in_order and (beside is not None or _may_be_time([tensor.name for tensor in tensors]))
         steps: dict[int, dict[str, list[Record]]] = {}
         for step, rank in sorted({tensor.place for tensor in tensors}):
             here = [tensor for tensor in tensors if tensor.place == (step, rank)]
@@ -116,6 +133,9 @@ class NamedDump(RecordedDump):
         notes = []
         if not in_order and not self._weights:
             notes.append("names say no time: layers come by number; a root is the first in layer order")
+        if beside is not None:
+            used = len({tensor.ref for tensor in tensors})
+            notes.append(f"{used} of {beside} values of {root.name} are inputs or outputs of modules")
         if self._computed_in:
             notes.append(
                 f"float32 values of {root.name} fit {self._computed_in}: they count as computed in it"
