@@ -39,6 +39,8 @@ _DEEPEST, _MOST_DIRECTORIES = 8, 2000
 _IN_ORDER = (".npz", ".pt", ".pth")
 """Files that keep the order in which they were filled."""
 _STEP = re.compile(r"(?:step|iter|iteration|pass|token)[_=-]?(\d{1,9})", re.IGNORECASE)
+_NUMBERED = re.compile(r"\d{3,9}_")
+"""Files numbered in the order of a step, whose folder is its number."""
 _RANK = re.compile(r"(?:rank|tp)[_=-]?(\d{1,9})", re.IGNORECASE)
 _NO_SCOPE = re.compile(r"tllm_debug|pp[_=-]?\d+", re.IGNORECASE)
 _SAMPLE = 4096
@@ -96,8 +98,27 @@ def _scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> 
     for place in sorted({tensor.place for tensor in tensors}):
         here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
         for slot, name in scope_map(homes, Listing(), here):
-            scoped.append(replace(here[name], name=slot))
+            if not _is_folded(slot, name, here) and not _is_cut(slot, here[name], here):
+                scoped.append(replace(here[name], name=slot))
     return scoped
+
+
+def _is_cut(slot: str, tensor: NamedTensor, tensors: Mapping[str, NamedTensor]) -> bool:
+    """Whether an input has the last rows alone: llama.cpp goes on with those whose logits are asked for."""
+    header, first = readable(tensor.ref), readable(next(iter(tensors.values())).ref)
+    if ".input." not in slot or header is None or first is None:
+        return False
+    return len(header.shape) == 2 == len(first.shape) and header.shape[0] < first.shape[0]
+
+
+def _is_folded(slot: str, name: str, tensors: Mapping[str, NamedTensor]) -> bool:
+    """Whether a norm of TransformerLens has its weight in the next matrix: then what it hands out is what it
+    hands out without it, and the logits are centred."""
+    norm = "ln_final.hook_out" if slot == "lm_head.output" else name
+    bare = norm.replace(".hook_out", ".hook_normalized")
+    if bare == norm or norm not in tensors or bare not in tensors:
+        return False
+    return torch.equal(tensors[norm].ref.open()[:], tensors[bare].ref.open()[:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +194,12 @@ def _tensors_in(
     """The tensors of a file. The folders on the way there are a part of their names, or say step and rank;
     so is the name of the file, unless those of its `members` stand `alone`."""
     step, rank, scope = 0, 0, []
+    numbered = _NUMBERED.match(file.name) is not None
     for folder in file.parent.relative_to(top).parts:
         if match := _STEP.fullmatch(folder):
             step = int(match[1])
+        elif numbered and folder.isdecimal():
+            step = int(folder)
         elif match := _RANK.fullmatch(folder):
             rank = int(match[1])
         elif not _NO_SCOPE.fullmatch(folder):
