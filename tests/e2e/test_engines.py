@@ -77,3 +77,14 @@ def test_an_unstated_precision_is_named_first(runs: Path, mine: str, tmp_path: P
     assert status == 1
     assert summary[0].startswith("precision: ")
     assert "--acc-mine-dtype" in " ".join(summary[:3])
+
+
+def test_a_model_run_by_the_command_is_green(runs: Path, tmp_path: Path) -> None:
+    numpy, _ = pytest.importorskip("numpy"), pytest.importorskip("onnx")
+    with numpy.load(runs / "ort" / "f32.npz") as values:
+        numpy.savez(tmp_path / "inputs.npz", **{name: values[name] for name in values.files[:2]})
+    model = runs / "ort" / "llama.onnx"
+    command = [sys.executable, "-m", "acc_pytest", "dump-onnx", str(model), "-i", "inputs.npz", "-o", "run"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    status, output = compared(runs, str(tmp_path / "run" / "values.npz"), "", tmp_path)
+    assert status == 0, output
