@@ -22,6 +22,7 @@ from .base.vocabulary import (
     JUNIT_PROPERTIES,
     LEVELS,
     NO_NOISE,
+    PRECISIONS,
     REPLAY_AUTO,
     REPLAY_WORDS,
     TOKEN_POLICIES,
@@ -76,6 +77,7 @@ class Settings:
     cache_dir: str = ""
     cache_size: int = DEFAULT_LIMIT
     token_policy: str = "auto"
+    mine_dtype: str = ""
     level: str = "all"
     rank: int | None = None
     op_mapping_file: str = ""
@@ -275,6 +277,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "inherited": INHERITED_OUTCOMES,
     "junit_properties": JUNIT_PROPERTIES,
     "level": ("all", *LEVELS),
+    "mine_dtype": ("", *PRECISIONS),
     "standard": COMPARISON_STANDARDS,
     "token_policy": TOKEN_POLICIES,
     "unmapped": UNMAPPED_OUTCOMES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from collections.abc import Mapping
 
 _BETWEEN_WORDS = {ord(sign): " " for sign in ",，、"}
 TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
@@ -46,6 +47,16 @@ GRADIENTS = ("backward", "parameters_grad")
 """The suffix of nodes of gradients, behind the name of the forward call."""
 REPEATED = "weights: "
 """The beginning of a note of the plan that the summary repeats: it says what a run does not prove."""
+PRECISIONS: Mapping[str, str] = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    **{
+        name: f"quantised.{name}"
+        for name in ("int8", "q8_0", "q6_k", "q5_0", "q5_1", "q5_k", "q4_0", "q4_1", "q4_k")
+    },
+}
+"""Precisions of a computation as users state them, and the types whose rounding they have."""
 ORDERS_OF_NAMES = ("layer order", "the order of saving", "the order of names")
 """Orders of tensors that have names alone: the second where their file keeps it, the third without layers."""
 ENGINES = ("local", "ray")

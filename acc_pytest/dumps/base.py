@@ -84,7 +84,8 @@ class Dump(ABC):
     `name` is stable across runs (no timestamps or pids), fit for test ids. `notes` are sentences
     for the report header (token policy and why, re-rooting, ranks left out). `forced` says that the
     user pointed at one token directory, which overrides the pairing of steps by label. `only` is the one file
-    of the dump that the user gave, empty where it is a whole one.
+    of the dump that the user gave, empty where it is a whole one. `computed_in` is the dtype whose rounding
+    its tensors have, where the user stated it.
     """
 
     kind: str
@@ -95,6 +96,7 @@ class Dump(ABC):
     notes: tuple[str, ...] = ()
     forced: bool = False
     only: str = ""
+    computed_in: str = ""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:

@@ -29,6 +29,7 @@ from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
 from .base import Dump, Listing, Rank, Slot, Step, natural
 from .modules import ModuleDump, Record, RecordedDump, stored_tensor
+from .scopes import scope_map
 from .single import SUFFIXES, SingleDump, tensors_in
 from .torch_manifest import SavedTensor
 
@@ -37,6 +38,8 @@ _DEEPEST, _MOST_DIRECTORIES = 8, 2000
 _IN_ORDER = (".npz", ".pt", ".pth")
 """Files that keep the order in which they were filled."""
 _STEP = re.compile(r"(?:step|iter|iteration|pass|token)[_=-]?(\d{1,9})", re.IGNORECASE)
+_NUMBERED = re.compile(r"\d{3,9}_")
+"""Files numbered in the order of a step, whose folder is its number."""
 _RANK = re.compile(r"(?:rank|tp)[_=-]?(\d{1,9})", re.IGNORECASE)
 _NO_SCOPE = re.compile(r"tllm_debug|pp[_=-]?\d+", re.IGNORECASE)
 _SAMPLED, _SAMPLE = 64, 4096
@@ -70,6 +73,9 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
+    scoped = _scoped(tensors, files[0].parent, golden) if len(tensors) > 1 else []
+    if scoped:
+        return NamedDump(root, scoped, in_order=True, beside=len(tensors))
     is_named = isinstance(golden, ModuleDump) or any(
         any(tensor.place)
         or _LAYER.search(tensor.name)
@@ -79,6 +85,36 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     if len(tensors) < 2 or not is_named:
         return SingleDump(root, files)
     return NamedDump(root, tensors, in_order=len(files) == 1 and files[0].suffix in _IN_ORDER)
+
+
+def _scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
+    """Tensors of an engine by the slots of modules that they are; none where no scope map has them."""
+    homes = [home] if golden is None else [home, Path(golden.root), Path(golden.root).parent]
+    scoped = []
+    for place in sorted({tensor.place for tensor in tensors}):
+        here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
+        for slot, name in scope_map(homes, Listing(), here):
+            if not _is_folded(slot, name, here) and not _is_cut(slot, here[name], here):
+                scoped.append(replace(here[name], name=slot))
+    return scoped
+
+
+def _is_cut(slot: str, tensor: NamedTensor, tensors: Mapping[str, NamedTensor]) -> bool:
+    """Whether an input has the last rows alone: llama.cpp goes on with those whose logits are asked for."""
+    header, first = readable(tensor.ref), readable(next(iter(tensors.values())).ref)
+    if ".input." not in slot or header is None or first is None:
+        return False
+    return len(header.shape) == 2 == len(first.shape) and header.shape[0] < first.shape[0]
+
+
+def _is_folded(slot: str, name: str, tensors: Mapping[str, NamedTensor]) -> bool:
+    """Whether a norm of TransformerLens has its weight in the next matrix: then what it hands out is what it
+    hands out without it, and the logits are centred."""
+    norm = "ln_final.hook_out" if slot == "lm_head.output" else name
+    bare = norm.replace(".hook_out", ".hook_normalized")
+    if bare == norm or norm not in tensors or bare not in tensors:
+        return False
+    return torch.equal(tensors[norm].ref.open()[:], tensors[bare].ref.open()[:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +134,14 @@ class NamedDump(RecordedDump):
 
     kind = "tensors"
 
-    def __init__(self, root: Path, tensors: Sequence[NamedTensor], in_order: bool) -> None:
-        tensors = _with_states(tensors)
+    def __init__(
+        self, root: Path, tensors: Sequence[NamedTensor], in_order: bool, beside: int | None = None
+    ) -> None:
+        tensors = tensors if beside is not None else _with_states(tensors)
         self.states_only = all(_STATES.search(_dotted(tensor.name)) for tensor in tensors)
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
-        in_order = in_order and _may_be_time([tensor.name for tensor in tensors])
+        in_order = in_order and (beside is not None or _may_be_time([tensor.name for tensor in tensors]))
         places: dict[tuple[int, int], list[NamedTensor]] = {}
         for tensor in tensors:
             places.setdefault(tensor.place, []).append(tensor)
@@ -116,6 +154,9 @@ class NamedDump(RecordedDump):
         notes = []
         if not in_order and not self._weights:
             notes.append("names say no time: layers come by number; a root is the first in layer order")
+        if beside is not None:
+            used = len({tensor.ref for tensor in tensors})
+            notes.append(f"{used} of {beside} values of {root.name} are inputs or outputs of modules")
         if self._computed_in:
             notes.append(
                 f"float32 values of {root.name} fit {self._computed_in}: computed in it, as it seems"
@@ -149,9 +190,12 @@ def _tensors_in(
     """The tensors of a file. The folders on the way there are a part of their names, or say step and rank;
     so is the name of the file, unless those of its `members` stand `alone`."""
     step, rank, scope = 0, 0, []
+    numbered = _NUMBERED.match(file.name) is not None
     for folder in file.parent.relative_to(top).parts:
         if match := _STEP.fullmatch(folder):
             step = int(match[1])
+        elif numbered and folder.isdecimal():
+            step = int(folder)
         elif match := _RANK.fullmatch(folder):
             rank = int(match[1])
         elif not _NO_SCOPE.fullmatch(folder):

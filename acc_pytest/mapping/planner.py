@@ -244,7 +244,7 @@ class _Planner:
                     golden=golden,
                     mine=mine,
                     fed=match.fed,
-                    computed_in=inputs.computed_in(match),
+                    computed_in=self._mine.computed_in or inputs.computed_in(match),
                     rounded_frequencies=inputs.rounded_frequencies(match),
                 )
 

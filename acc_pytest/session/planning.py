@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..base.imports import import_numpy, leave_what_stays, without_collector
-from ..base.vocabulary import NO_NOISE
+from ..base.vocabulary import NO_NOISE, PRECISIONS
 from ..errors import AccError, SettingsError, guarded
 from ..reporting.texts import error_text, paragraph
 from ..tensors.address import Cache, is_mirrored, text_of_places
@@ -80,6 +80,7 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
         mine = golden
     else:
         mine = open_dump(settings.mine, token_policy=settings.token_policy, golden=golden, cache=cache)
+    mine.computed_in = PRECISIONS.get(settings.mine_dtype, "")
     if settings.rank is not None:
         keep_rank(golden, mine, settings.rank)
     return golden, mine

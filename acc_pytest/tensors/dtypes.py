@@ -12,6 +12,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..base.vocabulary import PRECISIONS
 from ..errors import CannotDecode
 
 if TYPE_CHECKING:
@@ -179,7 +180,17 @@ LAYOUTS: dict[int, str] = {
 }
 
 _BY_CODE = {dtype.atb_code: dtype for dtype in DTYPES if dtype.atb_code is not None}
+_QUANTISED = FloatFormat("8 bit blocks", 2.0**-7, 2.0**-126)
+"""The rounding of int8, and of blocks of ggml, whose operators round activations to 8 bits: a step is
+amax/127, the rms of its rounding amax/440, which is 0.8 % or 2^-7 of a row whose amax is 3.5 times its rms.
+Weights of fewer bits are compared with the same weights de-quantised."""
+
 _BY_NAME = {name: dtype for dtype in DTYPES for name in (dtype.name, dtype.atb_name, *dtype.aliases) if name}
+_BY_NAME |= {
+    name: DType(name, "float", 0, format=_QUANTISED)
+    for name in PRECISIONS.values()
+    if name.startswith("quantised.")
+}
 _LAYOUT_CODES = {name: code for code, name in LAYOUTS.items()}
 # The library of 2024 printed these into its CSV files for nhwc and nc1hwc0.
 _LAYOUT_CODES |= {"nchc": 1, "nc1hc0": 3}

@@ -1,0 +1,195 @@
+"""Scope maps: the modules whose inputs and outputs the values of an inference engine are.
+
+Engines name values after operators of their own graph. What says whose they are lies beside the values, or is
+a fixed vocabulary:
+
+    llama.onnx            metadata of the nodes (exporter of torch); also of a graph converted from it later
+    run.events.json       rows with `key` and `modules`, as ExecuTorch's Inspector gives them
+    00003_Vcur-0.npy      llama.cpp: the names of its graph
+    blocks.0.ln1.hook_out TransformerLens: the names of its hooks
+
+`scope_map` gives names of values for names of slots (`model.norm.output`), in the order of time.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..tensors import location
+from ..tensors.wire import WireError, fields
+from .base import Listing
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+Places = Sequence[tuple[str, str]]
+"""Names of slots and of the values in them."""
+
+
+class _Operator(NamedTuple):
+    """An operator of a graph: the modules around it, what it reads and what it makes."""
+
+    modules: Sequence[str]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) -> Places:
+    """The slots of modules that `values` are in, by a scope map in one of `homes` or by the vocabulary of an
+    engine; empty where there is none."""
+    names = set(values)
+    for home in homes:
+        for file in sorted(listing.files(home)):
+            operators: Sequence[_Operator] = ()
+            if file.endswith(".onnx"):
+                operators = _of_onnx(home / file)
+            elif file.endswith(".events.json"):
+                operators = _of_events(home / file)
+            made = {name for operator in operators for name in operator.outputs}
+            if 2 * len(made & names) > len(names):
+                return _ends(operators, names)
+    return _by_vocabulary(values)
+
+
+def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
+    """The output of each module: what the last of its operators makes that is among `values`. Its input is
+    what its operators read and did not make, where that is one value."""
+    last: dict[str, tuple[int, str]] = {}
+    read: dict[str, dict[str, None]] = {}
+    made: dict[str, set[str]] = {}
+    for number, operator in enumerate(operators):
+        outputs = [name for name in operator.outputs if name in values]
+        for module in filter(None, dict.fromkeys(operator.modules)):
+            inside = made.setdefault(module, set())
+            read.setdefault(module, {}).update(
+                (name, None) for name in operator.inputs if name in values and name not in inside
+            )
+            inside.update(operator.outputs)
+            if outputs:
+                last[module] = number, outputs[0]
+    places = []
+    for module in sorted(filter(_one_output, last), key=lambda module: (last[module][0], -module.count("."))):
+        if len(read[module]) == 1:
+            places.append((f"{module}.input.0", next(iter(read[module]))))
+        places.append((f"{module}.output", last[module][1]))
+    return places
+
+
+def _one_output(module: str) -> bool:
+    """Whether a module hands out one tensor: tables of positions are two, and the graph names neither."""
+    return "rotary" not in module.rpartition(".")[2]
+
+
+# ONNX: ModelProto.graph = 7, GraphProto.node = 1, NodeProto.input = 1, .output = 2, .metadata_props = 9.
+
+
+def _of_onnx(file: Path) -> Sequence[_Operator]:
+    """The operators of a graph that have scopes; none where the file is no sound ONNX file."""
+    try:
+        data = location.bytes_of(file)
+        graphs = [span for number, _, span in fields(data, 0, len(data)) if number == 7]
+        nodes = [span for graph in graphs for number, _, span in fields(data, *graph) if number == 1]
+        return [operator for span in nodes if (operator := _node(data, *span)) is not None]
+    except (OSError, WireError, UnicodeDecodeError, ValueError, SyntaxError):
+        return ()
+
+
+def _node(data: bytes, start: int, stop: int) -> _Operator | None:
+    texts: dict[int, list[str]] = {1: [], 2: []}
+    scopes: object = None
+    for number, _, span in fields(data, start, stop):
+        if number in texts:
+            texts[number].append(data[slice(*span)].decode())
+        elif number == 9:
+            entry = {key: data[slice(*text)].decode() for key, _, text in fields(data, *span)}
+            if entry.get(1) == _SCOPES:
+                scopes = ast.literal_eval(entry.get(2, ""))
+    if not isinstance(scopes, list):
+        return None
+    return _Operator([str(scope) for scope in scopes[:-1]], texts[1], texts[2])
+
+
+# ExecuTorch: rows of its Inspector.
+
+
+def _of_events(file: Path) -> Sequence[_Operator]:
+    try:
+        rows = json.loads(location.bytes_of(file))
+        events = [_Operator([str(m) for m in row["modules"]], (), [str(row["key"])]) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    shallow = {module for event in events for module in event.modules if module.count(".") == 0 and module}
+    if len(shallow) != 1:
+        return events
+    wrapper = f"{shallow.pop()}."  # the module around the model, which golden has not
+    if any(module.startswith(wrapper + "model.") for event in events for module in event.modules):
+        return [
+            e._replace(modules=[m.removeprefix(wrapper) for m in e.modules if m != wrapper[:-1]])
+            for e in events
+        ]
+    return events
+
+
+# Vocabularies. The first value of a name is the one that a module hands out.
+
+_VOCABULARIES = tuple(
+    tuple((re.compile(pattern), place) for pattern, place in vocabulary)
+    for vocabulary in (
+        (
+            (r"embed\.hook_out", "model.embed_tokens.output"),
+            (r"blocks\.(\d+)\.ln1\.hook_out", r"model.layers.\1.input_layernorm.output"),
+            (r"blocks\.(\d+)\.attn\.([qkvo])\.hook_out", r"model.layers.\1.self_attn.\2_proj.output"),
+            (r"blocks\.(\d+)\.attn\.o\.hook_in", r"model.layers.\1.self_attn.o_proj.input.0"),
+            (r"blocks\.(\d+)\.ln2\.hook_in", r"model.layers.\1.post_attention_layernorm.input.0"),
+            (r"blocks\.(\d+)\.ln2\.hook_out", r"model.layers.\1.post_attention_layernorm.output"),
+            (r"blocks\.(\d+)\.mlp\.gate\.hook_out", r"model.layers.\1.mlp.gate_proj.output"),
+            (r"blocks\.(\d+)\.mlp\.in\.hook_out", r"model.layers.\1.mlp.up_proj.output"),
+            (r"blocks\.(\d+)\.mlp\.out\.hook_in", r"model.layers.\1.mlp.down_proj.input.0"),
+            (r"blocks\.(\d+)\.mlp\.out\.hook_out", r"model.layers.\1.mlp.down_proj.output"),
+            (r"blocks\.(\d+)\.hook_out", r"model.layers.\1.output"),
+            (r"ln_final\.hook_out", "model.norm.output"),
+            (r"unembed\.hook_out", "lm_head.output"),
+        ),
+        (
+            (r"embd", "model.embed_tokens.output"),
+            (r"attn_norm-(\d+)", r"model.layers.\1.input_layernorm.output"),
+            (r"Vcur-(\d+)", r"model.layers.\1.self_attn.v_proj.output"),
+            (r"kqv_out-(\d+)", r"model.layers.\1.self_attn.o_proj.input.0"),
+            (r"attn_out-(\d+)", r"model.layers.\1.self_attn.o_proj.output"),
+            (r"ffn_inp-(\d+)", r"model.layers.\1.post_attention_layernorm.input.0"),
+            (r"ffn_norm-(\d+)", r"model.layers.\1.post_attention_layernorm.output"),
+            (r"ffn_gate-(\d+)", r"model.layers.\1.mlp.gate_proj.output"),
+            (r"ffn_up-(\d+)", r"model.layers.\1.mlp.up_proj.output"),
+            (r"ffn_swiglu-(\d+)", r"model.layers.\1.mlp.down_proj.input.0"),
+            (r"ffn_out-(\d+)", r"model.layers.\1.mlp.down_proj.output"),
+            (r"l_out-(\d+)", r"model.layers.\1.output"),
+            (r"result_norm", "model.norm.output"),
+            (r"result_output", "lm_head.output"),
+        ),
+    )
+)
+_NUMBER = re.compile(r"^\d+_")
+_FEWEST = 6
+"""Rows of a vocabulary that a dump must have: names of other tools may be like some."""
+
+
+def _by_vocabulary(values: Collection[str]) -> Places:
+    for vocabulary in _VOCABULARIES:
+        rows = {row for name in values for row, _ in _in(vocabulary, name)}
+        if len(rows) >= _FEWEST:
+            first: dict[str, str] = {}
+            for name in values:
+                for _, place in _in(vocabulary, name):
+                    first.setdefault(place, name)
+            return list(first.items())
+    return ()
+
+
+def _in(vocabulary: Sequence[tuple[re.Pattern[str], str]], name: str) -> Iterator[tuple[int, str]]:
+    """The row of a vocabulary that has a name, which a number may precede, and the slot that it means."""
+    for row, (pattern, place) in enumerate(vocabulary):
+        if (match := pattern.fullmatch(_NUMBER.sub("", name))) is not None:
+            yield row, match.expand(place)
