@@ -41,6 +41,7 @@ def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) 
     """The slots of modules that `values` are in, by a scope map in one of `homes` or by the vocabulary of an
     engine; empty where there is none."""
     names = set(values)
+    places: Places = ()
     for home in homes:
         for file in sorted(listing.files(home)):
             operators: Sequence[_Operator] = ()
@@ -50,8 +51,9 @@ def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) 
                 operators = _of_events(home / file)
             made = {name for operator in operators for name in operator.outputs}
             if 2 * len(made & names) > len(names):
-                return _ends(operators, names)
-    return _by_vocabulary(values)
+                # Of graphs that were converted from one another, one has these names and the most scopes.
+                places = max(places, _ends(operators, names), key=len)
+    return places or _by_vocabulary(values)
 
 
 def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
