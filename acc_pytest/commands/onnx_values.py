@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,11 +70,12 @@ def _depending(graph: Any, inputs: set[str]) -> list[str]:
 
 def _run(model: Any, names: list[str], inputs: dict[str, Any]) -> dict[str, Any]:
     try:
-        import onnxruntime
+        onnxruntime: Any = importlib.import_module("onnxruntime")
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
-        results = ReferenceEvaluator(model).run(None, inputs, intermediate=True)
+        evaluator: Any = ReferenceEvaluator(model)
+        results = evaluator.run(None, inputs, intermediate=True)
         return {name: results[name] for name in names if name in results}
     import onnx
 

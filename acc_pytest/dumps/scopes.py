@@ -151,6 +151,8 @@ _VOCABULARIES = tuple(
             (r"blocks\.(\d+)\.mlp\.in\.hook_out", r"model.layers.\1.mlp.up_proj.output"),
             (r"blocks\.(\d+)\.mlp\.out\.hook_in", r"model.layers.\1.mlp.down_proj.input.0"),
             (r"blocks\.(\d+)\.mlp\.out\.hook_out", r"model.layers.\1.mlp.down_proj.output"),
+            (r"blocks\.(\d+)\.attn\.hook_out", r"model.layers.\1.self_attn.output"),
+            (r"blocks\.(\d+)\.mlp\.hook_out", r"model.layers.\1.mlp.output"),
             (r"blocks\.(\d+)\.hook_out", r"model.layers.\1.output"),
             (r"ln_final\.hook_out", "model.norm.output"),
             (r"unembed\.hook_out", "lm_head.output"),
