@@ -143,6 +143,22 @@ def weights_of(home: Path) -> Mapping[str, SavedWeight]:
     return _weights_as_of(home, version_of(str(home / WEIGHTS_FILE)), version_of(str(home / MANIFEST)))
 
 
+def rows_file(home: Path) -> str:
+    """The file of the numbers of rows of a process folder, if it is the one that `weights.json` states; else
+    empty."""
+    return _rows_file_as_of(home, *(version_of(str(home / name)) for name in (WEIGHTS_FILE, ROWS_FILE)))
+
+
+@functools.lru_cache(maxsize=8)
+def _rows_file_as_of(home: Path, *_versions: tuple[int, ...]) -> str:
+    stated = natural(read_json(home / WEIGHTS_FILE, WEIGHTS_FORMAT).get("rows_crc32"), LARGEST_CRC32)
+    file = home / ROWS_FILE
+    try:
+        return str(file) if stated is not None and zlib.crc32(bytes_of(file)) == stated else ""
+    except OSError:
+        return ""
+
+
 def digests(home: Path) -> Mapping[str, WeightDigest]:
     """The digests of weights, each under its first name; `weights_of` has the aliases."""
     return {name: saved.digest for name, saved in weights_of(home).items() if saved.digest is not None}

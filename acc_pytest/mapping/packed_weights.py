@@ -1,6 +1,6 @@
 """Weights of golden inside those of mine: packed, in other rows, or lost.
 
-A port packs q, k and v, gate and up, or all experts into one weight. The rows of golden's weights are found
+A port packs q, k and v, gate and up, or all experts into one weight. The rows of golden's weights are packed
 in it by a few numbers of each (`tensors.weight_rows`), whatever the two call them. What has no rows in common
 with golden's is told by its place: a piece that is wrong lies in the gap that the others leave. Loaders mix
 up rows and forget biases more often than kernels compute wrongly, so this is looked at before any activation.
@@ -78,16 +78,16 @@ class Side:
 
 def pieces(golden: Side, mine: Side) -> list[Piece]:
     """Golden's weights and biases in those of mine that hold more rows than one of them."""
-    found = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
+    packed = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
     orders: dict[str, Counter[object]] = defaultdict(Counter)
-    for piece in found:
+    for piece in packed:
         orders[_NUMBER.sub("*", piece.golden)][piece.order] += 1
-    found = [
+    packed = [
         replace(piece, odd=2 * of_kind[piece.order] < of_kind.total())
-        for piece in found
+        for piece in packed
         for of_kind in (orders[_NUMBER.sub("*", piece.golden)],)
     ]
-    return [*found, *_biases(found, golden, mine)]
+    return [*packed, *_biases(packed, golden, mine)]
 
 
 def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
@@ -101,19 +101,19 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
         if golden.width(g) == mine.width(name)
         and (layer is None or (m := _NUMBER.search(g)) is None or m[0] == layer[0])
     ]
-    found = []
+    packed = []
     for candidate in names:
         rows = golden.rows(candidate)
-        if rows is not None and len(rows) <= len(target) and (piece := _found(rows, target)) is not None:
-            start, order = piece
-            found.append(Piece(candidate, name, start, len(rows), order))
-    yield from found
-    if found and (gap := _gap(found, len(target))) is not None:
-        around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in found)
+        if rows is not None and len(rows) <= len(target) and (place := _located(rows, target)) is not None:
+            start, order = place
+            packed.append(Piece(candidate, name, start, len(rows), order))
+    yield from packed
+    if packed and (gap := _gap(packed, len(target))) is not None:
+        around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in packed)
         parent = around.most_common(1)[0][0]
-        known = {piece.golden for piece in found}
+        paired = {piece.golden for piece in packed}
         fitting = [
-            g for g in names if g not in known and _count(golden, g) == gap[1] and g.startswith(f"{parent}.")
+            g for g in names if g not in paired and _count(golden, g) == gap[1] and g.startswith(f"{parent}.")
         ]
         if len(fitting) == 1:
             yield Piece(fitting[0], name, *gap)
@@ -124,7 +124,7 @@ def _count(side: Side, name: str) -> int:
     return math.prod(digest.shape[:-1]) if digest is not None else 0
 
 
-def _found(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
+def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
     """Where the rows lie in `target`: the first of them, and their runs where these are in another order."""
     sample = torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLES)).long().unique()
     if int((_nearest(rows[sample], target) >= 0).sum()) * 2 < len(sample):
@@ -147,9 +147,9 @@ def _found(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[i
 def _nearest(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """The nearest row of `target` for each; -1 where none is near."""
     pieces = []
-    for part in rows.split(max(1, (1 << 24) // max(len(target), 1))):
-        distances, places = torch.cdist(part, target).min(1)
-        pieces.append(torch.where(distances <= _NEAR * part.norm(dim=1), places, -1))
+    for block in rows.split(max(1, (1 << 24) // max(len(target), 1))):
+        distances, places = torch.cdist(block, target).min(1)
+        pieces.append(torch.where(distances <= _NEAR * block.norm(dim=1), places, -1))
     return torch.cat(pieces)
 
 
@@ -164,10 +164,10 @@ def _runs(places: torch.Tensor) -> Iterator[tuple[int, int, int]]:
             first = row
 
 
-def _gap(found: Sequence[Piece], count: int) -> tuple[int, int] | None:
+def _gap(packed: Sequence[Piece], count: int) -> tuple[int, int] | None:
     """The only rows of a weight that no piece covers: the first, and how many."""
     gaps, end = [], 0
-    for piece in sorted(found, key=lambda piece: piece.start):
+    for piece in sorted(packed, key=lambda piece: piece.start):
         if piece.start > end:
             gaps.append((end, piece.start - end))
         end = max(end, piece.start + piece.rows)
@@ -175,9 +175,9 @@ def _gap(found: Sequence[Piece], count: int) -> tuple[int, int] | None:
     return gaps[0] if len(gaps) == 1 else None
 
 
-def _biases(found: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece]:
+def _biases(packed: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece]:
     """The biases of modules whose weights are pieces, at the same rows of the bias beside."""
-    for piece in found:
+    for piece in packed:
         of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
         if of_golden in golden.saved and of_mine in mine.saved:
             yield Piece(of_golden, of_mine, piece.start, piece.rows, piece.order, piece.odd)
@@ -187,11 +187,11 @@ def _bias_of(weight: str) -> str:
     return f"{weight.rpartition('.')[0]}.bias"
 
 
-def sentences(found: Sequence[Piece], golden: Side, mine: Side) -> list[str]:
+def sentences(packed: Sequence[Piece], golden: Side, mine: Side) -> list[str]:
     """Sentences on the places of weights: rows in another order, biases that are lost."""
     lines = []
     by_order: dict[tuple[object, ...], list[Piece]] = defaultdict(list)
-    for piece in found:
+    for piece in packed:
         if piece.order and not piece.golden.endswith(".bias"):
             by_order[piece.golden.rpartition(".")[0].rpartition(".")[2], piece.words].append(piece)
     for (module, words), pieces_of in by_order.items():
@@ -200,7 +200,7 @@ def sentences(found: Sequence[Piece], golden: Side, mine: Side) -> list[str]:
         )
     lost = [
         bias
-        for piece in found
+        for piece in packed
         if (bias := _bias_of(piece.golden)) in golden.saved
         and _bias_of(piece.mine) not in mine.saved
         and not _is_zero(golden.saved[bias])

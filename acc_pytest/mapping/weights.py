@@ -11,7 +11,7 @@ from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_manifest import process_manifest
-from ..dumps.torch_model import ROWS_FILE, SavedWeight
+from ..dumps.torch_model import SavedWeight, rows_file
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
@@ -52,7 +52,7 @@ def weight_pairs(
         packed = list(_packed_pairs(packs, golden_weights, mine_weights, evidence.golden.step.label, number))
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
-        lines = [*packs.told, _note(golden_weights, mine_weights, paired)]
+        lines = [*packs.sentences, _note(golden_weights, mine_weights, paired)]
         note = joined("; ", [line for line in lines if line]) if any(lines) else note
     return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
 
@@ -93,11 +93,11 @@ def _shapes_agree(pair: Pair) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Packs:
-    """The weights of one side inside those of the other one, and what their places tell. `found` says of each
-    whether mine is the side that packs."""
+    """The weights of one side inside those of the other one, and what their places tell. `pieces` says of
+    each whether mine is the side that packs."""
 
-    found: tuple[tuple[bool, Piece], ...] = ()
-    told: tuple[str, ...] = ()
+    pieces: tuple[tuple[bool, Piece], ...] = ()
+    sentences: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, golden: Dump, mine: Dump, ranks: tuple[int, int] = (0, 0)) -> Packs:
@@ -108,22 +108,22 @@ class Packs:
         shapes = [{name: side.shape(name) for name in side.names} for side in sides]
         named = {name for name, shape in shapes[1].items() if shape and shapes[0].get(name) == shape}
         of_golden, of_mine = set(named), set(named)
-        found: list[tuple[bool, Piece]] = []
-        told = twins(sides[0].listed, sides[1].listed)
+        packed: list[tuple[bool, Piece]] = []
+        lines = twins(sides[0].listed, sides[1].listed)
         for packs_mine in (True, False):
             alone = sides[0].without(of_golden), sides[1].without(of_mine)
             single, pack = alone if packs_mine else alone[::-1]
             located = pieces(single, pack)
-            told += sentences(located, single, pack) if packs_mine else []
-            found += [(packs_mine, piece) for piece in located]
+            lines += sentences(located, single, pack) if packs_mine else []
+            packed += [(packs_mine, piece) for piece in located]
             of_golden |= {piece.golden if packs_mine else piece.mine for piece in located}
             of_mine |= {piece.mine if packs_mine else piece.golden for piece in located}
-        return cls(tuple(found), tuple(told))
+        return cls(tuple(packed), tuple(lines))
 
     def modules(self) -> list[SharedWeight]:
         """Modules of golden and of mine with one weight, each with the rows that count, `None` for all."""
         modules: list[SharedWeight] = []
-        for packs_mine, piece in self.found:
+        for packs_mine, piece in self.pieces:
             single, pack = (name.rpartition(".")[0] for name in (piece.golden, piece.mine))
             if piece.golden.endswith(".weight"):
                 ends = (single, pack, None, piece.span) if packs_mine else (pack, single, piece.span, None)
@@ -135,7 +135,7 @@ def _packed_pairs(
     packs: Packs, golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None
 ) -> Iterator[Pair]:
     """Pairs of weights that one side packs; either side may be the packed one."""
-    for packs_mine, piece in packs.found:
+    for packs_mine, piece in packs.pieces:
         whole, part = (golden, mine) if packs_mine else (mine, golden)
         ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=piece.span)]
         of_golden, of_mine = ends if packs_mine else ends[::-1]
@@ -190,7 +190,7 @@ class _Weights:
     def without(self, names: set[str]) -> Side:
         """The weights with a digest that are none of these, and the file of their row numbers."""
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
-        return Side(saved, str(Path(self._file).parent / ROWS_FILE))
+        return Side(saved, rows_file(Path(self._file).parent))
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a weight by its digest."""

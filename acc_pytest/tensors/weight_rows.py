@@ -11,6 +11,8 @@ float32 as they are. The file has no row numbers of tensors that float16 cannot 
 
 from __future__ import annotations
 
+import io
+import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -38,7 +40,11 @@ def row_numbers(weight: torch.Tensor) -> NDArray[np.float16 | np.float32] | None
     return numbers.numpy() if bool(numbers.isfinite().all()) else None
 
 
-def write_rows(path: str, rows: Mapping[str, NDArray[np.float16 | np.float32]]) -> None:
-    """Write the numbers of all weights, by full name. Raises `AccError` where the system refuses."""
+def write_rows(path: str, rows: Mapping[str, NDArray[np.float16 | np.float32]]) -> int:
+    """Write the numbers of all weights, by full name, and return the CRC-32 of the file. Raises `AccError`
+    where the system refuses."""
+    archive = io.BytesIO()
+    np.savez(archive, **dict(rows))  # type: ignore[arg-type]
     with whole_file(path) as file:
-        np.savez(file, **dict(rows))  # type: ignore[arg-type]
+        file.write(archive.getbuffer())
+    return zlib.crc32(archive.getbuffer())

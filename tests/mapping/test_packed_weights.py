@@ -90,6 +90,16 @@ def test_pieces_may_be_rounded(tmp_path: Path) -> None:
     assert len(weights(made)) == 6
 
 
+def test_rows_of_another_capture_tell_nothing(tmp_path: Path) -> None:
+    made = both(tmp_path)
+    assert len(weights(made)) == 12
+    (golden,) = (tmp_path / "golden").rglob("weight_rows.npz")
+    (mine,) = (tmp_path / "mine").rglob("weight_rows.npz")
+    golden.write_bytes(mine.read_bytes())
+    made = plan(open_dump(str(tmp_path / "golden")), open_dump(str(tmp_path / "mine")))
+    assert not weights(made)
+
+
 def test_golden_may_be_the_packed_one(tmp_path: Path) -> None:
     torch.manual_seed(0)
     layer = Apart()

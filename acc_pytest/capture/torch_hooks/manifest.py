@@ -94,7 +94,7 @@ class Manifest:
     def write_weights(self, content: dict[str, Any], rows: Mapping[str, Any]) -> None:
         """`weights.json` and the numbers of rows beside it: what `weight_digests` says of the weights. The
         manifest states which file it is."""
-        write_rows(str(self._home / ROWS_FILE), rows)
+        content["rows_crc32"] = write_rows(str(self._home / ROWS_FILE), rows)
         self._weights_crc32 = _write(self._home / WEIGHTS_FILE, content)
         self._write_process()
 
