@@ -133,9 +133,17 @@ class _ValueMatcher:
                     ranked.append(((distance, unlike, kinds, row + column), candidate))
                     break
         paired: set[Export] = set()
+        partners: tuple[dict[NodeSlot, NodeSlot], dict[NodeSlot, NodeSlot]] = {}, {}
         for _, match in sorted(ranked, key=itemgetter(0)):
             ends = {match.golden, match.mine}
-            if not ends & paired:
+            golden, mine = (
+                _tensor(self.evidence.golden, match.golden),
+                _tensor(self.evidence.mine, match.mine),
+            )
+            # A copy of a tensor is that tensor: it has the same partner, or none.
+            agree = partners[0].get(golden, mine) == mine and partners[1].get(mine, golden) == golden
+            if not ends & paired and agree:
+                partners[0][golden], partners[1][mine] = mine, golden
                 paired |= ends
                 yield match
 
@@ -279,6 +287,13 @@ def by_flow(
                 yield handed
 
 
+def _tensor(side: DumpStep, export: Export) -> NodeSlot:
+    """The place where the tensor of an export was seen first."""
+    place, calls = NodeSlot(export.node.path, export.slot), _calls(side)
+    origin = calls.origins.get(place) if calls is not None else None
+    return origin.place if origin is not None else place
+
+
 def _input_of(export: Export) -> Export:
     return replace(export, slot=_FIRST_INPUT)
 
@@ -298,8 +313,7 @@ class _Readers:
     """The modules of a side that call no other, by the first tensor that each reads."""
 
     def __init__(self, name: str, tree: LayeredTree, matches: Sequence[Match]) -> None:
-        calls = _calls(tree.side)
-        self.origins = calls.origins if calls is not None else {}
+        self._side = tree.side
         ends = {end for match in matches for end in match.ends}
         self.matched = {node for side, node, slot in ends if side == name and slot.kind == "output"}
         nodes = sorted(tree.side.tree.walk(), key=lambda node: node.order)
@@ -319,9 +333,7 @@ class _Readers:
 
     def tensor(self, export: Export) -> NodeSlot:
         """The place where the tensor of an export was seen first."""
-        place = NodeSlot(export.node.path, export.slot)
-        origin = self.origins.get(place)
-        return origin.place if origin is not None else place
+        return _tensor(self._side, export)
 
 
 def _of_last_tokens(match: Match) -> Iterator[Match]:
