@@ -136,14 +136,12 @@ class _ValueMatcher:
         partners: tuple[dict[NodeSlot, NodeSlot], dict[NodeSlot, NodeSlot]] = {}, {}
         for _, match in sorted(ranked, key=itemgetter(0)):
             ends = {match.golden, match.mine}
-            golden, mine = (
-                _tensor(self.evidence.golden, match.golden),
-                _tensor(self.evidence.mine, match.mine),
-            )
+            first = _tensor(self.evidence.golden, match.golden)
+            second = _tensor(self.evidence.mine, match.mine)
             # A copy of a tensor is that tensor: it has the same partner, or none.
-            agree = partners[0].get(golden, mine) == mine and partners[1].get(mine, golden) == golden
+            agree = partners[0].get(first, second) == second and partners[1].get(second, first) == first
             if not ends & paired and agree:
-                partners[0][golden], partners[1][mine] = mine, golden
+                partners[0][first], partners[1][second] = second, first
                 paired |= ends
                 yield match
 
