@@ -233,9 +233,9 @@ class Inheritance:
         if via is not None:
             return _inherited(replace(cause, parents=(via.number,)), via, "what is between passes")
         if (via := self._given_before(number)) is not None:
-            sentence = Reason(
-                "its inputs agree, but those of step {} did not", self._plan.pairs[via.number].step
-            )
+            step = self._plan.pairs[via.number].step
+            agreement = self._inputs.agreement(number, parents)
+            sentence = Reason("{}, but what it had at step {} did not", agreement, step)
             return _inherited(replace(cause, parents=(via.number,)), via, sentence)
         return self._is_root(
             state,

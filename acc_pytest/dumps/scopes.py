@@ -13,18 +13,20 @@ a fixed vocabulary:
 
 from __future__ import annotations
 
-import ast
 import json
+import mmap
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..tensors import location
-from ..tensors.wire import WireError, fields
+from ..tensors.wire import fields
 from .base import Listing
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_QUOTED = re.compile(r"'([^'\\]*)'")
+"""A name in the text of a Python list, which the exporter writes: paths of modules have no quotes."""
 Places = Sequence[tuple[str, str]]
 """Names of slots and of the values in them."""
 
@@ -91,27 +93,29 @@ def _one_output(module: str) -> bool:
 def _of_onnx(file: Path) -> Sequence[_Operator]:
     """The operators of a graph that have scopes; none where the file is no sound ONNX file."""
     try:
-        data = location.bytes_of(file)
-        graphs = [span for number, _, span in fields(data, 0, len(data)) if number == 7]
-        nodes = [span for graph in graphs for number, _, span in fields(data, *graph) if number == 1]
-        return [operator for span in nodes if (operator := _node(data, *span)) is not None]
-    except (OSError, WireError, UnicodeDecodeError, ValueError, SyntaxError):
+        # Weights may be inside: the file is mapped, and only what is looked at is read.
+        with (
+            open(location.on_disk(file), "rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            graphs = [span for number, _, span in fields(data, 0, len(data)) if number == 7]
+            nodes = [span for graph in graphs for number, _, span in fields(data, *graph) if number == 1]
+            return [operator for span in nodes if (operator := _node(data, *span)) is not None]
+    except (OSError, ValueError):
         return ()
 
 
-def _node(data: bytes, start: int, stop: int) -> _Operator | None:
+def _node(data: mmap.mmap, start: int, stop: int) -> _Operator | None:
     texts: dict[int, list[str]] = {1: [], 2: []}
-    scopes: object = None
+    scopes: list[str] = []
     for number, _, span in fields(data, start, stop):
         if number in texts:
             texts[number].append(data[slice(*span)].decode())
         elif number == 9:
             entry = {key: data[slice(*text)].decode() for key, _, text in fields(data, *span)}
             if entry.get(1) == _SCOPES:
-                scopes = ast.literal_eval(entry.get(2, ""))
-    if not isinstance(scopes, list):
-        return None
-    return _Operator([str(scope) for scope in scopes[:-1]], texts[1], texts[2])
+                scopes = _QUOTED.findall(entry.get(2, ""))
+    return _Operator(scopes[:-1], texts[1], texts[2]) if scopes else None
 
 
 # ExecuTorch: rows of its Inspector.

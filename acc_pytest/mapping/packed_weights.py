@@ -13,9 +13,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..base.imports import torch
-from ..dumps.torch_model import SavedWeight
+from ..dumps.torch_model import SavedWeight, rows_file
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from .views import RowSpan
@@ -33,7 +34,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 class Piece:
     """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
     there (first row of golden, first row in the piece, number of rows), empty where in golden's order. It is
-    `odd` where most of the layers have another one."""
+    `odd` where no more than half of the layers have it."""
 
     golden: str
     mine: str
@@ -41,11 +42,14 @@ class Piece:
     rows: int
     order: tuple[tuple[int, int, int], ...] = ()
     odd: bool = False
+    whole: bool = False
 
     @property
-    def span(self) -> RowSpan:
-        """The rows that are golden's, in golden's order if other layers have that order too."""
-        return RowSpan(self.start, self.rows, () if self.odd else self.order)
+    def span(self) -> RowSpan | None:
+        """The rows that are golden's, in golden's order if other layers have that order too; `None` for a
+        weight that is the `whole` of it under another name."""
+        order = () if self.odd else self.order
+        return None if self.whole and not order else RowSpan(self.start, self.rows, order)
 
     @property
     def words(self) -> str:
@@ -57,15 +61,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The weights of a side without a partner, by listed name, and the file of their row numbers."""
+    """The weights of a side without a partner, by listed name, and the folder of their process."""
 
     saved: Mapping[str, SavedWeight]
-    file: str
+    home: Path
 
     def rows(self, name: str) -> torch.Tensor | None:
         """The row numbers of a weight, in float32; `None` where the file does not have them."""
         try:
-            numbers = TensorRef(self.file, name).open().float()
+            numbers = TensorRef(rows_file(self.home), name).open().float()
         except (AccError, OSError):
             return None
         return numbers[:, None] if numbers.dim() == 1 else numbers
@@ -83,7 +87,7 @@ def pieces(golden: Side, mine: Side) -> list[Piece]:
     for piece in packed:
         orders[_NUMBER.sub("*", piece.golden)][piece.order] += 1
     packed = [
-        replace(piece, odd=2 * of_kind[piece.order] < of_kind.total())
+        replace(piece, odd=bool(piece.order) and 1 < of_kind.total() >= 2 * of_kind[piece.order])
         for piece in packed
         for of_kind in (orders[_NUMBER.sub("*", piece.golden)],)
     ]
@@ -106,7 +110,9 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
         rows = golden.rows(candidate)
         if rows is not None and len(rows) <= len(target) and (place := _located(rows, target)) is not None:
             start, order = place
-            packed.append(Piece(candidate, name, start, len(rows), order))
+            digests = golden.saved[candidate].digest, mine.saved[name].digest
+            whole = len({digest.shape for digest in digests if digest is not None}) == 1
+            packed.append(Piece(candidate, name, start, len(rows), order, whole=whole))
     yield from packed
     if packed and (gap := _gap(packed, len(target))) is not None:
         around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in packed)
@@ -180,15 +186,16 @@ def _biases(packed: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece
     for piece in packed:
         of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
         if of_golden in golden.saved and of_mine in mine.saved:
-            yield Piece(of_golden, of_mine, piece.start, piece.rows, piece.order, piece.odd)
+            yield replace(piece, golden=of_golden, mine=of_mine)
 
 
 def _bias_of(weight: str) -> str:
     return f"{weight.rpartition('.')[0]}.bias"
 
 
-def sentences(packed: Sequence[Piece], golden: Side, mine: Side) -> list[str]:
-    """Sentences on the places of weights: rows in another order, biases that are lost."""
+def sentences(packed: Sequence[Piece], single: Side, pack: Side, packs_mine: bool) -> list[str]:
+    """Sentences on the pieces of the weights `single` in those of `pack`, which is mine or golden: rows in
+    another order, and biases of golden that mine has not."""
     lines = []
     by_order: dict[tuple[object, ...], list[Piece]] = defaultdict(list)
     for piece in packed:
@@ -198,16 +205,23 @@ def sentences(packed: Sequence[Piece], golden: Side, mine: Side) -> list[str]:
         lines.append(
             f"{module} lies in another order of rows in {_listed([p.mine for p in pieces_of])}: {words}"
         )
-    lost = [
-        bias
-        for piece in packed
-        if (bias := _bias_of(piece.golden)) in golden.saved
-        and _bias_of(piece.mine) not in mine.saved
-        and not _is_zero(golden.saved[bias])
-    ]
+    golden, mine = (single, pack) if packs_mine else (pack, single)
+    lost: dict[str, None] = {}
+    for piece in packed:
+        biases = _bias_of(piece.golden), _bias_of(piece.mine)
+        of_golden, of_mine = biases if packs_mine else biases[::-1]
+        if of_golden in golden.saved and of_mine not in mine.saved and not _is_zero(golden.saved[of_golden]):
+            lost[of_golden] = None
     if lost:
-        lines.append(f"no weight of mine holds {_listed(lost)}: its module has no bias")
+        lines.append(f"no weight of mine holds {_listed(list(lost))}: its module has no bias")
     return lines
+
+
+def quantised(mine: Mapping[str, SavedWeight]) -> list[str]:
+    """A sentence on the weights of mine that are codes with a scale: their rounding counts as right."""
+    codes = [saved.digest for saved in mine.values() if saved.digest is not None and saved.digest.scale]
+    kinds = sorted({f"{digest.dtype} scaled by {digest.scale}" for digest in codes})
+    return [f"{len(codes)} of mine are {', '.join(kinds)}: what such codes round is allowed"] if codes else []
 
 
 def twins(golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight]) -> list[str]:

@@ -53,10 +53,11 @@ class _Rotation:
         return angles * (1 + self.once) if self.alone else self.size
 
     @property
-    def is_scaled(self) -> bool:
-        """Whether the factor is that of attention, which some kernels multiply by beforehand."""
+    def scale(self) -> float:
+        """The factor of attention that is near that of these heads, which some kernels multiply by
+        beforehand; 1 where none is. What the two differ by stays a difference."""
         scales = (self.size**-0.5, self.size**-0.5 * math.log2(math.e))
-        return any(abs(self.factor - scale) <= _KEPT / 2 * scale for scale in scales)
+        return next((scale for scale in scales if abs(self.factor - scale) <= _KEPT * scale), 1.0)
 
     def __str__(self) -> str:
         place = "the last part of " if self.last else ""
@@ -87,10 +88,11 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     rotation = _nearest(rotations, first, _opposite_rows(first, opposite), (cos[:_ROWS], sin[:_ROWS]))
     if rotation is None:
         return replace(side, shards=plain, view=Whole()), ShardNote("not turned in this layer")
-    factor = rotation.factor if rotation.is_scaled else 1.0
-    shards = [(_turned(shard.float(), cos, sin, rotation) * factor).to(shard.dtype) for shard in plain]
+    shards = [
+        (_turned(shard.float(), cos, sin, rotation) * rotation.scale).to(shard.dtype) for shard in plain
+    ]
     note = f"turned by position tables, {rotation}"
-    suspect = "" if rotation.is_scaled or rotation.factor == 1.0 else note
+    suspect = note if rotation.factor != 1.0 == rotation.scale else ""
     return replace(side, shards=shards, view=Whole()), ShardNote(note, suspect)
 
 

@@ -11,13 +11,14 @@ from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..dumps.modules import ModuleDump
 from ..dumps.torch_manifest import process_manifest
-from ..dumps.torch_model import SavedWeight, rows_file
+from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
 from .match import SharedWeight
-from .packed_weights import Piece, Side, pieces, sentences, twins
+from .packed_weights import Piece, Side, pieces, quantised, sentences, twins
 from .pair import Operand, Pair
+from .views import WHOLE
 
 POLICY = "weights"
 _DUMPED = SavedWeight("parameter", None)
@@ -109,12 +110,12 @@ class Packs:
         named = {name for name, shape in shapes[1].items() if shape and shapes[0].get(name) == shape}
         of_golden, of_mine = set(named), set(named)
         packed: list[tuple[bool, Piece]] = []
-        lines = twins(sides[0].listed, sides[1].listed)
+        lines = [*quantised(sides[1].listed), *twins(sides[0].listed, sides[1].listed)]
         for packs_mine in (True, False):
             alone = sides[0].without(of_golden), sides[1].without(of_mine)
             single, pack = alone if packs_mine else alone[::-1]
             located = pieces(single, pack)
-            lines += sentences(located, single, pack) if packs_mine else []
+            lines += sentences(located, single, pack, packs_mine)
             packed += [(packs_mine, piece) for piece in located]
             of_golden |= {piece.golden if packs_mine else piece.mine for piece in located}
             of_mine |= {piece.mine if packs_mine else piece.golden for piece in located}
@@ -137,9 +138,10 @@ def _packed_pairs(
     """Pairs of weights that one side packs; either side may be the packed one."""
     for packs_mine, piece in packs.pieces:
         whole, part = (golden, mine) if packs_mine else (mine, golden)
-        ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=piece.span)]
+        ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=piece.span or WHOLE)]
         of_golden, of_mine = ends if packs_mine else ends[::-1]
-        reason = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        rows = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        reason = "the same rows" if piece.span is None else rows
         yield _pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}")
 
 
@@ -188,9 +190,9 @@ class _Weights:
         return self.listed[listed].digest is not None or listed not in self._dumped
 
     def without(self, names: set[str]) -> Side:
-        """The weights with a digest that are none of these, and the file of their row numbers."""
+        """The weights with a digest that are none of these."""
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
-        return Side(saved, rows_file(Path(self._file).parent))
+        return Side(saved, Path(self._file).parent)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a weight by its digest."""

@@ -7,7 +7,9 @@ Source of the facts: https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
+from typing import Union
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types in use; the two of the groups of proto1 are refused."""
@@ -15,6 +17,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _U64 = (1 << 64) - 1
 _MOST_FIELDS = 100_000
 
+Buffer = Union[bytes, mmap.mmap]
+"""The bytes of a message, which may be those of a mapped file."""
 Span = tuple[int, int]
 """Start and stop of the bytes of a field in the message."""
 
@@ -23,7 +27,7 @@ class WireError(ValueError):
     """The bytes are no message; the text says where they stop making sense."""
 
 
-def varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
+def varint(data: Buffer, at: int, stop: int) -> tuple[int, int]:
     """The number that starts at `at` and the place after it. Raises `WireError`."""
     value = shift = 0
     while at < stop:
@@ -38,7 +42,7 @@ def varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
     raise WireError(f"byte {at}: ends inside a number")
 
 
-def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int, Span]]:
+def fields(data: Buffer, start: int, stop: int) -> Iterator[tuple[int, int, Span]]:
     """Number, value and span of every field in `data[start:stop]`, in order.
 
     A varint or fixed field has its value and an empty span, a field of bytes the value -1 and its span.

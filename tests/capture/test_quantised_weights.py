@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def kind(request: pytest.FixtureRequest) -> tuple[torch.dtype, float]:
     return torch_dtype(request.param[0]), request.param[1]
 
 
-def rows_of(home: Path, kind: tuple[torch.dtype, float], swapped: bool) -> list[Row]:
+def compared(home: Path, kind: tuple[torch.dtype, float], swapped: bool) -> tuple[list[Row], Sequence[str]]:
+    """The rows of the weights, and what the plan says."""
     torch.manual_seed(0)
     plain = nn.Linear(WIDTH, WIDTH, bias=False)
     weight = plain.weight.detach() * torch.logspace(0, 1, WIDTH)[:, None]
@@ -52,18 +54,20 @@ def rows_of(home: Path, kind: tuple[torch.dtype, float], swapped: bool) -> list[
     for model, name in zip(models, ("golden", "mine")):
         with torch.no_grad(), register_hook(model, DumpConfig(str(home / name))):
             model(torch.ones(4, WIDTH))
-    rows, _ = run(plan(open_dump(str(home / "golden")), open_dump(str(home / "mine"))))
-    return [row for row in rows if row.layer == "weights"]
+    made = plan(open_dump(str(home / "golden")), open_dump(str(home / "mine")))
+    rows, _ = run(made)
+    return [row for row in rows if row.layer == "weights"], made.notes
 
 
 def test_codes_meet_what_they_stand_for(tmp_path: Path, kind: tuple[torch.dtype, float]) -> None:
-    (row,) = rows_of(tmp_path, kind, swapped=False)
+    (row,), notes = compared(tmp_path, kind, swapped=False)
     assert row.verdict == "pass"
     assert "scaled by weight_scale_inv; 0.0" in row.notes[0]
+    assert any("what such codes round is allowed" in note for note in notes)
 
 
 def test_scales_in_the_other_layout_are_another_weight(
     tmp_path: Path, kind: tuple[torch.dtype, float]
 ) -> None:
-    (row,) = rows_of(tmp_path, kind, swapped=True)
+    (row,), _ = compared(tmp_path, kind, swapped=True)
     assert row.verdict == "fail"

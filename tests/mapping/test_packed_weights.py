@@ -121,7 +121,10 @@ def test_rows_in_another_order_are_told(tmp_path: Path) -> None:
     def change(layer: Packed) -> None:
         layer.qkv.weight[:H] = layer.qkv.weight[:H].roll(32, 0).clone()
 
-    (note,) = [note for note in both(tmp_path, change).notes if "another order" in note]
+    made = both(tmp_path, change)
+    failing = [name for name, verdict in weights(made).items() if verdict == "fail"]
+    assert failing == ["layers.1.q.weight"], "an order of half of the layers is no convention"
+    (note,) = [note for note in made.notes if "another order" in note]
     assert "q lies in another order of rows in root.layers.1.qkv.weight" in note
     assert "rows 0-31 lie at 32-63, rows 32-63 lie at 0-31" in note
 
@@ -129,6 +132,17 @@ def test_rows_in_another_order_are_told(tmp_path: Path) -> None:
 def test_a_bias_that_is_lost_is_told(tmp_path: Path) -> None:
     (note,) = [note for note in both(tmp_path, bias=False).notes if "no weight of mine holds" in note]
     assert "root.layers.0.q.bias, root.layers.0.k.bias, root.layers.0.v.bias and 3 more" in note
+
+
+def test_a_bias_of_a_pack_that_is_lost_is_told(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = Apart()
+    packed = Packed(layer)
+    layer.k.bias = None
+    sides = Stack([packed]), Stack([layer])
+    made = plan(*(open_dump(dumped(side, tmp_path / str(n))) for n, side in enumerate(sides)))
+    (note,) = [note for note in made.notes if "no weight of mine holds" in note]
+    assert "root.layers.0.qkv.bias" in note
 
 
 def test_weights_that_are_one_are_told(tmp_path: Path) -> None:

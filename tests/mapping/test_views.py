@@ -493,6 +493,12 @@ def test_the_factor_of_attention_may_be_multiplied_beforehand() -> None:
     assert not note.suspect
 
 
+def test_a_factor_beside_that_of_attention_stays_a_difference() -> None:
+    exact = by_complex(by_halves=True) * SIZE**-0.5
+    made, _ = turned(1.025 * exact)
+    assert torch.allclose(made, exact, atol=1e-5)
+
+
 def test_tables_may_have_each_angle_once() -> None:
     cos, sin = (table[:, : SIZE // 2] for table in tables())
     wanted = by_complex(by_halves=True)
