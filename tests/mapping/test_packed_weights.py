@@ -138,7 +138,7 @@ def test_a_bias_of_a_pack_that_is_lost_is_told(tmp_path: Path) -> None:
     torch.manual_seed(0)
     layer = Apart()
     packed = Packed(layer)
-    layer.k.bias = None
+    layer.k = nn.Linear(H, 32, bias=False)
     sides = Stack([packed]), Stack([layer])
     made = plan(*(open_dump(dumped(side, tmp_path / str(n))) for n, side in enumerate(sides)))
     (note,) = [note for note in made.notes if "no weight of mine holds" in note]
