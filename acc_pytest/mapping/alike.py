@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
+from ..base.imports import torch
 from ..dumps.base import Slot
 from ..dumps.modules import Calls, ModuleDump, NodeSlot
 from ..errors import AccError
@@ -25,11 +26,15 @@ from .evidence import BY_FLOW, Evidence
 from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
 from .policies import of_weights
 from .reconcile import open_operands
+from .roles.join import read_by_forms
 
 _NEAR = 0.1
 """Largest relative distance of two tensors that are the same; unrelated ones are at 1.4."""
 _SAMPLE = 1 << 16
 """Elements that are read, from the start."""
+_LENGTHS, _KEPT_LENGTH = 8, 0.02
+"""Rows whose lengths are held together at least, and the spread of their ratios at most, which is rounding:
+those of unrelated tensors spread by a tenth and more."""
 _CANDIDATES = 96
 """Tensors without a partner that are read on either side of a layer."""
 _PIECES = 4
@@ -92,9 +97,11 @@ def by_values(
     layers: Sequence[Move],
     completed: Move,
     outside: bool,
+    unturned: Sequence[Export] = (),
 ) -> Iterator[Match]:
     """Matches of tensors without a partner, by their values in the `layers`; `completed` is
-    `Meanings.completed`. A tensor `outside` of layers may hold the last tokens alone."""
+    `Meanings.completed`. A tensor `outside` of layers may hold the last tokens alone. `unturned` are golden's
+    queries and keys that position tables have yet to turn."""
     golden, mine = (_Values(name, *side, paired) for name, side in zip(("golden", "mine"), sides))
     matcher = _ValueMatcher(evidence, layers, completed)
     goldens, mines = golden.candidates(), mine.candidates()
@@ -107,7 +114,11 @@ def by_values(
         packed |= {match.golden, match.mine}
         yield match
     goldens, mines = ([export for export in side if export not in packed] for side in (goldens, mines))
-    yield from matcher.alike(goldens, mines, outside)
+    paired_mines: set[Export] = set()
+    for match in matcher.alike(goldens, mines, outside):
+        paired_mines.add(match.mine)
+        yield match
+    yield from matcher.turned(unturned, [export for export in mines if export not in paired_mines])
 
 
 @dataclass(slots=True, eq=False)
@@ -143,6 +154,24 @@ class _ValueMatcher:
             if not ends & paired and agree:
                 partners[0][first], partners[1][second] = second, first
                 paired |= ends
+                yield match
+
+    def turned(self, goldens: Sequence[Export], mines: Sequence[Export]) -> Iterator[Match]:
+        """Matches of what position tables have yet to turn with what mine turned, in whatever way: turning
+        keeps the lengths of rows, but for a factor."""
+        ranked = []
+        for golden, mine in itertools.product(goldens, mines):
+            plain = Match(replace(golden, form="plain"), mine, "rope", "")
+            if mine.slot.kind == "input" or not self._as_wide(golden, mine) or self._distance(plain) <= _NEAR:
+                continue
+            match = read_by_forms(replace(plain, golden=golden), golden.role)
+            spread = min(self._spread_of_lengths(self.completed(move(match))) for move in self.layers)
+            if spread <= _KEPT_LENGTH:
+                ranked.append((spread, match))
+        paired: set[Export] = set()
+        for _, match in sorted(ranked, key=itemgetter(0)):
+            if not {match.golden, match.mine} & paired:
+                paired |= {match.golden, match.mine}
                 yield match
 
     def packed(
@@ -205,20 +234,37 @@ class _ValueMatcher:
         return smallest
 
     def _in_layer(self, match: Match) -> float:
-        if self.evidence.refusal(match):
+        samples = self._samples(match)
+        if samples is None:
             return float("inf")
+        norm, error = float(samples[0].norm()), float((samples[0] - samples[1]).norm())
+        return error / norm if norm and error == error else float("inf")
+
+    def _spread_of_lengths(self, match: Match) -> float:
+        """The relative spread of the ratios of the lengths of rows; infinite for less than `_LENGTHS`."""
+        samples, width = self._samples(match), int(self._width(match.golden, 0))
+        if samples is None or not width or len(samples[0]) < _LENGTHS * width:
+            return float("inf")
+        whole = len(samples[0]) // width * width
+        golden, mine = (sample[:whole].view(-1, width).norm(dim=-1) for sample in samples)
+        ratios = mine / golden
+        spread = float(ratios.std() / ratios.mean())
+        return spread if spread == spread else float("inf")
+
+    def _samples(self, match: Match) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The first elements of both tensors in float64; `None` where they cannot be held together."""
+        if self.evidence.refusal(match):
+            return None
         golden_ranks, mine_ranks, _ = self.evidence.rank_groups()[0]
         operands = self.evidence.operands(match, golden_ranks, mine_ranks)
         if operands is None:
-            return float("inf")
+            return None
         try:
             first = open_operands(*operands).comparisons[0]
             count = min(_SAMPLE, math.prod(first.golden.shape))
-            golden, mine = (source.read(0, count).double() for source in (first.golden, first.mine))
+            return first.golden.read(0, count).double(), first.mine.read(0, count).double()
         except AccError:
-            return float("inf")
-        norm, error = float(golden.norm()), float((golden - mine).norm())
-        return error / norm if norm and error == error else float("inf")
+            return None
 
 
 _STREAM = ("whole", "row_parallel", "residual")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from .views import RowSpan
 _NEAR = 0.1
 """The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
 the nearest of ten thousand unrelated rows are 0.3 apart."""
+_ROUNDED = 2.0**-7
+"""The largest relative distance of two vectors that are one: each rounded to bfloat16."""
 _SAMPLES = 8
 """Rows of a weight that are looked for in every weight of the other side."""
 _RUNS_NAMED = 4
@@ -81,7 +83,7 @@ class Side:
 
 
 def pieces(golden: Side, mine: Side) -> list[Piece]:
-    """Golden's weights and biases in those of mine that hold more rows than one of them."""
+    """Golden's weights in those of mine, some of their rows or all, and the biases beside them."""
     packed = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
     orders: dict[str, Counter[object]] = defaultdict(Counter)
     for piece in packed:
@@ -91,7 +93,8 @@ def pieces(golden: Side, mine: Side) -> list[Piece]:
         for piece in packed
         for of_kind in (orders[_NUMBER.sub("*", piece.golden)],)
     ]
-    return [*packed, *_biases(packed, golden, mine)]
+    packed += list(_biases(packed, golden, mine))
+    return [*packed, *_vectors(golden, mine, packed)]
 
 
 def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
@@ -187,6 +190,35 @@ def _biases(packed: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece
         of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
         if of_golden in golden.saved and of_mine in mine.saved:
             yield replace(piece, golden=of_golden, mine=of_mine)
+
+
+def _vectors(golden: Side, mine: Side, packed: Sequence[Piece]) -> Iterator[Piece]:
+    """Gains and biases that have one twin among those of their layer on the other side. What varies by no
+    more than rounding has none."""
+    sides = (golden, {piece.golden for piece in packed}), (mine, {piece.mine for piece in packed})
+    of_golden, of_mine = (_by_layer(side, names) for side, names in sides)
+    for place, vectors in of_golden.items():
+        twins = [
+            (name, candidate)
+            for name, values in vectors.items()
+            for candidate, numbers in of_mine.get(place, {}).items()
+            if (values - numbers).norm() <= _ROUNDED * values.norm()
+        ]
+        counts = Counter(name for pair in twins for name in zip(("golden", "mine"), pair))
+        for name, candidate in twins:
+            if counts["golden", name] == counts["mine", candidate] == 1:
+                yield Piece(name, candidate, 0, place[1], whole=True)
+
+
+def _by_layer(side: Side, paired: Collection[str]) -> dict[tuple[str, int], dict[str, torch.Tensor]]:
+    """The vectors that are not `paired` and vary, by name, for the number of their layer and their length."""
+    vectors: dict[tuple[str, int], dict[str, torch.Tensor]] = defaultdict(dict)
+    for name in side.saved:
+        values = side.rows(name) if not side.width(name) and name not in paired else None
+        if values is not None and values.std() > _ROUNDED * values.square().mean().sqrt():
+            layer = _NUMBER.search(name)
+            vectors[layer[0] if layer else "", len(values)][name] = values
+    return vectors
 
 
 def _bias_of(weight: str) -> str:

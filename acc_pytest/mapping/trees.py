@@ -206,10 +206,13 @@ class TreeMatcher:
         inside = self._in_experts(exports, fits)
         scope.claimed |= {end for match in inside for end in match.ends}
         join = self._join(self._unmatched(*exports, claims.by_name | scope.claimed), fits, mine.node)
+        read: set[Export] = set()
         for match in (*inside, *self._policies.matches(scope, join)):
+            read.add(match.golden)
             for transfer in transfers:
                 yield transfer(match)
-        for match in self._by_values(scope, [probed[0], *probed[1:][-1:]]):
+        unturned = [export for export in exports[0] if export.form == "turned" and export not in read]
+        for match in self._by_values(scope, [probed[0], *probed[1:][-1:]], unturned):
             for transfer in transfers:
                 yield transfer(match)
 
@@ -228,14 +231,16 @@ class TreeMatcher:
             ]
         return matches
 
-    def _by_values(self, scope: Scope, layers: Sequence[Callable[[Match], Match]]) -> Iterator[Match]:
+    def _by_values(
+        self, scope: Scope, layers: Sequence[Callable[[Match], Match]], unturned: Sequence[Export] = ()
+    ) -> Iterator[Match]:
         """Matches by values, in unlike modules, of tensors without a partner and a name in common."""
         if self._meanings is not None and self.unlike:
             from .alike import by_values
 
             sides = (self.golden, scope.golden), (self.mine, scope.mine)
             completed, outside = self._meanings.completed, not scope.layered
-            yield from by_values(self._evidence, sides, scope.claimed, layers, completed, outside)
+            yield from by_values(self._evidence, sides, scope.claimed, layers, completed, outside, unturned)
 
     def _model_matches(self, claims: Claims) -> Iterator[Match]:
         scope = self._scope(self.golden.outside(), self.mine.outside(), self._fits, False, claims)

@@ -52,7 +52,9 @@ class Meanings:
         ]
         if len({len(shape) for shape in shapes if shape}) > 1:
             return True
-        return not alike and (self._renamed() or self._differ() or self._packed_otherwise())
+        return not alike and (
+            self._renamed() or self._differ() or self._packed_otherwise() or self._turned_otherwise()
+        )
 
     @functools.cached_property
     def roles(self) -> tuple[dict[_Place, _Role], dict[_Place, _Role]]:
@@ -81,6 +83,11 @@ class Meanings:
                 if has[side] and not has[opposite] and set(pieces) <= names[opposite]:
                     return True
         return False
+
+    def _turned_otherwise(self) -> bool:
+        """Whether one side alone holds queries that are turned."""
+        turned = ["q_rope" in {role for role, _ in roles.values()} for roles in self.roles]
+        return turned[0] != turned[1]
 
     def named(self, match: Match) -> Match | None:
         """A match of equal names as far as the tensors are one thing, `None` where nothing says so."""

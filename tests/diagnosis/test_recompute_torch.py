@@ -295,7 +295,7 @@ def test_a_module_that_the_model_lacks_or_calls_less_often_is_said(dumps: Dumps)
     mine = dumps.directory / "right"
     smaller = dumps.recomputed(mine, make(1))
     said = smaller.of("layers.1", "output[hidden]").why
-    assert "the model of --acc-model has no module root.layers.1" in said
+    assert "golden's model has no module root.layers.1" in said
     assert smaller.of("layers.0", "output[hidden]").outcome == "right"
 
     def once(self: Any, x: torch.Tensor, mask: torch.Tensor, rotation: Any) -> dict[str, torch.Tensor]:

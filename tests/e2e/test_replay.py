@@ -216,7 +216,7 @@ def test_a_factory_that_makes_no_model_stops_the_run(
 
 def test_a_module_that_the_model_lacks_is_said(dumps: Dumps, replay: Replay) -> None:
     assert replay(dumps.dump("right_too"), model="make_smaller").ret == 0
-    said = "not computed again: the model of --acc-model has no module root.layers.1"
+    said = "not computed again: golden's model has no module root.layers.1"
     assert said in of_rows("notes")["root.layers.1"]
 
 

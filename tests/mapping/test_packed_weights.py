@@ -154,3 +154,25 @@ def test_weights_that_are_one_are_told(tmp_path: Path) -> None:
     made = plan(open_dump(dumped(golden, tmp_path / "g")), open_dump(dumped(mine, tmp_path / "m")))
     sentence = "root.layers.0.weight and root.layers.2.weight of mine are one weight"
     assert any(sentence in note for note in made.notes)
+
+
+class Scaled(nn.Module):
+    """Two gains and a constant one, under names of choice."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        for name, gain in zip(names, (torch.randn(H), torch.randn(H), torch.ones(H))):
+            self.register_parameter(name, nn.Parameter(gain))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for gain in self.parameters():
+            x = x * gain
+        return x
+
+
+def test_a_gain_is_its_twin_under_another_name(tmp_path: Path) -> None:
+    sides = Stack([Scaled(["first", "second", "third"])]), Stack([Scaled(["a", "b", "c"])])
+    made = plan(*(open_dump(dumped(side, tmp_path / str(n))) for n, side in enumerate(sides)))
+    names = [(pair.golden.name, pair.mine.name) for pair in made.pairs if pair.policy == "weights"]
+    assert names == [("root.layers.0.first", "root.layers.0.a"), ("root.layers.0.second", "root.layers.0.b")]

@@ -138,7 +138,7 @@ class StepReplay:
     def _run(self, copy: ModelCopy, call: ModuleCall) -> Tensors:
         module = copy.modules.get(call.module)
         if module is None or type(module) is nn.Module:
-            raise OperatorError(f"the model of --acc-model has no module {call.module}")
+            raise OperatorError(f"golden's model has no module {call.module}")
         if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
             raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
