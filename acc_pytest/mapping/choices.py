@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Union
+from typing import NamedTuple, Union
 
 from ..base.imports import torch
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
-from ..dumps.modules import ModuleDump
+from ..dumps.modules import ModuleDump, NodeSlot
 from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -80,34 +80,54 @@ def chosen(pair: Pair, golden: tuple[TensorRef, ...], mine: tuple[TensorRef, ...
     )
 
 
+class _Execution(NamedTuple):
+    """The step of an execution, the place of one of its tensors, and all of them."""
+
+    step: Step
+    place: NodeSlot
+    tensors: Mapping[Slot, TensorRef]
+
+
 class _ChoicesOfDump:
     """Tensors that the choices of one dump were chosen from, by the tensors of these choices."""
 
     def __init__(self, dump: Dump, ends: Iterator[tuple[Pair, Operand]]) -> None:
         self._dump = dump
-        self.sources: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
+        self.sources: dict[object, tuple[TensorRef, ...]] = {}
         for pair, operand in ends:
             if operand.refs in self.sources or not _is_choice_output(operand):
                 continue
-            if ref := self._tensors(pair, operand).get(_CHOSEN_FROM):
-                self.sources[operand.refs] = (ref,)
+            execution = self._execution(pair, operand)
+            if execution is not None and (ref := execution.tensors.get(_CHOSEN_FROM)):
+                self.sources[operand.refs] = self.sources[self._origin(execution)] = (ref,)
 
-    def of(self, operand: Operand) -> tuple[TensorRef, ...] | None:
-        """The tensors that the choice in `operand` was chosen from."""
-        return self.sources.get(operand.refs)
+    def of(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...] | None:
+        """The tensors that the choice in `operand` was chosen from; modules hand on what a call in them
+        chose."""
+        if operand.refs in self.sources or not (self.sources and _is_unchanged(operand)):
+            return self.sources.get(operand.refs)
+        header = readable(operand.refs[0])
+        execution = self._execution(pair, operand) if header and header.dtype.kind != "float" else None
+        return self.sources.get(self._origin(execution)) if execution is not None else None
+
+    def _origin(self, execution: _Execution) -> object:
+        """The step of a tensor, and the place where it was seen first."""
+        step, place, _ = execution
+        origin = self._dump.calls(step).origins.get(place) if isinstance(self._dump, ModuleDump) else None
+        return step.label, place if origin is None else origin.place
 
     def sibling_tensors(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
         """All other tensors of the node that wrote the tensor of `operand`, outputs first; empty for a
         piece."""
         if not _is_unchanged(operand):
             return ()
-        outputs_first = sorted(
-            self._tensors(pair, operand).items(), key=lambda item: (item[0].kind != "output", item[0])
-        )
+        execution = self._execution(pair, operand)
+        tensors = {} if execution is None else execution.tensors
+        outputs_first = sorted(tensors.items(), key=lambda item: (item[0].kind != "output", item[0]))
         return tuple(ref for _, ref in outputs_first if ref not in operand.refs)
 
-    def _tensors(self, pair: Pair, operand: Operand) -> Mapping[Slot, TensorRef]:
-        """The tensors of the execution that wrote the tensor of `operand`."""
+    def _execution(self, pair: Pair, operand: Operand) -> _Execution | None:
+        """The execution that wrote the tensor of `operand`."""
         # Nearly always it is the step of the same label; golden's may have another.
         for step, node in sorted(self._places[operand.node], key=lambda place: place[0].label != pair.step):
             for rank in self._dump.ranks:
@@ -115,9 +135,10 @@ class _ChoicesOfDump:
                     tensors = self._dump.tensors(step, rank, node)
                 except (AccError, OSError):
                     continue
-                if operand.refs[0] in tensors.values():
-                    return tensors
-        return {}
+                for slot, ref in tensors.items():
+                    if ref == operand.refs[0]:
+                        return _Execution(step, NodeSlot(node.path, slot), tensors)
+        return None
 
     @cached_property
     def _places(self) -> Mapping[str, Sequence[tuple[Step, Node]]]:
@@ -138,15 +159,15 @@ class _ChoicesOfBoth:
         self._by_golden: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
         self._by_mine: dict[tuple[TensorRef, ...], tuple[TensorRef, ...]] = {}
         for pair in pairs:
-            golden_source, mine_source = golden.of(pair.golden), mine.of(pair.mine)
+            golden_source, mine_source = golden.of(pair, pair.golden), mine.of(pair, pair.mine)
             if golden_source and mine_source:
                 self._by_golden[pair.golden.refs] = mine_source
                 self._by_mine[pair.mine.refs] = golden_source
 
     def attached(self, pair: Pair) -> Pair:
         """The pair with the tensors chosen from; unchanged where only one side has them, or none."""
-        golden = self._golden.of(pair.golden) or self._by_mine.get(pair.mine.refs)
-        mine = self._mine.of(pair.mine) or self._by_golden.get(pair.golden.refs)
+        golden = self._golden.of(pair, pair.golden) or self._by_mine.get(pair.mine.refs)
+        mine = self._mine.of(pair, pair.mine) or self._by_golden.get(pair.golden.refs)
         if mine and not golden:
             golden = self._golden.sibling_tensors(pair, pair.golden)
         elif golden and not mine:

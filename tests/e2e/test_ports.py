@@ -124,3 +124,9 @@ def test_operators_pass_that_atb_passes(soc: str, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
+
+
+def test_a_rounded_bias_is_one_root_and_a_router_that_hands_on_a_tie_is_tied(tmp_path: Path) -> None:
+    output = run_of("rounded_bias/repro.py", home=tmp_path)
+    assert re.findall(r"exit (\d)", output) == ["0", "1"], output
+    assert roots_of(output) == ["buffers"]
