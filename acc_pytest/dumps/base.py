@@ -7,15 +7,16 @@ import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Union
 
+from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
 from ..tensors.address import is_mirrored
 from ..tensors.kept_dump import directories_in, names_in
-from ..tensors.location import listed_at
+from ..tensors.location import is_file, is_there, listed_at, may_be_entered
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 
@@ -97,6 +98,10 @@ class Dump(ABC):
     forced: bool = False
     only: str = ""
     computed_in: str = ""
+    of_a_model: bool = False
+    """Whether it is of a whole model, of torch or ATB, whose first inputs are tokens."""
+    has_modules: bool = False
+    """Whether nodes are calls of the modules of a torch model: it is a `ModuleDump`."""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -110,6 +115,92 @@ class Dump(ABC):
         """The files of a step and rank that the dump's own records name and that are not there, by the path
         of their node; empty where the dump has no such records."""
         return {}
+
+
+# The place of a dump, before it is opened.
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """`root` is the path that means the dump, `top` the directory that it is named after (`root` or above
+    it), `paths` the files and directories at or below `top` that are the dump's, without those that are
+    missing.
+
+    Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB dump
+    may share a directory. A dump that is copied takes along what is its own and nothing else.
+    """
+
+    top: Path
+    root: Path
+    paths: tuple[Path, ...]
+
+
+@dataclass(slots=True)
+class RankProcess:
+    """A process of a dump: its directories below the top (and below them, `{}` stands for its number),
+    its rank and its device where its files say these, its process id."""
+
+    directories: tuple[tuple[str, str], ...]
+    rank: int | None
+    device: int
+    pid: int
+    number: int = -1
+
+
+class DumpLayout(ABC):
+    """How a format of dumps lies on the disk: the class finds dumps, an instance is the place of one.
+
+    `name` is the format as messages have it, `root` the path that means the dump.
+    """
+
+    name: str
+    root: Path
+
+    @classmethod
+    @abstractmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """Every dump whose own directory or file is `path`, by names and by how files begin."""
+
+    @classmethod
+    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """Every dump of `directory` that `path`, which is below it, lies in, narrowed to that."""
+        return iter(())
+
+    @abstractmethod
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        """The dump. For the arguments see `open_dump`."""
+
+    @property
+    def handle(self) -> Path:
+        """A path that means this dump and no other."""
+        return self.root
+
+    @property
+    def top(self) -> Path:
+        """The directory that the dump is named after."""
+        return self.root.parent if is_file(self.root) else self.root
+
+    def paths(self) -> Sequence[Path]:
+        """The files and directories of the whole dump, also where the user's path is inside it."""
+        return (self.root,)
+
+    def extent(self) -> Extent:
+        """The extent of the dump."""
+        paths = dict.fromkeys((*self.paths(), self.top / NOISE_PROFILE))
+        return Extent(self.top, self.root, tuple(path for path in paths if is_there(path)))
+
+    def processes(self, listing: Listing) -> list[RankProcess]:
+        """The processes that wrote the dump; none where files say their ranks themselves."""
+        return []
+
+    def holds_alone(self, file: Path) -> bool:
+        """Whether a tensor file of the dump can be compared alone, by the other tensors of its step."""
+        return False
+
+    def below_top(self, path: Path) -> str:
+        """The path of a directory below the top; empty for the top."""
+        relative = os.path.relpath(path, self.top)
+        return "" if relative == "." else relative
 
 
 # The process directories of a dump that are ranks of one run, in their order.
@@ -243,6 +334,11 @@ class Listing:
     def files(self, path: str | Path) -> tuple[str, ...]:
         """Names of everything else in `path`, broken links included. Raises `DumpError` as above."""
         return self._scan(path)[1]
+
+    def below(self, path: str | Path) -> list[Path]:
+        """Sub-directories that may be looked into; what is hidden or forbidden is no dump of the user's."""
+        paths = [Path(path) / name for name in self.directories(path) if not name.startswith(".")]
+        return [path for path in paths if may_be_entered(path)]
 
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)

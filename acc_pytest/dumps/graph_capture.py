@@ -12,14 +12,14 @@ times of the files says in which order nodes ran.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..tensors.kept_dump import modified
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Listing, Rank, Slot, Step, natural, stable_name
+from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, natural, stable_name
 from .torchair_files import rank_of
 
 _FILE = re.compile(
@@ -32,11 +32,24 @@ _ROOT = "captured"
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureLayout:
+class CaptureLayout(DumpLayout):
     """`homes` are the directories that hold the files: those of ranks, or `root` itself."""
 
+    name = "captured graph"
     root: Path
     homes: tuple[Path, ...]
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The saved tensors in a directory or in those of its ranks; none where others lie there too."""
+        of_ranks = [path / name for name in listing.directories(path) if rank_of(name) is not None]
+        places = [path] if _only_captured(path, listing) else of_ranks
+        if homes := tuple(home for home in places if _only_captured(home, listing)):
+            yield cls(path, homes)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        """See `DumpLayout.open`."""
+        return GraphCaptureDump(self, listing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +99,6 @@ class GraphCaptureDump(Dump):
         calls = self.calls(rank, node.path)
         number = int(step.label)
         return {Slot("output"): calls[number]} if number < len(calls) else {}
-
-
-def captured_at(root: Path, listing: Listing) -> CaptureLayout | None:
-    """The saved tensors in a directory or in those of its ranks; `None` where others lie there too."""
-    if _only_captured(root, listing):
-        return CaptureLayout(root, (root,))
-    homes = [root / name for name in listing.directories(root) if rank_of(name) is not None]
-    rank_homes = tuple(home for home in homes if _only_captured(home, listing))
-    return CaptureLayout(root, rank_homes) if rank_homes else None
 
 
 def _only_captured(home: Path, listing: Listing) -> bool:

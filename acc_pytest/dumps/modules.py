@@ -27,6 +27,8 @@ from .torch_model import Outline, SavedWeight
 class ModuleDump(Dump):
     """A dump of a torch model. A call of a module is a node; the second one is `{module}.call1`."""
 
+    of_a_model = has_modules = True
+
     def __init__(self) -> None:
         self._calls: dict[str, Calls] = {}
 
@@ -101,11 +103,6 @@ class ModuleDump(Dump):
     def _saved(self, step: Step) -> Callable[[Node, TensorRef], SavedTensor | None]:
         """The facts on each tensor of the first rank that need no reading of it."""
         return lambda node, ref: stored_tensor(ref)
-
-
-def is_of_a_model(dump: Dump) -> bool:
-    """Whether a dump is one of a whole model, of torch or ATB, whose first inputs are tokens."""
-    return dump.kind == "atb" or isinstance(dump, ModuleDump)
 
 
 def stored_tensor(ref: TensorRef) -> SavedTensor | None:

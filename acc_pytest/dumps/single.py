@@ -10,10 +10,12 @@ from ..errors import FormatError
 from ..tensors import npz_file, safetensors_file, torch_file
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, stable_name
+from .base import Dump, Listing, Rank, Slot, Step, stable_name
 
 SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".npz", ".safetensors")
 _TYPE = "Tensor"
+_DEEPEST, _MOST_DIRECTORIES = 8, 2000
+"""Levels and directories in which tensor files are looked for."""
 _FEW = 256
 """Files of torch that are looked into for several tensors."""
 
@@ -45,6 +47,19 @@ class SingleDump(Dump):
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`."""
         return {Slot("output"): self._refs[node.path]} if node.path in self._refs else {}
+
+
+def tensor_files(place: Path, listing: Listing) -> tuple[Path, ...]:
+    """The tensor files below a directory, at any depth; empty where there are none, or too many places."""
+    files: list[Path] = []
+    level, count = [place], 1
+    for _ in range(_DEEPEST):
+        files += [home / name for home in level for name in listing.files(home) if name.endswith(SUFFIXES)]
+        level = [below for home in level for below in listing.below(home)]
+        count += len(level)
+        if count > _MOST_DIRECTORIES:
+            return ()
+    return tuple(files)
 
 
 def tensors_in(file: Path, count: int) -> list[tuple[str, TensorRef]]:

@@ -15,7 +15,7 @@ from ..base.reason import Reason, joined
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
 from ..dumps.manual import ManualDump
-from ..dumps.modules import ModuleDump, is_of_a_model
+from ..dumps.modules import ModuleDump
 from ..dumps.named import NamedDump
 from ..errors import AccError, MappingError, guarded
 from ..tensors.dtypes import by_name
@@ -432,7 +432,7 @@ def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
     Ids of another shape are a match too, as long as each side holds one sequence: then the prompts differ in
     length. Batches may be padded on one side and packed on the other, which tells nothing.
     """
-    if evidence.mine.dump.kind != "atb" or not is_of_a_model(evidence.golden.dump):
+    if evidence.mine.dump.kind != "atb" or not evidence.golden.dump.of_a_model:
         return
     golden, mine = (_ids(side, tables) for side in (evidence.golden, evidence.mine))
     if golden is None or mine is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..dumps import open_dump
 from ..dumps.base import Dump, Listing
-from ..dumps.discovery import extent_of, locate
+from ..dumps.discovery import locate
 from ..errors import AccError, SettingsError
 from ..tensors.address import INDEX, Address, Cache, address_of, is_address, local_path
 from ..tensors.header import TensorHeader
@@ -44,7 +44,7 @@ def index(place: str, cache: Cache) -> DumpIndex:
     if is_address(place):
         return _index_of_store(place, cache)
     path = local_path(place)
-    extent = extent_of(locate(path, Listing()))
+    extent = locate(path, Listing()).extent()
     if is_kept(str(extent.top)):
         raise SettingsError(f"{place}: is a kept dump, which needs no index: it is a few files")
     try:
@@ -62,7 +62,7 @@ def survey(path: str) -> Survey:
     Raises `DumpError` for what is no dump, `AccError` where it cannot be listed.
     """
     absolute = os.path.abspath(path)
-    extent = extent_of(locate(absolute, Listing()))
+    extent = locate(absolute, Listing()).extent()
     home = kept_home(str(extent.top))
     top, paths = (home, [home]) if home else (str(extent.top), [*map(str, extent.paths)])
     try:

@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from ...dumps import open_dump
 from ...dumps.base import Listing
-from ...dumps.discovery import extent_of, locate
+from ...dumps.discovery import locate
 from ...errors import AccError, DumpError, FormatError, SettingsError, guarded
 from ...tensors.address import path_on_disk
 from ...tensors.atb_bin import located
@@ -74,8 +74,7 @@ def keep(
     nothing is selected, `AccError` naming the file where the system refuses; then, and when it is
     interrupted, nothing is left of it.
     """
-    layout = locate(path, Listing())
-    extent = extent_of(layout)
+    extent = locate(path, Listing()).extent()
     dump = open_dump(str(extent.root) if selection else path)
     top = str(extent.top)
     name = os.path.basename(top) or "dump"
