@@ -100,10 +100,6 @@ class AtbDump(Dump):
             self.notes += (_STALE,)
         return self._files.slots(rank.name, step.directory, path)
 
-    def asks_for(self, label: StepLabel) -> bool:
-        """All ranks run the same steps."""
-        return any(step.label == label for step in self.steps)
-
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """The outputs that the topology gives an operator, where it was dumped without them though others of
         the step have theirs, or in another execution only."""

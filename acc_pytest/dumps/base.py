@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import functools
 import os
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
@@ -19,6 +20,11 @@ from ..tensors.kept_dump import directories_in, names_in
 from ..tensors.location import is_file, is_there, listed_at, may_be_entered
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
+
+if TYPE_CHECKING:
+    from .manual import ManualEntry
+    from .modules import Calls
+    from .torch_model import Outline, SavedWeight
 
 StepLabel = Union[int, str]
 """0 = prefill, k = k-th decode, or the text `warmup`."""
@@ -102,6 +108,16 @@ class Dump(ABC):
     """Whether it is of a whole model, of torch or ATB, whose first inputs are tokens."""
     has_modules: bool = False
     """Whether nodes are calls of the modules of a torch model: it is a `ModuleDump`."""
+    of_graphs: bool = False
+    """Whether it is of compiled graphs, whose ranks are never put together."""
+    models: Sequence[Tree] = ()
+    """The trees of a program that has several, in order of their first id: prefill, decode."""
+    entries: Sequence[ManualEntry] = ()
+    """Pairs that the dump itself declares."""
+    order: str = ""
+    """The order of tensors that are known by their names, in words; empty where the dump has another."""
+    states_only: bool = False
+    """Whether nothing but a model's hidden states is there."""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -109,12 +125,52 @@ class Dump(ABC):
 
     def asks_for(self, label: StepLabel) -> bool:
         """Whether all ranks are to have a step, as far as is known: one has it, or it was asked for."""
-        return False
+        return self.of_a_model and any(step.label == label for step in self.steps)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """The files of a step and rank that the dump's own records name and that are not there, by the path
         of their node; empty where the dump has no such records."""
         return {}
+
+    def of_rank(self, rank: Rank) -> Dump:
+        """This dump with one rank."""
+        alone = copy.copy(self)
+        alone.ranks = (rank,)
+        return alone
+
+    # Questions that dumps of modules answer.
+
+    def calls(self, step: Step) -> Calls:
+        """The calls of a step, as the first rank dumped them, where nodes are modules (`has_modules`)."""
+        raise NotImplementedError
+
+    def choices(self, rank: Rank) -> frozenset[str]:
+        """The paths of calls of functions that a dump of modules has for what they chose."""
+        return frozenset()
+
+    def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
+        """The digests of the parameters and buffers of a rank, by full name."""
+        return {}
+
+    def outline(self, rank: Rank) -> Outline | None:
+        """The outline of the model, from which modules are computed again; `None` where there is none."""
+        return None
+
+    def weights_file(self, rank: Rank) -> str:
+        """The file of the digests."""
+        return ""
+
+    def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
+        """The parameters that were dumped whole, by full name."""
+        return {}
+
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """Whether the dump says that a tensor is a summand of a rank, and the sum of all ranks the tensor."""
+        return False
+
+    def is_bare(self, ref: TensorRef) -> bool:
+        """Whether the only result of a call is known to be this tensor, and no tuple of one."""
+        return False
 
 
 # The place of a dump, before it is opened.
@@ -209,7 +265,6 @@ class DumpLayout(ABC):
 TIMESTAMP = re.compile(r"_?\d{8}_\d{6}$")
 """The ending of the root of one run: `_20261120_213122`."""
 
-_NUMBERED = frozenset({"ge", "fx"})
 _ATB = re.compile(r"^(-?\d+)_(\d+)$")
 _TORCH = re.compile(r"^([a-z]+):?(\d*)_(\d+)$")
 _TORCH_PID_FIRST = re.compile(r"^(\d+)_(?:([a-z]+):?)?(\d*)$")
@@ -283,7 +338,7 @@ def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
             raise DumpError(
                 f"--acc-rank {number}: {name} {dump.root} has no such rank; choose one of {available}"
             )
-    if len(golden.ranks) != len(mine.ranks) and golden.kind not in _NUMBERED:
+    if len(golden.ranks) != len(mine.ranks) and not golden.of_graphs:
         raise DumpError(
             f"--acc-rank {number}: golden ran on {len(golden.ranks)} ranks and mine on {len(mine.ranks)}, so "
             "shards of all ranks make up each tensor; leave --acc-rank out"

@@ -64,6 +64,7 @@ class GraphCaptureDump(Dump):
     """A node is a name with the one slot `output[0]`; a step is the number of its call."""
 
     kind = "graph_capture"
+    of_graphs = True
 
     def __init__(self, layout: CaptureLayout, listing: Listing) -> None:
         self.root = layout.root
@@ -81,7 +82,9 @@ class GraphCaptureDump(Dump):
         call_count = max(len(calls) for calls in self._calls.values())
         steps = []
         for call in range(call_count):
-            ran = [name for name in names if any(len(self.calls(rank, name)) > call for rank in self.ranks)]
+            ran = [
+                name for name in names if any(len(self.calls_of(rank, name)) > call for rank in self.ranks)
+            ]
             root = Node(_ROOT, "CapturedGraph", "")
             for name in ran:
                 root.add(Node(name, "Captured", name))
@@ -90,13 +93,13 @@ class GraphCaptureDump(Dump):
         self.names = tuple(names)
         self.notes = ("operators stand in the order in which their files were written",)
 
-    def calls(self, rank: Rank, name: str) -> Sequence[TensorRef]:
+    def calls_of(self, rank: Rank, name: str) -> Sequence[TensorRef]:
         """The tensors of a node on a rank, call by call."""
         return self._calls.get((rank.name, name), ())
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`."""
-        calls = self.calls(rank, node.path)
+        calls = self.calls_of(rank, node.path)
         number = int(step.label)
         return {Slot("output"): calls[number]} if number < len(calls) else {}
 

@@ -87,7 +87,6 @@ class ManualDump(Dump):
     golden tensor is `output[0]`."""
 
     kind = "manual"
-    entries: tuple[ManualEntry, ...]
 
     def __init__(self, root: Path, metadata: Path) -> None:
         self.root = root

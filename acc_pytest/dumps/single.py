@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import FormatError
 from ..tensors import npz_file, safetensors_file, torch_file
 from ..tensors.ref import TensorRef
@@ -28,6 +29,7 @@ class SingleDump(Dump):
     """
 
     kind = "tensor"
+    order = ORDERS_OF_NAMES[-1]
 
     def __init__(self, root: Path, files: Sequence[Path]) -> None:
         self.root = root

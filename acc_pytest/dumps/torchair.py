@@ -10,13 +10,16 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, stable_name
 from .torchair_files import TorchairDirectory, TorchairFiles, is_level
+
+if TYPE_CHECKING:
+    from ..topology.ge_graph import GeGraph
 
 Entry = TypeVar("Entry")
 StepKey = tuple[int, str, int]
@@ -37,6 +40,7 @@ class TorchairDump(Dump, Generic[Entry]):
     `ranked` says that directories name their ranks; without it there is one rank, or (GE) one per device.
     """
 
+    of_graphs = True
     graphs: tuple[TorchairGraph, ...]
     ranked: bool
 
@@ -96,6 +100,10 @@ class TorchairDump(Dump, Generic[Entry]):
         """Whether anything was dumped of a step on a rank."""
         return _key(step, rank) in self._contents
 
+    def graph(self, step: Step, rank: Rank) -> GeGraph | None:
+        """The graph that ran, where a text of it lies beside the dump."""
+        return None
+
     def _ranks(self, directories: Iterable[TorchairDirectory]) -> tuple[Rank, ...]:
         if self._by_device:
             self._notes.append(
@@ -145,6 +153,9 @@ class TorchairDump(Dump, Generic[Entry]):
                 root.add(node)
             steps.append(Step(step, Tree(root, graph), f"{graph}/{step}", graph))
         return tuple(steps)
+
+
+AnyDump = TorchairDump[Any]
 
 
 def _key(step: Step, rank: Rank) -> StepKey:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from ..dumps.base import Slot
-from ..dumps.modules import Calls, ModuleDump, NodeSlot
+from ..dumps.modules import Calls, NodeSlot
 from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import Node
@@ -350,4 +350,4 @@ def _piece(pieces: Sequence[Export], index: int, pack: Export, side: str, policy
 
 
 def _calls(side: DumpStep) -> Calls | None:
-    return side.dump.calls(side.step) if isinstance(side.dump, ModuleDump) else None
+    return side.dump.calls(side.step) if side.dump.has_modules else None

@@ -16,7 +16,6 @@ from typing import Union
 
 from ..base.imports import torch
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
-from ..dumps.modules import ModuleDump
 from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -336,7 +335,7 @@ class _List:
 
 def with_implied_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     """The plan of two torch dumps with a pair for each choice of experts that follows from logits."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return plan
     choices: dict[int, Pair] = {}
     for common in common_steps(golden, mine):
@@ -353,7 +352,7 @@ def with_implied_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     return _inserted(plan, choices) if choices else plan
 
 
-def _experts(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, dict[int, int]]:
+def _experts(dump: Dump, step: Step, rank: Rank) -> dict[str, dict[int, int]]:
     """For each list of modules the number of rows of each module, by its number."""
     row_counts: dict[str, dict[int, int]] = defaultdict(dict)
     for node in step.tree.walk():
@@ -537,7 +536,7 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     That is what their module hands out beside them, and what they are computed from. Whether they are the
     largest of any of these is asked where the pair is compared.
     """
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return plan
     steps = {met.label: _places(golden, mine, met) for met in common_steps(golden, mine)}
     numbers = [
@@ -600,7 +599,7 @@ def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
     return "int" if place in places.integers else "float" if place in places.floats else ""
 
 
-def _places(golden: ModuleDump, mine: ModuleDump, met: StepPair) -> _Places:
+def _places(golden: Dump, mine: Dump, met: StepPair) -> _Places:
     sides = golden.calls(met.golden).dtypes, mine.calls(met.mine).dtypes
     by_kind = {
         kind: [

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..dumps.base import Dump, Rank, Slot, Step
-from ..dumps.modules import ModuleDump
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .layers import Layer, find_layers
@@ -41,7 +40,7 @@ class DumpStep:
 
     def choices(self) -> frozenset[str]:
         """The paths of calls of functions that were dumped unasked, for what they chose."""
-        return self.dump.choices(self.dump.ranks[0]) if isinstance(self.dump, ModuleDump) else frozenset()
+        return self.dump.choices(self.dump.ranks[0])
 
     def omit(self, paths: frozenset[str]) -> None:
         """Leave nodes out, as if nothing had been dumped of them."""
@@ -65,9 +64,7 @@ class DumpStep:
 
     def partial(self, export: Export, ranks: Sequence[Rank]) -> bool:
         """Whether the dump says that the tensors of several ranks are summands of an export."""
-        if len(ranks) < 2 or not isinstance(self.dump, ModuleDump):
-            return False
-        return self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
+        return len(ranks) > 1 and self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
 
     def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
         """The references of an export on each of the `ranks`; empty when one of them is missing."""
