@@ -83,7 +83,7 @@ class FilesLayout(DumpLayout):
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
         """See `DumpLayout.at`."""
-        files = [path] if is_file(path) else [path / name for name in listing.files(path)]
+        files = [path / name for name in listing.files(path)] if is_directory(path) else [path]
         if tensors := tuple(file for file in files if file.suffix in SUFFIXES):
             yield cls(path, tensors)
 

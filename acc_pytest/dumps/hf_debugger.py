@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import DumpError, FormatError
 from ..tensors.debug_tree import is_tensor, is_tree, read_tree
 from ..tensors.file_bytes import opened
-from ..tensors.location import is_file
+from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node
@@ -43,7 +43,7 @@ class HfDebuggerLayout(DumpLayout):
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
         """The tree, or each in a directory."""
-        if is_tree(path.name, ()) and is_file(path):
+        if is_tree(path.name, ()) and not is_directory(path):
             yield cls(path.parent, path.name)
         files = listing.files(path)
         yield from (cls(path, name) for name in files if is_tree(name, files))

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..tensors.kept_dump import kept_version
-from ..tensors.location import is_file, read_json
+from ..tensors.location import is_directory, is_file, read_json
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, natural
@@ -39,7 +39,7 @@ class ManualLayout(DumpLayout):
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
         """See `DumpLayout.at`."""
-        if path.name == METADATA and is_file(path) and is_manual(path):
+        if path.name == METADATA and not is_directory(path) and is_manual(path):
             yield cls(path.parent, path)
         yield from cls._in(
             (path, path / FOLDER, *(below / FOLDER for below in listing.below(path))), path, listing
