@@ -17,8 +17,7 @@ from ..base.vocabulary import CHOOSING
 from ..capture.torch_hooks.model import module_tree
 from ..comparison.tokens import Padding
 from ..dumps import open_dump
-from ..dumps.base import Dump, Slot
-from ..dumps.modules import NodeSlot
+from ..dumps.base import Dump, NodeSlot, Slot
 from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair, Plan

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Union
+from typing import TYPE_CHECKING, Literal, NamedTuple, Union
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
@@ -61,6 +61,13 @@ class Slot:
 @functools.lru_cache(maxsize=4096)
 def _label(kind: str, index: tuple[Union[int, str], ...]) -> str:
     return kind + "".join(f"[{i}]" for i in index)
+
+
+class NodeSlot(NamedTuple):
+    """A slot of a node in one step."""
+
+    path: str
+    slot: Slot
 
 
 @dataclass(frozen=True, slots=True)

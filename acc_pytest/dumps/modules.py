@@ -18,7 +18,7 @@ from ..tensors.ref import TensorRef, readable
 from ..tensors.torch_file import stored_crc
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, stable_name
+from .base import Dump, NodeSlot, Rank, Slot, Step, stable_name
 from .torch_manifest import SavedTensor
 
 
@@ -82,13 +82,6 @@ def stored_tensor(ref: TensorRef) -> SavedTensor | None:
 # it ended. Two slots held the same tensor where their bytes are equal, or where one is a view of the
 # storage of the other that nothing wrote to in between. Both are evidence of the dump: no tensor is read
 # for it.
-
-
-class NodeSlot(NamedTuple):
-    """A slot of a node in one step."""
-
-    path: str
-    slot: Slot
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -241,8 +234,6 @@ class _Stretch(NamedTuple):
 
 
 ROOT = "root"
-SAVED = "Tensor"
-"""Type of a node that is no call, but a tensor that the program saved by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from ..tensors.ref import TensorRef
 from ..tensors.torch_file import content_of
 from ..tensors.torch_pickle import DeclaredTensor
 from ..topology.torch_modules import UNKNOWN_TYPE
-from ..topology.tree import Node
+from ..topology.tree import SAVED, Node
 from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, stable_name
-from .modules import ROOT, SAVED, Record, RecordedDump, is_inside, pass_labels, pass_starts
+from .modules import ROOT, Record, RecordedDump, is_inside, pass_labels, pass_starts
 from .sglang_calls import (
     CORE,
     GRADIENT,

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import FormatError
-from ..tensors import npz_file, safetensors_file, torch_file
 from ..tensors.ref import TensorRef
-from ..topology.tree import Node, Tree
+from ..topology.tree import SAVED, Node, Tree
 from .base import Dump, Listing, Rank, Slot, Step, stable_name
 
 SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".npz", ".safetensors")
-_TYPE = "Tensor"
 _DEEPEST, _MOST_DIRECTORIES = 8, 2000
 """Levels and directories in which tensor files are looked for."""
 _FEW = 256
@@ -41,9 +39,9 @@ class SingleDump(Dump):
                 self._refs[
                     _unique(name if len(files) == 1 or not ref.member else f"{file.stem}.{name}", self._refs)
                 ] = ref
-        tree = Node(name=self.name, op_type=_TYPE, path="")
+        tree = Node(name=self.name, op_type=SAVED, path="")
         for path in self._refs:
-            tree.add(Node(name=path, op_type=_TYPE, path=path))
+            tree.add(Node(name=path, op_type=SAVED, path=path))
         self.steps = (Step(0, Tree(tree, self.name), ""),)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -70,10 +68,16 @@ def tensors_in(file: Path, count: int) -> list[tuple[str, TensorRef]]:
     path = str(file)
     members: Sequence[str] = ()
     if file.suffix == ".safetensors":
+        from ..tensors import safetensors_file
+
         members = safetensors_file.keys(path)
     elif file.suffix == ".npz":
+        from ..tensors import npz_file
+
         members = npz_file.names(path)
     elif file.suffix in (".pt", ".pth") and count <= _FEW:
+        from ..tensors import torch_file
+
         # A file that is older, or damaged: its own pair says so.
         with suppress(FormatError):
             members = [member for member in torch_file.content_of(path).tensors if member]

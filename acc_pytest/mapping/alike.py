@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
-from ..dumps.base import Slot
-from ..dumps.modules import Calls, NodeSlot
+from ..dumps.base import NodeSlot, Slot
+from ..dumps.modules import Calls
 from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import Node

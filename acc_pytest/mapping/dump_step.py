@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..dumps.base import Dump, Rank, Slot, Step
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .layers import Layer, find_layers
 from .match import Export
-from .roles import atb as atb_roles
-from .roles import torch as torch_roles
-from .roles.atb_graph import AtbGraph, Value, graph_of
 from .tables import Tables
+
+if TYPE_CHECKING:
+    from .roles.atb_graph import AtbGraph, Value
 
 
 class DumpStep:
@@ -98,6 +99,8 @@ class LayeredTree:
     def __post_init__(self) -> None:
         self.layers = find_layers(self.side.tree, self.tables)
         if self.side.dump.kind == "atb":
+            from .roles.atb_graph import graph_of
+
             self.graph = graph_of(self.side.tree, self.tables, self._is_bias)
 
     def slots(self, node: Node) -> Iterable[Slot]:
@@ -114,20 +117,26 @@ class LayeredTree:
     def layer_exports(self, layer: Layer) -> list[Export]:
         """Exports of one layer whose tensors were dumped."""
         if self.graph is not None:
-            exports = atb_roles.layer_exports(layer.node, self.graph)
+            from .roles import atb
+
+            exports = atb.layer_exports(layer.node, self.graph)
         else:
-            exports = torch_roles.layer_exports(layer, self.tables, self.slots, self.shape)
+            from .roles import torch
+
+            exports = torch.layer_exports(layer, self.tables, self.slots, self.shape)
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def model_exports(self) -> list[Export]:
         """Exports outside the layers whose tensors were dumped."""
         if self.graph is not None:
+            from .roles import atb
+
             nodes = [layer.node for layer in self.layers]
-            exports = atb_roles.model_exports(self.side.tree, nodes, self.graph)
+            exports = atb.model_exports(self.side.tree, nodes, self.graph)
         else:
-            exports = torch_roles.model_exports(
-                self.side.tree, self.layers, self.tables, self.slots, self.shape
-            )
+            from .roles import torch
+
+            exports = torch.model_exports(self.side.tree, self.layers, self.tables, self.slots, self.shape)
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def outside(self) -> list[Node]:

@@ -7,9 +7,9 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..dumps.base import Dump, Slot
-from ..dumps.modules import Calls, NodeSlot
+from ..dumps.base import Dump, NodeSlot, Slot
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from ..tensors.ref import readable
@@ -19,6 +19,9 @@ from .evidence import Evidence
 from .match import Export, Match
 from .module_flow import ModuleFlow, module_flow
 from .trees import TreeMatcher
+
+if TYPE_CHECKING:
+    from ..dumps.modules import Calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)

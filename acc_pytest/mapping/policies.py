@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..base.reason import Reason
-from ..dumps.base import Slot
-from ..dumps.modules import SAVED, NodeSlot
+from ..dumps.base import NodeSlot, Slot
 from ..tensors.ref import readable
-from ..topology.tree import Node, Tree
+from ..topology.tree import SAVED, Node, Tree
 from .dump_step import DumpStep, LayeredTree
 from .evidence import IN_SEQUENCE, Evidence
 from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule

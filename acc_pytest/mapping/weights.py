@@ -9,8 +9,6 @@ from pathlib import Path
 from ..base.reason import Reason, joined
 from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
-from ..dumps.torch_manifest import process_manifest
-from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
@@ -20,7 +18,6 @@ from .pair import Operand, Pair
 from .views import WHOLE
 
 POLICY = "weights"
-_DUMPED = SavedWeight("parameter", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +170,11 @@ class _Weights:
     read."""
 
     def __init__(self, dump: Dump, rank: Rank) -> None:
+        from ..dumps.torch_manifest import process_manifest
+        from ..dumps.torch_model import SavedWeight
+
         self._dumped = dump.dumped_weights(rank)
-        self.listed = dict.fromkeys(self._dumped, _DUMPED) | dict(dump.weights(rank))
+        self.listed = dict.fromkeys(self._dumped, SavedWeight("parameter", None)) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
         self._file = dump.weights_file(rank)

@@ -19,8 +19,7 @@ import torch
 from torch import nn
 
 from ...capture.torch_hooks.values import Key, in_arguments, in_cache, is_cache
-from ...dumps.base import Dump, Rank, Slot, Step
-from ...dumps.modules import NodeSlot
+from ...dumps.base import Dump, NodeSlot, Rank, Slot, Step
 from ...errors import OperatorError
 from ...mapping.module_flow import CACHES
 from ...mapping.pair import BLOCKED

@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...dumps.base import Dump, Rank, Step, StepLabel
-from ...dumps.modules import Calls, NodeSlot
+from ...dumps.base import Dump, NodeSlot, Rank, Step, StepLabel
 from ..module_flow import ModuleFlow, module_flow
 from ..pair import Pair
 from ..steps import common_steps
@@ -17,6 +16,7 @@ from .parents import Flow, SlotName, Upstream
 
 if TYPE_CHECKING:
     from ...dumps.ge import GeDump
+    from ...dumps.modules import Calls
     from ...dumps.torchair import AnyDump
 
 FlowOf = Callable[[StepLabel, str, int | None, frozenset[SlotName]], Flow | None]
