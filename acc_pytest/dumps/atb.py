@@ -496,7 +496,6 @@ class AtbLayout(DumpLayout):
 
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[AtbLayout]:
-        """See `DumpLayout.at`."""
         names = _HOMES.intersection(listing.directories(path)) if path.name != _INFO else ()
         named = (
             tensor_files if names and names <= {"model", "layer"} else lambda *_: ()
@@ -510,7 +509,6 @@ class AtbLayout(DumpLayout):
 
     @classmethod
     def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.around`."""
         for layout in cls.at(directory, listing):
             if path.is_relative_to(layout.data):
                 worker, token, *_ = [*path.relative_to(layout.data).parts, "", ""]
@@ -521,7 +519,6 @@ class AtbLayout(DumpLayout):
                     yield replace(layout, pid=pid)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return open_atb(self, listing, token_policy=token_policy, golden=golden)
 
     @property
@@ -529,7 +526,7 @@ class AtbLayout(DumpLayout):
         """A directory of process directories."""
         return self.data if is_directory(self.data) else self.info / "model"
 
-    def paths(self) -> Sequence[Path]:
+    def contents(self) -> Sequence[Path]:
         """The directories of process directories."""
         inside = [self.root / name for name in sorted(_HOMES)]
         return inside if self.info == self.root else (self.data, self.info)

@@ -183,21 +183,6 @@ class Dump(ABC):
 # The place of a dump, before it is opened.
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """`root` is the path that means the dump, `top` the directory that it is named after (`root` or above
-    it), `paths` the files and directories at or below `top` that are the dump's, without those that are
-    missing.
-
-    Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB dump
-    may share a directory. A dump that is copied takes along what is its own and nothing else.
-    """
-
-    top: Path
-    root: Path
-    paths: tuple[Path, ...]
-
-
 @dataclass(slots=True)
 class RankProcess:
     """A process of a dump: its directories below the top (and below them, `{}` stands for its number),
@@ -240,17 +225,20 @@ class DumpLayout(ABC):
 
     @property
     def top(self) -> Path:
-        """The directory that the dump is named after."""
+        """The directory that the dump is named after: `root`, or one above it."""
         return self.root.parent if is_file(self.root) else self.root
 
-    def paths(self) -> Sequence[Path]:
+    def contents(self) -> Sequence[Path]:
         """The files and directories of the whole dump, also where the user's path is inside it."""
         return (self.root,)
 
-    def extent(self) -> Extent:
-        """The extent of the dump."""
-        paths = dict.fromkeys((*self.paths(), self.top / NOISE_PROFILE))
-        return Extent(self.top, self.root, tuple(path for path in paths if is_there(path)))
+    def paths(self) -> tuple[Path, ...]:
+        """Those of its contents that are there, and the profile beside them: what a copy of the dump takes along.
+
+        Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB
+        dump may share a directory.
+        """
+        return tuple(filter(is_there, dict.fromkeys((*self.contents(), self.top / NOISE_PROFILE))))
 
     def processes(self, listing: Listing) -> list[RankProcess]:
         """The processes that wrote the dump; none where files say their ranks themselves."""

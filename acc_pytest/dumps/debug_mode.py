@@ -49,7 +49,6 @@ class DebugModeLayout(DumpLayout):
                     yield cls(file)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return DebugModeDump(self, golden)
 
 

@@ -82,13 +82,11 @@ class FilesLayout(DumpLayout):
 
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.at`."""
         files = [path / name for name in listing.files(path)] if is_directory(path) else [path]
         if tensors := tuple(file for file in files if file.suffix in SUFFIXES):
             yield cls(path, tensors)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         if is_file(self.root) and golden is not None and golden.of_a_model:
             with suppress(DumpError):
                 around = _around(self.root.parent, listing)
@@ -102,7 +100,7 @@ class FilesLayout(DumpLayout):
 
         return open_named(self.root, self.files, golden)
 
-    def paths(self) -> tuple[Path, ...]:
+    def contents(self) -> tuple[Path, ...]:
         """The files."""
         return self.files
 

@@ -48,7 +48,6 @@ class CaptureLayout(DumpLayout):
             yield cls(path, homes)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return GraphCaptureDump(self, listing)
 
 

@@ -49,7 +49,6 @@ class HfDebuggerLayout(DumpLayout):
         yield from (cls(path, name) for name in files if is_tree(name, files))
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return HfDebuggerDump(self.root, self.tree, listing)
 
     @property

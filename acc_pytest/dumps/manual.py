@@ -38,7 +38,6 @@ class ManualLayout(DumpLayout):
 
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.at`."""
         if path.name == METADATA and not is_directory(path) and is_manual(path):
             yield cls(path.parent, path)
         yield from cls._in(
@@ -47,7 +46,6 @@ class ManualLayout(DumpLayout):
 
     @classmethod
     def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.around`."""
         for folder in (directory, directory / FOLDER):
             if folder.is_relative_to(path) or path.is_relative_to(folder):
                 yield from cls._in((folder,), folder.parent, listing)
@@ -59,7 +57,6 @@ class ManualLayout(DumpLayout):
                 yield cls(root, folder / METADATA)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return ManualDump(self.root, self.metadata)
 
     @property
@@ -67,7 +64,7 @@ class ManualLayout(DumpLayout):
         """The folder of the metadata."""
         return self.metadata.parent
 
-    def paths(self) -> Sequence[Path]:
+    def contents(self) -> Sequence[Path]:
         """The same folder."""
         return (self.handle,)
 

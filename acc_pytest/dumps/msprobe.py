@@ -480,12 +480,11 @@ class MsprobeLayout(DumpLayout):
 
     @classmethod
     def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.around`. The directory is that of a rank."""
+        """The directory is that of a rank."""
         if records_file(directory, listing) is not None:
             yield from cls.at(directory, listing)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return MsprobeDump(self, listing, golden)
 
     def processes(self, listing: Listing) -> list[RankProcess]:

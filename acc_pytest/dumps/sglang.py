@@ -51,12 +51,10 @@ class SglangLayout(DumpLayout):
 
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.at`."""
         if any(map(is_sglang_file, listing.files(path))) or rank_folders(path, listing):
             yield cls(path)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return SglangDump(self.root, listing)
 
 
@@ -395,14 +393,12 @@ class SglangPassesLayout(DumpLayout):
 
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.at`."""
         if pass_folders(path, listing):
             yield cls(path)
         elif path.name in pass_folders(path.parent, listing):
             yield cls(path.parent, path.name)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return SglangPasses(self.root, listing, self.only)
 
     @property

@@ -61,7 +61,6 @@ class TorchLayout(DumpLayout):
 
     @classmethod
     def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.at`."""
         for home in (path / _HOME, path):
             if any(is_process_folder(below, listing) for below in listing.below(home)):
                 yield cls._of(home)
@@ -69,7 +68,7 @@ class TorchLayout(DumpLayout):
 
     @classmethod
     def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """See `DumpLayout.around`. The directory is the process folder."""
+        """The directory is the process folder."""
         if is_process_folder(directory, listing):
             token, *_ = [*path.relative_to(directory).parts, ""]
             yield cls._of(directory.parent, directory.name, token if token.isdecimal() else "")
@@ -79,7 +78,6 @@ class TorchLayout(DumpLayout):
         return cls(home.parent if home.name == _HOME else home, home, worker, token)
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         return TorchDump(self, listing)
 
     @property
@@ -87,7 +85,7 @@ class TorchLayout(DumpLayout):
         """The directory of the process folders."""
         return self.home
 
-    def paths(self) -> Sequence[Path]:
+    def contents(self) -> Sequence[Path]:
         """The same directory."""
         return (self.home,)
 

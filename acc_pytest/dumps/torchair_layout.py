@@ -78,7 +78,6 @@ class TorchairLayout(DumpLayout):
             yield cls(file, "GE", TorchairFiles(ge=records, graphs=_graphs_around(file.parent)))
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        """See `DumpLayout.open`."""
         from .fx import FxDump
         from .ge import GeDump
 
@@ -92,7 +91,7 @@ class TorchairLayout(DumpLayout):
             place = place.parent
         return place
 
-    def paths(self) -> Sequence[Path]:
+    def contents(self) -> Sequence[Path]:
         """The user's path, and the texts of the graphs, which lie beside the first level."""
         mapping = [self.root.parent / MAPPING_FILE] if is_file(self.root) else []
         return [self.root, *(Path(text) for text, _ in self.files.graphs), *mapping]

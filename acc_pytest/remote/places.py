@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.texts import parsed, read_toml
-from ..dumps.base import Extent, Listing, RankProcess, natural, stable_name
+from ..dumps.base import DumpLayout, Listing, RankProcess, natural, stable_name
 from ..dumps.discovery import locate
 from ..dumps.single import SUFFIXES
 from ..errors import DumpError, SettingsError
@@ -168,8 +168,7 @@ class JoinedPlace:
     """One place: what lies there."""
 
     root: DumpRoot
-    kind: str
-    extent: Extent
+    layout: DumpLayout
     processes: list[RankProcess]
 
     @property
@@ -178,7 +177,7 @@ class JoinedPlace:
 
     @property
     def top(self) -> str:
-        return str(self.extent.top)
+        return str(self.layout.top)
 
     @property
     def believed(self) -> bool:
@@ -200,9 +199,9 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     """The path that stands for all places together. Raises `DumpError` where they are not one dump."""
     places = [_place(root, cache) for root in roots]
     for place in places[1:]:
-        if place.kind != places[0].kind:
+        if place.layout.name != places[0].layout.name:
             raise DumpError(
-                f"{places[0].address} holds a dump of {places[0].kind}, {place.address} one of {place.kind}; "
+                f"{places[0].address} holds a dump of {places[0].layout.name}, {place.address} one of {place.layout.name}; "
                 "places of one dump hold one kind"
             )
     _number(places)
@@ -222,7 +221,7 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
 
 def _name(places: Sequence[JoinedPlace]) -> str:
     """The name of the directories of all places; of `host0` and `host1`, the beginning of both."""
-    names = [place.extent.top.name for place in places]
+    names = [place.layout.top.name for place in places]
     if len({stable_name(name, "") for name in names}) == 1:
         return names[0]
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names))
@@ -237,7 +236,7 @@ def _place(root: DumpRoot, cache: Cache) -> JoinedPlace:
         processes.sort(key=lambda process: process.rank or 0)
     else:
         processes.sort(key=lambda process: (process.device, process.pid))
-    return JoinedPlace(root, layout.name, layout.extent(), processes)
+    return JoinedPlace(root, layout, processes)
 
 
 def _number(places: Sequence[JoinedPlace]) -> None:
@@ -272,7 +271,7 @@ def _check_count(place: JoinedPlace) -> None:
         return
     if not place.processes:
         raise SettingsError(
-            f"{place.address}: ranks cannot be given for a dump of {place.kind}, whose files say their ranks "
+            f"{place.address}: ranks cannot be given for a dump of {place.layout.name}, whose files say their ranks "
             "themselves; leave them out"
         )
     if len(place.processes) != len(place.root.ranks):
@@ -296,7 +295,7 @@ def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
     """The source of the files of a place, and these by their names below its top."""
     mirror = mirror_at(place.top)
     if mirror is None:
-        return FileSource(place.top, place.renamed), _on_disk(place.extent)
+        return FileSource(place.top, place.renamed), _on_disk(place)
     source = mirror.table.sources[0]
     prefix = mirror.name_of(place.top) or ""
     root = f"{source.root}/{prefix}" if prefix else source.root
@@ -318,21 +317,22 @@ def _indexed_headers(place: JoinedPlace, table: FileTable) -> Iterator[HeaderRow
                 yield header._replace(row=row.number)
 
 
-def _on_disk(extent: Extent) -> Iterator[StoredFile]:
-    for path in extent.paths:
+def _on_disk(place: JoinedPlace) -> Iterator[StoredFile]:
+    top = place.top
+    for path in place.layout.paths():
         if is_file(path):
-            yield _stored(str(path), extent)
+            yield _stored(str(path), top)
         for home, _, names in os.walk(path, followlinks=True):
             for name in names:
-                yield _stored(f"{home}/{name}", extent)
+                yield _stored(f"{home}/{name}", top)
 
 
-def _stored(path: str, extent: Extent) -> StoredFile:
+def _stored(path: str, top: str) -> StoredFile:
     try:
         status = os.stat(path)
     except OSError:  # a link to nowhere, which says what it is when it is read
         status = os.lstat(path)
-    name = os.path.relpath(path, extent.top)
+    name = os.path.relpath(path, top)
     return StoredFile(
         name, status.st_size, version_number(str(status.st_mtime_ns), status.st_size), status.st_mtime_ns
     )

@@ -74,14 +74,14 @@ def keep(
     nothing is selected, `AccError` naming the file where the system refuses; then, and when it is
     interrupted, nothing is left of it.
     """
-    extent = locate(path, Listing()).extent()
-    dump = open_dump(str(extent.root) if selection else path)
-    top = str(extent.top)
+    layout = locate(path, Listing())
+    dump = open_dump(str(layout.root) if selection else path)
+    top = str(layout.top)
     name = os.path.basename(top) or "dump"
-    walk = Walk(top, [str(extent_path) for extent_path in extent.paths], left_out(dump, selection))
+    walk = Walk(top, [*map(str, layout.paths())], left_out(dump, selection))
     with new_directory(out or f"{name}_kept") as home:
         report = Kept(home.path, dump.kind)
-        _Keeping(home.staged, name, report).run(walk, os.path.relpath(extent.root, top), notify)
+        _Keeping(home.staged, name, report).run(walk, os.path.relpath(layout.root, top), notify)
         if selection:
             report.notes = notes_on(open_dump(home.staged), selection, selection.names(dump.ranks))
     report.notes += tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())
