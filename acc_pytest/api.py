@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from .dumps import open_dump as open_any_dump
-from .dumps.modules import ModuleDump
 from .errors import AccError, SettingsError, unknown_name
 from .judging.rules import rule_from_table
 from .metrics.measurement import METRICS
@@ -165,7 +164,7 @@ class OpenedDump(Mapping[str, "DumpedTensor"]):
         chosen_step = _chosen("step", self.dump.steps, self.steps, step)
         chosen_rank = _chosen("rank", self.dump.ranks, self.ranks, rank)
         dump = self.dump
-        refs = dict(dump.dumped_weights(chosen_rank)) if isinstance(dump, ModuleDump) else {}
+        refs = dict(dump.dumped_weights(chosen_rank))
         for node in sorted(chosen_step.tree.walk(), key=lambda node: node.order):
             slots = dump.tensors(chosen_step, chosen_rank, node)
             refs |= {f"{node.path} {slot}": ref for slot, ref in slots.items()}

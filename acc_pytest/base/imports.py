@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -130,6 +130,27 @@ def installed_version(name: str) -> str:
 def release_of(text: str) -> tuple[int, ...]:
     """The first two numbers of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+@functools.cache
+def added(group: str, *attributes: str) -> tuple[Any, ...]:
+    """The objects that other packages add to a group of entry points, by name; each has these attributes.
+
+    One that has not, or that cannot be imported, is left out with a warning.
+    """
+    objects = []
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+        try:
+            with guarded(f"{package}: its {group} {entry.name!r} cannot be used"):
+                loaded = entry.load()
+                for attribute in attributes:
+                    getattr(loaded, attribute)
+        except AccError as error:
+            warnings.warn(f"{error}; repair or uninstall the package", stacklevel=2)
+        else:
+            objects.append(loaded)
+    return tuple(objects)
 
 
 def _exchange() -> bool:

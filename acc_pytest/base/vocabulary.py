@@ -34,6 +34,9 @@ OF_OTHERS = ("ascend", "torch")
 """Standards that somebody else has written, and that mean what they say elsewhere."""
 OPCHECK_METRICS = ("abs", "cos_sim", "kl")
 """Metrics of the old single-operator report beside the relative error."""
+OPCHECK = "opcheck"
+"""The name that ids of tests of operators begin with, and what stands where comparisons name the rule that
+mapped a pair."""
 DUMPED = "dumped"
 BACKENDS = (DUMPED, "torch_atb", "operation_torch")
 """Sources of a single operator's outputs: the dump, or a device that runs it again."""

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..base.vocabulary import number
-from ..dumps.msprobe import source_line_of
-from ..dumps.torch_model import FOREIGN, ROWS_FILE, WEIGHTS_FILE, weights_of
 from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
@@ -26,7 +24,6 @@ from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.views import RowSpan
 from ..mapping.weights import POLICY
 from ..reporting.row import SUSPECT, Row, RowSide
-from ..tensors.digest import WeightDigest, digest
 from ..tensors.header import looking_once
 from ..tensors.ref import TensorRef
 from .choices import with_choices
@@ -37,6 +34,7 @@ from .tokens import after_ties, with_left
 
 if TYPE_CHECKING:
     from ..noise.counterparts import Counterpart
+    from ..tensors.digest import WeightDigest
     from ..tensors.source import Source
     from .tie_reach import AfterTies
 
@@ -185,6 +183,8 @@ def with_source_line(row: Row, pair: Pair) -> Row:
     """The row of a pair that fails with the line of the program of mine that called its operation."""
     if row.verdict != "fail" or pair.policy == POLICY:
         return row
+    from ..dumps.msprobe import source_line_of
+
     line = source_line_of(pair.mine.refs[0].path, pair.mine.refs[0].member)
     return replace(row, notes=(*row.notes, f"mine called this at {line}")) if line else row
 
@@ -324,6 +324,8 @@ def has_digest(pair: Pair) -> bool:
     """Whether the pair is one of weights of which a side has a digest and not the values."""
     if pair.policy != POLICY:
         return False
+    from ..dumps.torch_model import WEIGHTS_FILE
+
     return any(Path(ref.path).name == WEIGHTS_FILE for side in (pair.golden, pair.mine) for ref in side.refs)
 
 
@@ -393,6 +395,8 @@ def _by_rows(
 
 
 def _row_numbers(operand: Operand, span: RowSpan | None) -> torch.Tensor:
+    from ..dumps.torch_model import ROWS_FILE
+
     (ref,) = operand.refs
     numbers = TensorRef(str(Path(ref.path).parent / ROWS_FILE), ref.member).open().double()
     numbers = numbers.reshape(len(numbers), -1)
@@ -421,6 +425,9 @@ def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:
 
 
 def _digest(operand: Operand) -> WeightDigest:
+    from ..dumps.torch_model import FOREIGN, weights_of
+    from ..tensors.digest import digest
+
     (ref,) = operand.refs
     if not ref.member:
         return digest(ref.open())

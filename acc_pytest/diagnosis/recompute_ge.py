@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
 
@@ -370,9 +371,7 @@ class GeRecords:
 
     @cached_property
     def _dump(self) -> GeDump:
-        dump = open_dump(self._root)
-        assert isinstance(dump, GeDump)
-        return dump
+        return cast(GeDump, open_dump(self._root))
 
     @cached_property
     def _places(self) -> Mapping[str, tuple[Step, Rank]]:

@@ -17,8 +17,7 @@ from ..base.vocabulary import CHOOSING
 from ..capture.torch_hooks.model import module_tree
 from ..comparison.tokens import Padding
 from ..dumps import open_dump
-from ..dumps.base import Dump, Slot
-from ..dumps.modules import ModuleDump, NodeSlot
+from ..dumps.base import Dump, NodeSlot, Slot
 from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair, Plan
@@ -56,7 +55,6 @@ class TorchRecomputer(FileRecomputer):
         budget: RecomputeBudget,
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
     ) -> None:
-        assert isinstance(dump, ModuleDump)
         super().__init__(pairs, budget)
         self._dump = dump
         self._model = model
@@ -336,7 +334,6 @@ class OutlinedRecomputer(Recomputer):
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
         """The recomputer of the modules of one side."""
         dump, golden_dump = self._opened(root), self._opened(self._plan.golden_root)
-        assert isinstance(dump, ModuleDump)
         if len(dump.ranks) == len(golden_dump.ranks):
             names = [rank.name for rank in golden_dump.ranks]
             dump = dump.of_rank(dump.ranks[names.index(os.path.basename(self._outline.home))])

@@ -7,10 +7,10 @@ has received one needs no torch before its first pair.
 from __future__ import annotations
 
 from ..errors import guarded
-from ..tensors.address import Cache, Places, path_alone, text_of_places
-from .base import Dump, Rank, Slot, Step, StepLabel
+from ..tensors.address import Cache, Places, index_home, is_mirrored, path_alone, text_of_places
+from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, StepLabel
 
-__all__ = ["Dump", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
+__all__ = ["Dump", "DumpLayout", "Listing", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
 
 def open_dump(
@@ -29,11 +29,27 @@ def open_dump(
     `SettingsError` for an unknown policy.
     """
     with guarded(f"opening the dump {text_of_places(path)}"):
-        from .opening import opened
+        from .discovery import locate
 
         path_on_disk = path_alone(path)
         if path_on_disk is None:
             from ..remote.places import path_of
 
             path_on_disk = path_of(path, cache or Cache())
-        return opened(path_on_disk, token_policy, golden)
+        listing = Listing()
+        layout = locate(path_on_disk, listing)
+        note = _index_note(str(layout.root))
+        dump = layout.open(listing, token_policy, golden)
+        if note:
+            dump.notes += (note,)
+        return dump
+
+
+def _index_note(root: str) -> str:
+    """Use the index of the dump at `root`, if it has one; returns why it could not be used."""
+    home = "" if is_mirrored(root) else index_home(root)
+    if not home and not is_mirrored(root):
+        return ""
+    from ..remote.places import index_note
+
+    return index_note(home or root)

@@ -12,12 +12,13 @@ import hashlib
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.file_bytes import opened
+from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef, readable
 from ..topology.atb import (
     KnownOperations,
@@ -33,8 +34,21 @@ from ..topology.atb import (
     top_level,
 )
 from ..topology.tree import Node, Tree
-from .base import Dump, Listing, Rank, Slot, Step, StepLabel, Worker, atb_worker, select, stable_name
-from .modules import is_of_a_model
+from .base import (
+    Dump,
+    DumpLayout,
+    Listing,
+    Rank,
+    RankProcess,
+    Slot,
+    Step,
+    StepLabel,
+    Worker,
+    atb_worker,
+    select,
+    stable_name,
+)
+from .single import tensor_files
 from .statistics_rows import ATB_FILE, AtbRows, atb_rows
 from .token_policy import WARMUP, Facts, TokenEvidence, decide, gather
 
@@ -53,6 +67,7 @@ class AtbDump(Dump):
     """
 
     kind = "atb"
+    of_a_model = True
 
     def __init__(
         self,
@@ -84,10 +99,6 @@ class AtbDump(Dump):
         if _STALE not in self.notes and self._files.stale_outputs(rank.name, step.directory, path):
             self.notes += (_STALE,)
         return self._files.slots(rank.name, step.directory, path)
-
-    def asks_for(self, label: StepLabel) -> bool:
-        """All ranks run the same steps."""
-        return any(step.label == label for step in self.steps)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """The outputs that the topology gives an operator, where it was dumped without them though others of
@@ -440,7 +451,7 @@ def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozen
 
 
 def _evidence_of(golden: Dump | None) -> dict[StepLabel, TokenEvidence]:
-    if golden is None or not is_of_a_model(golden) or not golden.ranks:
+    if golden is None or not golden.of_a_model or not golden.ranks:
         return {}
     rank = golden.ranks[0]
     steps = golden.steps[: 2 * _EVIDENCE_STEPS]
@@ -460,19 +471,96 @@ Executions = Mapping[str, frozenset[TopLevel]]
 _TENSOR = re.compile(r"^(in|out)tensor(\d+)(?:_(.+))?\.bin$")
 
 
+_INFO = "info"
+_HOMES = frozenset(
+    {"tensors", "model", "layer", "operation_graph", "operation_io_tensors", "kernel_io_tensors"}
+    | {"cpu_profiling", "tiling"}
+)
+"""Sub-directories of an ATB dump, each with one directory per process in it."""
+
+
 @dataclass(frozen=True, slots=True)
-class AtbLayout:
+class AtbLayout(DumpLayout):
     """The place of an ATB dump: `data` holds the process directories, `info` has `model` and `layer` in it.
 
     `worker`, `pid` and `token` are what the user's path named of it, empty where it stopped above.
     """
 
+    name = "ATB"
     root: Path
     data: Path
     info: Path
     worker: str = ""
     pid: str = ""
     token: str = ""
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[AtbLayout]:
+        names = _HOMES.intersection(listing.directories(path)) if path.name != _INFO else ()
+        named = (
+            tensor_files if names and names <= {"model", "layer"} else lambda *_: ()
+        )  # modules may be called so
+        if any(file.suffix != ".bin" for name in names for file in named(path / name, listing)):
+            return
+        if any(_has_processes(path / name, listing) for name in names):
+            yield cls(path, path / "tensors", path)
+        elif _has_processes(path / _INFO / "model", listing) or _has_executions(path / "data", listing):
+            yield cls(path, path / "data", path / _INFO)
+
+    @classmethod
+    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        for layout in cls.at(directory, listing):
+            if path.is_relative_to(layout.data):
+                worker, token, *_ = [*path.relative_to(layout.data).parts, "", ""]
+                yield replace(layout, worker=worker, token=token if token.isdecimal() else "")
+            elif path.is_relative_to(layout.info):
+                home, pid, *_ = [*path.relative_to(layout.info).parts, "", ""]
+                if home in _HOMES or path == layout.info:
+                    yield replace(layout, pid=pid)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return open_atb(self, listing, token_policy=token_policy, golden=golden)
+
+    @property
+    def handle(self) -> Path:
+        """A directory of process directories."""
+        return self.data if is_directory(self.data) else self.info / "model"
+
+    def contents(self) -> Sequence[Path]:
+        """The directories of process directories."""
+        inside = [self.root / name for name in sorted(_HOMES)]
+        return inside if self.info == self.root else (self.data, self.info)
+
+    def processes(self, listing: Listing) -> list[RankProcess]:
+        """The process directories, each with those of its reports."""
+        processes = []
+        homes = [self.info / name for name in sorted(_HOMES) if self.info / name != self.data]
+        for name in [self.worker] if self.worker else listing.directories(self.data):
+            worker = atb_worker(name)
+            if worker is None:
+                continue
+            data = self.below_top(self.data)
+            directories = [(f"{data}/{name}", f"{data}/{{0}}_{{1}}")] + [
+                (f"{self.below_top(home)}/{called}", f"{self.below_top(home)}/{pattern}")
+                for home in homes
+                for called, pattern in ((name, "{0}_{1}"), (str(worker.pid), "{1}"))
+                if called in listing.directories(home)
+            ]
+            processes.append(RankProcess(tuple(directories), None, worker.device, worker.pid))
+        return processes
+
+    def holds_alone(self, file: Path) -> bool:
+        """Whether it is a tensor of an execution."""
+        return bool(self.token) and file.is_relative_to(self.data)
+
+
+def _has_processes(home: Path, listing: Listing) -> bool:
+    return any(name.isdecimal() or atb_worker(name) for name in listing.directories(home))
+
+
+def _has_executions(home: Path, listing: Listing) -> bool:
+    workers = [name for name in listing.directories(home) if atb_worker(name)]
+    return any(name.isdecimal() for worker in workers for name in listing.directories(home / worker))
 
 
 def operations_in(executions: Executions) -> frozenset[TopLevel]:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Union
+from typing import TYPE_CHECKING, Literal, NamedTuple, Union
 
+from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, SeveralDumps
 from ..tensors.address import is_mirrored
 from ..tensors.kept_dump import directories_in, names_in
-from ..tensors.location import listed_at
+from ..tensors.location import is_file, is_there, listed_at, may_be_entered
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
+
+if TYPE_CHECKING:
+    from .manual import ManualEntry
+    from .modules import Calls
+    from .torch_model import Outline, SavedWeight
 
 StepLabel = Union[int, str]
 """0 = prefill, k = k-th decode, or the text `warmup`."""
@@ -54,6 +61,13 @@ class Slot:
 @functools.lru_cache(maxsize=4096)
 def _label(kind: str, index: tuple[Union[int, str], ...]) -> str:
     return kind + "".join(f"[{i}]" for i in index)
+
+
+class NodeSlot(NamedTuple):
+    """A slot of a node in one step."""
+
+    path: str
+    slot: Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,20 @@ class Dump(ABC):
     forced: bool = False
     only: str = ""
     computed_in: str = ""
+    of_a_model: bool = False
+    """Whether it is of a whole model, of torch or ATB, whose first inputs are tokens."""
+    has_modules: bool = False
+    """Whether nodes are calls of the modules of a torch model: it is a `ModuleDump`."""
+    of_graphs: bool = False
+    """Whether it is of compiled graphs, whose ranks are never put together."""
+    models: Sequence[Tree] = ()
+    """The trees of a program that has several, in order of their first id: prefill, decode."""
+    entries: Sequence[ManualEntry] = ()
+    """Pairs that the dump itself declares."""
+    order: str = ""
+    """The order of tensors that are known by their names, in words; empty where the dump has another."""
+    states_only: bool = False
+    """Whether nothing but a model's hidden states is there."""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -104,12 +132,126 @@ class Dump(ABC):
 
     def asks_for(self, label: StepLabel) -> bool:
         """Whether all ranks are to have a step, as far as is known: one has it, or it was asked for."""
-        return False
+        return self.of_a_model and any(step.label == label for step in self.steps)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
         """The files of a step and rank that the dump's own records name and that are not there, by the path
         of their node; empty where the dump has no such records."""
         return {}
+
+    def of_rank(self, rank: Rank) -> Dump:
+        """This dump with one rank."""
+        alone = copy.copy(self)
+        alone.ranks = (rank,)
+        return alone
+
+    # Questions that dumps of modules answer.
+
+    def calls(self, step: Step) -> Calls:
+        """The calls of a step, as the first rank dumped them, where nodes are modules (`has_modules`)."""
+        raise NotImplementedError
+
+    def choices(self, rank: Rank) -> frozenset[str]:
+        """The paths of calls of functions that a dump of modules has for what they chose."""
+        return frozenset()
+
+    def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
+        """The digests of the parameters and buffers of a rank, by full name."""
+        return {}
+
+    def outline(self, rank: Rank) -> Outline | None:
+        """The outline of the model, from which modules are computed again; `None` where there is none."""
+        return None
+
+    def weights_file(self, rank: Rank) -> str:
+        """The file of the digests."""
+        return ""
+
+    def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
+        """The parameters that were dumped whole, by full name."""
+        return {}
+
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """Whether the dump says that a tensor is a summand of a rank, and the sum of all ranks the tensor."""
+        return False
+
+    def is_bare(self, ref: TensorRef) -> bool:
+        """Whether the only result of a call is known to be this tensor, and no tuple of one."""
+        return False
+
+
+# The place of a dump, before it is opened.
+
+
+@dataclass(slots=True)
+class RankProcess:
+    """A process of a dump: its directories below the top (and below them, `{}` stands for its number),
+    its rank and its device where its files say these, its process id."""
+
+    directories: tuple[tuple[str, str], ...]
+    rank: int | None
+    device: int
+    pid: int
+    number: int = -1
+
+
+class DumpLayout(ABC):
+    """How a format of dumps lies on the disk: the class finds dumps, an instance is the place of one.
+
+    `name` is the format as messages have it, `root` the path that means the dump.
+    """
+
+    name: str
+    root: Path
+
+    @classmethod
+    @abstractmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """Every dump whose own directory or file is `path`, by names and by how files begin."""
+
+    @classmethod
+    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """Every dump of `directory` that `path`, which is below it, lies in, narrowed to that."""
+        return iter(())
+
+    @abstractmethod
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        """The dump. For the arguments see `open_dump`."""
+
+    @property
+    def handle(self) -> Path:
+        """A path that means this dump and no other."""
+        return self.root
+
+    @property
+    def top(self) -> Path:
+        """The directory that the dump is named after: `root`, or one above it."""
+        return self.root.parent if is_file(self.root) else self.root
+
+    def contents(self) -> Sequence[Path]:
+        """The files and directories of the whole dump, also where the user's path is inside it."""
+        return (self.root,)
+
+    def paths(self) -> tuple[Path, ...]:
+        """Those of its contents that are there, and the profile beside them: what a copy of the dump takes along.
+
+        Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB
+        dump may share a directory.
+        """
+        return tuple(filter(is_there, dict.fromkeys((*self.contents(), self.top / NOISE_PROFILE))))
+
+    def processes(self, listing: Listing) -> list[RankProcess]:
+        """The processes that wrote the dump; none where files say their ranks themselves."""
+        return []
+
+    def holds_alone(self, file: Path) -> bool:
+        """Whether a tensor file of the dump can be compared alone, by the other tensors of its step."""
+        return False
+
+    def below_top(self, path: Path) -> str:
+        """The path of a directory below the top; empty for the top."""
+        relative = os.path.relpath(path, self.top)
+        return "" if relative == "." else relative
 
 
 # The process directories of a dump that are ranks of one run, in their order.
@@ -118,7 +260,6 @@ class Dump(ABC):
 TIMESTAMP = re.compile(r"_?\d{8}_\d{6}$")
 """The ending of the root of one run: `_20261120_213122`."""
 
-_NUMBERED = frozenset({"ge", "fx"})
 _ATB = re.compile(r"^(-?\d+)_(\d+)$")
 _TORCH = re.compile(r"^([a-z]+):?(\d*)_(\d+)$")
 _TORCH_PID_FIRST = re.compile(r"^(\d+)_(?:([a-z]+):?)?(\d*)$")
@@ -192,7 +333,7 @@ def keep_rank(golden: Dump, mine: Dump, number: int) -> None:
             raise DumpError(
                 f"--acc-rank {number}: {name} {dump.root} has no such rank; choose one of {available}"
             )
-    if len(golden.ranks) != len(mine.ranks) and golden.kind not in _NUMBERED:
+    if len(golden.ranks) != len(mine.ranks) and not golden.of_graphs:
         raise DumpError(
             f"--acc-rank {number}: golden ran on {len(golden.ranks)} ranks and mine on {len(mine.ranks)}, so "
             "shards of all ranks make up each tensor; leave --acc-rank out"
@@ -243,6 +384,11 @@ class Listing:
     def files(self, path: str | Path) -> tuple[str, ...]:
         """Names of everything else in `path`, broken links included. Raises `DumpError` as above."""
         return self._scan(path)[1]
+
+    def below(self, path: str | Path) -> list[Path]:
+        """Sub-directories that may be looked into; what is hidden or forbidden is no dump of the user's."""
+        paths = [Path(path) / name for name in self.directories(path) if not name.startswith(".")]
+        return [path for path in paths if may_be_entered(path)]
 
     def _scan(self, path: str | Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         key = os.fspath(path)

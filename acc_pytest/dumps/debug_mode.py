@@ -22,7 +22,7 @@ from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, stable_name
+from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, stable_name
 from .modules import ROOT, ModuleDump
 from .torch_manifest import SavedTensor
 
@@ -32,10 +32,24 @@ _HEAD = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class DebugModeLayout:
+class DebugModeLayout(DumpLayout):
     """The one file of a log."""
 
+    name = "DebugMode"
     root: Path
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The log, or each in a directory."""
+        for file in [path / name for name in listing.files(path)] or [path]:
+            if file.suffix in SUFFIXES and is_file(file):
+                with opened(str(file)) as (stream, _):
+                    is_log = FORMAT.matches(stream.read(_HEAD))
+                if is_log:
+                    yield cls(file)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return DebugModeDump(self, golden)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,14 +132,6 @@ class DebugModeDump(ModuleDump):
             return SavedTensor(dtype=tensor.dtype, shape=tensor.shape, crc32=zlib.crc32(text.encode()))
 
         return saved
-
-
-def is_debug_log(path: Path) -> bool:
-    """Whether a file begins as a log does."""
-    if path.suffix not in SUFFIXES or not is_file(path):
-        return False
-    with opened(str(path)) as (file, _):
-        return FORMAT.matches(file.read(_HEAD))
 
 
 def _slots(call: LoggedCall) -> dict[Slot, LoggedTensor]:

@@ -7,12 +7,13 @@ writes, have names. Nothing is opened here: what a file holds is for the reader 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .base import Slot
 from .torchair import StepKey, TorchairDump
-from .torchair_files import FxFileName, TorchairDirectory, TorchairLayout, fx_directory
+from .torchair_files import FxFileName, TorchairDirectory, TorchairFiles, fx_directory
 
 FxEntry = dict[Slot, tuple[FxFileName, str]]
 """The files of one call by slot, each with what its name says."""
@@ -23,9 +24,9 @@ class FxDump(TorchairDump[FxEntry]):
 
     kind = "fx"
 
-    def __init__(self, layout: TorchairLayout) -> None:
-        self._files = layout.files.fx
-        super().__init__(layout, layout.files.fx)
+    def __init__(self, root: Path, files: TorchairFiles) -> None:
+        self._files = files.fx
+        super().__init__(root, files, files.fx)
 
     def _directory(self, home: str) -> TorchairDirectory:
         return fx_directory(home)

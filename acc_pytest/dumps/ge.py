@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import AccError
@@ -22,7 +23,7 @@ from .torchair_files import (
     GeFileName,
     GraphFileName,
     TorchairDirectory,
-    TorchairLayout,
+    TorchairFiles,
     ge_directory,
     sanitized,
 )
@@ -53,18 +54,18 @@ class GeDump(TorchairDump[GeEntry]):
 
     kind = "ge"
 
-    def __init__(self, layout: TorchairLayout) -> None:
-        self._files = layout.files.ge
-        self._texts = layout.files.graphs
+    def __init__(self, root: Path, files: TorchairFiles) -> None:
+        self._files = files.ge
+        self._texts = files.graphs
         self._read: dict[str, GeGraph | None] = {}
         self._chosen: dict[tuple[int, str], str | None] = {}
-        for home, names in layout.files.hashed.items():
+        for home, names in files.hashed.items():
             named = [(name, _of_header(f"{home}/{name}")) for name in names]
             self._files.setdefault(home, []).extend(named)
-            layout.files.notes.append(
+            files.notes.append(
                 f"{home}: mapping.csv does not explain {len(names)} hashed names; their headers tell them"
             )
-        super().__init__(layout, self._files)
+        super().__init__(root, files, self._files)
 
     def record(self, entry: GeEntry) -> GeRecord | None:
         """The header of an operator's record; `None` where only numbers of it are left (info, statistics).

@@ -12,14 +12,14 @@ times of the files says in which order nodes ran.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..tensors.kept_dump import modified
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Listing, Rank, Slot, Step, natural, stable_name
+from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, natural, stable_name
 from .torchair_files import rank_of
 
 _FILE = re.compile(
@@ -32,11 +32,23 @@ _ROOT = "captured"
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureLayout:
+class CaptureLayout(DumpLayout):
     """`homes` are the directories that hold the files: those of ranks, or `root` itself."""
 
+    name = "captured graph"
     root: Path
     homes: tuple[Path, ...]
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The saved tensors in a directory or in those of its ranks; none where others lie there too."""
+        of_ranks = [path / name for name in listing.directories(path) if rank_of(name) is not None]
+        places = [path] if _only_captured(path, listing) else of_ranks
+        if homes := tuple(home for home in places if _only_captured(home, listing)):
+            yield cls(path, homes)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return GraphCaptureDump(self, listing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,7 @@ class GraphCaptureDump(Dump):
     """A node is a name with the one slot `output[0]`; a step is the number of its call."""
 
     kind = "graph_capture"
+    of_graphs = True
 
     def __init__(self, layout: CaptureLayout, listing: Listing) -> None:
         self.root = layout.root
@@ -68,7 +81,9 @@ class GraphCaptureDump(Dump):
         call_count = max(len(calls) for calls in self._calls.values())
         steps = []
         for call in range(call_count):
-            ran = [name for name in names if any(len(self.calls(rank, name)) > call for rank in self.ranks)]
+            ran = [
+                name for name in names if any(len(self.calls_of(rank, name)) > call for rank in self.ranks)
+            ]
             root = Node(_ROOT, "CapturedGraph", "")
             for name in ran:
                 root.add(Node(name, "Captured", name))
@@ -77,24 +92,15 @@ class GraphCaptureDump(Dump):
         self.names = tuple(names)
         self.notes = ("operators stand in the order in which their files were written",)
 
-    def calls(self, rank: Rank, name: str) -> Sequence[TensorRef]:
+    def calls_of(self, rank: Rank, name: str) -> Sequence[TensorRef]:
         """The tensors of a node on a rank, call by call."""
         return self._calls.get((rank.name, name), ())
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`."""
-        calls = self.calls(rank, node.path)
+        calls = self.calls_of(rank, node.path)
         number = int(step.label)
         return {Slot("output"): calls[number]} if number < len(calls) else {}
-
-
-def captured_at(root: Path, listing: Listing) -> CaptureLayout | None:
-    """The saved tensors in a directory or in those of its ranks; `None` where others lie there too."""
-    if _only_captured(root, listing):
-        return CaptureLayout(root, (root,))
-    homes = [root / name for name in listing.directories(root) if rank_of(name) is not None]
-    rank_homes = tuple(home for home in homes if _only_captured(home, listing))
-    return CaptureLayout(root, rank_homes) if rank_homes else None
 
 
 def _only_captured(home: Path, listing: Listing) -> bool:

@@ -17,18 +17,44 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DumpError, FormatError
-from ..tensors.debug_tree import is_tensor, read_tree
+from ..tensors.debug_tree import is_tensor, is_tree, read_tree
 from ..tensors.file_bytes import opened
+from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Listing, Slot, Step
+from .base import Dump, DumpLayout, Listing, Slot, Step
 from .modules import Record, RecordedDump
 from .torch_manifest import SavedTensor
 
 _KEY = "data"
 _SAMPLE = 1 << 16
 """Bytes at either end of a large tensor that tell it from others, together with its statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class HfDebuggerLayout(DumpLayout):
+    """The place of a tree."""
+
+    name = "hf-debugger"
+    root: Path
+    tree: str
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The tree, or each in a directory."""
+        if is_tree(path.name, ()) and not is_directory(path):
+            yield cls(path.parent, path.name)
+        files = listing.files(path)
+        yield from (cls(path, name) for name in files if is_tree(name, files))
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return HfDebuggerDump(self.root, self.tree, listing)
+
+    @property
+    def handle(self) -> Path:
+        """The file of the tree."""
+        return self.root / self.tree
 
 
 class HfDebuggerDump(RecordedDump):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError
 from ..tensors.kept_dump import kept_version
-from ..tensors.location import is_file, read_json
+from ..tensors.location import is_directory, is_file, read_json
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, natural
+from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, natural
 
 METADATA = "metadata.json"
 FOLDER = "golden_tensor"
@@ -26,6 +26,47 @@ FOLDER = "golden_tensor"
 _NAMED = 5
 """Largest number of pairs that a note names."""
 _STEP = re.compile(r"\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class ManualLayout(DumpLayout):
+    """The place of a manual dump."""
+
+    name = "manual"
+    root: Path
+    metadata: Path
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        if path.name == METADATA and not is_directory(path) and is_manual(path):
+            yield cls(path.parent, path)
+        yield from cls._in(
+            (path, path / FOLDER, *(below / FOLDER for below in listing.below(path))), path, listing
+        )
+
+    @classmethod
+    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        for folder in (directory, directory / FOLDER):
+            if folder.is_relative_to(path) or path.is_relative_to(folder):
+                yield from cls._in((folder,), folder.parent, listing)
+
+    @classmethod
+    def _in(cls, folders: Iterable[Path], root: Path, listing: Listing) -> Iterator[DumpLayout]:
+        for folder in folders:
+            if METADATA in listing.files(folder) and is_manual(folder / METADATA):
+                yield cls(root, folder / METADATA)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return ManualDump(self.root, self.metadata)
+
+    @property
+    def handle(self) -> Path:
+        """The folder of the metadata."""
+        return self.metadata.parent
+
+    def contents(self) -> Sequence[Path]:
+        """The same folder."""
+        return (self.handle,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +84,6 @@ class ManualDump(Dump):
     golden tensor is `output[0]`."""
 
     kind = "manual"
-    entries: tuple[ManualEntry, ...]
 
     def __init__(self, root: Path, metadata: Path) -> None:
         self.root = root

@@ -6,7 +6,6 @@ slots held the same tensor (`calls`).
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,60 +18,24 @@ from ..tensors.ref import TensorRef, readable
 from ..tensors.torch_file import stored_crc
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, StepLabel, stable_name
+from .base import Dump, NodeSlot, Rank, Slot, Step, stable_name
 from .torch_manifest import SavedTensor
-from .torch_model import Outline, SavedWeight
 
 
 class ModuleDump(Dump):
     """A dump of a torch model. A call of a module is a node; the second one is `{module}.call1`."""
 
+    of_a_model = has_modules = True
+
     def __init__(self) -> None:
-        self._calls: dict[str, Calls] = {}
-
-    def asks_for(self, label: StepLabel) -> bool:
-        """All ranks run the same steps."""
-        return any(step.label == label for step in self.steps)
-
-    def of_rank(self, rank: Rank) -> ModuleDump:
-        """This dump with one rank."""
-        alone = copy.copy(self)
-        alone.ranks, alone._calls = (rank,), {}
-        return alone
+        self._calls: dict[tuple[str, str], Calls] = {}
 
     def calls(self, step: Step) -> Calls:
-        """The calls of a step, as the first rank dumped them."""
-        if step.directory not in self._calls:
-            self._calls[step.directory] = self._traced(step)
-        return self._calls[step.directory]
-
-    def choices(self, rank: Rank) -> frozenset[str]:
-        """The paths of calls of functions that a dump of modules has for what they chose."""
-        return frozenset()
-
-    def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
-        """The digests of the parameters and buffers of a rank, by full name."""
-        return {}
-
-    def outline(self, rank: Rank) -> Outline | None:
-        """The outline of the model, from which modules are computed again; `None` where there is none."""
-        return None
-
-    def weights_file(self, rank: Rank) -> str:
-        """The file of the digests."""
-        return ""
-
-    def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
-        """The parameters that were dumped whole, by full name."""
-        return {}
-
-    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """Whether the dump says that a tensor is a summand of a rank, and the sum of all ranks the tensor."""
-        return False
-
-    def is_bare(self, ref: TensorRef) -> bool:
-        """Whether the only result of a call is known to be this tensor, and no tuple of one."""
-        return False
+        """See `Dump.calls`."""
+        key = step.directory, self.ranks[0].name
+        if key not in self._calls:
+            self._calls[key] = self._traced(step)
+        return self._calls[key]
 
     def _traced(self, step: Step) -> Calls:
         dumped = {node: self.tensors(step, self.ranks[0], node) for node in step.tree.walk()}
@@ -103,11 +66,6 @@ class ModuleDump(Dump):
         return lambda node, ref: stored_tensor(ref)
 
 
-def is_of_a_model(dump: Dump) -> bool:
-    """Whether a dump is one of a whole model, of torch or ATB, whose first inputs are tokens."""
-    return dump.kind == "atb" or isinstance(dump, ModuleDump)
-
-
 def stored_tensor(ref: TensorRef) -> SavedTensor | None:
     """The facts at the end of a file of one tensor, and its dtype; `None` for files without."""
     crc_and_size = stored_crc(ref.path, ref.member)
@@ -124,13 +82,6 @@ def stored_tensor(ref: TensorRef) -> SavedTensor | None:
 # it ended. Two slots held the same tensor where their bytes are equal, or where one is a view of the
 # storage of the other that nothing wrote to in between. Both are evidence of the dump: no tensor is read
 # for it.
-
-
-class NodeSlot(NamedTuple):
-    """A slot of a node in one step."""
-
-    path: str
-    slot: Slot
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -283,8 +234,6 @@ class _Stretch(NamedTuple):
 
 
 ROOT = "root"
-SAVED = "Tensor"
-"""Type of a node that is no call, but a tensor that the program saved by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ..tensors.msprobe_records import HEAD, CallTensor, RecordedTensor, Records,
 from ..tensors.ref import TensorRef
 from ..tensors.torch_file import stored_crc
 from ..topology.tree import Node
-from .base import Dump, Listing, Rank, Slot, Step
+from .base import Dump, DumpLayout, Listing, Rank, RankProcess, Slot, Step
 from .modules import RecordedDump, is_inside, pass_labels, pass_starts
 from .msprobe_calls import CallName, Functions, MsprobeCalls, call_name, calls_of, fingerprint
 from .torch_manifest import SavedTensor
@@ -445,37 +445,59 @@ RECORDS = ("dump.json", "debug.json")
 TENSORS = "dump_tensor_data"
 _STEP = re.compile(r"step(\d{1,9})", re.ASCII)
 _RANK = re.compile(r"(rank|proc)(\d{1,19})", re.ASCII)
+_RANK_NAME = re.compile(r"rank\d{1,9}", re.ASCII)
 _HEAD = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class MsprobeLayout:
+class MsprobeLayout(DumpLayout):
     """The directories of each step, one for each rank in rank order, with the number of the step.
 
     `named` says that the user's path is that of one step.
     """
 
+    name = "msprobe"
     root: Path
     steps: tuple[tuple[int, tuple[Path, ...]], ...]
     named: bool = False
 
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The dump whose root, step or rank is `path`."""
+        if records_file(path, listing) is not None:
+            number = _number(path.parent)
+            root = path if number is None else path.parent.parent
+            yield cls(root, ((number or 0, (path,)),), number is not None)
+        elif ranks := _ranks(path, listing):
+            number = _number(path)
+            yield cls(path if number is None else path.parent, ((number or 0, ranks),), number is not None)
+        elif steps := sorted(
+            (number, ranks)
+            for name in listing.directories(path)
+            if (number := _number(Path(name))) is not None and (ranks := _ranks(path / name, listing))
+        ):
+            yield cls(path, tuple(steps))
 
-def msprobe_at(path: Path, listing: Listing) -> MsprobeLayout | None:
-    """The dump whose root, step or rank is `path`; `None` where it is neither."""
-    if records_file(path, listing) is not None:
-        number = _number(path.parent)
-        root = path if number is None else path.parent.parent
-        return MsprobeLayout(root, ((number or 0, (path,)),), number is not None)
-    if ranks := _ranks(path, listing):
-        number = _number(path)
-        root = path if number is None else path.parent
-        return MsprobeLayout(root, ((number or 0, ranks),), number is not None)
-    steps = sorted(
-        (number, ranks)
-        for name in listing.directories(path)
-        if (number := _number(Path(name))) is not None and (ranks := _ranks(path / name, listing))
-    )
-    return MsprobeLayout(path, tuple(steps)) if steps else None
+    @classmethod
+    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The directory is that of a rank."""
+        if records_file(directory, listing) is not None:
+            yield from cls.at(directory, listing)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return MsprobeDump(self, listing, golden)
+
+    def processes(self, listing: Listing) -> list[RankProcess]:
+        """The directories of each rank."""
+        by_name: dict[str, list[tuple[str, str]]] = {}
+        for step, ranks in self.steps:
+            for path in ranks:
+                name = path.name if _RANK_NAME.fullmatch(path.name) else ""
+                by_name.setdefault(name, []).append((self.below_top(path), f"step{step}/rank{{0}}"))
+        return [
+            RankProcess(tuple(directories), None, int(name[len("rank") :] or -1), number)
+            for number, (name, directories) in enumerate(by_name.items())
+        ]
 
 
 def records_file(path: Path, listing: Listing) -> Path | None:

@@ -8,7 +8,7 @@ A name is read as the path of a module, and what it hands out (`scope_of`). Name
 file does not keep the order in which it was filled, layers come by their numbers, and what is in a layer by
 the order in which networks of transformers compute it. A state dict is weights.
 
-`recognises` says which files at a path are such a dump, and `open_named` opens them.
+`open_named` opens the files that `single.tensor_files` lists.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from pathlib import Path
 from ..base.imports import torch
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import AccError
-from ..tensors.location import may_be_entered
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
 from .base import Dump, Listing, Rank, Slot, Step, natural
-from .modules import ModuleDump, Record, RecordedDump, stored_tensor
+from .modules import Record, RecordedDump, stored_tensor
 from .scopes import scope_map
 from .single import SUFFIXES, SingleDump, tensors_in
 from .torch_manifest import SavedTensor
 
-_DEEPEST, _MOST_DIRECTORIES = 8, 2000
-"""Levels and directories in which tensor files are looked for."""
 _IN_ORDER = (".npz", ".pt", ".pth")
 """Files that keep the order in which they were filled."""
 _STEP = re.compile(r"(?:step|iter|iteration|pass|token)[_=-]?(\d{1,9})", re.IGNORECASE)
@@ -46,20 +43,6 @@ _SAMPLED, _SAMPLE = 64, 4096
 """Tensors, and elements of each, that are read to see in which type they were computed."""
 _CONSTANTS = 8
 """Values up to which a tensor is a mask or a constant, and fits every type."""
-
-
-def recognises(place: Path, listing: Listing) -> tuple[Path, ...]:
-    """The tensor files below a directory, at any depth; empty where there are none, or too many places."""
-    files: list[Path] = []
-    level, count = [place], 1
-    for _ in range(_DEEPEST):
-        files += [home / name for home in level for name in listing.files(home) if name.endswith(SUFFIXES)]
-        below = [home / name for home in level for name in listing.directories(home) if name[0] != "."]
-        level = [home for home in below if may_be_entered(home)]
-        count += len(level)
-        if count > _MOST_DIRECTORIES:
-            return ()
-    return tuple(files)
 
 
 def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) -> Dump:
@@ -76,7 +59,7 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     scoped = _scoped(tensors, files[0].parent, golden) if len(tensors) > 1 else []
     if scoped:
         return NamedDump(root, scoped, in_order=True, beside=len(tensors))
-    is_named = isinstance(golden, ModuleDump) or any(
+    is_named = (golden is not None and golden.has_modules) or any(
         any(tensor.place)
         or _LAYER.search(tensor.name)
         or (tensor.ref.member and tensor.ref.path.endswith(_IN_ORDER))

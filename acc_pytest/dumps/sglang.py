@@ -19,9 +19,9 @@ from ..tensors.ref import TensorRef
 from ..tensors.torch_file import content_of
 from ..tensors.torch_pickle import DeclaredTensor
 from ..topology.torch_modules import UNKNOWN_TYPE
-from ..topology.tree import Node
-from .base import Listing, Rank, Slot, Step, stable_name
-from .modules import ROOT, SAVED, Record, RecordedDump, is_inside, pass_labels, pass_starts
+from ..topology.tree import SAVED, Node
+from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, stable_name
+from .modules import ROOT, Record, RecordedDump, is_inside, pass_labels, pass_starts
 from .sglang_calls import (
     CORE,
     GRADIENT,
@@ -40,6 +40,22 @@ _OWN_RANK = re.compile(r"(.+)_(\d{1,9})", re.ASCII)
 _TIME = re.compile(r"_?\d{8}_\d{6}(?:_\d{1,9})?$", re.ASCII)
 _LISTED = 5
 _TRIED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SglangLayout(DumpLayout):
+    """The directory of the files, or of those of the ranks."""
+
+    name = "sglang"
+    root: Path
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        if any(map(is_sglang_file, listing.files(path))) or rank_folders(path, listing):
+            yield cls(path)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return SglangDump(self.root, listing)
 
 
 class SglangDump(RecordedDump):
@@ -365,6 +381,30 @@ class _Entry:
 
     key: str
     refs: tuple[TensorRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SglangPassesLayout(DumpLayout):
+    """The directory of the ranks; `only` is that of one, where the user's path is that."""
+
+    name = "sglang-passes"
+    root: Path
+    only: str = ""
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        if pass_folders(path, listing):
+            yield cls(path)
+        elif path.name in pass_folders(path.parent, listing):
+            yield cls(path.parent, path.name)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return SglangPasses(self.root, listing, self.only)
+
+    @property
+    def handle(self) -> Path:
+        """The directory of the rank, if it is one."""
+        return self.root / self.only
 
 
 class SglangPasses(RecordedDump):

@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import UNKNOWN_TYPE
+from ..topology.tree import SAVED
 from .base import Slot
-from .modules import ROOT, SAVED, Record
+from .modules import ROOT, Record
 
 CORE = frozenset({"input_ids", "positions", "seq_lens", "req_pool_indices", "rids", "position_ids"})
 """Fields of a batch, which the tool writes without the module that got them."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import FormatError
-from ..tensors import npz_file, safetensors_file, torch_file
 from ..tensors.ref import TensorRef
-from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, stable_name
+from ..topology.tree import SAVED, Node, Tree
+from .base import Dump, Listing, Rank, Slot, Step, stable_name
 
 SUFFIXES = (".bin", ".pth", ".pt", ".npy", ".npz", ".safetensors")
-_TYPE = "Tensor"
+_DEEPEST, _MOST_DIRECTORIES = 8, 2000
+"""Levels and directories in which tensor files are looked for."""
 _FEW = 256
 """Files of torch that are looked into for several tensors."""
 
@@ -26,6 +27,7 @@ class SingleDump(Dump):
     """
 
     kind = "tensor"
+    order = ORDERS_OF_NAMES[-1]
 
     def __init__(self, root: Path, files: Sequence[Path]) -> None:
         self.root = root
@@ -37,14 +39,27 @@ class SingleDump(Dump):
                 self._refs[
                     _unique(name if len(files) == 1 or not ref.member else f"{file.stem}.{name}", self._refs)
                 ] = ref
-        tree = Node(name=self.name, op_type=_TYPE, path="")
+        tree = Node(name=self.name, op_type=SAVED, path="")
         for path in self._refs:
-            tree.add(Node(name=path, op_type=_TYPE, path=path))
+            tree.add(Node(name=path, op_type=SAVED, path=path))
         self.steps = (Step(0, Tree(tree, self.name), ""),)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
         """See `Dump.tensors`."""
         return {Slot("output"): self._refs[node.path]} if node.path in self._refs else {}
+
+
+def tensor_files(place: Path, listing: Listing) -> tuple[Path, ...]:
+    """The tensor files below a directory, at any depth; empty where there are none, or too many places."""
+    files: list[Path] = []
+    level, count = [place], 1
+    for _ in range(_DEEPEST):
+        files += [home / name for home in level for name in listing.files(home) if name.endswith(SUFFIXES)]
+        level = [below for home in level for below in listing.below(home)]
+        count += len(level)
+        if count > _MOST_DIRECTORIES:
+            return ()
+    return tuple(files)
 
 
 def tensors_in(file: Path, count: int) -> list[tuple[str, TensorRef]]:
@@ -53,10 +68,16 @@ def tensors_in(file: Path, count: int) -> list[tuple[str, TensorRef]]:
     path = str(file)
     members: Sequence[str] = ()
     if file.suffix == ".safetensors":
+        from ..tensors import safetensors_file
+
         members = safetensors_file.keys(path)
     elif file.suffix == ".npz":
+        from ..tensors import npz_file
+
         members = npz_file.names(path)
     elif file.suffix in (".pt", ".pth") and count <= _FEW:
+        from ..tensors import torch_file
+
         # A file that is older, or damaged: its own pair says so.
         with suppress(FormatError):
             members = [member for member in torch_file.content_of(path).tensors if member]

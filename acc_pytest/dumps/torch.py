@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,20 @@ from ..errors import DumpError
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import read_tree, tree_of_folders
 from ..topology.tree import Node, Tree
-from .base import Listing, Rank, Slot, Step, StepLabel, Worker, select, stable_name, torch_worker
+from .base import (
+    Dump,
+    DumpLayout,
+    Listing,
+    Rank,
+    RankProcess,
+    Slot,
+    Step,
+    StepLabel,
+    Worker,
+    select,
+    stable_name,
+    torch_worker,
+)
 from .modules import ModuleDump, stored_tensor
 from .statistics_rows import TORCH_FILE, torch_rows
 from .torch_manifest import Key, SavedTensor, key_of_name, process_manifest, step_manifest
@@ -28,20 +41,67 @@ TREE_FILE = "model_tree.json"
 WEIGHTS = "weights"
 """The folder of parameters that were dumped whole, beside those of the steps."""
 
+_HOME = "torch_tensors"
+_DEVICE = re.compile(r"[a-z]+")
 _TENSOR = re.compile(r"^(input|output)(?:_exec(\d+))?((?:_[\w-]+)?)\.(pth|pt|npy)$", re.ASCII)
 _SUFFIXES = frozenset({".pth", ".pt", ".npy"})
 _NUMBERS = re.compile(r"(?:_\d+)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class TorchLayout:
+class TorchLayout(DumpLayout):
     """The place of a torch dump: `home` holds the process folders; `worker` and `token` are what the user's
     path named of it, empty where it stopped above."""
 
+    name = "torch"
     root: Path
     home: Path
     worker: str = ""
     token: str = ""
+
+    @classmethod
+    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        for home in (path / _HOME, path):
+            if any(is_process_folder(below, listing) for below in listing.below(home)):
+                yield cls._of(home)
+                return
+
+    @classmethod
+    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """The directory is the process folder."""
+        if is_process_folder(directory, listing):
+            token, *_ = [*path.relative_to(directory).parts, ""]
+            yield cls._of(directory.parent, directory.name, token if token.isdecimal() else "")
+
+    @classmethod
+    def _of(cls, home: Path, worker: str = "", token: str = "") -> TorchLayout:
+        return cls(home.parent if home.name == _HOME else home, home, worker, token)
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return TorchDump(self, listing)
+
+    @property
+    def handle(self) -> Path:
+        """The directory of the process folders."""
+        return self.home
+
+    def contents(self) -> Sequence[Path]:
+        """The same directory."""
+        return (self.home,)
+
+    def processes(self, listing: Listing) -> list[RankProcess]:
+        """The process folders."""
+        processes: list[RankProcess] = []
+        for name in [self.worker] if self.worker else listing.directories(self.home):
+            if not is_process_folder(self.home / name, listing):
+                continue
+            worker, directory = torch_worker(name), self.below_top(self.home / name)
+            device = _DEVICE.match(name)
+            pattern = directory[: len(directory) - len(name)] + (device[0] if device else "npu") + "{0}_{1}"
+            rank = process_manifest(self.home / name).rank
+            pid = worker.pid if worker is not None else len(processes)
+            processes.append(RankProcess(((directory, pattern),), rank, worker.device if worker else -1, pid))
+        return processes
 
 
 class TorchDump(ModuleDump):

@@ -9,13 +9,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
 from .base import Dump, Rank, Slot, Step, stable_name
-from .torchair_files import TorchairDirectory, TorchairLayout, is_level
+from .torchair_files import TorchairDirectory, TorchairFiles, is_level
+
+if TYPE_CHECKING:
+    from ..topology.ge_graph import GeGraph
 
 Entry = TypeVar("Entry")
 StepKey = tuple[int, str, int]
@@ -36,19 +40,20 @@ class TorchairDump(Dump, Generic[Entry]):
     `ranked` says that directories name their ranks; without it there is one rank, or (GE) one per device.
     """
 
+    of_graphs = True
     graphs: tuple[TorchairGraph, ...]
     ranked: bool
 
-    def __init__(self, layout: TorchairLayout, homes: Iterable[str]) -> None:
-        self.root = layout.root
-        bare = is_level(layout.root.name) or is_file(layout.root)
-        self.name = f"{layout.kind}_dump" if bare else stable_name(layout.root.name, f"{layout.kind}_dump")
-        self._notes = list(layout.files.notes)
-        if layout.files.unknown:
-            kinds = ", ".join(f"{count} ({kind})" for kind, count in sorted(layout.files.unknown.items()))
-            self._notes.append(f"{layout.root}: files that belong to no {layout.kind.upper()} dump: {kinds}")
+    def __init__(self, root: Path, files: TorchairFiles, homes: Iterable[str]) -> None:
+        self.root = root
+        bare = is_level(root.name) or is_file(root)
+        self.name = f"{self.kind}_dump" if bare else stable_name(root.name, f"{self.kind}_dump")
+        self._notes = list(files.notes)
+        if files.unknown:
+            kinds = ", ".join(f"{count} ({kind})" for kind, count in sorted(files.unknown.items()))
+            self._notes.append(f"{root}: files that belong to no {self.kind.upper()} dump: {kinds}")
         directories = {home: self._directory(home) for home in homes}
-        self.forced = list(directories) == [str(layout.root)] and not is_file(layout.root)
+        self.forced = list(directories) == [str(root)] and not is_file(root)
         self.ranked = any(directory.rank is not None for directory in directories.values())
         devices = {directory.device for directory in directories.values() if directory.device is not None}
         self._by_device = not self.ranked and len(devices) > 1
@@ -94,6 +99,10 @@ class TorchairDump(Dump, Generic[Entry]):
     def has(self, step: Step, rank: Rank) -> bool:
         """Whether anything was dumped of a step on a rank."""
         return _key(step, rank) in self._contents
+
+    def graph(self, step: Step, rank: Rank) -> GeGraph | None:
+        """The graph that ran, where a text of it lies beside the dump."""
+        return None
 
     def _ranks(self, directories: Iterable[TorchairDirectory]) -> tuple[Rank, ...]:
         if self._by_device:
@@ -144,6 +153,9 @@ class TorchairDump(Dump, Generic[Entry]):
                 root.add(node)
             steps.append(Step(step, Tree(root, graph), f"{graph}/{step}", graph))
         return tuple(steps)
+
+
+AnyDump = TorchairDump[Any]
 
 
 def _key(step: Step, rank: Rank) -> StepKey:

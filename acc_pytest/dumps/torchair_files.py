@@ -9,32 +9,18 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import DumpError, FormatError
 from ..tensors.ge_record import MAPPING_FILE
 from ..tensors.kept_dump import names_in
-from ..tensors.location import entries_at, is_file, names_at, opened_text
+from ..tensors.location import entries_at, opened_text
 
-_PROBED = 300
-"""Directories looked into before it is certain that a path is no TorchAir dump; a real one needs ten."""
-_PROBED_NAMES = 2000
-"""Names looked at per directory on the way."""
 _HASHED = 10
 """Least number of digits of a file name that may be the hash of a longer one."""
-
-
-@dataclass(frozen=True, slots=True)
-class TorchairLayout:
-    """The place of a TorchAir dump, and its writer. `root` may be one record."""
-
-    root: Path
-    kind: Literal["ge", "fx"]
-    files: TorchairFiles
 
 
 @dataclass(slots=True)
@@ -50,34 +36,6 @@ class TorchairFiles:
     graphs: list[tuple[str, GraphFileName]] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-def torchair_at(place: Path) -> TorchairLayout | None:
-    """The TorchAir dump at, below or around `place`; `None` where there is none.
-
-    Raises `DumpError` for a tree with files of both kinds, or with graph texts and no tensor.
-    """
-    if is_file(place):
-        return _single(place)
-    if not any(_probe(place)):
-        return None
-    files = walk(place)
-    if not files.graphs:
-        files.graphs = _graphs_around(place)
-    if files.ge and files.fx:
-        ge_home, fx_home = next(iter(files.ge)), next(iter(files.fx))
-        raise DumpError(
-            f"{place}: holds GE records in {ge_home} and FX tensors in {fx_home}; "
-            "give one of these directories (msit_ge_dump, msit_fx_dump)"
-        )
-    if not files.ge and not files.fx and not files.hashed:
-        if not files.graphs:
-            return None
-        raise DumpError(
-            f"{place}: holds GE graph texts, but no GE record and no FX tensor below it; "
-            "was enable_dump set, and did the steps to dump run?"
-        )
-    return TorchairLayout(place, "fx" if files.fx else "ge", files)
 
 
 def walk(root: Path) -> TorchairFiles:
@@ -159,68 +117,6 @@ def _parsed_name(name: str, long_names: dict[str, str]) -> FxFileName | GeFileNa
     if record is not None:
         return record
     return parse_graph_name(name) if name.startswith("dynamo_") else None
-
-
-def _probe(place: Path) -> Iterator[bool]:
-    """True as soon as any file below `place` has a name that only TorchAir gives; nothing otherwise."""
-    waiting, visited = [os.fspath(place)], 0
-    while waiting and visited < _PROBED:
-        home = waiting.pop()
-        visited += 1
-        directories: list[str] = []
-        listed = entries_at(home)
-        stored = names_in(home) if listed is None else listed[1]
-        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_PROBED_NAMES]):
-            yield True
-            return
-        if listed is not None:
-            waiting += sorted((f"{home}/{name}" for name in listed[0]), reverse=True)
-            continue
-        try:
-            with os.scandir(home) as entries:
-                for count, entry in enumerate(entries):
-                    if entry.is_dir():
-                        directories.append(entry.path)
-                    elif is_torchair(entry.name) or entry.name == MAPPING_FILE:
-                        yield True
-                        return
-                    if count > _PROBED_NAMES:
-                        break
-        except OSError:
-            continue
-        waiting += sorted(directories, reverse=True)
-
-
-def _single(file: Path) -> TorchairLayout | None:
-    """One GE record as a dump; a single `.npy` file is a plain tensor wherever it comes from."""
-    long_names: dict[str, str] = {}
-    mapping = file.parent / MAPPING_FILE
-    if file.name.isdecimal() and is_file(mapping):
-        long_names = read_mapping(os.fspath(mapping))
-    name = parse_ge_name(file.name, long_names)
-    if name is None:
-        return None
-    files = TorchairFiles(
-        ge={os.fspath(file.parent): [(file.name, name)]}, graphs=_graphs_around(file.parent)
-    )
-    return TorchairLayout(file, "ge", files)
-
-
-def _graphs_around(start: Path) -> list[tuple[str, GraphFileName]]:
-    """Graph texts lie beside the first level of a dump; `start` may be any level below."""
-    place = start
-    while is_level(place.name) and place.parent != place:
-        place = place.parent
-        try:
-            names = sorted(names_at(str(place)))
-        except OSError:
-            return []
-        texts = [
-            (f"{place}/{name}", graph) for name in names if (graph := parse_graph_name(name)) is not None
-        ]
-        if texts:
-            return texts
-    return []
 
 
 # Names in TorchAir dumps: files of GE and FX, graph texts, `mapping.csv`.

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from ..base.imports import torch
-from ..dumps.base import Slot
-from ..dumps.modules import Calls, ModuleDump, NodeSlot
+from ..dumps.base import NodeSlot, Slot
+from ..dumps.modules import Calls
 from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import Node
@@ -396,4 +396,4 @@ def _piece(pieces: Sequence[Export], index: int, pack: Export, side: str, policy
 
 
 def _calls(side: DumpStep) -> Calls | None:
-    return side.dump.calls(side.step) if isinstance(side.dump, ModuleDump) else None
+    return side.dump.calls(side.step) if side.dump.has_modules else None

@@ -15,8 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, Union
 
 from ..base.imports import torch
-from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
-from ..dumps.modules import ModuleDump, NodeSlot
+from ..dumps.base import Dump, NodeSlot, Rank, Slot, Step, StepLabel
 from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
@@ -113,7 +112,7 @@ class _ChoicesOfDump:
     def _origin(self, execution: _Execution) -> object:
         """The step of a tensor, and the place where it was seen first."""
         step, place, _ = execution
-        origin = self._dump.calls(step).origins.get(place) if isinstance(self._dump, ModuleDump) else None
+        origin = self._dump.calls(step).origins.get(place) if self._dump.has_modules else None
         return step.label, place if origin is None else origin.place
 
     def sibling_tensors(self, pair: Pair, operand: Operand) -> tuple[TensorRef, ...]:
@@ -357,7 +356,7 @@ class _List:
 
 def with_implied_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     """The plan of two torch dumps with a pair for each choice of experts that follows from logits."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return plan
     choices: dict[int, Pair] = {}
     for common in common_steps(golden, mine):
@@ -374,7 +373,7 @@ def with_implied_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     return _inserted(plan, choices) if choices else plan
 
 
-def _experts(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, dict[int, int]]:
+def _experts(dump: Dump, step: Step, rank: Rank) -> dict[str, dict[int, int]]:
     """For each list of modules the number of rows of each module, by its number."""
     row_counts: dict[str, dict[int, int]] = defaultdict(dict)
     for node in step.tree.walk():
@@ -558,7 +557,7 @@ def with_module_choices(plan: Plan, golden: Dump, mine: Dump) -> Plan:
     That is what their module hands out beside them, and what they are computed from. Whether they are the
     largest of any of these is asked where the pair is compared.
     """
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return plan
     steps = {met.label: _places(golden, mine, met) for met in common_steps(golden, mine)}
     numbers = [
@@ -621,7 +620,7 @@ def _kind(pair: Pair, steps: dict[StepLabel, _Places]) -> str:
     return "int" if place in places.integers else "float" if place in places.floats else ""
 
 
-def _places(golden: ModuleDump, mine: ModuleDump, met: StepPair) -> _Places:
+def _places(golden: Dump, mine: Dump, met: StepPair) -> _Places:
     sides = golden.calls(met.golden).dtypes, mine.calls(met.mine).dtypes
     by_kind = {
         kind: [

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..dumps.base import Dump, Rank, Slot, Step
-from ..dumps.modules import ModuleDump
 from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .layers import Layer, find_layers
 from .match import Export
-from .roles import atb as atb_roles
-from .roles import torch as torch_roles
-from .roles.atb_graph import AtbGraph, Value, graph_of
 from .tables import Tables
+
+if TYPE_CHECKING:
+    from .roles.atb_graph import AtbGraph, Value
 
 
 class DumpStep:
@@ -41,7 +41,7 @@ class DumpStep:
 
     def choices(self) -> frozenset[str]:
         """The paths of calls of functions that were dumped unasked, for what they chose."""
-        return self.dump.choices(self.dump.ranks[0]) if isinstance(self.dump, ModuleDump) else frozenset()
+        return self.dump.choices(self.dump.ranks[0])
 
     def omit(self, paths: frozenset[str]) -> None:
         """Leave nodes out, as if nothing had been dumped of them."""
@@ -65,9 +65,7 @@ class DumpStep:
 
     def partial(self, export: Export, ranks: Sequence[Rank]) -> bool:
         """Whether the dump says that the tensors of several ranks are summands of an export."""
-        if len(ranks) < 2 or not isinstance(self.dump, ModuleDump):
-            return False
-        return self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
+        return len(ranks) > 1 and self.dump.is_partial(self.step, ranks[0], export.node, export.slot)
 
     def refs(self, export: Export, ranks: Sequence[Rank]) -> tuple[TensorRef, ...]:
         """The references of an export on each of the `ranks`; empty when one of them is missing."""
@@ -101,6 +99,8 @@ class LayeredTree:
     def __post_init__(self) -> None:
         self.layers = find_layers(self.side.tree, self.tables)
         if self.side.dump.kind == "atb":
+            from .roles.atb_graph import graph_of
+
             self.graph = graph_of(self.side.tree, self.tables, self._is_bias)
 
     def slots(self, node: Node) -> Iterable[Slot]:
@@ -117,20 +117,26 @@ class LayeredTree:
     def layer_exports(self, layer: Layer) -> list[Export]:
         """Exports of one layer whose tensors were dumped."""
         if self.graph is not None:
-            exports = atb_roles.layer_exports(layer.node, self.graph)
+            from .roles import atb
+
+            exports = atb.layer_exports(layer.node, self.graph)
         else:
-            exports = torch_roles.layer_exports(layer, self.tables, self.slots, self.shape)
+            from .roles import torch
+
+            exports = torch.layer_exports(layer, self.tables, self.slots, self.shape)
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def model_exports(self) -> list[Export]:
         """Exports outside the layers whose tensors were dumped."""
         if self.graph is not None:
+            from .roles import atb
+
             nodes = [layer.node for layer in self.layers]
-            exports = atb_roles.model_exports(self.side.tree, nodes, self.graph)
+            exports = atb.model_exports(self.side.tree, nodes, self.graph)
         else:
-            exports = torch_roles.model_exports(
-                self.side.tree, self.layers, self.tables, self.slots, self.shape
-            )
+            from .roles import torch
+
+            exports = torch.model_exports(self.side.tree, self.layers, self.tables, self.slots, self.shape)
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def outside(self) -> list[Node]:

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from ..dumps.base import Slot
-from ..dumps.modules import SAVED, Calls, NodeCall, NodeSlot
-from ..topology.tree import Node
+from ..dumps.base import NodeSlot, Slot
+from ..topology.tree import SAVED, Node
 from .pair import Gap, fed_kind
+
+if TYPE_CHECKING:
+    from ..dumps.modules import Calls, NodeCall
 
 MOST_BETWEEN = 128
 """Modules on the way that are named, of more that are not compared."""

@@ -7,9 +7,9 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..dumps.base import Dump, Slot
-from ..dumps.modules import Calls, ModuleDump, NodeSlot
+from ..dumps.base import Dump, NodeSlot, Slot
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from ..tensors.ref import readable
@@ -19,6 +19,9 @@ from .evidence import Evidence
 from .match import Export, Match
 from .module_flow import ModuleFlow, module_flow
 from .trees import TreeMatcher
+
+if TYPE_CHECKING:
+    from ..dumps.modules import Calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +54,7 @@ class ModuleInputs:
 
 def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
     """The inputs of one step of two torch dumps with equal names."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return ModuleInputs()
     golden_calls, mine_calls = golden.calls(evidence.golden.step), mine.calls(evidence.mine.step)
     flow = module_flow(golden_calls, mine_calls, lambda _: True)
@@ -119,7 +122,7 @@ def _times(mine: Calls, order: Mapping[NodeSlot, int]) -> dict[NodeSlot, int]:
 def unlike_inputs(golden: Dump, mine: Dump, evidence: Evidence, matcher: TreeMatcher) -> ModuleInputs:
     """The token ids of one step of two torch dumps with unlike modules. All other inputs that are compared
     have a role."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return ModuleInputs()
     calls = mine.calls(evidence.mine.step)
     order = {
@@ -187,7 +190,7 @@ _NAMED = "freq"
 
 
 def explained_by_frequencies(
-    golden: ModuleDump, mine: ModuleDump, evidence: Evidence, flow: ModuleFlow
+    golden: Dump, mine: Dump, evidence: Evidence, flow: ModuleFlow
 ) -> dict[NodeSlot, float]:
     """The relative error that rounded frequencies explain in tables and in caches of keys, of one step."""
     modules = _rounded(golden, mine)
@@ -203,7 +206,7 @@ def explained_by_frequencies(
     }
 
 
-def _rounded(golden: ModuleDump, mine: ModuleDump) -> dict[str, float]:
+def _rounded(golden: Dump, mine: Dump) -> dict[str, float]:
     """rms(f) * u of the modules whose frequencies are golden's, rounded to a coarser dtype."""
     modules: dict[str, float] = {}
     exact = golden.weights(golden.ranks[0])

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from ..base.imports import torch
 from ..dumps.base import Dump, Slot, Step
-from ..dumps.modules import ModuleDump
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
@@ -28,7 +27,7 @@ _LAST = ViewRule("last"), ViewRule("last")
 
 def is_lone_file(golden: Dump, mine: Dump) -> bool:
     """Whether mine is one tensor without a node, and golden a dump of modules."""
-    return isinstance(golden, ModuleDump) and mine.kind == "tensor" and len(_nodes(mine)) == 1
+    return golden.has_modules and mine.kind == "tensor" and len(_nodes(mine)) == 1
 
 
 def plan_of_file(plan: Plan, mine: Dump) -> Plan:

@@ -14,12 +14,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base.imports import torch
-from ..dumps.torch_model import SavedWeight, rows_file
 from ..errors import AccError
 from ..tensors.ref import TensorRef
 from .views import RowSpan
+
+if TYPE_CHECKING:
+    from ..dumps.torch_model import SavedWeight
 
 _NEAR = 0.1
 """The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
@@ -70,6 +73,8 @@ class Side:
 
     def rows(self, name: str) -> torch.Tensor | None:
         """The row numbers of a weight, in float32; `None` where the file does not have them."""
+        from ..dumps.torch_model import rows_file
+
         try:
             numbers = TensorRef(rows_file(self.home), name).open().float()
         except (AccError, OSError):

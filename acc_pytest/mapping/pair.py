@@ -12,6 +12,8 @@ from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .views import WHOLE, ExpertPick, TokenPick, TokenSplit, View
 
+SELF_CHECK = "self"
+"""The policy of pairs that are two tensors of one operator, so that nothing above can be the reason."""
 LAST_OUTPUT = "the last output of golden's model was not compared"
 """The start of the reason of a last output that has no partner."""
 

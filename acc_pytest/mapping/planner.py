@@ -14,14 +14,10 @@ from typing import Any
 from ..base.reason import Reason, joined
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
-from ..dumps.manual import ManualDump
-from ..dumps.modules import ModuleDump, is_of_a_model
-from ..dumps.named import NamedDump
 from ..errors import AccError, MappingError, guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
 from ..topology.tree import Node
-from .captured import captured_plan, is_captured
 from .choices import with_choices, with_implied_choices, with_logits, with_module_choices
 from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
@@ -34,7 +30,6 @@ from .policies import meet_choices, placed
 from .rule_views import Splits
 from .steps import Layouts, StepPair, batches, common_steps, table_start, token_steps
 from .tables import FILE_NAME, Tables, load_tables, missing_file_note, read_op_mapping_file, type_rules
-from .torchair import is_torchair, torchair_plan
 from .trees import TreeMatcher
 from .weights import Packs, WeightPairs, weight_pairs
 
@@ -84,8 +79,6 @@ def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: 
 
 def _declared(mine: Dump) -> str:
     """The coarsest float dtype of the weights of mine; empty where its dump does not tell."""
-    if not isinstance(mine, ModuleDump):
-        return ""
     digests = (saved.digest for rank in mine.ranks for saved in mine.weights(rank).values())
     formats = {fmt for digest in digests if digest is not None and (fmt := by_name(digest.dtype).format)}
     return max(formats, key=lambda fmt: fmt.roundoff).name if formats else ""
@@ -99,10 +92,10 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     mapped: Plan | None = None
     if golden.kind == "manual":
         mapped = manual_plan(golden, mine)
-    elif is_captured(golden, mine):
-        mapped = captured_plan(golden, mine, level)
-    elif is_torchair(golden, mine):
-        mapped = torchair_plan(golden, mine, level)
+    elif golden.of_graphs or mine.of_graphs:
+        from .torchair import graph_plan
+
+        mapped = graph_plan(golden, mine, level)
     elif is_lone_file(golden, mine):
         mapped = plan_of_lone_file(golden, mine, tables)
     if mapped is not None:
@@ -174,7 +167,7 @@ class _Planner:
             if weights is None:
                 weights = weight_pairs(self._golden, self._mine, evidence, mapped.matcher.unlike, packs)
                 self._notes += [weights.note] if weights.note else []
-        states = isinstance(self._mine, NamedDump) and self._mine.states_only  # they end with the final norm
+        states = self._mine.states_only  # they end with the final norm
         if self._level == "all" and not states:
             unmapped += ends_alone(ends, pairs)
         for side in absent:
@@ -182,9 +175,9 @@ class _Planner:
             side.count(self._totals)
         self._notes += _rank_note(self._golden, self._mine, sum(pair.rank is None for pair in pairs))
         pairs = [*weights.pairs, *pairs] if weights is not None else pairs
-        named = [dump for dump in (self._golden, self._mine) if isinstance(dump, NamedDump)]
-        if len(named) == 2 and not any(self._totals.values()):  # state dicts
-            for name, dump in zip(("golden", "mine"), named):
+        sides = {"golden": self._golden, "mine": self._mine}
+        if all(dump.order for dump in sides.values()) and not any(self._totals.values()):  # state dicts
+            for name, dump in sides.items():
                 total = sum(len(dump.dumped_weights(rank)) for rank in dump.ranks)
                 self._totals.update({f"{name}_total": total, f"{name}_mapped": len(pairs)})
         numbered = (
@@ -310,7 +303,7 @@ def manual_plan(golden: Dump, mine: Dump) -> Plan:
 
     Raises `MappingError` when `golden` is no manual dump or declares nothing.
     """
-    if not isinstance(golden, ManualDump) or not golden.entries:
+    if not golden.entries:
         raise MappingError(f"{golden.root}: the manual mapping has no pair; call dump_data with my_path")
     pairs = []
     for order, entry in enumerate(sorted(golden.entries, key=lambda entry: entry.step)):
@@ -432,7 +425,7 @@ def token_ids(evidence: Evidence, tables: Tables) -> Iterator[Match]:
     Ids of another shape are a match too, as long as each side holds one sequence: then the prompts differ in
     length. Batches may be padded on one side and packed on the other, which tells nothing.
     """
-    if evidence.mine.dump.kind != "atb" or not is_of_a_model(evidence.golden.dump):
+    if evidence.mine.dump.kind != "atb" or not evidence.golden.dump.of_a_model:
         return
     golden, mine = (_ids(side, tables) for side in (evidence.golden, evidence.mine))
     if golden is None or mine is None:
@@ -454,7 +447,7 @@ def _ids(side: DumpStep, tables: Tables) -> Export | None:
 
 def _kind(side: DumpStep, node: Node, slot: Slot) -> str:
     dtype = _header(side, node, slot)[0]
-    if isinstance(side.dump, ModuleDump):
+    if side.dump.has_modules:
         return fed_kind(node, slot, dtype)
     return "token ids" if dtype.startswith("int") else ""
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ..base.reason import Reason
-from ..dumps.base import Slot
-from ..dumps.modules import SAVED, ModuleDump, NodeSlot
+from ..dumps.base import NodeSlot, Slot
 from ..tensors.ref import readable
-from ..topology.tree import Node, Tree
+from ..topology.tree import SAVED, Node, Tree
 from .dump_step import DumpStep, LayeredTree
 from .evidence import IN_SEQUENCE, Evidence
 from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
@@ -351,7 +350,7 @@ def sums_of(pairs: Sequence[Pair]) -> Mapping[int, tuple[int, ...]]:
 def containers(matches: Iterable[Match], golden: DumpStep, mine: DumpStep) -> Iterator[Match]:
     """Matches of modules without a partner, innermost first: where both sides have as many around a
     tensor."""
-    if not (isinstance(golden.dump, ModuleDump) and isinstance(mine.dump, ModuleDump)):
+    if not (golden.dump.has_modules and mine.dump.has_modules):
         return
     inner = [match for match in matches if match.mine.slot == FIRST_OUTPUT]
     around_golden = _around(golden, {match.golden.node for match in inner})
@@ -371,7 +370,6 @@ def _place(end: Export) -> NodeSlot:
 
 def _around(side: DumpStep, paired: set[Node]) -> dict[NodeSlot, list[Node]]:
     """The modules that are not `paired`, by the place of the tensor that they hand out."""
-    assert isinstance(side.dump, ModuleDump)
     origins = side.dump.calls(side.step).origins
     outer: dict[NodeSlot, list[Node]] = defaultdict(list)
     for node in sorted(side.tree.walk(), key=lambda node: -node.depth):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
-from ..tensors.device_layouts import is_tiled
 from ..tensors.source import Exceeding, Floored, Reshaped, Source
 from .operand_shards import OperandShards, as_they_lie, lie_alike, open_shards, shards_of_shapes, ways_of
 from .pair import BLOCKED, Operand, Pair
@@ -194,6 +193,8 @@ def _refuse_tiled(golden: Operand, mine: Operand) -> None:
     layouts = [{ref.header().layout for ref in operand.refs} for operand in (golden, mine)]
     if layouts[0] == layouts[1]:
         return
+    from ..tensors.device_layouts import is_tiled
+
     for name, side_layouts in zip(("golden", "mine"), layouts):
         if tiled := sorted(layout for layout in side_layouts if is_tiled(layout)):
             raise Incomparable(

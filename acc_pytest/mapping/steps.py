@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Union
 
-from ..dumps.atb import AtbDump
 from ..dumps.base import Dump, Rank, Slot, Step, StepLabel
-from ..dumps.modules import ModuleDump
 from ..errors import MappingError
 from ..tensors.header import TensorHeader
 from ..tensors.ref import TensorRef, readable
@@ -53,7 +51,7 @@ def common_steps(golden: Dump, mine: Dump) -> list[StepPair]:
 
 
 def _with_model(dump: Dump, step: Step, opposite: Step) -> Step:
-    if not isinstance(dump, AtbDump) or len(dump.models) < 2 or step.tree in dump.models:
+    if len(dump.models) < 2 or step.tree in dump.models:
         return step
     return replace(step, tree=dump.models[0 if opposite.label == 0 else -1])
 
@@ -70,7 +68,7 @@ def table_start(golden: Dump, step: Step) -> int | None:
     if step.label == 0:
         return 0
     prefill = next((candidate for candidate in golden.steps if candidate.label == 0), None)
-    if prefill is None or not isinstance(step.label, int) or not isinstance(golden, ModuleDump):
+    if prefill is None or not isinstance(step.label, int) or not golden.has_modules:
         return None
     side = DumpStep(golden, prefill)
     for node in prefill.tree.walk():
@@ -145,7 +143,7 @@ class TokenSteps:
 def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
     """The steps of torch dumps that meet by their tokens; `None` where those of equal labels hold the same
     ones, and where the dumps do not tell."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return None
     layouts = _layouts(golden), _layouts(mine)
     if not all(any(layout is not None and layout.ids for layout in side) for side in layouts):
@@ -164,7 +162,7 @@ def token_steps(golden: Dump, mine: Dump) -> TokenSteps | None:
     return _Meetings(sides[0], sides[1], contexts).token_steps()
 
 
-def _layouts(dump: ModuleDump) -> list[TokenLayout | None]:
+def _layouts(dump: Dump) -> list[TokenLayout | None]:
     """The layouts of the tokens of all steps, by the embedding of the first one."""
     embedding: Export | None = None
     layouts: list[TokenLayout | None] = []

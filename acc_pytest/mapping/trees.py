@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..dumps.base import Slot
-from ..dumps.modules import ModuleDump
 from ..tensors.ref import readable
 from ..topology.tree import Node
 from . import policies
@@ -56,7 +55,7 @@ class TreeMatcher:
         self.layer_pairs, note = align_layers(self.golden.layers, self.mine.layers)
         self.notes = [note] if note else []
         dumps = evidence.golden.dump, evidence.mine.dump
-        modules = all(isinstance(dump, ModuleDump) for dump in dumps)
+        modules = all(dump.has_modules for dump in dumps)
         self._kinds_agree = modules or dumps[0].kind == dumps[1].kind
         groups = evidence.rank_groups()
         ranks = len(groups[0][0]), len(groups[0][1])

@@ -9,9 +9,6 @@ from pathlib import Path
 from ..base.reason import Reason, joined
 from ..base.vocabulary import selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
-from ..dumps.modules import ModuleDump
-from ..dumps.torch_manifest import process_manifest
-from ..dumps.torch_model import SavedWeight
 from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
@@ -21,7 +18,6 @@ from .pair import Operand, Pair
 from .views import WHOLE
 
 POLICY = "weights"
-_DUMPED = SavedWeight("parameter", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ def weight_pairs(
     """A pair for each weight that both dumps describe, rank by rank. With other numbers of ranks, those that
     both hold whole and that can be put together. Of modules that are `unlike`, weights of one name and two
     shapes are not the same. `first_packs` are those of the first rank."""
-    if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+    if not (golden.has_modules and mine.has_modules):
         return WeightPairs()
     if len(golden.ranks) != len(mine.ranks):
         return _over_ranks(golden, mine, evidence.golden.step.label)
@@ -58,7 +54,7 @@ def weight_pairs(
     return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
 
 
-def _over_ranks(golden: ModuleDump, mine: ModuleDump, step: StepLabel) -> WeightPairs:
+def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
     sides = [[_Weights(dump, rank) for rank in dump.ranks] for dump in (golden, mine)]
     pairs = []
     for pair in _pairs(sides[0][0], sides[1][0], step, None):
@@ -103,7 +99,7 @@ class Packs:
     @classmethod
     def of(cls, golden: Dump, mine: Dump, ranks: tuple[int, int] = (0, 0)) -> Packs:
         """Those of one rank of each side; none for dumps that do not tell."""
-        if not (isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump)):
+        if not (golden.has_modules and mine.has_modules):
             return cls()
         sides = _Weights(golden, golden.ranks[ranks[0]]), _Weights(mine, mine.ranks[ranks[1]])
         shapes = [{name: side.shape(name) for name in side.names} for side in sides]
@@ -173,9 +169,12 @@ class _Weights:
     """The weights of a rank by all of their names; each is listed under one. Those without a digest are
     read."""
 
-    def __init__(self, dump: ModuleDump, rank: Rank) -> None:
+    def __init__(self, dump: Dump, rank: Rank) -> None:
+        from ..dumps.torch_manifest import process_manifest
+        from ..dumps.torch_model import SavedWeight
+
         self._dumped = dump.dumped_weights(rank)
-        self.listed = dict.fromkeys(self._dumped, _DUMPED) | dict(dump.weights(rank))
+        self.listed = dict.fromkeys(self._dumped, SavedWeight("parameter", None)) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
         self._file = dump.weights_file(rank)
@@ -245,7 +244,7 @@ def _pair(
 
 def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
     """The full names of the weights that a module has itself, by its path, as the first rank lists them."""
-    if not isinstance(mine, ModuleDump):
+    if not mine.has_modules:
         return {}
     by_module: dict[str, tuple[str, ...]] = {}
     for name, listed in _Weights(mine, mine.ranks[0]).names.items():

@@ -20,7 +20,6 @@ from ..tensors.dtypes import by_name
 from ..tensors.header import Statistics
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
-from ..tensors.statistics import statistics_of as written_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +133,8 @@ def statistics_of(ref: TensorRef) -> Statistics:
     source = TensorSource(ref.open())
     measured = measure(source, source)
     if source.dtype.is_complex or measured.nonfinite.golden_nan or measured.nonfinite.golden_inf:
+        from ..tensors.statistics import statistics_of as written_of
+
         return written_of(ref.open())
     norm = None if measured.golden_rms is None else measured.golden_rms * math.sqrt(measured.compared)
     return Statistics(measured.golden_max, measured.golden_min, measured.golden_mean, norm)

@@ -14,6 +14,7 @@ from ..base.vocabulary import (
     BACKENDS,
     DEFAULT_STANDARD,
     DUMPED,
+    OPCHECK,
     PRECISION_MODES,
     SECOND_DEVICE,
     SOCS,
@@ -150,12 +151,6 @@ def selected(entries: Iterable[Entry], ids: Sequence[str], names: Sequence[str])
 # The view of a single operator for threshold rules, markers, `-m` and standards. Needs no torch.
 
 
-ROOT = "opcheck"
-"""The name that all ids begin with."""
-POLICY = "opcheck"
-"""The text that stands where comparisons name the rule that mapped a pair."""
-
-
 def context_of(case: Case | Entry) -> JudgeContext:
     """The texts that the `match` of a rule is tried on: class, full name and ids, outermost id, step."""
     return JudgeContext(
@@ -166,7 +161,7 @@ def context_of(case: Case | Entry) -> JudgeContext:
         level="op",
         layer=layer_of(case.ids),
         step=case.step,
-        policy=POLICY,
+        policy=OPCHECK,
     )
 
 
@@ -223,7 +218,7 @@ def _named(entries: Iterable[Entry]) -> Iterator[Named]:
         group, name = (selectable(text, _NOT_IN_IDS) for text in (entry.group, entry.full_name))
         again = counts[group, name]
         counts[group, name] += 1
-        yield (ROOT, group, f"{name}[{again}]" if again else name), entry
+        yield (OPCHECK, group, f"{name}[{again}]" if again else name), entry
 
 
 # The columns of the CSV of single-operator checks: those of the old tool's result sheet, then ours.

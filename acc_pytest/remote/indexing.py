@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..dumps import open_dump
 from ..dumps.base import Dump, Listing
-from ..dumps.discovery import extent_of, locate
+from ..dumps.discovery import locate
 from ..errors import AccError, SettingsError
 from ..tensors.address import INDEX, Address, Cache, address_of, is_address, local_path
 from ..tensors.header import TensorHeader
@@ -44,15 +44,16 @@ def index(place: str, cache: Cache) -> DumpIndex:
     if is_address(place):
         return _index_of_store(place, cache)
     path = local_path(place)
-    extent = extent_of(locate(path, Listing()))
-    if is_kept(str(extent.top)):
+    layout = locate(path, Listing())
+    top = str(layout.top)
+    if is_kept(top):
         raise SettingsError(f"{place}: is a kept dump, which needs no index: it is a few files")
     try:
-        table = table_of_disk(str(extent.top), map(str, extent.paths))
+        table = table_of_disk(top, map(str, layout.paths()))
     except OSError as error:
         raise AccError(f"{place}: cannot be listed: {error.strerror}") from error
-    table.more |= columns_of(_headers(table, str(extent.top), open_dump(str(extent.root))), table.digest)
-    index_path = write_index(str(extent.top), table)
+    table.more |= columns_of(_headers(table, top, open_dump(str(layout.root))), table.digest)
+    index_path = write_index(top, table)
     return DumpIndex(index_path, os.path.getsize(index_path), len(table), len(table.more["h_skip"]))
 
 
@@ -62,9 +63,9 @@ def survey(path: str) -> Survey:
     Raises `DumpError` for what is no dump, `AccError` where it cannot be listed.
     """
     absolute = os.path.abspath(path)
-    extent = extent_of(locate(absolute, Listing()))
-    home = kept_home(str(extent.top))
-    top, paths = (home, [home]) if home else (str(extent.top), [*map(str, extent.paths)])
+    layout = locate(absolute, Listing())
+    home = kept_home(str(layout.top))
+    top, paths = (home, [home]) if home else (str(layout.top), [*map(str, layout.paths())])
     try:
         table = table_of_disk(top, paths)
     except OSError as error:

@@ -18,7 +18,6 @@ import glob
 import itertools
 import json
 import os
-import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ..base.texts import parsed, read_toml
-from ..dumps.atb import AtbLayout
-from ..dumps.base import Listing, atb_worker, natural, stable_name, torch_worker
-from ..dumps.discovery import ATB_PARTS, Extent, Layout, extent_of, locate
-from ..dumps.msprobe import MsprobeLayout
+from ..dumps.base import DumpLayout, Listing, RankProcess, natural, stable_name
+from ..dumps.discovery import locate
 from ..dumps.single import SUFFIXES
-from ..dumps.torch import TorchLayout, is_process_folder
-from ..dumps.torch_manifest import process_manifest
 from ..errors import DumpError, SettingsError
 from ..tensors.address import (
     Cache,
@@ -173,8 +168,7 @@ class JoinedPlace:
     """One place: what lies there."""
 
     root: DumpRoot
-    kind: str
-    extent: Extent
+    layout: DumpLayout
     processes: list[RankProcess]
 
     @property
@@ -183,7 +177,7 @@ class JoinedPlace:
 
     @property
     def top(self) -> str:
-        return str(self.extent.top)
+        return str(self.layout.top)
 
     @property
     def believed(self) -> bool:
@@ -205,9 +199,9 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     """The path that stands for all places together. Raises `DumpError` where they are not one dump."""
     places = [_place(root, cache) for root in roots]
     for place in places[1:]:
-        if place.kind != places[0].kind:
+        if place.layout.name != places[0].layout.name:
             raise DumpError(
-                f"{places[0].address} holds a dump of {places[0].kind}, {place.address} one of {place.kind}; "
+                f"{places[0].address} holds a dump of {places[0].layout.name}, {place.address} one of {place.layout.name}; "
                 "places of one dump hold one kind"
             )
     _number(places)
@@ -227,7 +221,7 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
 
 def _name(places: Sequence[JoinedPlace]) -> str:
     """The name of the directories of all places; of `host0` and `host1`, the beginning of both."""
-    names = [place.extent.top.name for place in places]
+    names = [place.layout.top.name for place in places]
     if len({stable_name(name, "") for name in names}) == 1:
         return names[0]
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names))
@@ -237,13 +231,12 @@ def _name(places: Sequence[JoinedPlace]) -> str:
 def _place(root: DumpRoot, cache: Cache) -> JoinedPlace:
     listing = Listing()
     layout = locate(root.path(cache), listing)
-    extent = extent_of(layout)
-    processes = processes_of(layout, Path(extent.top), listing)
-    return JoinedPlace(root, _kind(layout), extent, processes)
-
-
-def _kind(layout: Layout) -> str:
-    return str(getattr(layout, "kind", "")) or type(layout).__name__.removesuffix("Layout").lower()
+    processes = layout.processes(listing)
+    if all(process.rank is not None for process in processes):
+        processes.sort(key=lambda process: process.rank or 0)
+    else:
+        processes.sort(key=lambda process: (process.device, process.pid))
+    return JoinedPlace(root, layout, processes)
 
 
 def _number(places: Sequence[JoinedPlace]) -> None:
@@ -278,7 +271,7 @@ def _check_count(place: JoinedPlace) -> None:
         return
     if not place.processes:
         raise SettingsError(
-            f"{place.address}: ranks cannot be given for a dump of {place.kind}, whose files say their ranks "
+            f"{place.address}: ranks cannot be given for a dump of {place.layout.name}, whose files say their ranks "
             "themselves; leave them out"
         )
     if len(place.processes) != len(place.root.ranks):
@@ -302,7 +295,7 @@ def _files_of(place: JoinedPlace) -> tuple[FileSource, Iterator[StoredFile]]:
     """The source of the files of a place, and these by their names below its top."""
     mirror = mirror_at(place.top)
     if mirror is None:
-        return FileSource(place.top, place.renamed), _on_disk(place.extent)
+        return FileSource(place.top, place.renamed), _on_disk(place)
     source = mirror.table.sources[0]
     prefix = mirror.name_of(place.top) or ""
     root = f"{source.root}/{prefix}" if prefix else source.root
@@ -324,21 +317,22 @@ def _indexed_headers(place: JoinedPlace, table: FileTable) -> Iterator[HeaderRow
                 yield header._replace(row=row.number)
 
 
-def _on_disk(extent: Extent) -> Iterator[StoredFile]:
-    for path in extent.paths:
+def _on_disk(place: JoinedPlace) -> Iterator[StoredFile]:
+    top = place.top
+    for path in place.layout.paths():
         if is_file(path):
-            yield _stored(str(path), extent)
+            yield _stored(str(path), top)
         for home, _, names in os.walk(path, followlinks=True):
             for name in names:
-                yield _stored(f"{home}/{name}", extent)
+                yield _stored(f"{home}/{name}", top)
 
 
-def _stored(path: str, extent: Extent) -> StoredFile:
+def _stored(path: str, top: str) -> StoredFile:
     try:
         status = os.stat(path)
     except OSError:  # a link to nowhere, which says what it is when it is read
         status = os.lstat(path)
-    name = os.path.relpath(path, extent.top)
+    name = os.path.relpath(path, top)
     return StoredFile(
         name, status.st_size, version_number(str(status.st_mtime_ns), status.st_size), status.st_mtime_ns
     )
@@ -367,94 +361,6 @@ def _without_doubles(table: FileTable, places: Sequence[JoinedPlace]) -> FileTab
                 "ranks of each in a TOML file"
             )
     return dropped(table, rows)
-
-
-# The processes that wrote a dump: their directories, and their ranks where the files say these.
-
-
-_RANK = re.compile(r"rank(\d{1,9})", re.ASCII)
-_DEVICE = re.compile(r"[a-z]+")
-
-
-@dataclass(slots=True)
-class RankProcess:
-    """A process of one place: its directories below the top (and below them, `{}` stands for its number),
-    its rank and its device where its files say these, its process id."""
-
-    directories: tuple[tuple[str, str], ...]
-    rank: int | None
-    device: int
-    pid: int
-    number: int = -1
-
-
-def processes_of(layout: Layout, top: Path, listing: Listing) -> list[RankProcess]:
-    """The processes in the order in which ranks are numbered; none where files say their ranks themselves."""
-    if isinstance(layout, TorchLayout):
-        processes = _of_torch(layout, top, listing)
-    elif isinstance(layout, AtbLayout):
-        processes = _of_atb(layout, top, listing)
-    elif isinstance(layout, MsprobeLayout):
-        processes = _of_msprobe(layout, top)
-    else:
-        return []
-    if all(process.rank is not None for process in processes):
-        return sorted(processes, key=lambda process: process.rank or 0)
-    return sorted(processes, key=lambda process: (process.device, process.pid))
-
-
-def _of_torch(layout: TorchLayout, top: Path, listing: Listing) -> list[RankProcess]:
-    processes: list[RankProcess] = []
-    for name in [layout.worker] if layout.worker else listing.directories(layout.home):
-        if not is_process_folder(layout.home / name, listing):
-            continue
-        worker, directory = torch_worker(name), _relative(layout.home / name, top)
-        device = _DEVICE.match(name)
-        pattern = directory[: len(directory) - len(name)] + (device[0] if device else "npu") + "{0}_{1}"
-        rank = process_manifest(layout.home / name).rank
-        pid = worker.pid if worker is not None else len(processes)
-        processes.append(RankProcess(((directory, pattern),), rank, worker.device if worker else -1, pid))
-    return processes
-
-
-def _of_atb(layout: AtbLayout, top: Path, listing: Listing) -> list[RankProcess]:
-    processes = []
-    homes = [layout.info / kind for kind in sorted(ATB_PARTS)]
-    for name in [layout.worker] if layout.worker else listing.directories(layout.data):
-        worker = atb_worker(name)
-        if worker is None:
-            continue
-        directories = [
-            (f"{_relative(layout.data, top)}/{name}", f"{_relative(layout.data, top)}/{{0}}_{{1}}")
-        ]
-        for home in homes:
-            for called, pattern in ((name, "{0}_{1}"), (str(worker.pid), "{1}")):
-                if home != layout.data and called in listing.directories(home):
-                    directories.append(
-                        (f"{_relative(home, top)}/{called}", f"{_relative(home, top)}/{pattern}")
-                    )
-        processes.append(RankProcess(tuple(directories), None, worker.device, worker.pid))
-    return processes
-
-
-def _of_msprobe(layout: MsprobeLayout, top: Path) -> list[RankProcess]:
-    by_name: dict[str, list[tuple[str, str]]] = {}
-    for step, ranks in layout.steps:
-        for path in ranks:
-            alone = _RANK.fullmatch(path.name) is None
-            directory = _relative(path, top)
-            name = "" if alone else path.name
-            by_name.setdefault(name, []).append((directory, f"step{step}/rank{{0}}"))
-    processes: list[RankProcess] = []
-    for number, (name, directories) in enumerate(by_name.items()):
-        rank = _RANK.fullmatch(name)
-        processes.append(RankProcess(tuple(directories), None, int(rank[1]) if rank else -1, number))
-    return processes
-
-
-def _relative(path: Path, top: Path) -> str:
-    name = os.path.relpath(path, top)
-    return "" if name == "." else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,10 +238,9 @@ def outlines_for(settings: Settings, plan: Plan) -> tuple[Outline, ...]:
     if not used or plan.golden_kind != "torch" or plan.mine_kind not in ("torch", "atb"):
         return ()
     from ..dumps import open_dump
-    from ..dumps.modules import ModuleDump
 
     dump = open_dump(plan.golden_root)
-    if not isinstance(dump, ModuleDump) or all(len(pair.golden.refs) > 1 for pair in plan.pairs):
+    if all(len(pair.golden.refs) > 1 for pair in plan.pairs):
         return ()
     return tuple(filter(None, map(dump.outline, dump.ranks)))
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from .. import options
-from ..base.vocabulary import BACKENDS, DUMPED, option_name
+from ..base.vocabulary import BACKENDS, DUMPED, OPCHECK, option_name
 from ..errors import AccError, NoPayload, SettingsError
-from ..opcheck.settings import POLICY, ROOT, context_of, layer_of
 from ..options.marks import op_mark
 from ..reporting.texts import printable, shell
 from ..session import door
@@ -58,12 +57,16 @@ class OperationTest(GeneratedTest):
 
     @property
     def marks(self) -> Sequence[pytest.Mark]:
+        from ..opcheck.settings import layer_of
+
         entry = self.entry
         step = entry.step if entry.step >= 0 else "unknown"
-        return (op_mark(entry.name, "operation", layer_of(entry.ids), step, POLICY),)
+        return (op_mark(entry.name, "operation", layer_of(entry.ids), step, OPCHECK),)
 
     @property
     def context(self) -> JudgeContext:
+        from ..opcheck.settings import context_of
+
         return context_of(self.entry)
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
@@ -91,7 +94,7 @@ class OpcheckMode(Mode):
     named: tuple[Named, ...]
 
     doing: ClassVar[str] = "opening the checks of operators"
-    root: ClassVar[str] = ROOT
+    root: ClassVar[str] = OPCHECK
     noun: ClassVar[str] = "operators"
 
     @classmethod

@@ -47,7 +47,6 @@ class AtbBin:
     """The format object of ATB `.bin` files."""
 
     name = "ATB"
-    suffixes: tuple[str, ...] = (".bin",)
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start an ATB header, full or minimal."""

@@ -85,7 +85,6 @@ class DebugLog:
     """The format object of these logs; a member is `{line} {input|output}{[place]...}`."""
 
     name = "DebugMode log"
-    suffixes: tuple[str, ...] = ()
 
     def matches(self, head: bytes) -> bool:
         """Whether a log starts so: with a module, or with an operator and its namespace."""

@@ -40,7 +40,6 @@ class DebugTreeFile:
     """The format object of debug trees, as far as they hold statistics."""
 
     name = "debug tree"
-    suffixes: tuple[str, ...] = ()
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a node."""

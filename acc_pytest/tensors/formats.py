@@ -5,34 +5,23 @@ from __future__ import annotations
 import functools
 import os
 import re
+from importlib import import_module
 from typing import Protocol
 
-from ..base.imports import torch
+from ..base.imports import added, torch
 from ..errors import FormatError
-from . import (
-    atb_bin,
-    debug_log,
-    debug_tree,
-    ge_file,
-    info_file,
-    msprobe_records,
-    npz_file,
-    numpy_file,
-    safetensors_file,
-    statistics,
-    torch_file,
-)
 from .file_bytes import opened
 from .header import Location, TensorHeader, version_of
 
+GROUP = "acc_pytest.tensor_formats"
+"""Entry points of formats that other packages add. They are asked first, about files that no suffix tells."""
 _HEAD = 64
 
 
 class TensorFormat(Protocol):
-    """One file format. `name` is what people call it, `suffixes` are lower case with their dot."""
+    """One file format. `name` is what people call it."""
 
     name: str
-    suffixes: tuple[str, ...]
 
     def matches(self, head: bytes) -> bool:
         """Whether a file whose first bytes are `head` is of this format."""
@@ -44,23 +33,24 @@ class TensorFormat(Protocol):
         """The tensor, mapped. Raises `FormatError`, `CannotDecode` or `NoPayload`."""
 
 
-FORMATS: tuple[TensorFormat, ...] = (
-    atb_bin.FORMAT,
-    torch_file.FORMAT,
-    numpy_file.FORMAT,
-    npz_file.FORMAT,
-    safetensors_file.FORMAT,
-    statistics.FORMAT,
-    ge_file.FORMAT,
-    info_file.FORMAT,
-    debug_tree.FORMAT,
-    msprobe_records.FORMAT,
-    debug_log.FORMAT,
-)
+FORMATS: dict[str, tuple[str, ...]] = {
+    "atb_bin": (".bin",),
+    "torch_file": (".pth", ".pt"),
+    "numpy_file": (".npy",),
+    "npz_file": (".npz",),
+    "safetensors_file": (".safetensors",),
+    "statistics": (".csv",),
+    "ge_file": (),
+    "info_file": ("_min_max.npy", "_min_max.npz"),
+    "debug_tree": (),
+    "msprobe_records": (),
+    "debug_log": (),
+}
+"""Modules, each with its `FORMAT`, and what names of their files end with, in lower case."""
 
 _SAVED_BY_TORCH = re.compile(r"_device_\d+(?:_\d+)?$", re.ASCII)
 """The end of a name that `torch_npu.save_npugraph_tensor` gives, whatever suffix it was asked for."""
-_BY_SUFFIX = {suffix: format_ for format_ in FORMATS for suffix in format_.suffixes}
+_BY_SUFFIX = {suffix: module for module, suffixes in FORMATS.items() for suffix in suffixes}
 
 
 def format_of(path: str) -> TensorFormat:
@@ -69,13 +59,17 @@ def format_of(path: str) -> TensorFormat:
     Raises `FormatError`, listing the supported formats, where neither does.
     """
     stem, suffix = os.path.splitext(path.lower())
-    if suffix == ".bin" and _SAVED_BY_TORCH.search(stem):
-        return torch_file.FORMAT
     # An info file has a suffix and, before it, the end of its name.
-    tensor_format = _BY_SUFFIX.get(stem[-len(info_file.SUFFIX) :] + suffix) or _BY_SUFFIX.get(suffix)
-    if tensor_format is not None:
-        return tensor_format
-    return _sniffed(path, version_of(path))
+    module = _BY_SUFFIX.get(stem[-len("_min_max") :] + suffix) or _BY_SUFFIX.get(suffix)
+    if suffix == ".bin" and _SAVED_BY_TORCH.search(stem):
+        module = "torch_file"
+    return _format(module) if module is not None else _sniffed(path, version_of(path))
+
+
+@functools.cache
+def _format(module: str) -> TensorFormat:
+    loaded: TensorFormat = import_module(f".{module}", __package__).FORMAT
+    return loaded
 
 
 # GE records have no suffix, and several tensors each.
@@ -83,10 +77,12 @@ def format_of(path: str) -> TensorFormat:
 def _sniffed(path: str, _version: tuple[int, ...]) -> TensorFormat:
     with opened(path) as (file, _):
         head = file.read(_HEAD)
-    for format_ in FORMATS:
-        if format_.matches(head):
-            return format_
+    others: tuple[TensorFormat, ...] = added(GROUP, "name", "matches", "header", "open")
+    for tensor_format in (*others, *map(_format, FORMATS)):
+        if tensor_format.matches(head):
+            return tensor_format
     supported = ", ".join(
-        f"{format_.name} ({' '.join(format_.suffixes) or 'no suffix'})" for format_ in FORMATS
+        f"{_format(module).name} ({' '.join(suffixes) or 'no suffix'})"
+        for module, suffixes in FORMATS.items()
     )
     raise FormatError(f"{path}: is not in a known tensor format; supported: {supported}")

@@ -23,7 +23,6 @@ class GeFile:
     """The format object of GE records; `TensorRef.member` is `inputs/0`, `outputs/1`, ..."""
 
     name = "GE record"
-    suffixes: tuple[str, ...] = ()
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes are the length of a header and the start of that header."""

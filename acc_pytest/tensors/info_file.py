@@ -49,7 +49,6 @@ class InfoFile:
     """The format object of info files; `TensorRef.member` is `inputs/0` in a `.npz`, empty in a `.npy`."""
 
     name = "info"
-    suffixes: tuple[str, ...] = (f"{SUFFIX}.npy", f"{SUFFIX}.npz")
 
     def matches(self, head: bytes) -> bool:
         """Never: only the name tells an info file from a tensor."""

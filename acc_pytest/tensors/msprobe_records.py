@@ -88,7 +88,6 @@ class MsprobeRecords:
     """The format object of tensors of which msprobe kept statistics only."""
 
     name = "msprobe statistics"
-    suffixes: tuple[str, ...] = ()
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start such a file."""

@@ -34,7 +34,6 @@ class NpzFile:
     """The format object of `.npz` files; `TensorRef.member` is the name of the array."""
 
     name = "npz"
-    suffixes: tuple[str, ...] = (".npz",)
 
     def matches(self, head: bytes) -> bool:
         """Files of `torch.save` begin like these, so the suffix has to say it."""

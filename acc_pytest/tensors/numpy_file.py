@@ -41,7 +41,6 @@ class NumpyFile:
     """The format object of `.npy` files."""
 
     name = "numpy"
-    suffixes: tuple[str, ...] = (".npy",)
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a `.npy` file."""

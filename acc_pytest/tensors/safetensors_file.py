@@ -24,7 +24,6 @@ class SafetensorsFile:
     """The format object of `.safetensors` files; `TensorRef.member` is the tensor's key."""
 
     name = "safetensors"
-    suffixes: tuple[str, ...] = (".safetensors",)
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes can be a length and the start of a JSON object."""

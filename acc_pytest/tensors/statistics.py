@@ -41,7 +41,6 @@ class StatisticsFile:
     """The format object of statistics CSV files."""
 
     name = "statistics"
-    suffixes: tuple[str, ...] = (".csv",)
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""

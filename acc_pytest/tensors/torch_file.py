@@ -69,7 +69,6 @@ class TorchFile:
     """The format object of `.pth` and `.pt` files."""
 
     name = "torch"
-    suffixes: tuple[str, ...] = (".pth", ".pt")
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a file of `torch.save`, of any age."""

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+SAVED = "Tensor"
+"""Type of a node that is no call, but a tensor that the program saved by name."""
+
 
 @dataclass(slots=True, eq=False)
 class Node:

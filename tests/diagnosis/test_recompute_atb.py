@@ -205,7 +205,7 @@ class Bench:
         path, _ = self.networks.run(network, "float16", ranks, fault)
         golden = open_dump(str(network.path))
         mapped = plan(golden, open_dump(str(path), golden=golden))
-        outline = golden.outline(golden.ranks[0])  # type: ignore[attr-defined]
+        outline = golden.outline(golden.ranks[0])
         assert isinstance(outline, Outline)
         recomputer = OutlinedAtbRecomputer(mapped, outline, BUDGET, sampled=1 << 24, small=None)
         return Run(mapped, [recomputer.of_pair(number) for number in range(len(mapped.pairs))])

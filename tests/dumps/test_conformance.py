@@ -234,7 +234,7 @@ def test_every_set_opens_with_all_of_its_files(unpacked: Mapping[str, Path]) -> 
         assert dump.kind == kind
         assert len(dump.steps) == entry.get("generate", entry.get("steps", 1))
         assert len(dump.ranks) == int(str(entry.get("ranks", "tp1")).removeprefix("tp"))
-        weights = [ref for rank in dump.ranks for ref in dump.dumped_weights(rank).values()]  # type: ignore[attr-defined]
+        weights = [ref for rank in dump.ranks for ref in dump.dumped_weights(rank).values()]
         found = {ref.path for ref in [*refs(dump), *weights]}
         without = {path for path in files_of(unpacked[name]) if "name=rids" in path}
         if not entry.get("repr"):

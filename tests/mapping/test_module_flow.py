@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from acc_pytest.dumps.base import Slot
-from acc_pytest.dumps.modules import NodeSlot
+from acc_pytest.dumps.base import NodeSlot, Slot
 from acc_pytest.mapping.module_flow import is_cache
 
 from . import toy_model

@@ -19,8 +19,7 @@ import torch
 from torch import nn
 
 from ...capture.torch_hooks.values import Key, in_arguments, in_cache, is_cache
-from ...dumps.base import Rank, Slot, Step
-from ...dumps.modules import ModuleDump, NodeSlot
+from ...dumps.base import Dump, NodeSlot, Rank, Slot, Step
 from ...errors import OperatorError
 from ...mapping.module_flow import CACHES
 from ...mapping.pair import BLOCKED
@@ -392,7 +391,7 @@ class ModuleCall:
     called: list[ModuleCall] = field(default_factory=list)
 
 
-def module_calls(dump: ModuleDump, step: Step, rank: Rank) -> dict[str, ModuleCall]:
+def module_calls(dump: Dump, step: Step, rank: Rank) -> dict[str, ModuleCall]:
     """The calls of a step on a rank, by the paths of their nodes."""
     recorded_calls = {event.call.node.path: event.call for event in dump.calls(step).events}
     calls: dict[str, ModuleCall] = {}

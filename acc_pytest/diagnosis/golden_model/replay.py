@@ -24,8 +24,7 @@ from torch.overrides import TorchFunctionMode
 from ...base.older_torch import DispatchMode, half_on_cpu, tree_leaves
 from ...base.vocabulary import CHOOSING
 from ...capture.torch_hooks.values import Key, in_arguments, in_result
-from ...dumps.base import Slot
-from ...dumps.modules import NodeSlot
+from ...dumps.base import NodeSlot, Slot
 from ...errors import AccError, OperatorError, calling
 from ...tensors.ref import TensorRef, readable
 from ...topology.torch_modules import function_name

@@ -10,22 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from ...base.reason import Reason
 from ...base.vocabulary import ORDERS_OF_NAMES
 from ...dumps.base import Dump, StepLabel
-from ...dumps.fx import FxDump
-from ...dumps.ge import GeDump
-from ...dumps.graph_capture import GraphCaptureDump
-from ...dumps.modules import ModuleDump
-from ...dumps.named import NamedDump
-from ...dumps.single import SingleDump
-from ...dumps.torchair import TorchairDump
-from ..pair import Gap, Pair
+from ..pair import SELF_CHECK, Gap, Pair
 from ..policies import SUMMANDS, sums_of
 from ..tables import Tables
-from ..torchair.operators import POLICY as SELF_CHECK
 from ..weights import POLICY as WEIGHTS
 from .flows import FlowOf, atb_flows, captured_flows, fx_flows, ge_flows, torch_flows
 from .parents import (
@@ -41,11 +33,11 @@ from .parents import (
     weights_read,
 )
 
+if TYPE_CHECKING:
+    from ...dumps.ge import GeDump
+    from ...dumps.torchair import AnyDump
+
 ORDER = "execution order"
-_RANKS_APART = (TorchairDump, GraphCaptureDump)
-"""Dumps whose ranks are never put together."""
-SELF_CHECKS = frozenset({SELF_CHECK})
-"""Policies of pairs that are two tensors of one operator, so that nothing above can be the reason."""
 Numbered = list[tuple[int, Pair]]
 Noted = TypeVar("Noted")
 
@@ -73,7 +65,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     flow_of, basis = _flows(golden, mine, pairs, tables)
     tracing = _Tracing(len(pairs))
     results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy not in (WEIGHTS, SUMMANDS)]
-    for (graph, step, rank), (numbers, group) in _steps(results, isinstance(mine, _RANKS_APART)).items():
+    for (graph, step, rank), (numbers, group) in _steps(results, mine.of_graphs).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         if flow is None:
             tracing.by_order(numbers, group, ())
@@ -122,7 +114,7 @@ class _Tracing:
         unknown = {
             number
             for position, number in enumerate(numbers)
-            if position not in traced and group[position].policy not in SELF_CHECKS
+            if position not in traced and group[position].policy != SELF_CHECK
         }
         self._guessed |= unknown
         for number, parents in _by_order(numbers, group).items():
@@ -163,19 +155,19 @@ def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> t
     """The function that gives the dataflow of a step, and its basis in words."""
     if mine.kind == "atb" and golden.kind != "manual":
         return atb_flows(golden, mine, tables), "tensor names in the topology"
-    if isinstance(mine, GeDump):
-        return ge_flows(mine), "edges of the graph"
-    if isinstance(mine, FxDump):
-        return fx_flows(mine), "copies of results among the arguments of calls"
-    if isinstance(golden, FxDump) and isinstance(mine, GraphCaptureDump):
-        return captured_flows(golden, pairs), "copies of results among the arguments of golden's calls"
-    if isinstance(golden, ModuleDump) and isinstance(mine, ModuleDump):
+    if mine.kind == "ge":
+        return ge_flows(cast("GeDump", mine)), "edges of the graph"
+    if mine.kind == "fx":
+        return fx_flows(cast("AnyDump", mine)), "copies of results among the arguments of calls"
+    if golden.kind == "fx" and mine.of_graphs:
+        basis = "copies of results among the arguments of golden's calls"
+        return captured_flows(cast("AnyDump", golden), pairs), basis
+    if golden.has_modules and mine.has_modules:
         unlike = any((pair.golden.node, pair.golden.slot) != place_of(pair) for pair in pairs)
         basis = "tensors that mine saw before" if unlike else "tensors that both dumps saw at the same places"
-        basis = mine.order if isinstance(mine, NamedDump) else basis
-        return torch_flows(golden, mine, unlike), basis
-    alone = not isinstance(mine, SingleDump) or len(pairs) < 2
-    return lambda *_: None, ORDER if alone else ORDERS_OF_NAMES[-1]
+        return torch_flows(golden, mine, unlike), mine.order or basis
+    by_names = mine.order if len(pairs) > 1 and not mine.has_modules else ""
+    return lambda *_: None, by_names or ORDER
 
 
 def _basis(flow_basis: str, guessed: int, total: int) -> str:

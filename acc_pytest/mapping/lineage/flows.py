@@ -5,18 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ...dumps.base import Dump, Rank, Step, StepLabel
-from ...dumps.fx import FxDump
-from ...dumps.ge import GeDump
-from ...dumps.modules import Calls, ModuleDump, NodeSlot
-from ...dumps.torchair import TorchairDump
+from ...dumps.base import Dump, NodeSlot, Rank, Step, StepLabel
 from ..module_flow import ModuleFlow, module_flow
 from ..pair import Pair
 from ..steps import common_steps
 from ..tables import Tables
 from .parents import Flow, SlotName, Upstream
+
+if TYPE_CHECKING:
+    from ...dumps.ge import GeDump
+    from ...dumps.modules import Calls
+    from ...dumps.torchair import AnyDump
 
 FlowOf = Callable[[StepLabel, str, int | None, frozenset[SlotName]], Flow | None]
 """Step, graph, rank, and the places that are compared there; `None` without a dataflow."""
@@ -35,7 +36,7 @@ def atb_flows(golden: Dump, mine: Dump, tables: Tables) -> FlowOf:
     return flow
 
 
-def torch_flows(golden: ModuleDump, mine: ModuleDump, unlike: bool) -> FlowOf:
+def torch_flows(golden: Dump, mine: Dump, unlike: bool) -> FlowOf:
     """The flows of two torch dumps, as their first ranks tell.
 
     `unlike` says that pairs join other modules than those of equal names.
@@ -52,7 +53,7 @@ def torch_flows(golden: ModuleDump, mine: ModuleDump, unlike: bool) -> FlowOf:
     return flow
 
 
-def fx_flows(mine: FxDump) -> FlowOf:
+def fx_flows(mine: AnyDump) -> FlowOf:
     """The flows of an FX dump, rank by rank."""
     from .fx import fx_flow
 
@@ -65,7 +66,7 @@ def fx_flows(mine: FxDump) -> FlowOf:
     return flow
 
 
-def captured_flows(golden: FxDump, pairs: Iterable[Pair]) -> FlowOf:
+def captured_flows(golden: AnyDump, pairs: Iterable[Pair]) -> FlowOf:
     """The flows of FX, for tensors of mine that were saved inside of a captured graph: each at the place of
     its partner."""
     from .fx import fx_flow
@@ -119,7 +120,7 @@ def ge_flows(mine: GeDump) -> FlowOf:
     return flow
 
 
-def _runs(dump: TorchairDump[Any]) -> Callable[[StepLabel, str, int | None], tuple[Step, Rank] | None]:
+def _runs(dump: AnyDump) -> Callable[[StepLabel, str, int | None], tuple[Step, Rank] | None]:
     """A function from label, graph and rank number to the step and the rank, if they were dumped."""
     steps = {(step.graph, step.label): step for step in dump.steps}
     ranks = {rank.index: rank for rank in dump.ranks}

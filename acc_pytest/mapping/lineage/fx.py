@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...dumps.base import Rank, Slot, Step
-from ...dumps.fx import FxDump
+from ...dumps.torchair import AnyDump
 from ...tensors.file_bytes import sampled
 from ...tensors.ref import TensorRef
 from .parents import Flow, SlotName, Upstream
@@ -18,7 +18,7 @@ Copy = tuple[int, int]
 """The result of `sampled` for a file."""
 
 
-def fx_flow(dump: FxDump, step: Step, rank: Rank, places: Iterable[SlotName]) -> Flow:
+def fx_flow(dump: AnyDump, step: Step, rank: Rank, places: Iterable[SlotName]) -> Flow:
     """The flow above `places` of the calls of one step; of several calls that wrote the same bytes the latest
     counts."""
     walk = _CopyTracker(frozenset(places))

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ...base.reason import Reason
 from ...dumps.base import Rank, Slot, Step
-from ...dumps.fx import FxDump
+from ...dumps.torchair import AnyDump
 from ...errors import AccError
 from ...tensors.numpy_file import stored_dtype
 from ...tensors.ref import TensorRef
@@ -23,7 +23,7 @@ from .outcome import SlotTensor
 class FxSide:
     """The calls of one group. A tensor without numbers is recognised by its header and never opened."""
 
-    def __init__(self, dump: FxDump, step: Step, rank: Rank) -> None:
+    def __init__(self, dump: AnyDump, step: Step, rank: Rank) -> None:
         self.nodes = dump.nodes(step, rank)
         self.slots: Mapping[Node, Mapping[Slot, TensorRef]] = {
             node: dump.tensors(step, rank, node) for node in self.nodes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...dumps.base import Rank, Step
-from ...dumps.ge import GeDump
+from ...dumps.torchair import AnyDump
 from ...dumps.torchair_files import sanitized
 from ...topology.ge_graph import Edge, FxName, GeConstant, GeGraph, GeNode
 
@@ -248,7 +248,7 @@ class GraphIndexes:
     def __init__(self) -> None:
         self._by_id: dict[int, GraphIndex] = {}
 
-    def of(self, dump: GeDump, step: Step, rank: Rank) -> GraphIndex | None:
+    def of(self, dump: AnyDump, step: Step, rank: Rank) -> GraphIndex | None:
         """The index of the graph that ran; `None` where its text is missing or broken."""
         graph = dump.graph(step, rank)
         if graph is None:

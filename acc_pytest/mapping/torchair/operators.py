@@ -20,6 +20,7 @@ from ...tensors.ge_message import GeRecord
 from ...tensors.ref import TensorRef
 from ...topology.ge_graph import Edge, GeNode
 from ...topology.tree import Node
+from ..pair import SELF_CHECK
 from .graph import GraphIndex
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement
 
@@ -353,9 +354,6 @@ def output_edges(
 # Operators that GE inserts to change type or layout: their output is compared with their own input.
 
 
-POLICY = "self"
-
-
 def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Outcome]:
     """Input i (as golden) against output i of one Cast or TransData: a check of the operator alone."""
     inputs, outputs = operator.inputs, operator.outputs
@@ -372,6 +370,6 @@ def self_checks(operator: DumpedOperator, side: str, order: int) -> Iterator[Out
         basis = Reason(
             "self-check, not GE against the other side: {} hands on its own input", operator.node.op_type
         )
-        yield Matched(source, result, POLICY, basis, (order, 1, index), self_check=True)
+        yield Matched(source, result, SELF_CHECK, basis, (order, 1, index), self_check=True)
     for tensor in (*inputs[len(outputs) :], *outputs[len(inputs) :]):
         yield Unmatched(side, operator.node, tensor.slot, reason)

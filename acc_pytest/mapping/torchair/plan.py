@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 from ...base.reason import Reason
 from ...base.vocabulary import selectable
 from ...dumps.base import Dump, Rank, Slot, Step
-from ...dumps.fx import FxDump
 from ...dumps.ge import GeDump
-from ...dumps.torchair import TorchairDump, TorchairGraph
+from ...dumps.torchair import AnyDump, TorchairGraph
 from ...errors import AccError, MappingError
 from ...tensors.ref import TensorRef
 from ..pair import Operand, Pair, Plan, Unmapped
@@ -29,7 +28,7 @@ from .with_ge import GeWithGe, common_graph
 
 _NOT_SELECTABLE = re.compile(r"[^\w+\-.\[\]/\\]", re.ASCII)
 _KINDS = frozenset({"ge", "fx"})
-_SideStep = tuple[TorchairDump[Any], Step, Rank]
+_SideStep = tuple[AnyDump, Step, Rank]
 
 
 def is_torchair(golden: Dump, mine: Dump) -> bool:
@@ -48,13 +47,11 @@ def torchair_plan(golden: Dump, mine: Dump, level: str = "all") -> Plan:
 
     Raises `MappingError` when no rank, graph and step of one meets one of the other.
     """
-    assert isinstance(golden, TorchairDump)
-    assert isinstance(mine, TorchairDump)
-    return _GraphPlanner(golden, mine, level).plan()
+    return _GraphPlanner(cast(AnyDump, golden), cast(AnyDump, mine), level).plan()
 
 
 class _GraphPlanner:
-    def __init__(self, golden: TorchairDump[Any], mine: TorchairDump[Any], level: str) -> None:
+    def __init__(self, golden: AnyDump, mine: AnyDump, level: str) -> None:
         self._golden = golden
         self._mine = mine
         self._level = level
@@ -87,11 +84,11 @@ class _GraphPlanner:
         return Plan.of_dumps(self._golden, self._mine, pairs, unmapped, self._counts, self._notes)
 
     def _outcomes(self, steps: GraphStepPair) -> Iterable[Outcome]:
-        golden, mine = self._golden, self._mine
-        if isinstance(golden, FxDump) and isinstance(mine, FxDump):
-            golden_calls = FxSide(golden, steps.golden, steps.golden_rank)
-            return FxWithFx(golden_calls, FxSide(mine, steps.mine, steps.mine_rank)).outcomes()
-        if isinstance(golden, GeDump) and isinstance(mine, GeDump):
+        if self._golden.kind == self._mine.kind == "fx":
+            golden_calls = FxSide(self._golden, steps.golden, steps.golden_rank)
+            return FxWithFx(golden_calls, FxSide(self._mine, steps.mine, steps.mine_rank)).outcomes()
+        if self._golden.kind == self._mine.kind:
+            golden, mine = cast(GeDump, self._golden), cast(GeDump, self._mine)
             indexes = (
                 self._indexes.of(golden, steps.golden, steps.golden_rank),
                 self._indexes.of(mine, steps.mine, steps.mine_rank),
@@ -106,9 +103,9 @@ class _GraphPlanner:
 
     def _ge_and_fx(self, steps: GraphStepPair) -> Iterator[Outcome]:
         """GE under test against FX as golden, or the other way round."""
-        usual = isinstance(self._mine, GeDump)
+        usual = self._mine.kind == "ge"
         ge = cast(GeDump, self._mine if usual else self._golden)
-        fx = cast(FxDump, self._golden if usual else self._mine)
+        fx = self._golden if usual else self._mine
         ge_step, ge_rank = (steps.mine, steps.mine_rank) if usual else (steps.golden, steps.golden_rank)
         fx_step, fx_rank = (steps.golden, steps.golden_rank) if usual else (steps.mine, steps.mine_rank)
         sides = ("mine", "golden") if usual else ("golden", "mine")
@@ -128,7 +125,7 @@ class _GraphPlanner:
         """The matches of a group as they are compared: what it was fed, then in the order of the graph."""
         sides = ((self._mine, steps.mine, steps.mine_rank), (self._golden, steps.golden, steps.golden_rank))
         for dump, step, rank in sides:
-            graph = self._indexes.of(dump, step, rank) if isinstance(dump, GeDump) else None
+            graph = self._indexes.of(dump, step, rank)
             if graph is not None:
                 return marked(matched, self._kinds_of(graph))
         return sorted(matched, key=lambda match: match.place)
@@ -233,9 +230,6 @@ def _unmapped(unmatched: Unmatched, steps: GraphStepPair, refs: _Refs) -> Unmapp
 
 
 # Ranks, graphs and steps of golden and mine that meet, and those of one side only.
-
-
-AnyDump = TorchairDump[object]
 
 
 @dataclass(frozen=True, slots=True)

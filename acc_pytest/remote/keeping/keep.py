@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 
 from ...dumps import open_dump
 from ...dumps.base import Listing
-from ...dumps.discovery import extent_of, locate
+from ...dumps.discovery import locate
 from ...errors import AccError, DumpError, FormatError, SettingsError, guarded
 from ...tensors.address import path_on_disk
 from ...tensors.atb_bin import located
@@ -75,14 +75,13 @@ def keep(
     interrupted, nothing is left of it.
     """
     layout = locate(path, Listing())
-    extent = extent_of(layout)
-    dump = open_dump(str(extent.root) if selection else path)
-    top = str(extent.top)
+    dump = open_dump(str(layout.root) if selection else path)
+    top = str(layout.top)
     name = os.path.basename(top) or "dump"
-    walk = Walk(top, [str(extent_path) for extent_path in extent.paths], left_out(dump, selection))
+    walk = Walk(top, [*map(str, layout.paths())], left_out(dump, selection))
     with new_directory(out or f"{name}_kept") as home:
         report = Kept(home.path, dump.kind)
-        _Keeping(home.staged, name, report).run(walk, os.path.relpath(extent.root, top), notify)
+        _Keeping(home.staged, name, report).run(walk, os.path.relpath(layout.root, top), notify)
         if selection:
             report.notes = notes_on(open_dump(home.staged), selection, selection.names(dump.ranks))
     report.notes += tuple(f"left out, {reason}: {count}" for reason, count in walk.left_out.items())

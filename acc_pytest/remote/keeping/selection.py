@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ...dumps import Dump, Rank, Slot, StepLabel
-from ...dumps.modules import ModuleDump
 from ...dumps.token_policy import WARMUP
 from ...errors import SettingsError
 from ...tensors.ref import TensorRef, readable
@@ -120,7 +119,7 @@ def _files(dump: Dump, selection: DumpPart, ranks: frozenset[str]) -> Iterator[t
     """Each tensor, and whether it is kept."""
     for rank in dump.ranks:
         has_rank = rank.name in ranks
-        if not has_rank and isinstance(dump, ModuleDump):
+        if not has_rank:
             yield from ((ref, False) for ref in dump.dumped_weights(rank).values())
         for step in dump.steps:
             may = has_rank and selection.has_step(step.label)

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from ..base.vocabulary import selectable
-from ..dumps.base import Dump, Rank, Slot, Step, natural
-from ..dumps.fx import FxDump
-from ..dumps.graph_capture import GraphCaptureDump
-from ..errors import MappingError
-from ..tensors.header import TensorHeader
-from ..tensors.ref import TensorRef, readable
-from ..topology.tree import Node
-from .pair import Operand, Pair, Plan, Unmapped
-from .policies import align
+from ...base.vocabulary import selectable
+from ...dumps.base import Dump, Rank, Slot, Step, natural
+from ...dumps.fx import FxDump
+from ...dumps.graph_capture import GraphCaptureDump
+from ...errors import MappingError
+from ...tensors.header import TensorHeader
+from ...tensors.ref import TensorRef, readable
+from ...topology.tree import Node
+from ..pair import Operand, Pair, Plan, Unmapped
+from ..policies import align
 
 _GETITEM = "getitem"
 _OUTPUT = "output[0]"
@@ -59,11 +60,9 @@ class _Result:
 
 class _Captured:
     def __init__(self, golden: Dump, mine: Dump, level: str) -> None:
-        fx, captured = (golden, mine) if isinstance(golden, FxDump) else (mine, golden)
-        assert isinstance(fx, FxDump)
-        assert isinstance(captured, GraphCaptureDump)
+        fx, captured = (golden, mine) if golden.kind == "fx" else (mine, golden)
         self._golden, self._mine = golden, mine
-        self._fx, self._captured = fx, captured
+        self._fx, self._captured = cast(FxDump, fx), cast(GraphCaptureDump, captured)
         self._level = level
         self._pairs: list[Pair] = []
         self._unmapped: list[Unmapped] = []
@@ -94,7 +93,7 @@ class _Captured:
             (items if result.several else by_name.setdefault(result.node.name, [])).append(result)
         matches: list[tuple[_Result, str, TensorRef, str]] = []
         for name in self._captured.names:
-            refs = self._captured.calls(rank, name)
+            refs = self._captured.calls_of(rank, name)
             if name.partition("_")[0] == _GETITEM:
                 continue
             for result, ref in zip(by_name.get(name, ()), refs):
@@ -144,7 +143,7 @@ class _Captured:
             items = [
                 (name, calls[call_counts[name]])
                 for name in names
-                if len(calls := self._captured.calls(rank, name)) > call_counts[name]
+                if len(calls := self._captured.calls_of(rank, name)) > call_counts[name]
             ]
             results = [result for result in packed if result.step is step]
             for result, (name, ref) in align(results, items, lambda r, item: _alike(r.ref, item[1])):
@@ -182,7 +181,7 @@ class _Captured:
         self._counts[f"{fx}_total"] += len(nodes)
         self._counts[f"{fx}_mapped"] += len(nodes & paths)
         for name in self._captured.names:
-            refs = self._captured.calls(rank, name)
+            refs = self._captured.calls_of(rank, name)
             self._counts[f"{captured}_total"] += bool(refs)
             self._counts[f"{captured}_mapped"] += any(ref.path in paired for ref in refs)
             for call, ref in enumerate(refs):
