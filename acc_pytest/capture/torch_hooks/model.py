@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...dumps.model_config import SHARED_NAMES
 from ...dumps.torch_model import (
     OUTLINE_FILE,
     OUTLINE_FORMAT,
@@ -176,6 +177,7 @@ def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     content = {"format": OUTLINE_FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
     content["outputs"] = {name: len(weight) for name, weight in linear.items()}
     content["numbers"] = dict(_numbers(root))
+    content["attributes"] = dict(_attributes(root))
     return ModelOutline(content | _code(root.module) | {"traced": traced}, tensors)
 
 
@@ -243,6 +245,18 @@ def _numbers(root: NamedModule) -> Iterator[tuple[str, dict[str, float]]]:
             yield place.name, floats
 
 
+def _attributes(root: NamedModule) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The attributes of each module that are no floats and whose meaning is known."""
+    for place in root.walk():
+        values = {
+            name: value
+            for name, value in vars(place.module).items()
+            if name in SHARED_NAMES and (value is None or type(value) in (bool, int, str))
+        }
+        if values:
+            yield place.name, values
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it has values of its own, all of them in this process."""
     dense = tensor.layout == torch.strided and not (tensor.is_quantized or tensor.is_meta)
@@ -250,12 +264,21 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _code(module: nn.Module) -> dict[str, Any]:
-    """The class and configuration of a model of transformers; nothing of others."""
+    """The class and configuration of a model of transformers; of another its configuration, if it has one."""
+    config: Any = getattr(module, "config", None)
     if not is_of_transformers(module):
-        return {}
-    config: Any = module.config
-    plain_config = json.loads(json.dumps(config.to_dict(), default=str))
-    return {"model": type(module).__name__, "config": plain_config}
+        content = _plain_config(config)
+        return {"config": content} if content else {}
+    content = json.loads(json.dumps(config.to_dict(), default=str))
+    content["attn_implementation"] = getattr(config, "_attn_implementation", None)
+    return {"model": type(module).__name__, "config": content}
+
+
+def _plain_config(config: Any) -> dict[str, Any]:
+    """The plain values of a configuration of a model's own: a dictionary, or an object with attributes."""
+    values = config if isinstance(config, dict) else getattr(config, "__dict__", {})
+    plain = (bool, int, float, str, type(None))
+    return {name: value for name, value in values.items() if isinstance(name, str) and type(value) in plain}
 
 
 def is_of_transformers(module: nn.Module) -> bool:
