@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from . import __version__
 from .base.imports import check_numpy, go_without_blas
 from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
-from .commands.comparing import add_compare, add_map, add_noise_profile, add_report
-from .commands.configs import add_diff_config
+from .commands.comparing import add_compare, add_diff_config, add_map, add_noise_profile, add_report
 from .commands.demo import add_demo, add_demo_torchair, add_generate
 from .commands.dumps import add_convert, add_dump, add_dump_info, add_index, add_onnx
 from .commands.onnx_values import add_dump_onnx

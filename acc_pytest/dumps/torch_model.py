@@ -39,13 +39,12 @@ follows."""
 
 @dataclass(frozen=True)
 class Outline:
-    """`model` is the name of a class of transformers and `config` its configuration, both empty for another
-    model; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
-    (`root.lm_head`), for which `outputs` has the number of features that it gives. `numbers` are the floats
-    among the attributes of a module by its name (`{"root.norm": {"eps": 1e-05}}`), `attributes` the others
-    that `model_config.py` knows (`{"root.gate": {"top_k": 2}}`); outlines of older dumps have none. `home` is
-    the process folder that it lies in. `traced`: steps have traces of what the code of modules computed
-    (`torch_traces`).
+    """`model` is the name of a class of transformers, empty for another model; `config` the configuration, if
+    it has one; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
+    (`root.lm_head`), for which `outputs` has the number of features that it gives. `numbers` are those among
+    the attributes of a module by its name (`{"root.norm": {"eps": 1e-05}}`); outlines of older dumps
+    have none. `home` is the process folder that it lies in. `traced`: steps have traces of what the code of
+    modules computed (`torch_traces`).
     """
 
     model: str = ""
@@ -56,7 +55,6 @@ class Outline:
     numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     home: str = ""
     traced: bool = False
-    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def outline_of(home: Path) -> Outline | None:
@@ -95,19 +93,7 @@ def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
         numbers,
         home,
         content.get("traced") is True,
-        _attributes(content.get("attributes")),
     )
-
-
-def _attributes(content: object) -> dict[str, dict[str, Any]]:
-    """The other attributes of each module, as far as they are sound."""
-    modules = content if isinstance(content, dict) else {}
-    plain = (bool, int, str, type(None))
-    return {
-        name: {key: value for key, value in attributes.items() if isinstance(value, plain)}
-        for name, attributes in modules.items()
-        if isinstance(attributes, dict)
-    }
 
 
 def _numbers(content: object) -> dict[str, dict[str, float]]:

@@ -177,7 +177,6 @@ def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     content = {"format": OUTLINE_FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
     content["outputs"] = {name: len(weight) for name, weight in linear.items()}
     content["numbers"] = dict(_numbers(root))
-    content["attributes"] = dict(_attributes(root))
     return ModelOutline(content | _code(root.module) | {"traced": traced}, tensors)
 
 
@@ -232,29 +231,18 @@ def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _numbers(root: NamedModule) -> Iterator[tuple[str, dict[str, float]]]:
-    """The floats among the attributes of each module that has any, but for those of dropout."""
+    """The floats among the attributes of each module that has any, but for those of dropout, and the whole
+    numbers and truth values of known settings."""
     for place in root.walk():
-        floats = {
-            name: value
+        numbers = {
+            name: float(value)
             for name, value in vars(place.module).items()
-            if type(value) is float
+            if (type(value) is float or (type(value) in (int, bool) and name in SHARED_NAMES))
             and math.isfinite(value)
             and "dropout" not in f"{place.kind}.{name}".lower()
         }
-        if floats:
-            yield place.name, floats
-
-
-def _attributes(root: NamedModule) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The attributes of each module that are no floats and whose meaning is known."""
-    for place in root.walk():
-        values = {
-            name: value
-            for name, value in vars(place.module).items()
-            if name in SHARED_NAMES and (value is None or type(value) in (bool, int, str))
-        }
-        if values:
-            yield place.name, values
+        if numbers:
+            yield place.name, numbers
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -264,21 +252,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _code(module: nn.Module) -> dict[str, Any]:
-    """The class and configuration of a model of transformers; of another its configuration, if it has one."""
+    """The class and configuration of a model of transformers; of another the plain values of its own."""
     config: Any = getattr(module, "config", None)
-    if not is_of_transformers(module):
-        content = _plain_config(config)
-        return {"config": content} if content else {}
-    content = json.loads(json.dumps(config.to_dict(), default=str))
-    content["attn_implementation"] = getattr(config, "_attn_implementation", None)
-    return {"model": type(module).__name__, "config": content}
-
-
-def _plain_config(config: Any) -> dict[str, Any]:
-    """The plain values of a configuration of a model's own: a dictionary, or an object with attributes."""
+    if is_of_transformers(module):
+        content = json.loads(json.dumps(config.to_dict(), default=str))
+        content["attn_implementation"] = getattr(config, "_attn_implementation", None)
+        return {"model": type(module).__name__, "config": content}
     values = config if isinstance(config, dict) else getattr(config, "__dict__", {})
-    plain = (bool, int, float, str, type(None))
-    return {name: value for name, value in values.items() if isinstance(name, str) and type(value) in plain}
+    return {"config": {name: x for name, x in values.items() if type(x) in (bool, int, float, str)}}
 
 
 def is_of_transformers(module: nn.Module) -> bool:
