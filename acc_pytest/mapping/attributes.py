@@ -32,8 +32,7 @@ _SIZES = re.compile("^(num_(?!experts_per_tok)|hidden_size|intermediate_size|voc
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting that two models have otherwise; `where` are the modules, in these layers, empty for one of the
-    model."""
+    """A setting that two models have otherwise; `where` are its modules, empty for one of the model."""
 
     where: str
     shared: str
