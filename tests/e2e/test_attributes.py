@@ -17,13 +17,24 @@ from .conftest import Run
 LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 10000.0}
 
 
+class Layered(nn.Module):
+    """Two layers, of which the norm of the second has this epsilon."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layers = [nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16, each)) for each in (1e-5, eps)]
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
 def dump(home: Path, name: str, eps: float) -> Path:
-    """The dump of two layers, of which the second norm has this epsilon."""
-    torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16)) for _ in range(2)]
-    model = nn.ModuleDict({"layers": nn.ModuleList(layers)})
-    layers[1][1].eps = eps
-    model.forward = lambda x: layers[1](layers[0](x))  # type: ignore[method-assign]
+    """The dump of such a model."""
+    model = Layered(eps)
     with torch.no_grad(), register_hook(model, DumpConfig(home, run_name=name)):
         model(torch.randn(2, 16, generator=torch.Generator().manual_seed(1)))
     return home / name

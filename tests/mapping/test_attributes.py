@@ -37,8 +37,8 @@ GEMMA_5 = {
 
 def sentences(golden: dict[str, Any], mine: dict[str, Any]) -> list[str]:
     """The sentences on two configurations."""
-    sides = (Description(settings_of(side)) for side in (golden, mine))
-    return [str(difference.sentence) for difference in differences(*sides, ())]
+    different = differences(Description(settings_of(golden)), Description(settings_of(mine)), ())
+    return [str(difference.sentence) for difference in different]
 
 
 @pytest.mark.parametrize(
