@@ -231,6 +231,15 @@ def test_a_port_with_names_of_its_own_is_held_against_the_modules_that_it_is_map
     ]
 
 
+def test_a_port_that_has_the_configuration_of_transformers_states_it(dumped: Dumped) -> None:
+    transformers = pytest.importorskip("transformers")
+    sides = Port(), Port()
+    for side, eps in zip(sides, (1e-5, 1e-6)):
+        side.config = transformers.LlamaConfig(rms_norm_eps=eps)
+    named = (dumped(name, side) for name, side in zip(("golden", "mine"), sides))
+    assert notes(*named) == ["rms_norm_eps 1e-05 in golden, 1e-06 in mine (computed)"]
+
+
 def test_at_most_six_are_told(dumped: Dumped) -> None:
     golden, mine = Port(), Port()
     for number in range(8):

@@ -252,14 +252,16 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _code(module: nn.Module) -> dict[str, Any]:
-    """The class and configuration of a model of transformers; of another the plain values of its own."""
+    """The class of a model of transformers, and the configuration of any model, as far as it is plain."""
     config: Any = getattr(module, "config", None)
-    if is_of_transformers(module):
+    bases = type(config).__mro__ if hasattr(config, "to_dict") else ()
+    if any(base.__module__.startswith("transformers.") for base in bases):
         content = json.loads(json.dumps(config.to_dict(), default=str))
         content["attn_implementation"] = getattr(config, "_attn_implementation", None)
-        return {"model": type(module).__name__, "config": content}
-    values = config if isinstance(config, dict) else getattr(config, "__dict__", {})
-    return {"config": {name: x for name, x in values.items() if type(x) in (bool, int, float, str)}}
+    else:
+        values = config if isinstance(config, dict) else getattr(config, "__dict__", {})
+        content = {name: value for name, value in values.items() if type(value) in (bool, int, float, str)}
+    return {"config": content} | ({"model": type(module).__name__} if is_of_transformers(module) else {})
 
 
 def is_of_transformers(module: nn.Module) -> bool:
