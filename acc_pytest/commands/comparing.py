@@ -173,8 +173,7 @@ def add_diff_config(commands: Commands) -> None:
     parser = commands.add_parser(
         "diff-config",
         help="list the settings of two models that differ, without reading a tensor",
-        description="List what the configurations of two models, and modules of one name in them, state "
-        "differently. The same setting under another name is no difference.",
+        description="List what two models, and modules of one name in them, state differently.",
         epilog="Exit code: 0 when no computed setting differs, 1 when one does, 4 when one is no model.",
     )
     for side in ("golden", "mine"):

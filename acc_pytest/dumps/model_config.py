@@ -1,7 +1,4 @@
-"""What a model states of itself: its configuration, and the attributes of its modules.
-
-`rope_theta` at the top, in `rope_parameters` or as `rotary_emb_base` is one setting with one shared name.
-"""
+"""What a model states of itself: its configuration and attributes, by names that all families share."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ _SYNONYMS = {
     "num_hidden_layers": "n_layer n_layers num_layers",
     "hidden_size": "n_embd d_model dim",
     "intermediate_size": "n_inner ffn_hidden_size ffn_dim",
-    "vocab_size": "n_vocab",
     "num_attention_heads": "n_head n_heads num_heads",
     "num_key_value_heads": "n_kv_heads n_kv_head num_kv_heads",
     "head_dim": "head_size kv_channels",
@@ -64,21 +60,11 @@ _PROVENANCE = re.compile(
     r"_token_id$|aux_loss|jitter"
 )
 """Names of what tells of the file, of training and of sampling, which are worth no line."""
-_INSIDE = {
-    **dict.fromkeys(("text_config", "llm_config", "language_config", "full_attention"), ""),
-    "rope_scaling": "rope_parameters.",
-}
+_INSIDE = {"text_config": "", "llm_config": "", "full_attention": "", "rope_scaling": "rope_parameters."}
 """What the names of settings inside of a setting begin with, where that is not its name."""
-_SAME_WORDS = {
-    **dict.fromkeys(("gelu_new", "gelu_fast"), "gelu_pytorch_tanh"),
-    "swish": "silu",
-    "su": "longrope",
-    "mrope": "default",
-}
-_DEFAULTS = {
-    **dict.fromkeys(("sliding_window", "attn_logit_softcapping", "final_logit_softcapping"), "none"),
-    "rope_type": "default",
-}
+_SAME_WORDS = {"swish": "silu", "gelu_new": "gelu_pytorch_tanh", "su": "longrope", "mrope": "default"}
+_ABSENT = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping")
+_DEFAULTS = {**dict.fromkeys(_ABSENT, "none"), "rope_type": "default"}
 """What a configuration of transformers means that does not state it."""
 
 
@@ -106,10 +92,7 @@ def configuration_of(dump: Dump) -> Mapping[str, Any]:
 
 
 def read_configuration(file: Path) -> Mapping[str, Any]:
-    """The configuration in a file; empty where it is of something that is no model.
-
-    Raises `FormatError` for a file that is no JSON.
-    """
+    """The configuration in a file; empty if it is of no model. Raises `FormatError` if it is no JSON."""
     try:
         content = parsed(bytes_of(file))
     except (OSError, ValueError) as error:
@@ -121,9 +104,9 @@ def read_configuration(file: Path) -> Mapping[str, Any]:
 def settings_of(content: Mapping[str, Any]) -> dict[str, Setting]:
     """The settings of a configuration that say what its model computes, or how."""
     is_published = not {"model_type", "transformers_version"}.isdisjoint(content)
-    flat = {
-        name: value for name, value in _flat(content) if not (is_published and name == "top_k")
-    }  # sampling
+    flat = dict(_flat(content))
+    if is_published:
+        flat.pop("top_k", None)  # of sampling
     if flat.get("use_sliding_window") is False:
         flat["sliding_window"] = None
     settings = settings_by_name(_DEFAULTS if is_published else {}) | settings_by_name(flat)
@@ -137,8 +120,10 @@ def settings_by_name(stated: Mapping[str, Any]) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for name, value in stated.items():
         shared = SHARED_NAMES.get(name, name)
-        is_of_code = name in SHARED_NAMES or not _PROVENANCE.search(name.rpartition(".")[2])
-        if value is not None and is_of_code and (name == shared or shared not in settings):
+        is_of_code = name in SHARED_NAMES or not any(map(_PROVENANCE.search, name.split(".")))
+        entries = value if isinstance(value, list) else [value]
+        is_plain = all(isinstance(entry, (int, float, str)) for entry in entries)
+        if is_plain and is_of_code and (name == shared or shared not in settings):
             settings[shared] = Setting(name, value)
     return settings
 
@@ -153,12 +138,12 @@ def agree(shared: str, golden: object, mine: object) -> bool:
     return golden == mine
 
 
-def _flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(content: Mapping[str, Any], before: str = "", depth: int = 8) -> Iterator[tuple[str, Any]]:
     for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, before + _INSIDE.get(name, f"{name}."))
-        else:
+        if not isinstance(value, dict):
             yield before + name, value
+        elif depth:
+            yield from _flat(value, before + _INSIDE.get(name, f"{name}."), depth - 1)
 
 
 def _word(text: str) -> str:

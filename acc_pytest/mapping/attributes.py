@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..base.reason import Reason
 from ..base.vocabulary import number_ranges
 from ..dumps.base import Dump
 from ..dumps.model_config import (
@@ -60,10 +59,10 @@ class Difference:
         return name, str(self.golden), f"{renamed}{self.mine}"
 
     @property
-    def sentence(self) -> Reason:
+    def sentence(self) -> str:
         """The difference, and whether it is computed."""
-        effect = Reason("computed") if self.computed else Reason("not computed")
-        return Reason("{} {} in golden, {} in mine ({})", *self.cells, effect)
+        name, golden, mine = self.cells
+        return f"{name} {golden} in golden, {mine} in mine ({'' if self.computed else 'not '}computed)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +102,16 @@ def attribute_notes(golden: Dump, mine: Dump, pairs: Iterable[Pair]) -> list[str
     """A sentence for each difference of attributes, at most six, and how many more there are."""
     modules = {(p.golden.node, p.mine.node): None for p in pairs if p.golden.slot.startswith("output")}
     different = differences(Description.of(golden), Description.of(mine), modules)
-    notes: list[str] = [difference.sentence for difference in different[:_MOST_NOTES]]
-    if more := len(different[_MOST_NOTES:]):
-        notes.append(Reason("and {} more differences of attributes: acc diff-config lists them", more))
-    return notes
+    more = len(different) - _MOST_NOTES
+    rest = [f"and {more} more differences of attributes: acc diff-config lists them"] if more > 0 else []
+    return [difference.sentence for difference in different[:_MOST_NOTES]] + rest
 
 
 def differences(
     golden: Description, mine: Description, modules: Iterable[tuple[str, str]]
 ) -> list[Difference]:
-    """What both state, and state differently, first what is computed; `modules` are pairs of names.
-
-    What several layers have alike is one difference, and so is what modules and their model have alike.
-    """
+    """What both state differently, first what is computed; `modules` are pairs of names. What layers, or a
+    model and its modules, have alike is one difference."""
     stated = {entry.values: entry for entry in _between(golden.settings, mine.settings)}
     of_modules: dict[tuple[str, ...], Difference] = {}
     for first, second in modules:

@@ -60,6 +60,7 @@ def sentences(golden: dict[str, Any], mine: dict[str, Any]) -> list[str]:
         ({"_name_or_path": "a", "transformers_version": "4", "use_cache": True}, {"use_cache": False}),
         ({"attention_dropout": 0.1, "bos_token_id": 1}, {"attention_dropout": 0.0, "bos_token_id": 2}),
         (YARN, {"rms_norm_eps": 1e-5}),
+        ({"id2label": {"0": "a"}, "quantization_config": None}, {"id2label": {"0": "b"}}),
     ],
 )  # fmt: skip
 def test_what_is_the_same_or_on_one_side_only_is_no_difference(
@@ -96,6 +97,13 @@ def test_what_is_the_same_or_on_one_side_only_is_no_difference(
 )  # fmt: skip
 def test_a_difference_is_one_sentence(golden: dict[str, Any], mine: dict[str, Any], sentence: str) -> None:
     assert sentences(golden, mine) == [sentence]
+
+
+def test_a_configuration_of_any_depth_is_read() -> None:
+    nested: dict[str, Any] = {"eps": 1e-5}
+    for _ in range(500):
+        nested = {"text_config": nested, "table": [[1]]}
+    assert not sentences(nested, {"eps": 1e-6})
 
 
 def test_computed_differences_come_first() -> None:

@@ -260,7 +260,7 @@ def _code(module: nn.Module) -> dict[str, Any]:
         content["attn_implementation"] = getattr(config, "_attn_implementation", None)
     else:
         values = config if isinstance(config, dict) else getattr(config, "__dict__", {})
-        content = {name: value for name, value in values.items() if type(value) in (bool, int, float, str)}
+        content = {str(name): x for name, x in values.items() if type(x) in (bool, int, float, str)}
     return {"config": content} | ({"model": type(module).__name__} if is_of_transformers(module) else {})
 
 
