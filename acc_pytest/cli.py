@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from . import __version__
 from .base.imports import check_numpy, go_without_blas
 from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
-from .commands.comparing import add_compare, add_map, add_noise_profile, add_report
+from .commands.comparing import add_compare, add_diff_config, add_map, add_noise_profile, add_report
 from .commands.demo import add_demo, add_demo_torchair, add_generate
 from .commands.dumps import add_convert, add_dump, add_dump_info, add_index, add_onnx
 from .commands.onnx_values import add_dump_onnx
@@ -22,8 +22,8 @@ from .errors import FLAG, AccError, guarded, show_tracebacks
 from .reporting.texts import error_text, paragraph
 
 COMMANDS = (
-    *(add_compare, add_opcheck, add_dump, add_dump_info, add_convert, add_index, add_map, add_onnx),
-    add_dump_onnx,
+    *(add_compare, add_opcheck, add_dump, add_dump_info, add_convert, add_index, add_map, add_diff_config),
+    *(add_onnx, add_dump_onnx),
     *(add_noise_profile, add_report, add_demo, add_demo_torchair, add_generate),
 )
 VERBOSE = "--verbose"

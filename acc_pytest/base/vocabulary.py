@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _BETWEEN_WORDS = {ord(sign): " " for sign in ",，、"}
 TOKEN_POLICIES = ("auto", "raw", "no-warmup", "warmup", "torch-like")
@@ -124,3 +124,14 @@ def number(value: bool | int | float | str | None) -> str:
         return str(value)
     short = f"{value:.6g}"
     return f"1 - {1 - value:.3g}" if short == "1" and value < 1 else short
+
+
+def number_ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in words: `0-3, 7`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

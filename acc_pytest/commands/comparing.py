@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AccError
+from ..base.imports import import_numpy
+from ..errors import AccError, DumpError
 from ..reporting.texts import message
+from ..tensors.address import path_on_disk
 from .arguments import LOG_LEVELS, add_output, add_reading, add_sides, run_pytest, values_of_sides
 
 if TYPE_CHECKING:
     from ..dumps.base import Dump
     from ..gate.stored import Merged
+    from ..mapping.attributes import Description
     from ..mapping.pair import Plan
     from ..reporting.view import View
     from .arguments import Commands
@@ -159,6 +163,52 @@ def run_noise_profile(arguments: argparse.Namespace) -> int:
         print(f"acc: and {len(maker.left_out) - SHOWN} more", file=sys.stderr)
     print(f"written: {message(profile.path)} ({profile.summary})")
     return 0
+
+
+# `acc diff-config`: what two models state differently, from dumps or configurations alone.
+
+
+def add_diff_config(commands: Commands) -> None:
+    """Register the subcommand."""
+    parser = commands.add_parser(
+        "diff-config",
+        help="list the settings of two models that differ, without reading a tensor",
+        description="List what two models, and modules of one name in them, state differently.",
+        epilog="Exit code: 0 when no computed setting differs, 1 when one does, 4 when one is no model.",
+    )
+    for side in ("golden", "mine"):
+        parser.add_argument(side, metavar=side.upper(), help="a dump, a config.json, or its directory")
+    parser.set_defaults(run=run_diff_config)
+
+
+def run_diff_config(arguments: argparse.Namespace) -> int:
+    """Print the table; returns 1 where a difference is computed."""
+    import_numpy()
+    from ..mapping.attributes import differences
+
+    golden, mine = _described(arguments.golden), _described(arguments.mine)
+    different = differences(golden, mine, ((name, name) for name in golden.modules))
+    rows = [(*entry.cells, "yes" if entry.computed else "no") for entry in different]
+    rows = [("setting", "golden", "mine", "computed?"), *rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows if different else [("no setting differs",)]:
+        print(message("  ".join(map(str.ljust, row, widths)).rstrip()))
+    return int(any(entry.computed for entry in different))
+
+
+def _described(path: str) -> Description:
+    """The model of a dump, a directory or a file. Raises `AccError` where nothing is stated of one."""
+    from ..dumps import open_dump
+    from ..dumps.model_config import CONFIG_FILE, read_configuration, settings_of
+    from ..mapping.attributes import Description
+
+    place = Path(path_on_disk(path))
+    file = place / CONFIG_FILE if place.is_dir() else place
+    is_text = file.suffix == ".json" and file.is_file()
+    model = Description(settings_of(read_configuration(file))) if is_text else Description.of(open_dump(path))
+    if not model.settings and not model.modules:
+        raise DumpError(f"{path}: states nothing of a model; give a config.json or a dump of register_hook")
+    return model
 
 
 # `acc report`: files of rows of one run put together, or shown.

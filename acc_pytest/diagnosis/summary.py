@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..base.reason import Reason, joined
+from ..base.vocabulary import number_ranges
 from ..judging.replay import ROWS_OFF
 from ..reporting.row import SUSPECT, Cause, Row
 from ..reporting.view import Diagnosis, Root, View
@@ -584,7 +585,7 @@ def again(group: Sequence[RootAtStep]) -> str:
     first = group[0].row
     layers = sorted({number for root in group if (number := _number_of(root.pair.layer)) is not None})
     own = _number_of(group[0].pair.layer)
-    same = f"the same in layers {_runs(layers)}" if own is not None and layers != [own] else ""
+    same = f"the same in layers {number_ranges(layers)}" if own is not None and layers != [own] else ""
     steps = [str(root.row.step) for root in group if root.row.step != first.step]
     ranks = [root.row.rank for root in group if root.row.rank != first.rank]
     places = []
@@ -601,14 +602,3 @@ def again(group: Sequence[RootAtStep]) -> str:
 def _number_of(layer: str) -> int | None:
     number = layer.rpartition(".")[2]
     return int(number) if number.isdecimal() else None
-
-
-def _runs(numbers: Sequence[int]) -> str:
-    """Ascending numbers in words: `0-3, 7`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)

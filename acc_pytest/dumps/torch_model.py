@@ -39,10 +39,10 @@ follows."""
 
 @dataclass(frozen=True)
 class Outline:
-    """`model` is the name of a class of transformers and `config` its configuration, both empty for another
-    model; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
-    (`root.lm_head`), for which `outputs` has the number of features that it gives. `numbers` are the floats
-    among the attributes of a module by its name (`{"root.norm": {"eps": 1e-05}}`); outlines of older dumps
+    """`model` is the name of a class of transformers, empty for another model; `config` the configuration, if
+    it has one; `weights` by full name (`root.norm.weight`) and `projections` by the name of the layer
+    (`root.lm_head`), for which `outputs` has the number of features that it gives. `numbers` are those among
+    the attributes of a module by its name (`{"root.norm": {"eps": 1e-05}}`); outlines of older dumps
     have none. `home` is the process folder that it lies in. `traced`: steps have traces of what the code of
     modules computed (`torch_traces`).
     """

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...dumps.model_config import SHARED_NAMES
 from ...dumps.torch_model import (
     OUTLINE_FILE,
     OUTLINE_FORMAT,
@@ -230,17 +231,18 @@ def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _numbers(root: NamedModule) -> Iterator[tuple[str, dict[str, float]]]:
-    """The floats among the attributes of each module that has any, but for those of dropout."""
+    """The floats among the attributes of each module that has any, but for those of dropout, and the whole
+    numbers and truth values of known settings."""
     for place in root.walk():
-        floats = {
-            name: value
+        numbers = {
+            name: float(value)
             for name, value in vars(place.module).items()
-            if type(value) is float
+            if (type(value) is float or (type(value) in (int, bool) and name in SHARED_NAMES))
             and math.isfinite(value)
             and "dropout" not in f"{place.kind}.{name}".lower()
         }
-        if floats:
-            yield place.name, floats
+        if numbers:
+            yield place.name, numbers
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -250,12 +252,16 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _code(module: nn.Module) -> dict[str, Any]:
-    """The class and configuration of a model of transformers; nothing of others."""
-    if not is_of_transformers(module):
-        return {}
-    config: Any = module.config
-    plain_config = json.loads(json.dumps(config.to_dict(), default=str))
-    return {"model": type(module).__name__, "config": plain_config}
+    """The class of a model of transformers, and the configuration of any model, as far as it is plain."""
+    config: Any = getattr(module, "config", None)
+    bases = type(config).__mro__ if hasattr(config, "to_dict") else ()
+    if any(base.__module__.startswith("transformers.") for base in bases):
+        content = json.loads(json.dumps(config.to_dict(), default=str))
+        content["attn_implementation"] = getattr(config, "_attn_implementation", None)
+    else:
+        values = config if isinstance(config, dict) else getattr(config, "__dict__", {})
+        content = {str(name): x for name, x in values.items() if type(x) in (bool, int, float, str)}
+    return {"config": content} | ({"model": type(module).__name__} if is_of_transformers(module) else {})
 
 
 def is_of_transformers(module: nn.Module) -> bool:
