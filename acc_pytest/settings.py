@@ -25,6 +25,7 @@ from .base.vocabulary import (
     PRECISIONS,
     REPLAY_AUTO,
     REPLAY_WORDS,
+    REPLAYED,
     TOKEN_POLICIES,
     UNMAPPED_OUTCOMES,
     option_name,
@@ -144,6 +145,8 @@ class Settings:
             if name in _CHOICES:
                 check_choice(option_name(name), value, _CHOICES[name])
         options |= {name: read(options[name]) for name, read in _READERS.items() if name in options}
+        if options.get("model") and options.get("replay") is None:
+            options["replay"] = REPLAYED  # a model is given to compute with
         custom = cls(metrics=options.get("metrics", ())).custom_metrics
         files = [read_config(find_config(name), custom) for name in ("default", *options.get("config", ()))]
         noisy = options.get("noise", NO_NOISE) != NO_NOISE

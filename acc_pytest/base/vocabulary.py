@@ -23,6 +23,10 @@ NO_NOISE = "none"
 """The value of `--acc-noise` that leaves the profile beside golden out."""
 REPLAY_AUTO = "auto"
 REPLAY_WORDS = (REPLAY_AUTO, "off")
+OF_MODULES = frozenset({"torch", "msprobe", "sglang", "hf-debugger"})
+"""Kinds of dumps that hold what the modules of a torch model were given: a golden model computes these."""
+REPLAYED = 1 << 27
+"""Elements up to which operators are computed again where replay is asked for without a number."""
 """Values of `--acc-replay` beside a number: by what golden's dump outlines, and not at all."""
 CHOOSING = frozenset({"topk", "argmax", "max"})
 """Functions of torch that a dump of modules has too, for what they chose; `max` along a dimension."""

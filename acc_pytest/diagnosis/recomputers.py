@@ -6,12 +6,11 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 
+from ..base.vocabulary import OF_MODULES
 from ..dumps.torch_model import Outline
 from ..mapping.pair import Plan
 from .recomputation import LOOKING, RecomputeBudget, Recomputer, SharedOut
 
-OF_MODULES = frozenset({"torch", "msprobe", "sglang", "hf-debugger"})
-"""Kinds of dumps that hold what the modules of a torch model were given: a golden model computes these."""
 BY_THEMSELVES = frozenset({"msprobe"})
 """Those of which the dump tells enough to compute functions without a model."""
 
@@ -19,9 +18,9 @@ BY_THEMSELVES = frozenset({"msprobe"})
 def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = "") -> Recomputer:
     """The recomputer for operators of mine, of a plan of dumps that are at hand.
 
-    `model` is the function that makes the golden model of a dump of modules (`OF_MODULES`). Only its own
-    references are imported: a run without a failure needs none of them. Raises `AccError` where there is no
-    such model.
+    `model` is the checkpoint of golden's model, or the function that makes it, for a dump of modules. Only
+    its own references are imported: a run without a failure needs none of them. Raises `AccError` where there
+    is no such model.
     """
     if plan.mine_kind in OF_MODULES and model:
         from ..dumps import open_dump

@@ -233,7 +233,7 @@ class DumpLayout(ABC):
         return (self.root,)
 
     def paths(self) -> tuple[Path, ...]:
-        """Those of its contents that are there, and the profile beside them: what a copy of the dump takes along.
+        """Those of its contents that are there, and the profile beside them: what a copy of the dump has.
 
         Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB
         dump may share a directory.

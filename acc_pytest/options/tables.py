@@ -17,6 +17,7 @@ from ..base.vocabulary import (
     OPCHECK_METRICS,
     PRECISION_MODES,
     PRECISIONS,
+    REPLAYED,
     SETTINGS,
     SOCS,
     STANDARDS,
@@ -152,12 +153,12 @@ REPLAY = (
         "replay",
         "compute operators of mine again, up to so many elements; auto (default): cheap ones; off: none",
         metavar="ELEMENTS",
-        const="134217728",
+        const=str(REPLAYED),
     ),
     Option(
         "model",
-        "the golden model for --acc-replay of dumps of torch: a function without arguments that returns it",
-        metavar="FILE.py:FUNCTION",
+        "golden's model, to compute modules of mine again: a checkpoint, or a function that returns it",
+        metavar="DIR|FILE.py:FUNCTION",
         is_path=True,
     ),
 )

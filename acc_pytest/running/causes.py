@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..base.imports import import_torch
-from ..base.vocabulary import OF_OTHERS, REPLAY_WORDS
+from ..base.vocabulary import OF_MODULES, OF_OTHERS, REPLAY_WORDS
 from ..errors import SettingsError, guarded
 from .mode import GeneratedItem, collectors_of, items_of
 
@@ -264,9 +264,9 @@ def check_replay(settings: Settings, plan: Plan) -> None:
     """Raises `SettingsError` where what replay needs was not given, or something that it has no use for."""
     if not settings.replay:
         if settings.model:
-            raise SettingsError("--acc-model needs --acc-replay: it is for computing operators again")
+            raise SettingsError("--acc-model is for computing operators again; leave out --acc-replay=off")
         return
-    from ..diagnosis.recomputers import BY_THEMSELVES, OF_MODULES
+    from ..diagnosis.recomputers import BY_THEMSELVES
 
     if settings.model and plan.mine_kind not in OF_MODULES:
         raise SettingsError(
@@ -275,8 +275,8 @@ def check_replay(settings: Settings, plan: Plan) -> None:
         )
     if not settings.model and plan.mine_kind in OF_MODULES - BY_THEMSELVES:
         raise SettingsError(
-            f"--acc-replay of a dump of {plan.mine_kind} needs --acc-model FILE.py:FUNCTION, "
-            "a function that returns the golden model"
+            f"--acc-replay of a dump of {plan.mine_kind} needs --acc-model: a directory of Hugging Face with "
+            "golden's weights, or FILE.py:FUNCTION that returns the golden model"
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from .. import options
 from ..base.imports import import_numpy, without_collector
+from ..base.vocabulary import OF_MODULES
 from ..errors import AccError, SettingsError
 from ..options.marks import op_mark
 from ..reporting.texts import escaped, quoted
@@ -85,11 +86,13 @@ class ComparisonMode(PairMode):
         return PAIR + RECOMPUTED if is_unasked_of_atb(self.settings, self.plan) else PAIR
 
     def header(self) -> list[str]:
-        """The lines of every mode with a plan, and one where golden's dump outlines its model."""
+        """The lines of every mode with a plan, and one on modules that are computed again, or could be."""
         from ..reporting.texts import on_screen
-        from .pairs import outline_line
+        from .pairs import NO_MODEL, outline_line
 
         lines = [outline_line(self._outlines[0])] if self._all_outlined else []
+        if not lines and self.plan.mine_kind in OF_MODULES and self.settings.replay is None:
+            lines = [NO_MODEL]
         return [*super().header(), *on_screen(lines)]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -350,6 +350,13 @@ def outline_line(outline: Outline) -> str:
     )
 
 
+NO_MODEL = (
+    "acc replay: no module of mine is computed again, since golden's dump does not outline its model; "
+    "--acc-model CHECKPOINT (golden's) computes them: then faults of twice the rounding of a module are seen"
+)
+"""The line where bounds of the comparison are all that is held against modules of mine."""
+
+
 def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> list[str]:
     """By which standard pairs are judged, unless it is the default one, and of what the noise is known."""
     lines = []

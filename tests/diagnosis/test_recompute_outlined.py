@@ -532,7 +532,7 @@ def test_a_function_that_makes_a_model_is_called_without_arguments(tmp_path: Pat
 
 @pytest.mark.parametrize("spec", ["model.py", "model.py:", ":make", "model.py:a b"])
 def test_a_factory_is_a_file_and_a_name(spec: str) -> None:
-    with pytest.raises(SettingsError, match=r"must be FILE\.py:FUNCTION, as in my_model\.py:make_model, got"):
+    with pytest.raises(SettingsError, match=r"or FILE\.py:FUNCTION, as in my_model\.py:make_model, got"):
         load_model(spec)
 
 

@@ -12,6 +12,8 @@ import torch
 import torch._dynamo  # layers import it when they are made, and pytester forgets what it imported
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.diagnosis.golden_model.models import load_model
+from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
@@ -236,10 +238,16 @@ def test_an_input_that_was_not_dumped_is_said(dumps: Dumps, replay: Replay) -> N
 def test_replay_without_a_model_and_a_model_without_replay_are_refused(dumps: Dumps, replay: Replay) -> None:
     result = replay(dumps.golden, "--acc-replay", model="")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-replay of a dump of torch needs --acc-model FILE.py:FUNCTION*"])
-    result = replay(dumps.golden, f"--acc-model={replay_models.__file__}:make_model", model="")
+    result.stderr.fnmatch_lines(
+        ["*--acc-replay of a dump of torch needs --acc-model: a directory of Hugging Face*"]
+    )
+    model = f"--acc-model={replay_models.__file__}:make_model"
+    result = replay(dumps.golden, model, "--acc-replay=off", model="")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--acc-model needs --acc-replay*"])
+    result.stderr.fnmatch_lines(
+        ["*--acc-model is for computing operators again; leave out --acc-replay=off*"]
+    )
+    assert replay(dumps.golden, model, model="").ret == 0
 
 
 def test_an_operator_of_too_many_elements_is_left_out(dumps: Dumps, replay: Replay) -> None:
@@ -525,3 +533,44 @@ def test_modules_are_right_or_wrong_on_their_own_inputs(
     fails = [row["my_name"] for row in read_rows() if row["verdict"] == "fail"]
     assert len(fails) == 1
     assert fails[0].startswith("root.layers.0.attn")
+
+
+# A checkpoint of Hugging Face is a golden model: dumps of other tools need no more.
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    transformers = pytest.importorskip("transformers")
+    home = tmp_path_factory.mktemp("checkpoint")
+    torch.manual_seed(4)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = transformers.LlamaConfig(vocab_size=97, num_key_value_heads=2, **sizes)
+    transformers.LlamaForCausalLM(config).save_pretrained(home)
+    return home
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_checkpoint_computes_modules_again(
+    pytester: pytest.Pytester, checkpoint: Path, fault: bool
+) -> None:
+    golden = load_model(str(checkpoint))
+    assert next(golden.parameters()).dtype == torch.float32
+    msprobe(pytester.path / "golden", golden)  # type: ignore[arg-type]
+    mine: Any = load_model(str(checkpoint)).bfloat16()
+    mine.model.layers[2].mlp.down_proj.weight.data *= 1.02 if fault else 1
+    msprobe(pytester.path / "mine", mine)
+    sides = ("--acc-golden=golden", "--acc-mine=mine")
+    plain = pytester.runpytest_inprocess(*QUICKER, *sides)
+    plain.stdout.fnmatch_lines(
+        ["acc replay: no module of mine is computed again, since golden's dump does not*"]
+    )
+    result = pytester.runpytest_inprocess(*QUICKER, *sides, f"--acc-model={checkpoint}")
+    assert result.ret == int(fault)
+    if fault:
+        result.stdout.fnmatch_lines(["root cause: *model.layers.2.mlp.down_proj*"])
+
+
+def test_a_directory_without_a_checkpoint_is_refused(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(AccError, match="--acc-model: reading the checkpoint"):
+        load_model(str(pytester.path))

@@ -213,7 +213,7 @@ def _assigned(module: nn.Module, name: str, values: torch.Tensor) -> bool:
     return True
 
 
-# The golden model that a function of the user's makes: `--acc-model my_model.py:make_model`.
+# The golden model: `--acc-model` names its checkpoint, or a function of the user's that makes it.
 
 
 FLAG = "--acc-model"
@@ -221,13 +221,19 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def load_model(spec: str) -> nn.Module:
-    """Call `path.py:function` and take the model that it returns.
+    """The model of a checkpoint, or what `path.py:function` returns.
 
     Raises `AccError` that names the file and the fix.
     """
+    checkpoint = Path(spec)
+    if checkpoint.is_dir() or checkpoint.suffix == ".gguf":
+        return _of_checkpoint(checkpoint).eval()
     path, _, name = spec.rpartition(":")
     if not path or not name.isidentifier():
-        raise SettingsError(f"{FLAG} must be FILE.py:FUNCTION, as in my_model.py:make_model, got {spec:.200}")
+        raise SettingsError(
+            f"{FLAG} must be a directory with config.json, a .gguf file, or FILE.py:FUNCTION, as in "
+            f"my_model.py:make_model, got {spec:.200}"
+        )
     make = _function(Path(path), name)
     with guarded(f"{FLAG}: calling {name} in {path}"):
         model = make()
@@ -236,6 +242,27 @@ def load_model(spec: str) -> nn.Module:
             f"{FLAG}: {name} in {path} must return a torch.nn.Module, got {type(model).__name__}"
         )
     return model.eval()
+
+
+def _of_checkpoint(path: Path) -> nn.Module:
+    """The model of transformers that a checkpoint is of, in float32; no code of the checkpoint runs."""
+    try:
+        import transformers
+    except ImportError:
+        raise SettingsError(f"{FLAG}: reading {path} needs transformers; install it") from None
+    directory, is_packed = (path, False) if path.is_dir() else (path.parent, True)
+    here: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    here |= {"gguf_file": path.name} if is_packed else {}
+    with guarded(f"{FLAG}: reading the checkpoint {path}"):
+        config = transformers.AutoConfig.from_pretrained(str(directory), **here)
+        kind = getattr(transformers, next(iter(config.architectures or ()), ""), None)
+        if is_packed and hasattr(transformers, "GgufConfig"):
+            here["quantization_config"] = transformers.GgufConfig(dequantize=True)
+        dtype = "torch_dtype" if transformers.__version__.startswith("4.") else "dtype"
+        model: nn.Module = (kind or transformers.AutoModelForCausalLM).from_pretrained(
+            str(directory), config=config, **here, **{dtype: torch.float32}
+        )
+    return model
 
 
 def _function(file: Path, name: str) -> Callable[[], object]:

@@ -179,8 +179,9 @@ def sources() -> str:
 
 
 def files_of(functions: Sequence[str]) -> tuple[str, ...]:
-    """The files of functions written as `FILE.py:FUNCTION`, as whole paths."""
-    return tuple(dict.fromkeys(os.path.abspath(function.rpartition(":")[0]) for function in functions))
+    """The files of functions written as `FILE.py:FUNCTION`, as whole paths; a directory as it is."""
+    files = (function.rpartition(":")[0] or function for function in functions)
+    return tuple(dict.fromkeys(os.path.abspath(file) for file in files))
 
 
 def _listing(directory: str) -> str:
