@@ -88,11 +88,11 @@ class Description:
         return cls(settings_of(configuration_of(dump)), modules)
 
     def with_common(self) -> _Stated:
-        """The settings of the model and those that all modules state alike. (Each scales something else.)"""
+        """The settings of the model and those that all modules state alike; not those of norms and scores."""
         common = dict(self.settings)
         for name in dict.fromkeys(SHARED_NAMES.values()):
             values = {entry[name].value: entry[name] for entry in self.modules.values() if name in entry}
-            if len(values) == 1 and name != "scaling":
+            if len(values) == 1 and name not in ("scaling", "rms_norm_eps"):
                 common.setdefault(name, *values.values())
         return common
 
