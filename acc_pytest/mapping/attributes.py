@@ -79,29 +79,31 @@ class Description:
         if isinstance(dump, ModuleDump) and dump.ranks:
             outline, weights = dump.outline(dump.ranks[0]), dump.weights(dump.ranks[0])
             for module, numbers in outline.numbers.items() if outline is not None else ():
-                settings = settings_by_name(numbers).items()
-                modules[module] = {name: entry for name, entry in settings if not _SIZES.search(name)}
+                stated = settings_by_name(numbers)
+                modules[module] = {name: stated[name] for name in stated if not _SIZES.search(name)}
             for name, saved in weights.items():
                 module, _, buffer = name.rpartition(".")
                 if saved.kind == "buffer" and saved.digest is not None and not buffer.startswith("original_"):
-                    label = f"dtype of {buffer}"
-                    modules[module][label] = Setting(label, saved.digest.dtype)
+                    modules[module][f"dtype of {buffer}"] = Setting(f"dtype of {buffer}", saved.digest.dtype)
         return cls(settings_of(configuration_of(dump)), modules)
 
     def with_common(self) -> _Stated:
-        """The settings of the model and those that all modules state alike. (Each scales something else.)"""
+        """The settings of the model and those that all modules state alike; not those of norms and scores."""
         common = dict(self.settings)
         for name in dict.fromkeys(SHARED_NAMES.values()):
             values = {entry[name].value: entry[name] for entry in self.modules.values() if name in entry}
-            if len(values) == 1 and name != "scaling":
+            if len(values) == 1 and name not in ("scaling", "rms_norm_eps"):
                 common.setdefault(name, *values.values())
         return common
 
 
 def attribute_notes(golden: Dump, mine: Dump, pairs: Iterable[Pair]) -> list[str]:
     """A sentence for each difference of attributes, at most six, and how many more there are."""
+    port = Description.of(mine)
+    if not port.settings and not port.modules:
+        return []  # golden need not be read
     modules = {(p.golden.node, p.mine.node): None for p in pairs if p.golden.slot.startswith("output")}
-    different = differences(Description.of(golden), Description.of(mine), modules)
+    different = differences(Description.of(golden), port, modules)
     more = len(different) - _MOST_NOTES
     rest = [f"and {more} more differences of attributes: acc diff-config lists them"] if more > 0 else []
     return [difference.sentence for difference in different[:_MOST_NOTES]] + rest

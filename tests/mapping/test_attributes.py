@@ -136,6 +136,14 @@ def test_what_layers_have_alike_is_one_difference_and_a_scale_may_divide() -> No
     ]
 
 
+def test_what_all_modules_of_a_port_agree_on_is_held_against_goldens_configuration() -> None:
+    golden = Description(settings_of({"rope_theta": 5e5, "rms_norm_eps": 1e-6, "num_experts_per_tok": 8}))
+    rotary = {"rope_theta": Setting("base", 10000.0), "rms_norm_eps": Setting("eps", 1.0)}
+    gates = {f"root.gates.{n}": {"num_experts_per_tok": Setting("top_k", n)} for n in (2, 4)}
+    [entry] = differences(golden, Description({}, {"root.rotary": rotary, **gates}), ())
+    assert entry.sentence == "rope_theta 500000 in golden, base 10000 in mine (computed)"
+
+
 # Two dumps of register_hook.
 
 

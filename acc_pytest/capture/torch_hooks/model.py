@@ -231,8 +231,7 @@ def _linear(root: NamedModule) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _numbers(root: NamedModule) -> Iterator[tuple[str, dict[str, float]]]:
-    """The floats among the attributes of each module that has any, but for those of dropout, and the whole
-    numbers and truth values of known settings."""
+    """Floats and known counts and flags among the attributes of each module, but for those of dropout."""
     for place in root.walk():
         numbers = {
             name: float(value)
