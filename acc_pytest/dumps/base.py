@@ -8,7 +8,7 @@ import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Union
@@ -196,23 +196,10 @@ class RankProcess:
 
 
 class DumpLayout(ABC):
-    """How a format of dumps lies on the disk: the class finds dumps, an instance is the place of one.
-
-    `name` is the format as messages have it, `root` the path that means the dump.
-    """
+    """The place of a dump: `root` is the path that means it, `name` its format as messages have it."""
 
     name: str
     root: Path
-
-    @classmethod
-    @abstractmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """Every dump whose own directory or file is `path`, by names and by how files begin."""
-
-    @classmethod
-    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """Every dump of `directory` that `path`, which is below it, lies in, narrowed to that."""
-        return iter(())
 
     @abstractmethod
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
@@ -233,7 +220,7 @@ class DumpLayout(ABC):
         return (self.root,)
 
     def paths(self) -> tuple[Path, ...]:
-        """Those of its contents that are there, and the profile beside them: what a copy of the dump takes along.
+        """Those of its contents that are there, and the profile beside them: what a copy of it takes along.
 
         Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB
         dump may share a directory.
@@ -252,6 +239,23 @@ class DumpLayout(ABC):
         """The path of a directory below the top; empty for the top."""
         relative = os.path.relpath(path, self.top)
         return "" if relative == "." else relative
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLayout(DumpLayout):
+    """The place of a dump that needs a listing and golden at most. `place` is its handle, if not the root."""
+
+    name: str
+    root: Path
+    opened: Callable[[Listing, Dump | None], Dump]
+    place: Path | None = None
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return self.opened(listing, golden)
+
+    @property
+    def handle(self) -> Path:
+        return self.place or self.root
 
 
 # The process directories of a dump that are ranks of one run, in their order.

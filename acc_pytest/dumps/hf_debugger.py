@@ -9,6 +9,7 @@ call of the model replaces the first.
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Dump, DumpLayout, Listing, Slot, Step
+from .base import Dump, DumpLayout, Listing, PlainLayout, Slot, Step
 from .modules import Record, RecordedDump
 from .torch_manifest import SavedTensor
 
@@ -32,29 +33,18 @@ _SAMPLE = 1 << 16
 """Bytes at either end of a large tensor that tell it from others, together with its statistics."""
 
 
-@dataclass(frozen=True, slots=True)
-class HfDebuggerLayout(DumpLayout):
-    """The place of a tree."""
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of a tree, or of each in a directory."""
+    is_root = is_directory(path)
+    root, files = (path, listing.files(path)) if is_root else (path.parent, (path.name,))
+    for name in files:
+        if is_tree(name, files if is_root else ()):
+            opened = functools.partial(_opened, root, name)
+            yield PlainLayout(HfDebuggerDump.kind, root, opened, root / name)
 
-    name = "hf-debugger"
-    root: Path
-    tree: str
 
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The tree, or each in a directory."""
-        if is_tree(path.name, ()) and not is_directory(path):
-            yield cls(path.parent, path.name)
-        files = listing.files(path)
-        yield from (cls(path, name) for name in files if is_tree(name, files))
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return HfDebuggerDump(self.root, self.tree, listing)
-
-    @property
-    def handle(self) -> Path:
-        """The file of the tree."""
-        return self.root / self.tree
+def _opened(root: Path, tree: str, listing: Listing, golden: Dump | None) -> Dump:
+    return HfDebuggerDump(root, tree, listing)
 
 
 class HfDebuggerDump(RecordedDump):

@@ -201,8 +201,8 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     for place in places[1:]:
         if place.layout.name != places[0].layout.name:
             raise DumpError(
-                f"{places[0].address} holds a dump of {places[0].layout.name}, {place.address} one of {place.layout.name}; "
-                "places of one dump hold one kind"
+                f"{places[0].address} holds a dump of {places[0].layout.name}, "
+                f"{place.address} one of {place.layout.name}; places of one dump hold one kind"
             )
     _number(places)
     maker, sources = TableMaker(), []
@@ -271,8 +271,8 @@ def _check_count(place: JoinedPlace) -> None:
         return
     if not place.processes:
         raise SettingsError(
-            f"{place.address}: ranks cannot be given for a dump of {place.layout.name}, whose files say their ranks "
-            "themselves; leave them out"
+            f"{place.address}: ranks cannot be given for a dump of {place.layout.name}, whose files say their "
+            "ranks themselves; leave them out"
         )
     if len(place.processes) != len(place.root.ranks):
         raise SettingsError(
