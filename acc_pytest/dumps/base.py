@@ -243,15 +243,15 @@ class DumpLayout(ABC):
 
 @dataclass(frozen=True, slots=True)
 class PlainLayout(DumpLayout):
-    """The place of a dump that needs a listing and golden at most. `place` is its handle, if not the root."""
+    """The place of a dump that is opened with golden alone. `place` is its handle, if not the root."""
 
     name: str
     root: Path
-    opened: Callable[[Listing, Dump | None], Dump]
+    opened: Callable[[Dump | None], Dump]
     place: Path | None = None
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return self.opened(listing, golden)
+        return self.opened(golden)
 
     @property
     def handle(self) -> Path:
@@ -363,16 +363,17 @@ def stable_name(directory: str, fallback: str) -> str:
 # Directory listings, read once and remembered. Opening a dump of 100,000 files must not touch them all.
 
 
-_NUMBER = re.compile(r"(\d+)")
+_NUMBER = re.compile(r"\d+")
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> str:
     """Sort key that puts `10_x` after `9_x`: of numbers without leading zeros the longer is the larger."""
-    segments = _NUMBER.split(name)
-    return [
-        (len(segment.lstrip("0")), segment.lstrip("0")) if index % 2 else (-1, segment)
-        for index, segment in enumerate(segments)
-    ]
+    return _NUMBER.sub(_by_length, name)
+
+
+def _by_length(number: re.Match[str]) -> str:
+    digits = number[0].lstrip("0")
+    return f"\0{chr(len(digits))}{digits}"  # before whatever a name may go on with
 
 
 class Listing:

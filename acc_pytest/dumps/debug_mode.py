@@ -39,11 +39,7 @@ def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
             with opened(str(file)) as (stream, _):
                 is_log = FORMAT.matches(stream.read(_HEAD))
             if is_log:
-                yield PlainLayout("DebugMode", file, functools.partial(_opened, file))
-
-
-def _opened(file: Path, listing: Listing, golden: Dump | None) -> Dump:
-    return DebugModeDump(file, golden)
+                yield PlainLayout("DebugMode", file, functools.partial(DebugModeDump, file))
 
 
 @dataclass(slots=True, eq=False)

@@ -29,8 +29,11 @@ GROUP = "acc_pytest.formats"
 
 
 class DumpFormat(Protocol):
-    """A format: a module of ours, or what an entry point names. It may have `dumps_around` too, which is called
-    with a directory and a path below it, for every dump of the directory that has the path in it."""
+    """A format: a module of ours, or what an entry point names.
+
+    It may have a function `dumps_around(directory, path, listing)`: every dump of a directory above a path
+    that has the path in it, narrowed to that.
+    """
 
     __name__: str
 

@@ -36,7 +36,7 @@ def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
     of_ranks = [path / name for name in listing.directories(path) if rank_of(name) is not None]
     places = [path] if _only_captured(path, listing) else of_ranks
     if homes := [home for home in places if _only_captured(home, listing)]:
-        yield PlainLayout("captured graph", path, lambda listing, _: GraphCaptureDump(path, homes, listing))
+        yield PlainLayout("captured graph", path, lambda _: GraphCaptureDump(path, homes, listing))
 
 
 @dataclass(frozen=True, slots=True)

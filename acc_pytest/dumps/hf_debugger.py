@@ -9,7 +9,6 @@ call of the model replaces the first.
 
 from __future__ import annotations
 
-import functools
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Dump, DumpLayout, Listing, PlainLayout, Slot, Step
+from .base import DumpLayout, Listing, PlainLayout, Slot, Step
 from .modules import Record, RecordedDump
 from .torch_manifest import SavedTensor
 
@@ -35,16 +34,16 @@ _SAMPLE = 1 << 16
 
 def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
     """The dump of a tree, or of each in a directory."""
-    is_root = is_directory(path)
-    root, files = (path, listing.files(path)) if is_root else (path.parent, (path.name,))
-    for name in files:
-        if is_tree(name, files if is_root else ()):
-            opened = functools.partial(_opened, root, name)
-            yield PlainLayout(HfDebuggerDump.kind, root, opened, root / name)
+    if is_tree(path.name, ()) and not is_directory(path):
+        yield _layout(path, listing)
+    files = listing.files(path)
+    yield from (_layout(path / name, listing) for name in files if is_tree(name, files))
 
 
-def _opened(root: Path, tree: str, listing: Listing, golden: Dump | None) -> Dump:
-    return HfDebuggerDump(root, tree, listing)
+def _layout(tree: Path, listing: Listing) -> DumpLayout:
+    return PlainLayout(
+        HfDebuggerDump.kind, tree.parent, lambda _: HfDebuggerDump(tree.parent, tree.name, listing), tree
+    )
 
 
 class HfDebuggerDump(RecordedDump):

@@ -46,12 +46,12 @@ def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
     """The dump of the files in a directory or in those of its ranks, and that of forward passes in those of
     its ranks; of the directory of a rank its passes."""
     if any(map(is_sglang_file, listing.files(path))) or rank_folders(path, listing):
-        yield PlainLayout(SglangDump.kind, path, lambda listing, _: SglangDump(path, listing))
+        yield PlainLayout(SglangDump.kind, path, lambda _: SglangDump(path, listing))
     if pass_folders(path, listing):
-        yield PlainLayout(SglangPasses.kind, path, lambda listing, _: SglangPasses(path, listing))
+        yield PlainLayout(SglangPasses.kind, path, lambda _: SglangPasses(path, listing))
     elif path.name in pass_folders(path.parent, listing):
         root, name = path.parent, path.name
-        yield PlainLayout(SglangPasses.kind, root, lambda listing, _: SglangPasses(root, listing, name), path)
+        yield PlainLayout(SglangPasses.kind, root, lambda _: SglangPasses(root, listing, name), path)
 
 
 class SglangDump(RecordedDump):

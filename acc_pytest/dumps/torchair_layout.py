@@ -67,7 +67,7 @@ def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
         return
     if not _is_probable(path, listing):
         return
-    files = walk(path)
+    files = walk(path, listing)
     if not files.graphs:
         files.graphs = _graphs_around(path)
     if files.ge and files.fx:

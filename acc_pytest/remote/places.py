@@ -271,8 +271,8 @@ def _check_count(place: JoinedPlace) -> None:
         return
     if not place.processes:
         raise SettingsError(
-            f"{place.address}: ranks cannot be given for a dump of {place.layout.name}, whose files say their "
-            "ranks themselves; leave them out"
+            f"{place.address}: ranks cannot be given for a dump of {place.layout.name}, whose files say "
+            "their ranks themselves; leave them out"
         )
     if len(place.processes) != len(place.root.ranks):
         raise SettingsError(

@@ -20,7 +20,7 @@ from acc_pytest.tensors.ref import TensorRef
 
 def dumps_at(path, listing):
     if "calls.json" in listing.files(path):
-        yield PlainLayout("calls", path, lambda listing, golden: CallsDump(path))
+        yield PlainLayout("calls", path, lambda golden: CallsDump(path))
 
 
 class CallsDump(RecordedDump):
