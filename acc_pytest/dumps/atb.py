@@ -62,8 +62,7 @@ _FURTHEST_SHIFT = 8
 class AtbDump(Dump):
     """An ATB dump; made by `open_atb`.
 
-    `models` are the trees of the model reports in order of their first id: prefill, decode. A dump
-    without any tensor opens with its models and no steps, and says so in `notes`.
+    A dump without any tensor opens with its models and no steps, and says so in `notes`.
     """
 
     kind = "atb"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import functools
 import os
@@ -100,6 +99,12 @@ class Dump(ABC):
     user pointed at one token directory, which overrides the pairing of steps by label. `only` is the one file
     of the dump that the user gave, empty where it is a whole one. `computed_in` is the dtype whose rounding
     its tensors have, where the user stated it.
+
+    A dump `of_a_model` has a whole one, whose first inputs are tokens. Where it `has_modules`, nodes are calls
+    of modules of torch. Ranks of a dump `of_graphs`, compiled ones, are never put together. `models` are the
+    trees of a program that has several, in the order of their first id: prefill, decode. `entries` are pairs
+    that the dump itself declares. `order` says in words which order tensors have that are known by their
+    names, `states_only` that all of these are a model's hidden states.
     """
 
     kind: str
@@ -112,19 +117,12 @@ class Dump(ABC):
     only: str = ""
     computed_in: str = ""
     of_a_model: bool = False
-    """Whether it is of a whole model, of torch or ATB, whose first inputs are tokens."""
     has_modules: bool = False
-    """Whether nodes are calls of the modules of a torch model: it is a `ModuleDump`."""
     of_graphs: bool = False
-    """Whether it is of compiled graphs, whose ranks are never put together."""
     models: Sequence[Tree] = ()
-    """The trees of a program that has several, in order of their first id: prefill, decode."""
     entries: Sequence[ManualEntry] = ()
-    """Pairs that the dump itself declares."""
     order: str = ""
-    """The order of tensors that are known by their names, in words; empty where the dump has another."""
     states_only: bool = False
-    """Whether nothing but a model's hidden states is there."""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -138,12 +136,6 @@ class Dump(ABC):
         """The files of a step and rank that the dump's own records name and that are not there, by the path
         of their node; empty where the dump has no such records."""
         return {}
-
-    def of_rank(self, rank: Rank) -> Dump:
-        """This dump with one rank."""
-        alone = copy.copy(self)
-        alone.ranks = (rank,)
-        return alone
 
     # Questions that dumps of modules answer.
 

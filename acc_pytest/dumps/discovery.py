@@ -91,7 +91,6 @@ class FilesLayout(DumpLayout):
         return open_named(self.root, self.files, golden)
 
     def contents(self) -> tuple[Path, ...]:
-        """The files."""
         return self.files
 
 

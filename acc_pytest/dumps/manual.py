@@ -32,7 +32,6 @@ class ManualLayout(PlainLayout):
     """The place of a manual dump."""
 
     def contents(self) -> Sequence[Path]:
-        """The folder of the metadata."""
         return (self.handle,)
 
 

@@ -68,7 +68,6 @@ class TorchLayout(DumpLayout):
         return self.home
 
     def contents(self) -> Sequence[Path]:
-        """The same directory."""
         return (self.home,)
 
     def processes(self, listing: Listing) -> list[RankProcess]:
