@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -336,7 +337,8 @@ class OutlinedRecomputer(Recomputer):
         dump, golden_dump = self._opened(root), self._opened(self._plan.golden_root)
         if len(dump.ranks) == len(golden_dump.ranks):
             names = [rank.name for rank in golden_dump.ranks]
-            dump = dump.of_rank(dump.ranks[names.index(os.path.basename(self._outline.home))])
+            dump = copy(dump)
+            dump.ranks = (dump.ranks[names.index(os.path.basename(self._outline.home))],)
         model = self._model(golden_dump)
         golden = _by_all_names(weights_of(Path(self._outline.home)))
         layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ..errors import guarded
 from ..tensors.address import Cache, Places, index_home, is_mirrored, path_alone, text_of_places
-from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, StepLabel
+from .base import Dump, DumpLayout, Listing, PlainLayout, Rank, Slot, Step, StepLabel
 
-__all__ = ["Dump", "DumpLayout", "Listing", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
+__all__ = ["Dump", "DumpLayout", "Listing", "PlainLayout", "Rank", "Slot", "Step", "StepLabel", "open_dump"]
 
 
 def open_dump(
@@ -47,9 +47,9 @@ def open_dump(
 
 def _index_note(root: str) -> str:
     """Use the index of the dump at `root`, if it has one; returns why it could not be used."""
-    home = "" if is_mirrored(root) else index_home(root)
-    if not home and not is_mirrored(root):
+    home = root if is_mirrored(root) else index_home(root)
+    if not home:
         return ""
     from ..remote.places import index_note
 
-    return index_note(home or root)
+    return index_note(home)

@@ -62,8 +62,7 @@ _FURTHEST_SHIFT = 8
 class AtbDump(Dump):
     """An ATB dump; made by `open_atb`.
 
-    `models` are the trees of the model reports in order of their first id: prefill, decode. A dump
-    without any tensor opens with its models and no steps, and says so in `notes`.
+    A dump without any tensor opens with its models and no steps, and says so in `notes`.
     """
 
     kind = "atb"
@@ -494,30 +493,6 @@ class AtbLayout(DumpLayout):
     pid: str = ""
     token: str = ""
 
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[AtbLayout]:
-        names = _HOMES.intersection(listing.directories(path)) if path.name != _INFO else ()
-        named = (
-            tensor_files if names and names <= {"model", "layer"} else lambda *_: ()
-        )  # modules may be called so
-        if any(file.suffix != ".bin" for name in names for file in named(path / name, listing)):
-            return
-        if any(_has_processes(path / name, listing) for name in names):
-            yield cls(path, path / "tensors", path)
-        elif _has_processes(path / _INFO / "model", listing) or _has_executions(path / "data", listing):
-            yield cls(path, path / "data", path / _INFO)
-
-    @classmethod
-    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        for layout in cls.at(directory, listing):
-            if path.is_relative_to(layout.data):
-                worker, token, *_ = [*path.relative_to(layout.data).parts, "", ""]
-                yield replace(layout, worker=worker, token=token if token.isdecimal() else "")
-            elif path.is_relative_to(layout.info):
-                home, pid, *_ = [*path.relative_to(layout.info).parts, "", ""]
-                if home in _HOMES or path == layout.info:
-                    yield replace(layout, pid=pid)
-
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
         return open_atb(self, listing, token_policy=token_policy, golden=golden)
 
@@ -552,6 +527,32 @@ class AtbLayout(DumpLayout):
     def holds_alone(self, file: Path) -> bool:
         """Whether it is a tensor of an execution."""
         return bool(self.token) and file.is_relative_to(self.data)
+
+
+def dumps_at(path: Path, listing: Listing) -> Iterator[AtbLayout]:
+    """The dump of the process directories in those of a directory."""
+    names = _HOMES.intersection(listing.directories(path)) if path.name != _INFO else ()
+    named = (
+        tensor_files if names and names <= {"model", "layer"} else lambda *_: ()
+    )  # modules may be called so
+    if any(file.suffix != ".bin" for name in names for file in named(path / name, listing)):
+        return
+    if any(_has_processes(path / name, listing) for name in names):
+        yield AtbLayout(path, path / "tensors", path)
+    elif _has_processes(path / _INFO / "model", listing) or _has_executions(path / "data", listing):
+        yield AtbLayout(path, path / "data", path / _INFO)
+
+
+def dumps_around(directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of a directory, narrowed to the process or the execution that the path is."""
+    for layout in dumps_at(directory, listing):
+        if path.is_relative_to(layout.data):
+            worker, token, *_ = [*path.relative_to(layout.data).parts, "", ""]
+            yield replace(layout, worker=worker, token=token if token.isdecimal() else "")
+        elif path.is_relative_to(layout.info):
+            home, pid, *_ = [*path.relative_to(layout.info).parts, "", ""]
+            if home in _HOMES or path == layout.info:
+                yield replace(layout, pid=pid)
 
 
 def _has_processes(home: Path, listing: Listing) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import functools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Union
@@ -100,6 +99,12 @@ class Dump(ABC):
     user pointed at one token directory, which overrides the pairing of steps by label. `only` is the one file
     of the dump that the user gave, empty where it is a whole one. `computed_in` is the dtype whose rounding
     its tensors have, where the user stated it.
+
+    A dump `of_a_model` has a whole one, whose first inputs are tokens. Where it `has_modules`, nodes are
+    calls of modules of torch. Ranks of a dump `of_graphs`, compiled ones, are never put together. `models` are the
+    trees of a program that has several, in the order of their first id: prefill, decode. `entries` are pairs
+    that the dump itself declares. `order` says in words which order tensors have that are known by their
+    names, `states_only` that all of these are a model's hidden states.
     """
 
     kind: str
@@ -112,19 +117,12 @@ class Dump(ABC):
     only: str = ""
     computed_in: str = ""
     of_a_model: bool = False
-    """Whether it is of a whole model, of torch or ATB, whose first inputs are tokens."""
     has_modules: bool = False
-    """Whether nodes are calls of the modules of a torch model: it is a `ModuleDump`."""
     of_graphs: bool = False
-    """Whether it is of compiled graphs, whose ranks are never put together."""
     models: Sequence[Tree] = ()
-    """The trees of a program that has several, in order of their first id: prefill, decode."""
     entries: Sequence[ManualEntry] = ()
-    """Pairs that the dump itself declares."""
     order: str = ""
-    """The order of tensors that are known by their names, in words; empty where the dump has another."""
     states_only: bool = False
-    """Whether nothing but a model's hidden states is there."""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -138,12 +136,6 @@ class Dump(ABC):
         """The files of a step and rank that the dump's own records name and that are not there, by the path
         of their node; empty where the dump has no such records."""
         return {}
-
-    def of_rank(self, rank: Rank) -> Dump:
-        """This dump with one rank."""
-        alone = copy.copy(self)
-        alone.ranks = (rank,)
-        return alone
 
     # Questions that dumps of modules answer.
 
@@ -196,23 +188,10 @@ class RankProcess:
 
 
 class DumpLayout(ABC):
-    """How a format of dumps lies on the disk: the class finds dumps, an instance is the place of one.
-
-    `name` is the format as messages have it, `root` the path that means the dump.
-    """
+    """The place of a dump: `root` is the path that means it, `name` its format as messages have it."""
 
     name: str
     root: Path
-
-    @classmethod
-    @abstractmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """Every dump whose own directory or file is `path`, by names and by how files begin."""
-
-    @classmethod
-    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """Every dump of `directory` that `path`, which is below it, lies in, narrowed to that."""
-        return iter(())
 
     @abstractmethod
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
@@ -233,7 +212,7 @@ class DumpLayout(ABC):
         return (self.root,)
 
     def paths(self) -> tuple[Path, ...]:
-        """Those of its contents that are there, and the profile beside them: what a copy of the dump has.
+        """Those of its contents that are there, and the profile beside them: what a copy of it takes along.
 
         Around a dump may lie anything: a manual dump is a folder in somebody's project, a torch and an ATB
         dump may share a directory.
@@ -252,6 +231,23 @@ class DumpLayout(ABC):
         """The path of a directory below the top; empty for the top."""
         relative = os.path.relpath(path, self.top)
         return "" if relative == "." else relative
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLayout(DumpLayout):
+    """The place of a dump that is opened with golden alone. `place` is its handle, if not the root."""
+
+    name: str
+    root: Path
+    opened: Callable[[Dump | None], Dump]
+    place: Path | None = None
+
+    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
+        return self.opened(golden)
+
+    @property
+    def handle(self) -> Path:
+        return self.place or self.root
 
 
 # The process directories of a dump that are ranks of one run, in their order.
@@ -359,16 +355,17 @@ def stable_name(directory: str, fallback: str) -> str:
 # Directory listings, read once and remembered. Opening a dump of 100,000 files must not touch them all.
 
 
-_NUMBER = re.compile(r"(\d+)")
+_NUMBER = re.compile(r"\d+")
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> str:
     """Sort key that puts `10_x` after `9_x`: of numbers without leading zeros the longer is the larger."""
-    segments = _NUMBER.split(name)
-    return [
-        (len(segment.lstrip("0")), segment.lstrip("0")) if index % 2 else (-1, segment)
-        for index, segment in enumerate(segments)
-    ]
+    return _NUMBER.sub(_by_length, name)
+
+
+def _by_length(number: re.Match[str]) -> str:
+    digits = number[0].lstrip("0")
+    return f"\0{chr(len(digits))}{digits}"  # before whatever a name may go on with
 
 
 class Listing:

@@ -8,6 +8,7 @@ those of a module are aligned by operator and shape in their order, because anot
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node, Tree
-from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, stable_name
+from .base import Dump, DumpLayout, Listing, PlainLayout, Rank, Slot, Step, stable_name
 from .modules import ROOT, ModuleDump
 from .torch_manifest import SavedTensor
 
@@ -31,25 +32,14 @@ SUFFIXES = frozenset({".txt", ".log", ""})
 _HEAD = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class DebugModeLayout(DumpLayout):
-    """The one file of a log."""
-
-    name = "DebugMode"
-    root: Path
-
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The log, or each in a directory."""
-        for file in [path / name for name in listing.files(path)] or [path]:
-            if file.suffix in SUFFIXES and is_file(file):
-                with opened(str(file)) as (stream, _):
-                    is_log = FORMAT.matches(stream.read(_HEAD))
-                if is_log:
-                    yield cls(file)
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return DebugModeDump(self, golden)
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of a log, or of each in a directory."""
+    for file in [path / name for name in listing.files(path)] or [path]:
+        if file.suffix in SUFFIXES and is_file(file):
+            with opened(str(file)) as (stream, _):
+                is_log = FORMAT.matches(stream.read(_HEAD))
+            if is_log:
+                yield PlainLayout("DebugMode", file, functools.partial(DebugModeDump, file))
 
 
 @dataclass(slots=True, eq=False)
@@ -72,17 +62,17 @@ class DebugModeDump(ModuleDump):
 
     kind = "debug_mode"
 
-    def __init__(self, layout: DebugModeLayout, golden: Dump | None) -> None:
+    def __init__(self, root: Path, golden: Dump | None) -> None:
         super().__init__()
-        self.root = layout.root
-        self.name = stable_name(layout.root.stem, "debug_mode")
+        self.root = root
+        self.name = stable_name(root.stem, "debug_mode")
         self.ranks = (Rank(0, ""),)
-        self._logged = read_log(str(layout.root))
+        self._logged = read_log(str(root))
         self._lines: dict[tuple[str, str], int] = {}
         runs = list(_runs(self._logged))
         if not any(call.outputs for call in self._logged):
             raise DumpError(
-                f"{layout.root}: a log of DebugMode without norms of tensors; run the model within "
+                f"{root}: a log of DebugMode without norms of tensors; run the model within "
                 "DebugMode.log_tensor_hashes(hash_inputs=True)"
             )
         steps = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Protocol
 
 from ..base.imports import added
 from ..errors import DumpError, SeveralDumps, guarded
@@ -28,44 +28,34 @@ from .single import SUFFIXES, SingleDump, tensor_files, tensors_in
 GROUP = "acc_pytest.formats"
 
 
-class Format(NamedTuple):
-    """A format of ours: its module and layout, and a pattern of names. Every dump has one that fits: its own,
-    or one in its directory or one level below. Names of directories end with a slash."""
+class DumpFormat(Protocol):
+    """A format: a module of ours, or what an entry point names.
 
-    module: str
-    layout: str
-    pattern: str = ".*"
+    It may have a function `dumps_around(directory, path, listing)`: every dump of a directory above a path
+    that has the path in it, narrowed to that.
+    """
 
-    def layouts(self, names: str) -> Iterator[type[DumpLayout]]:
-        """The layout, imported, if any of the names (one a line) fits."""
-        if re.search(rf"^(?:{self.pattern})$", names, re.ASCII | re.MULTILINE):
-            yield getattr(import_module(f".{self.module}", __package__), self.layout)
+    __name__: str
 
-    def at(self, path: Path, listing: Listing, names: str = "") -> Iterator[DumpLayout]:
-        """Every dump at a path."""
-        for layout in self.layouts(names):
-            yield from layout.at(path, listing)
+    def dumps_at(self, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+        """Every dump whose own directory or file is `path`, by names and by how files begin."""
 
 
-FORMATS = (
-    Format(
-        "atb",
-        "AtbLayout",
-        r"(info|data|tensors|model|layer|operation_graph|\w+_io_tensors|cpu_profiling|tiling)/",
-    ),
-    Format("torch", "TorchLayout", r"model_tree\.json|torch_tensors/|\d+/"),
-    Format("manual", "ManualLayout", r"metadata\.json|golden_tensor/"),
-    Format("msprobe", "MsprobeLayout", r"(dump|debug)\.json|(step|rank|proc)\d+/"),
-    Format("sglang", "SglangLayout", r"(step|forward_pass_id)=.*\.pt"),
-    Format("sglang", "SglangPassesLayout", r"Pass\d+\.pt"),
-    Format("hf_debugger", "HfDebuggerLayout", r".*_debug_tree_(FULL_TENSORS|SUMMARY)\.json"),
-    Format("graph_capture", "CaptureLayout", r".*_device_\d.*"),
-)
-_TORCHAIR = Format("torchair_layout", "TorchairLayout")
+FORMATS = {
+    "atb": r"(info|data|tensors|model|layer|operation_graph|\w+_io_tensors|cpu_profiling|tiling)/",
+    "torch": r"model_tree\.json|torch_tensors/|\d+/",
+    "manual": r"metadata\.json|golden_tensor/",
+    "msprobe": r"(dump|debug)\.json|(step|rank|proc)\d+/",
+    "sglang": r"(step|forward_pass_id)=.*\.pt|Pass\d+\.pt",
+    "hf_debugger": r".*_debug_tree_(FULL_TENSORS|SUMMARY)\.json",
+    "graph_capture": r".*_device_\d.*",
+}
+"""Modules, and a pattern of names: every dump has one that fits, its own or one in its directory or one level
+below. Names of directories end with a slash."""
+_TORCHAIR = "torchair_layout"
 """Asked about the user's path alone, which may lie anywhere in a dump."""
-_DEBUG_MODE = Format("debug_mode", "DebugModeLayout")
+_DEBUG_MODE = "debug_mode"
 """Asked about the user's path alone, where nothing else is there: files have to be opened."""
-
 _DOWN = 3
 """Levels below the given directory at which dumps are looked for (1 where it holds tensor files itself)."""
 _MOST_DIRECTORIES = 2000
@@ -101,7 +91,6 @@ class FilesLayout(DumpLayout):
         return open_named(self.root, self.files, golden)
 
     def contents(self) -> tuple[Path, ...]:
-        """The files."""
         return self.files
 
 
@@ -112,7 +101,7 @@ def locate(path: str, listing: Listing) -> DumpLayout:
         raise DumpError(f"{path or '(empty path)'}: no such file or directory; correct the path")
     if not is_directory(place):
         return _file(place, listing)
-    if dump := _around(place, listing) or next(_TORCHAIR.at(place, listing), None):
+    if dump := _around(place, listing) or next(_dumps_of(_TORCHAIR, place, listing), None):
         return dump
     files = next(FilesLayout.at(place, listing), None)
     if dump := _only_below(place, listing, levels=1 if files else _DOWN):
@@ -120,7 +109,7 @@ def locate(path: str, listing: Listing) -> DumpLayout:
     with suppress(DumpError):
         deep = () if files and _only_below(place, listing, _DOWN) else tensor_files(place, listing)
         files = FilesLayout(place, deep) if deep else files
-    if dump := files or _only(place, _DEBUG_MODE.at(place, listing)):
+    if dump := files or _only(place, _dumps_of(_DEBUG_MODE, place, listing)):
         return dump
     raise _no_dump(place, listing)
 
@@ -145,11 +134,8 @@ def _dump_kept_at(place: Path) -> Path:
 def _file(place: Path, listing: Listing) -> DumpLayout:
     if dump := _only(place, _added(place, listing)):
         return dump
-    entries = (*FORMATS, _TORCHAIR, _DEBUG_MODE)
-    dumps = chain(
-        FilesLayout.at(place, listing), *(entry.at(place, listing, place.name) for entry in entries)
-    )
-    for dump in dumps:
+    modules = (*_named(place.name), _TORCHAIR, _DEBUG_MODE)
+    for dump in chain(FilesLayout.at(place, listing), *(_dumps_of(m, place, listing) for m in modules)):
         return dump
     around = _around(place.parent, listing) if place.suffix in {".json", ".csv"} else None
     if around is None:
@@ -169,8 +155,9 @@ def _around(place: Path, listing: Listing) -> DumpLayout | None:
     for directory in (place, *place.parents):
         if dumps or not may_be_entered(directory):
             break
-        layouts = chain(_others(), *(entry.layouts(_names(directory, listing)) for entry in FORMATS))
-        dumps = [dump for layout in layouts for dump in layout.around(directory, place, listing)]
+        formats = (*_others(), *map(_format, _named(_names(directory, listing))))
+        finders = [getattr(entry, "dumps_around", lambda *_: ()) for entry in formats]
+        dumps = [dump for dumps_around in finders for dump in dumps_around(directory, place, listing)]
     return _only(place, dumps)
 
 
@@ -205,7 +192,7 @@ def _starting_at(path: Path, listing: Listing) -> list[DumpLayout]:
     if dumps := _added(path, listing):
         return dumps
     names = "\n".join(_names(directory, listing) for directory in (path, *listing.below(path)))
-    return [dump for entry in FORMATS for dump in entry.at(path, listing, names)]
+    return [dump for module in _named(names) for dump in _dumps_of(module, path, listing)]
 
 
 def _names(directory: Path, listing: Listing) -> str:
@@ -213,15 +200,29 @@ def _names(directory: Path, listing: Listing) -> str:
     return "\n".join((*(f"{name}/" for name in listing.directories(directory)), *listing.files(directory)))
 
 
-def _others() -> tuple[type[DumpLayout], ...]:
-    """The layouts of other packages."""
-    return added(GROUP, "name", "at", "around", "open")
+def _named(names: str) -> list[str]:
+    """The modules of formats that any of the names, one a line, fits."""
+    options = re.ASCII | re.MULTILINE
+    return [module for module, pattern in FORMATS.items() if re.search(f"^(?:{pattern})$", names, options)]
+
+
+def _format(module: str) -> DumpFormat:
+    return import_module(f".{module}", __package__)
+
+
+def _dumps_of(module: str, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    yield from _format(module).dumps_at(path, listing)
+
+
+def _others() -> tuple[DumpFormat, ...]:
+    """The formats of other packages."""
+    return added(GROUP, "dumps_at")
 
 
 def _added(path: Path, listing: Listing) -> list[DumpLayout]:
     """The dumps that formats of other packages find at a path."""
     dumps: list[DumpLayout] = []
-    for layout in _others():
-        with guarded(f"asking the format {layout.name} about {path}"):
-            dumps += layout.at(path, listing)
+    for entry in _others():
+        with guarded(f"asking {entry.__name__} about {path}"):
+            dumps += entry.dumps_at(path, listing)
     return dumps

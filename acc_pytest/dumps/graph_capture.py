@@ -19,7 +19,7 @@ from pathlib import Path
 from ..tensors.kept_dump import modified
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, natural, stable_name
+from .base import Dump, DumpLayout, Listing, PlainLayout, Rank, Slot, Step, natural, stable_name
 from .torchair_files import rank_of
 
 _FILE = re.compile(
@@ -31,24 +31,12 @@ _SUFFIXES = frozenset({".pt", ".pth", ".bin"})
 _ROOT = "captured"
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureLayout(DumpLayout):
-    """`homes` are the directories that hold the files: those of ranks, or `root` itself."""
-
-    name = "captured graph"
-    root: Path
-    homes: tuple[Path, ...]
-
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The saved tensors in a directory or in those of its ranks; none where others lie there too."""
-        of_ranks = [path / name for name in listing.directories(path) if rank_of(name) is not None]
-        places = [path] if _only_captured(path, listing) else of_ranks
-        if homes := tuple(home for home in places if _only_captured(home, listing)):
-            yield cls(path, homes)
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return GraphCaptureDump(self, listing)
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump in a directory or in those of its ranks; none where other tensors lie there too."""
+    of_ranks = [path / name for name in listing.directories(path) if rank_of(name) is not None]
+    places = [path] if _only_captured(path, listing) else of_ranks
+    if homes := [home for home in places if _only_captured(home, listing)]:
+        yield PlainLayout("captured graph", path, lambda _: GraphCaptureDump(path, homes, listing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +53,11 @@ class GraphCaptureDump(Dump):
     kind = "graph_capture"
     of_graphs = True
 
-    def __init__(self, layout: CaptureLayout, listing: Listing) -> None:
-        self.root = layout.root
-        bare = rank_of(layout.root.name) is not None
-        self.name = _ROOT if bare else stable_name(layout.root.name, _ROOT)
-        by_rank = _by_rank(layout, listing)
+    def __init__(self, root: Path, homes: Sequence[Path], listing: Listing) -> None:
+        self.root = root
+        bare = rank_of(root.name) is not None
+        self.name = _ROOT if bare else stable_name(root.name, _ROOT)
+        by_rank = _by_rank(homes, listing)
         self.ranks = tuple(Rank(index, name) for index, name in sorted(by_rank))
         self._calls: dict[tuple[str, str], list[TensorRef]] = {}
         order: dict[str, int] = {}
@@ -84,10 +72,10 @@ class GraphCaptureDump(Dump):
             ran = [
                 name for name in names if any(len(self.calls_of(rank, name)) > call for rank in self.ranks)
             ]
-            root = Node(_ROOT, "CapturedGraph", "")
+            tree = Node(_ROOT, "CapturedGraph", "")
             for name in ran:
-                root.add(Node(name, "Captured", name))
-            steps.append(Step(call, Tree(root, _ROOT), str(call)))
+                tree.add(Node(name, "Captured", name))
+            steps.append(Step(call, Tree(tree, _ROOT), str(call)))
         self.steps = tuple(steps)
         self.names = tuple(names)
         self.notes = ("operators stand in the order in which their files were written",)
@@ -108,10 +96,10 @@ def _only_captured(home: Path, listing: Listing) -> bool:
     return bool(names) and all(map(_FILE.fullmatch, names))
 
 
-def _by_rank(layout: CaptureLayout, listing: Listing) -> dict[tuple[int, str], list[_Saved]]:
+def _by_rank(homes: Sequence[Path], listing: Listing) -> dict[tuple[int, str], list[_Saved]]:
     """The files of each rank: that of their directory or, where that names none, their device."""
     by_rank: dict[tuple[int, str], list[_Saved]] = {}
-    for home in layout.homes:
+    for home in homes:
         number = rank_of(home.name)
         for file in _numbered(_saved(home, listing)):
             key = (number, home.name) if number is not None else (file.device, f"device{file.device}")

@@ -23,7 +23,7 @@ from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
 from ..topology.tree import Node
-from .base import Dump, DumpLayout, Listing, Slot, Step
+from .base import DumpLayout, Listing, PlainLayout, Slot, Step
 from .modules import Record, RecordedDump
 from .torch_manifest import SavedTensor
 
@@ -32,29 +32,18 @@ _SAMPLE = 1 << 16
 """Bytes at either end of a large tensor that tell it from others, together with its statistics."""
 
 
-@dataclass(frozen=True, slots=True)
-class HfDebuggerLayout(DumpLayout):
-    """The place of a tree."""
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of a tree, or of each in a directory."""
+    if is_tree(path.name, ()) and not is_directory(path):
+        yield _layout(path, listing)
+    files = listing.files(path)
+    yield from (_layout(path / name, listing) for name in files if is_tree(name, files))
 
-    name = "hf-debugger"
-    root: Path
-    tree: str
 
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The tree, or each in a directory."""
-        if is_tree(path.name, ()) and not is_directory(path):
-            yield cls(path.parent, path.name)
-        files = listing.files(path)
-        yield from (cls(path, name) for name in files if is_tree(name, files))
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return HfDebuggerDump(self.root, self.tree, listing)
-
-    @property
-    def handle(self) -> Path:
-        """The file of the tree."""
-        return self.root / self.tree
+def _layout(tree: Path, listing: Listing) -> DumpLayout:
+    return PlainLayout(
+        HfDebuggerDump.kind, tree.parent, lambda _: HfDebuggerDump(tree.parent, tree.name, listing), tree
+    )
 
 
 class HfDebuggerDump(RecordedDump):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ..tensors.kept_dump import kept_version
 from ..tensors.location import is_directory, is_file, read_json
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, natural
+from .base import Dump, DumpLayout, Listing, PlainLayout, Rank, Slot, Step, natural
 
 METADATA = "metadata.json"
 FOLDER = "golden_tensor"
@@ -28,45 +28,35 @@ _NAMED = 5
 _STEP = re.compile(r"\d{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
-class ManualLayout(DumpLayout):
+class ManualLayout(PlainLayout):
     """The place of a manual dump."""
 
-    name = "manual"
-    root: Path
-    metadata: Path
-
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        if path.name == METADATA and not is_directory(path) and is_manual(path):
-            yield cls(path.parent, path)
-        yield from cls._in(
-            (path, path / FOLDER, *(below / FOLDER for below in listing.below(path))), path, listing
-        )
-
-    @classmethod
-    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        for folder in (directory, directory / FOLDER):
-            if folder.is_relative_to(path) or path.is_relative_to(folder):
-                yield from cls._in((folder,), folder.parent, listing)
-
-    @classmethod
-    def _in(cls, folders: Iterable[Path], root: Path, listing: Listing) -> Iterator[DumpLayout]:
-        for folder in folders:
-            if METADATA in listing.files(folder) and is_manual(folder / METADATA):
-                yield cls(root, folder / METADATA)
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return ManualDump(self.root, self.metadata)
-
-    @property
-    def handle(self) -> Path:
-        """The folder of the metadata."""
-        return self.metadata.parent
-
     def contents(self) -> Sequence[Path]:
-        """The same folder."""
         return (self.handle,)
+
+
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dumps of a `metadata.json`, or of those in a directory, in its folder, or one level below."""
+    if path.name == METADATA and not is_directory(path) and is_manual(path):
+        yield _layout(path.parent, path)
+    for folder in (path, path / FOLDER, *(below / FOLDER for below in listing.below(path))):
+        yield from _dumps_in(folder, path, listing)
+
+
+def dumps_around(directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump whose folder has the path in it, or is in it."""
+    for folder in (directory, directory / FOLDER):
+        if folder.is_relative_to(path) or path.is_relative_to(folder):
+            yield from _dumps_in(folder, folder.parent, listing)
+
+
+def _dumps_in(folder: Path, root: Path, listing: Listing) -> Iterator[DumpLayout]:
+    if METADATA in listing.files(folder) and is_manual(folder / METADATA):
+        yield _layout(root, folder / METADATA)
+
+
+def _layout(root: Path, metadata: Path) -> DumpLayout:
+    return ManualLayout("manual", root, lambda *_: ManualDump(root, metadata), metadata.parent)
 
 
 @dataclass(frozen=True, slots=True)

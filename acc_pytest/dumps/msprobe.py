@@ -461,29 +461,6 @@ class MsprobeLayout(DumpLayout):
     steps: tuple[tuple[int, tuple[Path, ...]], ...]
     named: bool = False
 
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The dump whose root, step or rank is `path`."""
-        if records_file(path, listing) is not None:
-            number = _number(path.parent)
-            root = path if number is None else path.parent.parent
-            yield cls(root, ((number or 0, (path,)),), number is not None)
-        elif ranks := _ranks(path, listing):
-            number = _number(path)
-            yield cls(path if number is None else path.parent, ((number or 0, ranks),), number is not None)
-        elif steps := sorted(
-            (number, ranks)
-            for name in listing.directories(path)
-            if (number := _number(Path(name))) is not None and (ranks := _ranks(path / name, listing))
-        ):
-            yield cls(path, tuple(steps))
-
-    @classmethod
-    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The directory is that of a rank."""
-        if records_file(directory, listing) is not None:
-            yield from cls.at(directory, listing)
-
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
         return MsprobeDump(self, listing, golden)
 
@@ -498,6 +475,30 @@ class MsprobeLayout(DumpLayout):
             RankProcess(tuple(directories), None, int(name[len("rank") :] or -1), number)
             for number, (name, directories) in enumerate(by_name.items())
         ]
+
+
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump whose root, step or rank is the path."""
+    if records_file(path, listing) is not None:
+        number = _number(path.parent)
+        root = path if number is None else path.parent.parent
+        yield MsprobeLayout(root, ((number or 0, (path,)),), number is not None)
+    elif ranks := _ranks(path, listing):
+        number = _number(path)
+        yield MsprobeLayout(
+            path if number is None else path.parent, ((number or 0, ranks),), number is not None
+        )
+    elif steps := sorted(
+        (number, ranks)
+        for name in listing.directories(path)
+        if (number := _number(Path(name))) is not None and (ranks := _ranks(path / name, listing))
+    ):
+        yield MsprobeLayout(path, tuple(steps))
+
+
+def dumps_around(directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of a rank with the path in it."""
+    return dumps_at(directory, listing) if records_file(directory, listing) is not None else iter(())
 
 
 def records_file(path: Path, listing: Listing) -> Path | None:

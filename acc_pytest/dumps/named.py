@@ -110,10 +110,7 @@ class NamedTensor:
 
 
 class NamedDump(RecordedDump):
-    """Tensors that name the modules which handed them out; nothing says what these were handed.
-
-    `order` says what order they are in. `states_only`: they are a model's hidden states.
-    """
+    """Tensors that name the modules which handed them out; nothing says what these were handed."""
 
     kind = "tensors"
 

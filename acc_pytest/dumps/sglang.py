@@ -20,7 +20,7 @@ from ..tensors.torch_file import content_of
 from ..tensors.torch_pickle import DeclaredTensor
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import SAVED, Node
-from .base import Dump, DumpLayout, Listing, Rank, Slot, Step, stable_name
+from .base import DumpLayout, Listing, PlainLayout, Rank, Slot, Step, stable_name
 from .modules import ROOT, Record, RecordedDump, is_inside, pass_labels, pass_starts
 from .sglang_calls import (
     CORE,
@@ -42,20 +42,16 @@ _LISTED = 5
 _TRIED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class SglangLayout(DumpLayout):
-    """The directory of the files, or of those of the ranks."""
-
-    name = "sglang"
-    root: Path
-
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        if any(map(is_sglang_file, listing.files(path))) or rank_folders(path, listing):
-            yield cls(path)
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return SglangDump(self.root, listing)
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of the files in a directory or in those of its ranks, and that of forward passes in those of
+    its ranks; of the directory of a rank its passes."""
+    if any(map(is_sglang_file, listing.files(path))) or rank_folders(path, listing):
+        yield PlainLayout(SglangDump.kind, path, lambda _: SglangDump(path, listing))
+    if pass_folders(path, listing):
+        yield PlainLayout(SglangPasses.kind, path, lambda _: SglangPasses(path, listing))
+    elif path.name in pass_folders(path.parent, listing):
+        root, name = path.parent, path.name
+        yield PlainLayout(SglangPasses.kind, root, lambda _: SglangPasses(root, listing, name), path)
 
 
 class SglangDump(RecordedDump):
@@ -381,30 +377,6 @@ class _Entry:
 
     key: str
     refs: tuple[TensorRef, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SglangPassesLayout(DumpLayout):
-    """The directory of the ranks; `only` is that of one, where the user's path is that."""
-
-    name = "sglang-passes"
-    root: Path
-    only: str = ""
-
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        if pass_folders(path, listing):
-            yield cls(path)
-        elif path.name in pass_folders(path.parent, listing):
-            yield cls(path.parent, path.name)
-
-    def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        return SglangPasses(self.root, listing, self.only)
-
-    @property
-    def handle(self) -> Path:
-        """The directory of the rank, if it is one."""
-        return self.root / self.only
 
 
 class SglangPasses(RecordedDump):

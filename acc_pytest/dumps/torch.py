@@ -59,24 +59,6 @@ class TorchLayout(DumpLayout):
     worker: str = ""
     token: str = ""
 
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        for home in (path / _HOME, path):
-            if any(is_process_folder(below, listing) for below in listing.below(home)):
-                yield cls._of(home)
-                return
-
-    @classmethod
-    def around(cls, directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The directory is the process folder."""
-        if is_process_folder(directory, listing):
-            token, *_ = [*path.relative_to(directory).parts, ""]
-            yield cls._of(directory.parent, directory.name, token if token.isdecimal() else "")
-
-    @classmethod
-    def _of(cls, home: Path, worker: str = "", token: str = "") -> TorchLayout:
-        return cls(home.parent if home.name == _HOME else home, home, worker, token)
-
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
         return TorchDump(self, listing)
 
@@ -86,7 +68,6 @@ class TorchLayout(DumpLayout):
         return self.home
 
     def contents(self) -> Sequence[Path]:
-        """The same directory."""
         return (self.home,)
 
     def processes(self, listing: Listing) -> list[RankProcess]:
@@ -102,6 +83,25 @@ class TorchLayout(DumpLayout):
             pid = worker.pid if worker is not None else len(processes)
             processes.append(RankProcess(((directory, pattern),), rank, worker.device if worker else -1, pid))
         return processes
+
+
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of the process folders in a directory."""
+    for home in (path / _HOME, path):
+        if any(is_process_folder(below, listing) for below in listing.below(home)):
+            yield _layout(home)
+            return
+
+
+def dumps_around(directory: Path, path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump of a process folder with the path in it."""
+    if is_process_folder(directory, listing):
+        token, *_ = [*path.relative_to(directory).parts, ""]
+        yield _layout(directory.parent, directory.name, token if token.isdecimal() else "")
+
+
+def _layout(home: Path, worker: str = "", token: str = "") -> TorchLayout:
+    return TorchLayout(home.parent if home.name == _HOME else home, home, worker, token)
 
 
 class TorchDump(ModuleDump):

@@ -9,15 +9,15 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..base.vocabulary import NOISE_PROFILE
-from ..errors import DumpError, FormatError
+from ..errors import FormatError
 from ..tensors.ge_record import MAPPING_FILE
-from ..tensors.kept_dump import names_in
-from ..tensors.location import entries_at, opened_text
+from ..tensors.location import opened_text
+from .base import Listing
 
 _HASHED = 10
 """Least number of digits of a file name that may be the hash of a longer one."""
@@ -38,14 +38,14 @@ class TorchairFiles:
     notes: list[str] = field(default_factory=list)
 
 
-def walk(root: Path) -> TorchairFiles:
+def walk(root: Path, listing: Listing) -> TorchairFiles:
     """Classify every file below `root` by its name. Raises `DumpError` where a directory cannot be read."""
     files = TorchairFiles()
     waiting = [os.fspath(root)]
     linked = [os.path.realpath(root)]
     while waiting:
         home = waiting.pop()
-        names, directories = _listed(home, linked)
+        names, directories = listing.files(home), _directories(home, listing, linked)
         waiting += [f"{home}/{name}" for name in sorted(directories, reverse=True)]
         long_names = _long_names(home, names, files.notes)
         ge: list[tuple[str, GeFileName]] = []
@@ -73,31 +73,17 @@ def walk(root: Path) -> TorchairFiles:
     return files
 
 
-def _listed(home: str, linked: list[str]) -> tuple[list[str], list[str]]:
-    """Files and directories; a link to a directory is one, unless it leads to what is walked anyway."""
-    stored = entries_at(home)
-    if stored is not None:
-        return stored[1], stored[0]
-    files: list[str] = []
-    directories: list[str] = []
-    try:
-        with os.scandir(home) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    directories.append(entry.name)
-                elif entry.is_symlink() and entry.is_dir():
-                    target = os.path.realpath(entry.path)
-                    if not any(f"{target}/".startswith(f"{root}/") for root in linked):
-                        linked.append(target)
-                        directories.append(entry.name)
-                else:
-                    files.append(entry.name)
-    except OSError as error:
-        raise DumpError(f"{home}: cannot be listed: {error.strerror}; check its permissions") from error
-    return [*files, *names_in(home)], directories
+def _directories(home: str, listing: Listing, linked: list[str]) -> Iterator[str]:
+    """Directories; a link to one is one, unless it leads to what is walked anyway."""
+    for name in listing.directories(home):
+        target = os.path.realpath(f"{home}/{name}") if os.path.islink(f"{home}/{name}") else ""
+        if any(f"{target}/".startswith(f"{root}/") for root in linked):
+            continue
+        linked += [target] if target else []
+        yield name
 
 
-def _long_names(home: str, names: list[str], notes: list[str]) -> dict[str, str]:
+def _long_names(home: str, names: Sequence[str], notes: list[str]) -> dict[str, str]:
     """The hashed names in `mapping.csv`; a broken one says nothing, which `notes` are told."""
     if MAPPING_FILE not in names:
         return {}

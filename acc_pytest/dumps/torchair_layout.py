@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.ge_record import MAPPING_FILE
-from ..tensors.kept_dump import names_in
-from ..tensors.location import entries_at, is_file, names_at
+from ..tensors.location import is_file, names_at
 from .base import Dump, DumpLayout, Listing
 from .torchair_files import (
     GraphFileName,
@@ -37,46 +37,6 @@ class TorchairLayout(DumpLayout):
     name: str
     files: TorchairFiles
 
-    @classmethod
-    def at(cls, path: Path, listing: Listing) -> Iterator[DumpLayout]:
-        """The dump at, below or around `path`.
-
-        Raises `DumpError` for a tree with files of both kinds, or with graph texts and no tensor.
-        """
-        if is_file(path):
-            yield from cls._of_record(path)
-            return
-        if not any(_probe(path)):
-            return
-        files = walk(path)
-        if not files.graphs:
-            files.graphs = _graphs_around(path)
-        if files.ge and files.fx:
-            ge_home, fx_home = next(iter(files.ge)), next(iter(files.fx))
-            raise DumpError(
-                f"{path}: holds GE records in {ge_home} and FX tensors in {fx_home}; "
-                "give one of these directories (msit_ge_dump, msit_fx_dump)"
-            )
-        if files.ge or files.fx or files.hashed:
-            yield cls(path, "FX" if files.fx else "GE", files)
-        elif files.graphs:
-            raise DumpError(
-                f"{path}: holds GE graph texts, but no GE record and no FX tensor below it; "
-                "was enable_dump set, and did the steps to dump run?"
-            )
-
-    @classmethod
-    def _of_record(cls, file: Path) -> Iterator[DumpLayout]:
-        """One GE record as a dump; a single `.npy` file is a plain tensor wherever it comes from."""
-        long_names: dict[str, str] = {}
-        mapping = file.parent / MAPPING_FILE
-        if file.name.isdecimal() and is_file(mapping):
-            long_names = read_mapping(os.fspath(mapping))
-        name = parse_ge_name(file.name, long_names)
-        if name is not None:
-            records = {os.fspath(file.parent): [(file.name, name)]}
-            yield cls(file, "GE", TorchairFiles(ge=records, graphs=_graphs_around(file.parent)))
-
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
         from .fx import FxDump
         from .ge import GeDump
@@ -97,34 +57,58 @@ class TorchairLayout(DumpLayout):
         return [self.root, *(Path(text) for text, _ in self.files.graphs), *mapping]
 
 
-def _probe(place: Path) -> Iterator[bool]:
-    """True as soon as any file below `place` has a name that only TorchAir gives; nothing otherwise."""
-    waiting, visited = [os.fspath(place)], 0
-    while waiting and visited < _PROBED:
+def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
+    """The dump at, below or around `path`.
+
+    Raises `DumpError` for a tree with files of both kinds, or with graph texts and no tensor.
+    """
+    if is_file(path):
+        yield from _of_record(path)
+        return
+    if not _is_probable(path, listing):
+        return
+    files = walk(path, listing)
+    if not files.graphs:
+        files.graphs = _graphs_around(path)
+    if files.ge and files.fx:
+        ge_home, fx_home = next(iter(files.ge)), next(iter(files.fx))
+        raise DumpError(
+            f"{path}: holds GE records in {ge_home} and FX tensors in {fx_home}; "
+            "give one of these directories (msit_ge_dump, msit_fx_dump)"
+        )
+    if files.ge or files.fx or files.hashed:
+        yield TorchairLayout(path, "FX" if files.fx else "GE", files)
+    elif files.graphs:
+        raise DumpError(
+            f"{path}: holds GE graph texts, but no GE record and no FX tensor below it; "
+            "was enable_dump set, and did the steps to dump run?"
+        )
+
+
+def _of_record(file: Path) -> Iterator[DumpLayout]:
+    """One GE record as a dump; a single `.npy` file is a plain tensor wherever it comes from."""
+    long_names: dict[str, str] = {}
+    mapping = file.parent / MAPPING_FILE
+    if file.name.isdecimal() and is_file(mapping):
+        long_names = read_mapping(os.fspath(mapping))
+    name = parse_ge_name(file.name, long_names)
+    if name is not None:
+        records = {os.fspath(file.parent): [(file.name, name)]}
+        yield TorchairLayout(file, "GE", TorchairFiles(ge=records, graphs=_graphs_around(file.parent)))
+
+
+def _is_probable(place: Path, listing: Listing) -> bool:
+    """Whether any file below has a name that only TorchAir gives; not all directories are looked into."""
+    waiting = [place]
+    for _ in range(_PROBED):
+        if not waiting:
+            return False
         home = waiting.pop()
-        visited += 1
-        directories: list[str] = []
-        listed = entries_at(home)
-        stored = names_in(home) if listed is None else listed[1]
-        if any(is_torchair(name) or name == MAPPING_FILE for name in stored[:_PROBED_NAMES]):
-            yield True
-            return
-        if listed is not None:
-            waiting += sorted((f"{home}/{name}" for name in listed[0]), reverse=True)
-            continue
-        try:
-            with os.scandir(home) as entries:
-                for count, entry in enumerate(entries):
-                    if entry.is_dir():
-                        directories.append(entry.path)
-                    elif is_torchair(entry.name) or entry.name == MAPPING_FILE:
-                        yield True
-                        return
-                    if count > _PROBED_NAMES:
-                        break
-        except OSError:
-            continue
-        waiting += sorted(directories, reverse=True)
+        with suppress(DumpError):
+            if any(is_torchair(name) or name == MAPPING_FILE for name in listing.files(home)[:_PROBED_NAMES]):
+                return True
+            waiting += [home / name for name in reversed(listing.directories(home))]
+    return False
 
 
 def _graphs_around(start: Path) -> list[tuple[str, GraphFileName]]:

@@ -12,6 +12,7 @@ from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from .layers import Layer, find_layers
 from .match import Export
+from .roles import torch as torch_roles
 from .tables import Tables
 
 if TYPE_CHECKING:
@@ -121,9 +122,7 @@ class LayeredTree:
 
             exports = atb.layer_exports(layer.node, self.graph)
         else:
-            from .roles import torch
-
-            exports = torch.layer_exports(layer, self.tables, self.slots, self.shape)
+            exports = torch_roles.layer_exports(layer, self.tables, self.slots, self.shape)
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def model_exports(self) -> list[Export]:
@@ -134,9 +133,9 @@ class LayeredTree:
             nodes = [layer.node for layer in self.layers]
             exports = atb.model_exports(self.side.tree, nodes, self.graph)
         else:
-            from .roles import torch
-
-            exports = torch.model_exports(self.side.tree, self.layers, self.tables, self.slots, self.shape)
+            exports = torch_roles.model_exports(
+                self.side.tree, self.layers, self.tables, self.slots, self.shape
+            )
         return [export for export in exports if self.has(export.node, export.slot)]
 
     def outside(self) -> list[Node]:

@@ -201,8 +201,8 @@ def joined(roots: Sequence[DumpRoot], cache: Cache) -> str:
     for place in places[1:]:
         if place.layout.name != places[0].layout.name:
             raise DumpError(
-                f"{places[0].address} holds a dump of {places[0].layout.name}, {place.address} one of "
-                f"{place.layout.name}; places of one dump hold one kind"
+                f"{places[0].address} holds a dump of {places[0].layout.name}, "
+                f"{place.address} one of {place.layout.name}; places of one dump hold one kind"
             )
     _number(places)
     maker, sources = TableMaker(), []

@@ -13,24 +13,14 @@ import pytest
 READER = """
 import json
 
-from acc_pytest.dumps import DumpLayout, Slot
+from acc_pytest.dumps import PlainLayout, Slot
 from acc_pytest.dumps.modules import Record, RecordedDump
 from acc_pytest.tensors.ref import TensorRef
 
 
-class CallsLayout(DumpLayout):
-    name = "calls"
-
-    def __init__(self, root):
-        self.root = root
-
-    @classmethod
-    def at(cls, path, listing):
-        if "calls.json" in listing.files(path):
-            yield cls(path)
-
-    def open(self, listing, token_policy, golden):
-        return CallsDump(self.root)
+def dumps_at(path, listing):
+    if "calls.json" in listing.files(path):
+        yield PlainLayout("calls", path, lambda golden: CallsDump(path))
 
 
 class CallsDump(RecordedDump):
@@ -54,7 +44,7 @@ CALLS = """[
 def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a package with the format, on the path of Python."""
     packages = tmp_path / "packages"
-    _install(packages, "calls", "calls_dump:CallsLayout", READER)
+    _install(packages, "calls", "calls_dump", READER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")]))
     return packages
 
@@ -72,8 +62,8 @@ def test_two_dumps_are_compared_and_the_fault_is_at_its_node(added: Path, pytest
 
 
 def test_a_dump_is_opened_and_a_broken_format_beside_it_is_named(added: Path, tmp_path: Path) -> None:
-    _install(added, "broken", "broken_dump:Layout", "import no_such_module")
-    _install(added, "empty", "empty_dump:Layout", "class Layout: name = 'empty'")
+    _install(added, "broken", "broken_dump", "import no_such_module")
+    _install(added, "empty", "empty_dump", "")
     _dump(tmp_path / "golden")
     script = "import acc_pytest; print(acc_pytest.open_dump('golden').kind)"
     result = subprocess.run(
@@ -84,12 +74,12 @@ def test_a_dump_is_opened_and_a_broken_format_beside_it_is_named(added: Path, tm
     assert "empty 1.0: its acc_pytest.formats 'empty' cannot be used: AttributeError" in result.stderr
 
 
-def _install(packages: Path, name: str, target: str, code: str) -> None:
+def _install(packages: Path, name: str, module: str, code: str) -> None:
     facts = packages / f"{name}-1.0.dist-info"
     facts.mkdir(parents=True)
-    (packages / f"{target.partition(':')[0]}.py").write_text(code)
+    (packages / f"{module}.py").write_text(code)
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(f"[acc_pytest.formats]\n{name} = {target}\n")
+    (facts / "entry_points.txt").write_text(f"[acc_pytest.formats]\n{name} = {module}\n")
 
 
 def _dump(root: Path) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar
 
 from ...base.reason import Reason
 from ...base.vocabulary import ORDERS_OF_NAMES
@@ -32,10 +32,6 @@ from .parents import (
     signature,
     weights_read,
 )
-
-if TYPE_CHECKING:
-    from ...dumps.ge import GeDump
-    from ...dumps.torchair import AnyDump
 
 ORDER = "execution order"
 Numbered = list[tuple[int, Pair]]
@@ -156,12 +152,11 @@ def _flows(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> t
     if mine.kind == "atb" and golden.kind != "manual":
         return atb_flows(golden, mine, tables), "tensor names in the topology"
     if mine.kind == "ge":
-        return ge_flows(cast("GeDump", mine)), "edges of the graph"
+        return ge_flows(mine), "edges of the graph"
     if mine.kind == "fx":
-        return fx_flows(cast("AnyDump", mine)), "copies of results among the arguments of calls"
+        return fx_flows(mine), "copies of results among the arguments of calls"
     if golden.kind == "fx" and mine.of_graphs:
-        basis = "copies of results among the arguments of golden's calls"
-        return captured_flows(cast("AnyDump", golden), pairs), basis
+        return captured_flows(golden, pairs), "copies of results among the arguments of golden's calls"
     if golden.has_modules and mine.has_modules:
         unlike = any((pair.golden.node, pair.golden.slot) != place_of(pair) for pair in pairs)
         basis = "tensors that mine saw before" if unlike else "tensors that both dumps saw at the same places"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...dumps.base import Dump, NodeSlot, Rank, Step, StepLabel
 from ..module_flow import ModuleFlow, module_flow
@@ -53,10 +53,11 @@ def torch_flows(golden: Dump, mine: Dump, unlike: bool) -> FlowOf:
     return flow
 
 
-def fx_flows(mine: AnyDump) -> FlowOf:
+def fx_flows(dump: Dump) -> FlowOf:
     """The flows of an FX dump, rank by rank."""
     from .fx import fx_flow
 
+    mine = cast("AnyDump", dump)
     run_of = _runs(mine)
 
     def flow(step: StepLabel, graph: str, rank: int | None, places: frozenset[SlotName]) -> Flow | None:
@@ -66,11 +67,12 @@ def fx_flows(mine: AnyDump) -> FlowOf:
     return flow
 
 
-def captured_flows(golden: AnyDump, pairs: Iterable[Pair]) -> FlowOf:
+def captured_flows(dump: Dump, pairs: Iterable[Pair]) -> FlowOf:
     """The flows of FX, for tensors of mine that were saved inside of a captured graph: each at the place of
     its partner."""
     from .fx import fx_flow
 
+    golden = cast("AnyDump", dump)
     run_of = _runs(golden)
     ranks = {rank.index for rank in golden.ranks}
     partners: dict[tuple[StepLabel, str, int | None], dict[SlotName, SlotName]] = {}
@@ -97,12 +99,13 @@ def captured_flows(golden: AnyDump, pairs: Iterable[Pair]) -> FlowOf:
     return flow
 
 
-def ge_flows(mine: GeDump) -> FlowOf:
+def ge_flows(dump: Dump) -> FlowOf:
     """The flows of a GE dump, rank by rank."""
     from ..torchair.graph import GraphIndexes
     from ..torchair.operators import operators
     from .ge import ge_flow
 
+    mine = cast("GeDump", dump)
     run_of, indexes = _runs(mine), GraphIndexes()
     flows: dict[Hashable, Flow] = {}
 
