@@ -18,7 +18,6 @@ from ..dumps.model_config import (
     settings_by_name,
     settings_of,
 )
-from ..dumps.modules import ModuleDump
 from .pair import Pair
 
 _Stated = Mapping[str, Setting]
@@ -76,7 +75,7 @@ class Description:
     def of(cls, dump: Dump) -> Description:
         """The model of a dump, as its first rank states it."""
         modules: dict[str, dict[str, Setting]] = defaultdict(dict)
-        if isinstance(dump, ModuleDump) and dump.ranks:
+        if dump.has_modules and dump.ranks:
             outline, weights = dump.outline(dump.ranks[0]), dump.weights(dump.ranks[0])
             for module, numbers in outline.numbers.items() if outline is not None else ():
                 stated = settings_by_name(numbers)

@@ -258,10 +258,13 @@ def _of_checkpoint(path: Path) -> nn.Module:
         kind = getattr(transformers, next(iter(config.architectures or ()), ""), None)
         if is_packed and hasattr(transformers, "GgufConfig"):
             here["quantization_config"] = transformers.GgufConfig(dequantize=True)
-        dtype = "torch_dtype" if transformers.__version__.startswith("4.") else "dtype"
+        here["torch_dtype" if transformers.__version__.startswith("4.") else "dtype"] = torch.float32
+        bars: Any = transformers.utils.logging
+        bars.disable_progress_bar()
         model: nn.Module = (kind or transformers.AutoModelForCausalLM).from_pretrained(
-            str(directory), config=config, **here, **{dtype: torch.float32}
+            str(directory), config=config, **here
         )
+        bars.enable_progress_bar()
     return model
 
 
