@@ -82,7 +82,7 @@ def test_the_laboratory_is_imported_by_commands_and_fuzzing_alone() -> None:
     assert outside == {"running.opcheck"}
 
 
-def test_a_local_comparison_imports_no_closed_room(tmp_path: Path) -> None:
+def test_a_local_comparison_imports_no_closed_room_and_no_format_that_is_not_there(tmp_path: Path) -> None:
     for side in ("golden", "mine"):
         np.save(tmp_path / f"{side}.npy", np.ones(4, np.float32))
     say = "import atexit, sys; atexit.register(lambda: print('imported:', sorted(sys.modules)))"
@@ -90,9 +90,13 @@ def test_a_local_comparison_imports_no_closed_room(tmp_path: Path) -> None:
     words = ["-p", "no:cacheprovider", "--acc-golden=golden.npy", "--acc-mine=mine.npy"]
     command = [sys.executable, "-m", "pytest", *words]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    modules_of_run = re.findall(r"'acc_pytest\.(\w+)", result.stdout.partition("imported:")[2])
+    modules_of_run = re.findall(r"'acc_pytest\.([\w.]+)", result.stdout.partition("imported:")[2])
     assert "comparison" in modules_of_run
-    assert not {*CLOSED} & {*modules_of_run}
+    assert not {*CLOSED} & {*map(room_of, modules_of_run)}
+    of_dumps = {name for name in modules_of_run if name.startswith("dumps.")}
+    assert of_dumps == {"dumps.base", "dumps.discovery", "dumps.single"}
+    of_others = {"tensors.atb_bin", "tensors.torch_file", "mapping.torchair", "mapping.roles.atb", "opcheck"}
+    assert not of_others & {*modules_of_run}
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -100,11 +100,11 @@ class Dump(ABC):
     of the dump that the user gave, empty where it is a whole one. `computed_in` is the dtype whose rounding
     its tensors have, where the user stated it.
 
-    A dump `of_a_model` has a whole one, whose first inputs are tokens. Where it `has_modules`, nodes are
-    calls of modules of torch. Ranks of a dump `of_graphs`, compiled ones, are never put together. `models`
-    are the trees of a program that has several, in the order of their first id: prefill, decode. `entries`
-    are pairs that the dump itself declares. `order` says in words which order tensors have that are known by
-    their names, `states_only` that all of these are a model's hidden states.
+    A dump `of_a_model` has all of it, and its first inputs are tokens. If it `has_modules`, nodes are calls
+    of modules of torch. Ranks of a dump `of_graphs`, compiled ones, are never put together. `models` are the
+    trees of a program that has several, in the order of their first id: prefill, decode. `entries` are pairs
+    that the dump itself declares. `order` says in words which order tensors have that are known by their
+    names, `states_only` that all of these are a model's hidden states.
     """
 
     kind: str

@@ -56,8 +56,7 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
-    scoped = _scoped(tensors, files[0].parent, golden) if len(tensors) > 1 else []
-    if scoped:
+    if scoped := _scoped(tensors, files[0].parent, golden):
         return NamedDump(root, scoped, in_order=True, beside=len(tensors))
     is_named = (golden is not None and golden.has_modules) or any(
         any(tensor.place)
@@ -65,7 +64,7 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
         or (tensor.ref.member and tensor.ref.path.endswith(_IN_ORDER))
         for tensor in tensors
     )
-    if len(tensors) < 2 or not is_named:
+    if not is_named:
         return SingleDump(root, files)
     return NamedDump(root, tensors, in_order=len(files) == 1 and files[0].suffix in _IN_ORDER)
 

@@ -38,8 +38,8 @@ class TorchairLayout(DumpLayout):
     files: TorchairFiles
 
     def open(self, listing: Listing, token_policy: str, golden: Dump | None) -> Dump:
-        from .fx import FxDump
         from .ge import GeDump
+        from .torchair import FxDump
 
         return (FxDump if self.name == "FX" else GeDump)(self.root, self.files)
 
@@ -47,9 +47,7 @@ class TorchairLayout(DumpLayout):
     def top(self) -> Path:
         """The directory above all levels that the path has."""
         place = self.root.parent if is_file(self.root) else self.root
-        while is_level(place.name) and place.parent != place:
-            place = place.parent
-        return place
+        return [place, *_above(place)][-1]
 
     def contents(self) -> Sequence[Path]:
         """The user's path, and the texts of the graphs, which lie beside the first level."""
@@ -113,16 +111,18 @@ def _is_probable(place: Path, listing: Listing) -> bool:
 
 def _graphs_around(start: Path) -> list[tuple[str, GraphFileName]]:
     """Graph texts lie beside the first level of a dump; `start` may be any level below."""
-    place = start
-    while is_level(place.name) and place.parent != place:
-        place = place.parent
+    for place in _above(start):
         try:
             names = sorted(names_at(str(place)))
         except OSError:
             return []
-        texts = [
-            (f"{place}/{name}", graph) for name in names if (graph := parse_graph_name(name)) is not None
-        ]
-        if texts:
+        if texts := [(f"{place}/{name}", graph) for name in names if (graph := parse_graph_name(name))]:
             return texts
     return []
+
+
+def _above(place: Path) -> Iterator[Path]:
+    """The directories above, the nearest first, as long as what is below may be a level of a dump."""
+    while is_level(place.name) and place.parent != place:
+        place = place.parent
+        yield place

@@ -13,7 +13,7 @@ import torch
 
 from acc_pytest.cli import main
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.fx import FxDump
+from acc_pytest.dumps.torchair import FxDump
 from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths
 from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo

@@ -14,8 +14,8 @@ from typing import cast
 
 from ...base.vocabulary import selectable
 from ...dumps.base import Dump, Rank, Slot, Step, natural
-from ...dumps.fx import FxDump
 from ...dumps.graph_capture import GraphCaptureDump
+from ...dumps.torchair import FxDump
 from ...errors import MappingError
 from ...tensors.header import TensorHeader
 from ...tensors.ref import TensorRef, readable

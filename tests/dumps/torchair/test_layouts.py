@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.dumps import Slot, open_dump
-from acc_pytest.dumps.fx import FxDump
 from acc_pytest.dumps.ge import GeDump
+from acc_pytest.dumps.torchair import FxDump
 from acc_pytest.dumps.torchair_files import (
     FxFileName,
     GeFileName,

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from acc_pytest.dumps import open_dump
-from acc_pytest.dumps.fx import FxDump
 from acc_pytest.dumps.ge import GeDump
+from acc_pytest.dumps.torchair import FxDump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.torchair.graph import GraphIndex
