@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,7 @@ from ..judging.threshold import is_narrowed
 from ..mapping.pair import LAST_OUTPUT
 from ..tensors.dtypes import by_name
 from .failure_text import in_numbers
-from .row import PADDING, REPLAY, VERDICTS, Row
+from .row import PADDING, REPLAY, UNJUDGED, VERDICTS, Row
 from .texts import printable
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Tally:
     one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
     accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
     tensors of mine in a coarser type than its weights, by both. `errors` are the relative errors of float32
-    tensors, and whether each fails. `complete`: no row is missing of the tests that were asked for.
+    tensors, and whether each fails. `unjudged` are places and names of tensors by what rows hold
+    that are left out. `complete`: no row is missing of the tests that were asked for.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class Tally:
         self.red_tests: set[str] = set()
         self.after_tie: Counter[str] = Counter()
         self.padded = 0
+        self.unjudged: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self.lifted, self.most_lifted = 0, 0.0
         self.narrowed: Counter[tuple[str, str]] = Counter()
         self.errors: list[tuple[float, bool]] = []
@@ -64,6 +66,8 @@ class Tally:
         self.tests.add(row.test_id)
         self.caveats.add(row)
         self.padded += PADDING in row.context
+        if values := row.context.get(UNJUDGED):
+            self.unjudged[str(values)].append((_place(row), row.mine.node or row.name))
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
             self.narrowed[row.mine.dtype, declared] += 1
@@ -170,6 +174,7 @@ def summary_lines(
         lines.append(after_tie_line(tally))
     if tally.padded:
         lines.append(f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads")
+    lines += [_cut(unjudged_line(values, tally.unjudged[values])) for values in sorted(tally.unjudged)]
     if tally.lifted:
         lines.append(lifted_line(tally))
     lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
@@ -236,6 +241,12 @@ def after_tie_line(tally: Tally) -> str:
     return (
         f"ties: {' and '.join(counts)} not judged: another choice among equals changes what follows from it"
     )
+
+
+def unjudged_line(values: str, places: Sequence[tuple[int, str]]) -> str:
+    """The line on values in rows that are not judged, and where they begin."""
+    tensors = "1 tensor" if len(places) == 1 else f"{len(places)} tensors"
+    return f"{values} in rows that are not judged of {tensors}, first in {min(places)[1]}"
 
 
 def narrowed_line(stored: str, declared: str, count: int) -> str:
