@@ -126,6 +126,7 @@ def _with_ties(
     if left.rows is None:
         return _with_unjudged(after_ties(row, left), _unjudged(row, replace(row, counts={}, mine=RowSide())))
     sources = left.rows.of(comparison.golden, comparison.mine)
+    context = replace(context, noise_last_row=None)
     measurement, judgement = judge.tensors(context, *sources)
     rest = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
     before, after = ([c.measured for c in r.checks if c.metric == "new_nonfinite"] for r in (row, rest))
@@ -140,7 +141,7 @@ def _unjudged(row: Row, rest: Row) -> str:
     golden has none."""
 
     def more(*names: str) -> bool:
-        return any((row.counts.get(name) or 0) > (rest.counts.get(name) or 0) for name in names)
+        return any(int(row.counts.get(name) or 0) > int(rest.counts.get(name) or 0) for name in names)
 
     if more("golden_nan", "golden_inf"):
         return ""

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..base.imports import torch
 from ..errors import Incomparable
@@ -16,7 +17,7 @@ from ..tensors.source import Source
 from .choices import largest
 from .pair import Operand
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
-from .token_order import has_heads_first, joined, pick_tokens, token_order, unpicked_rows
+from .token_order import has_heads_first, joined, pick_tokens, picked_rows, token_order, unpicked_rows
 from .views import (
     ColumnRange,
     ExpertPick,
@@ -120,9 +121,31 @@ def lie_alike(golden: Operand, mine: Operand) -> bool:
 
 def _is_plain(operand: Operand) -> bool:
     """Whether an operand is one tensor that its own side does not change."""
+    return operand.tokens is None and _is_cut_by_rows(operand)
+
+
+def _is_cut_by_rows(operand: Operand) -> bool:
+    """Whether an operand is one tensor, of which its own side may pick rows and does nothing else."""
     if len(operand.refs) != 1 or not isinstance(operand.view, (Whole, LastToken)):
         return False
-    return not (operand.tokens or operand.split or operand.experts or operand.onward or operand.slots_by)
+    return not (operand.split or operand.experts or operand.onward or operand.slots_by)
+
+
+def rows_in(operand: Operand, shape: Shape) -> Literal["all", "last", ""]:
+    """The rows of an operand's one tensor that a comparison of this shape has, in their order: all, or the
+    last ones of the dimension before the last; empty for others, and where there is but one."""
+    whole = tuple(operand.refs[0].header().shape)
+    if not _is_cut_by_rows(operand) or len(whole) < 2 or whole[-2] < 2:
+        return ""
+    count, batch = whole[-2], math.prod(whole[:-2])
+    picked = None
+    if operand.tokens is not None:
+        picked = picked_rows(torch.empty(whole, dtype=torch.uint8, device="meta"), operand.tokens)
+    rows = None if picked is None else picked[1]
+    if math.prod(shape) == math.prod(whole) and shape in (whole, whole[1:]):
+        return "all" if rows is None or torch.equal(rows, torch.arange(len(rows))) else ""
+    last = rows is None or torch.equal(rows, torch.arange(1, batch + 1) * count - 1)
+    return "last" if last and math.prod(shape) * count == math.prod(whole) else ""
 
 
 def open_shards(operand: Operand) -> OperandShards:

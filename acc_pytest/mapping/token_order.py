@@ -33,13 +33,13 @@ class TokenOrder:
 
 def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
-    picked = _picked(shard, tokens)
+    picked = picked_rows(shard, tokens)
     return shard if picked is None else _select(*picked)
 
 
 def unpicked_rows(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor | None:
     """The rows that `pick_tokens` leaves out of this step and of all others; `None` without any."""
-    picked = _picked(shard, tokens)
+    picked = picked_rows(shard, tokens)
     if picked is None or (tokens.forms is not None and ENDS in tokens.forms):
         return None
     by_token, rows = picked
@@ -50,7 +50,7 @@ def unpicked_rows(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor | None
     return by_token[rest] if bool(rest.any()) else None
 
 
-def _picked(shard: torch.Tensor, tokens: TokenPick) -> tuple[torch.Tensor, torch.Tensor] | None:
+def picked_rows(shard: torch.Tensor, tokens: TokenPick) -> tuple[torch.Tensor, torch.Tensor] | None:
     """The tensor as `[tokens, ...]`, or `[sequences, ...]`, and the numbers of its rows that count; `None`
     where all of it does."""
     layout = tokens.layout
