@@ -31,6 +31,7 @@ from ..tensors.digest import WeightDigest, digest
 from ..tensors.header import looking_once
 from ..tensors.ref import TensorRef
 from .choices import with_choices
+from .likeness import with_likeness
 from .noise import with_noise
 from .rows import incomparable, judged, measured_row, pair_row, worst_replica
 from .statistics import compare_statistics
@@ -85,6 +86,7 @@ def compare_pair(
             measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
             measured = _with_unjudged(measured, opened.unjudged)
             measured = _with_ties(measured, pair, context, comparison, judge, make_ties)
+            measured = with_likeness(measured, comparison.golden, comparison.mine)
             notes = opened.notes
             if context.noise_reason:
                 notes += (context.noise_reason,)

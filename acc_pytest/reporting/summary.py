@@ -15,6 +15,7 @@ from ..judging.threshold import is_narrowed
 from ..mapping.pair import LAST_OUTPUT
 from ..tensors.dtypes import by_name
 from .failure_text import in_numbers
+from .precision import Precision
 from .row import PADDING, REPLAY, UNJUDGED, VERDICTS, Row
 from .texts import printable
 
@@ -37,9 +38,9 @@ class Tally:
     padding, `replayed` those whose operator was computed again or was not (`--acc-replay`), `unreplayed` why
     one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
     accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
-    tensors of mine in a coarser type than its weights, by both. `errors` are the relative errors of float32
-    tensors, and whether each fails. `unjudged` are places and names of tensors by what rows hold
-    that are left out. `complete`: no row is missing of the tests that were asked for.
+    tensors of mine in a coarser type than its weights, by both. `unjudged` are places
+    and names of tensors by what their rows hold that are left out. `complete`: no row is missing of the tests
+    that were asked for.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Tally:
         self.unjudged: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self.lifted, self.most_lifted = 0, 0.0
         self.narrowed: Counter[tuple[str, str]] = Counter()
-        self.errors: list[tuple[float, bool]] = []
+        self.precision = Precision()
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
         self.lacking = ""
@@ -71,9 +72,7 @@ class Tally:
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
             self.narrowed[row.mine.dtype, declared] += 1
-        error = row.metrics.get("relative_euclidean_distance")
-        if error and row.mine.dtype == row.golden.dtype == "torch.float32":
-            self.errors.append((float(error), row.verdict in ("fail", "inherited")))
+        self.precision.add(row)
         self.lifted += row.times_lifted > 0
         self.most_lifted = max(self.most_lifted, row.times_lifted)
         if row.replayed is not None:
@@ -167,7 +166,7 @@ def summary_lines(
     """
     caveats = "; ".join(tally.caveats.first(plan))
     of_names = plan is not None and plan.mine_kind == "tensors"
-    first = filter(None, [precision_line(tally) if of_names else "", caveats])
+    first = filter(None, [tally.precision.line(of_names), caveats])
     lines = [_cut(line, ROOT_WIDTH) for line in (*first, *roots[:feed_roots])]
     lines.append(verdicts_line(tally))
     if tally.after_tie:
@@ -200,28 +199,6 @@ def verdicts_line(tally: Tally) -> str:
     if tally.tried > len(tally.tests):
         counted += f" (one for each tensor); {tests_that_fail(tally)}"
     return f"verdicts: {counted or 'none'}{'' if tally.complete else '; the run is incomplete'}"
-
-
-_FEWEST_ALIKE, _SHARE_ALIKE = 8, 0.9
-_LEVELS = ((2.0**-13, "f16"), (2.0**-9.5, "bf16"), (2.0**-7, "int8 or q8_0, q4_1, ..."), (2.0**-4, ""))
-"""The least error at which float32 tensors look as if they were computed in a type."""
-
-
-def precision_line(tally: Tally) -> str:
-    """The line on float32 tensors that fail alike, as those do that were computed in a coarser type: nine of
-    ten, from the first on, by no more than rounding is. Empty for others."""
-    errors = sorted(error for error, _ in tally.errors)
-    failing = sum(fails for _, fails in tally.errors)
-    if failing < max(_FEWEST_ALIKE, _SHARE_ALIKE * len(errors)):
-        return ""
-    median, most = errors[len(errors) // 2], errors[int(_SHARE_ALIKE * (len(errors) - 1))]
-    name = next((name for least, name in reversed(_LEVELS) if median >= least), "")
-    if not name or most >= _LEVELS[-1][0]:
-        return ""
-    return (
-        f"precision: {failing} of {len(errors)} float32 tensors fail alike, by {median:.2g}, as those "
-        f"computed in {name} do: if mine was, state it with --acc-mine-dtype"
-    )
 
 
 def replayed_line(tally: Tally) -> str:
