@@ -19,14 +19,16 @@ from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
+from ..mapping.operand_shards import HUGE, extreme
 from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.views import RowSpan
 from ..mapping.weights import POLICY
-from ..reporting.row import SUSPECT, Row, RowSide
+from ..reporting.row import SUSPECT, UNJUDGED, Row, RowSide
 from ..tensors.header import looking_once
 from ..tensors.ref import TensorRef
 from .choices import with_choices
+from .likeness import with_likeness
 from .noise import with_noise
 from .rows import incomparable, judged, measured_row, pair_row, worst_replica
 from .statistics import compare_statistics
@@ -80,7 +82,9 @@ def compare_pair(
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):
             measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
+            measured = _with_unjudged(measured, opened.unjudged)
             measured = _with_ties(measured, pair, context, comparison, judge, make_ties)
+            measured = with_likeness(measured, comparison.golden, comparison.mine)
             notes = opened.notes
             if context.noise_reason:
                 notes += (context.noise_reason,)
@@ -120,14 +124,41 @@ def _with_ties(
     if left is None:
         return row
     if left.rows is None:
-        return after_ties(row, left)
+        return _with_unjudged(after_ties(row, left), _unjudged(row, replace(row, counts={}, mine=RowSide())))
     sources = left.rows.of(comparison.golden, comparison.mine)
+    context = replace(context, noise_last_row=None)
     measurement, judgement = judge.tensors(context, *sources)
     rest = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
     before, after = ([c.measured for c in r.checks if c.metric == "new_nonfinite"] for r in (row, rest))
     if left.padding and before != after:
         return row  # attention multiplies what it does not see by 0, which NaN and infinity survive
+    rest = _with_unjudged(rest, _unjudged(row, rest) or str(row.context.get(UNJUDGED, "")))
     return with_choices(rest, pair, comparison.golden, comparison.mine, reached, left.rows)
+
+
+def _unjudged(row: Row, rest: Row) -> str:
+    """The values of mine that no norm stands (`extreme`) in the rows that `rest` leaves out of `row`, where
+    golden has none."""
+
+    def more(*names: str) -> bool:
+        return any(int(row.counts.get(name) or 0) > int(rest.counts.get(name) or 0) for name in names)
+
+    if more("golden_nan", "golden_inf"):
+        return ""
+    if more("my_nan", "my_inf"):
+        return extreme(more("my_nan"), math.inf)
+    mine, *others = (
+        max(abs(side.max or 0.0), abs(side.min or 0.0)) for side in (row.mine, row.golden, rest.mine)
+    )
+    return extreme(False, mine) if max(others) < HUGE else ""
+
+
+def _with_unjudged(row: Row, unjudged: str) -> Row:
+    """The row with a note on what rows hold that are not judged, for the summary as well."""
+    if not unjudged:
+        return row
+    note = Reason("{} in rows that are not judged", unjudged)
+    return replace(row, notes=(*row.notes, note), context={**row.context, UNJUDGED: unjudged})
 
 
 def compare_tensors(

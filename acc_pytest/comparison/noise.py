@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
+from ..mapping.operand_shards import rows_in
 from ..mapping.pair import Pair
 from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.shapes import Shape
 from ..mapping.views import RankSum, View, WithBias
 from ..metrics.kernel import measure
 from ..noise.counterparts import stale_file
@@ -35,8 +37,8 @@ def with_noise(
     if counterpart is None:
         return list(contexts)
     if counterpart.profiled:
-        sizes = [math.prod(comparison.golden.shape) for comparison in comparisons]
-        return [_profiled(*sized, pair, counterpart.profiled) for sized in zip(contexts, sizes)]
+        shapes = [tuple(comparison.golden.shape) for comparison in comparisons]
+        return [_profiled(*shaped, pair, counterpart.profiled) for shaped in zip(contexts, shapes)]
     reason = counterpart.reason
     try:
         if counterpart.exists:
@@ -54,7 +56,7 @@ def with_noise_of_statistics(
     if counterpart is None:
         return context
     if counterpart.profiled:
-        return _profiled(context, elements, pair, counterpart.profiled)
+        return _profiled(context, (elements,), pair, counterpart.profiled)
     reason = counterpart.reason
     try:
         if counterpart.operand is not None:
@@ -76,21 +78,24 @@ def _measured(pair: Pair, comparisons: Sequence[Comparison], counterpart: Counte
     full = open_pair(counterpart.pair).comparisons if counterpart.pair is not None else ()
     measured = [measure(comparison.golden, comparison.mine) for comparison in full]
     worst = max(measured, key=lambda m: m.relative_euclidean_distance or 0.0)
-    return [NoiseErrors.of(worst)] * len(comparisons)
+    return [replace(NoiseErrors.of(worst), last_row=None)] * len(comparisons)
 
 
 def _profiled(
-    context: JudgeContext, compared: int, pair: Pair, profiled: Sequence[ProfiledTensor]
+    context: JudgeContext, shape: Shape, pair: Pair, profiled: Sequence[ProfiledTensor]
 ) -> JudgeContext:
     """The context with what the profile has of golden's tensor, or why that says nothing of this pair."""
     if stale := stale_file(pair.golden, profiled):
         return replace(context, noise_reason=f"the noise profile is of other values than {stale} has now")
     errors = NoiseErrors.largest_of([tensor.errors for tensor in profiled])
-    reason = _unlike(pair.golden.view, compared, [tensor.errors.elements for tensor in profiled])
+    rows = rows_in(pair.golden, shape)
+    if errors.last_row is not None and rows == "last":
+        return errors.of_last_row().applied_to(context)
+    reason = _unlike(pair.golden.view, math.prod(shape), [tensor.errors.elements for tensor in profiled])
     if reason:
         nearby = max(errors.relative or 0.0, errors.worst_row or 0.0)
         return replace(context, noise_reason=reason, noise_nearby=nearby)
-    return errors.applied_to(context)
+    return (errors if rows == "all" else replace(errors, last_row=None)).applied_to(context)
 
 
 def _unlike(view: View, compared: int, sizes: Sequence[int]) -> str:

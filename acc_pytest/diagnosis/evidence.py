@@ -99,6 +99,7 @@ class PairEvidence:
         self._experts = ExpertCalls(plan)
         self._errors: dict[int, _Error | None] = {}
         self._lifted: set[int] = set()
+        self._beyond: dict[int, float] = {}
 
     def state(self, number: int) -> PairState | None:
         """The state of a pair; a lifted one does not fail."""
@@ -142,6 +143,13 @@ class PairEvidence:
         if state.number not in self._lifted or error is None:
             return None
         return min(state.cap, SAFETY * error.rounding)
+
+    def rounding(self, number: int) -> float:
+        """What rounding makes of the error of a pair that fails: half of it at least, and more than the cap
+        lets it excuse where no noise profile tells; else 0."""
+        if self._lifts:
+            self._error(number)
+        return self._beyond.get(number, 0.0)
 
     def _error(self, number: int) -> _Error | None:
         """The error of a pair and what rounding made of it; `None` where nothing shows that."""
@@ -192,6 +200,8 @@ class PairEvidence:
             return self._chosen(state, verified)
         error = self._explained(state, recomputed, inputs, verified)
         if state.failing and state.needed > min(state.cap, SAFETY * error.rounding):
+            if SAFETY * error.rounding >= max(error.measured, state.cap) and not state.profiled:
+                self._beyond[state.number] = error.rounding
             return self._chosen(state, verified=False)
         if state.failing:
             self._lifted.add(state.number)
@@ -295,7 +305,8 @@ class PairState:
     `excused` that the pair passes as a tie or as accumulated rounding. `roundoff` is that of the coarser of
     the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
     of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
-    a failing pair hold, infinite where no T decides; `cap` the largest T that may excuse it.
+    a failing pair hold, infinite where no T decides; `cap` the largest T that may excuse it. `profiled` says
+    that a noise run tells how far right runs are off there.
     """
 
     number: int
@@ -317,6 +328,7 @@ class PairState:
     needed: float = math.inf
     allowed: float = math.inf
     cap: float = CAP
+    profiled: bool = False
 
     @property
     def replayed(self) -> str:
@@ -364,6 +376,7 @@ class PairState:
             needed_tolerance(row) if row.verdict in FAILING else math.inf,
             next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
             cap_of(factor if isinstance(factor := row.context.get(FACTOR), float) else 1.0),
+            row.metrics.get("noise_error") is not None,
         )
 
 

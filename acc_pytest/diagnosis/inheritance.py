@@ -276,13 +276,14 @@ class Inheritance:
                 )
                 return self._is_root(state, replace(cause, text=sentence), culprit)
             agree = self._inputs.agreement(state.number, parents)
-            return self._is_root(
-                state,
-                replace(
-                    cause,
-                    text=Reason("{}, and {}: more error came from above than rounding makes", right, agree),
-                ),
-            )
+            text = Reason("{}, and {}: more error came from above than rounding makes", right, agree)
+            if rounding := self._evidence.rounding(state.number):
+                text = Reason(
+                    "{}, and {}: right rounding alone moves this by {:.0%}, which is more than can be judged "
+                    "without a noise profile (acc noise-profile GOLDEN NOISE_DUMP)",
+                    *(right, agree, rounding),
+                )
+            return self._is_root(state, replace(cause, text=text))
         if unlike := self._suspects.unlike(state.number):
             return self._is_root(state, replace(cause, text=Reason("{}, but {}", right, unlike)))
         suspect, unlike = self._suspects.unlike_between(state.number)

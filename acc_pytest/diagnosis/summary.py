@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..base.reason import Reason, joined
 from ..base.vocabulary import number_ranges
 from ..judging.replay import ROWS_OFF
-from ..reporting.row import SUSPECT, Cause, Row
+from ..reporting.row import LIKENESS, SUSPECT, Cause, Row
 from ..reporting.view import Diagnosis, Root, View
 from ..tensors.dtypes import by_name
 from .evidence import FAILING, PairState, level_of, replay_of
@@ -538,8 +538,8 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
         return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
     rows = first.row.statistics.get(ROWS_OFF)
     effects += [f"in rows {rows}"] if rows else []
-    suspect = first.row.context.get(SUSPECT)
-    why = joined("; ", [*([str(suspect)] if suspect else []), first.cause.text or first.row.sentence])
+    sentences = [first.row.context[name] for name in (LIKENESS, SUSPECT) if name in first.row.context]
+    why = joined("; ", [*map(str, sentences), first.cause.text or first.row.sentence])
     return Reason("{}{}: {}; {}", _about(first), suffix, ", ".join(effects), why)
 
 

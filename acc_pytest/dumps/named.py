@@ -303,6 +303,13 @@ def _may_be_time(names: Sequence[str]) -> bool:
 # The type in which tensors were computed that somebody saved as float32, as numpy has no bfloat16.
 
 
+def narrower_types(values: torch.Tensor) -> list[str]:
+    """The types of 16 bits that all values in float32 fit; none of a mask or a constant."""
+    narrow = {"bfloat16": values.bfloat16(), "float16": values.half()}
+    names = [name for name, rounded in narrow.items() if torch.equal(rounded.float(), values)]
+    return names if names and len(values.unique()) > _CONSTANTS else []
+
+
 def _computed_in(tensors: Sequence[NamedTensor]) -> str:
     """bfloat16 or float16 where the values of most float32 tensors fit it; empty where not."""
     fits: Counter[str] = Counter()
@@ -315,7 +322,6 @@ def _computed_in(tensors: Sequence[NamedTensor]) -> str:
             values = tensor.ref.open().reshape(-1)[:_SAMPLE]
             if len(values.unique()) > _CONSTANTS:
                 count += 1
-                narrow = {"bfloat16": values.bfloat16(), "float16": values.half()}
-                fits.update(name for name, rounded in narrow.items() if torch.equal(rounded.float(), values))
+                fits.update(narrower_types(values))
     name, most = fits.most_common(1)[0] if fits else ("", 0)
     return name if 2 * most > count else ""

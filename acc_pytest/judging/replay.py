@@ -23,7 +23,7 @@ Scalar = Union[None, bool, int, float, str]
 _NESTED = {"nonfinite": NonFinite, "moments": Moments, "slices": SliceErrors}
 _FIELDS = {name: tuple(field.name for field in fields(kind)) for name, kind in _NESTED.items()}
 ROWS_OFF = "slices.rows_off"
-_ADDED = frozenset({ROWS_OFF})
+_ADDED = frozenset({ROWS_OFF, "slices.last_row_error"})
 """Fields that rows of version 0.1 have not: they have their defaults there."""
 _LEFT_OUT_IF = {"slices": SliceErrors()}
 """Parts that many tensors do not have, as they are there."""

@@ -46,8 +46,8 @@ class JudgeContext:
     a counterpart in it, `noise_error` is `None` and `noise_reason` says why (empty: no run was given);
     `noise_nearby` is then the largest relative error of the noise run in tensors around this one, if known.
     `noise_typical_row` to `noise_bias` are the noise run's errors of rows and channels, and its bias without
-    sign; `None` where the tensor has too few of either. `noise_runs` is how many runs these
-    are the largest errors of.
+    sign; `None` where the tensor has too few of either. `noise_last_row` is that of the last rows, `None`
+    where this pair has others. `noise_runs` is how many runs these are the largest errors of.
 
     `declared` is the coarsest float type of the weights of mine, empty where it is not known.
 
@@ -85,6 +85,7 @@ class JudgeContext:
     noise_worst_channel: float | None = None
     noise_bulk: float | None = None
     noise_bias: float | None = None
+    noise_last_row: float | None = None
     noise_reason: str = ""
     written: str = ""
     op_class: str = ""

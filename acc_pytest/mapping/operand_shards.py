@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..base.imports import torch
 from ..errors import Incomparable
@@ -16,7 +17,7 @@ from ..tensors.source import Source
 from .choices import largest
 from .pair import Operand
 from .shapes import Merge, Shape, merge_rule, rows_and_width, same_order, uneven_rows
-from .token_order import has_heads_first, joined, pick_tokens, token_order
+from .token_order import has_heads_first, joined, pick_tokens, picked_rows, token_order, unpicked_rows
 from .views import (
     ColumnRange,
     ExpertPick,
@@ -48,7 +49,8 @@ class OperandShards:
     piece for a `HeadPart`. `bias` is the bias that every shard lacks, for a `WithBias`, `residual` the tensor
     to be added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
     collected the pieces of all ranks: `[ranks, ...]`, `settled` that the shards are summands by their values.
-    `note` names the treatment of the shards.
+    `note` names the treatment of the shards. `unjudged` are the values of rows that are left out which are no
+    numbers to compute with (`extreme`), empty where none are.
     """
 
     shards: list[torch.Tensor]
@@ -60,6 +62,7 @@ class OperandShards:
     angles: tuple[torch.Tensor, ...] = ()
     settled: bool = False
     note: str = ""
+    unjudged: str = ""
 
     @property
     def shape(self) -> Shape:
@@ -118,9 +121,31 @@ def lie_alike(golden: Operand, mine: Operand) -> bool:
 
 def _is_plain(operand: Operand) -> bool:
     """Whether an operand is one tensor that its own side does not change."""
+    return operand.tokens is None and _is_cut_by_rows(operand)
+
+
+def _is_cut_by_rows(operand: Operand) -> bool:
+    """Whether an operand is one tensor, of which its own side may pick rows and does nothing else."""
     if len(operand.refs) != 1 or not isinstance(operand.view, (Whole, LastToken)):
         return False
-    return not (operand.tokens or operand.split or operand.experts or operand.onward or operand.slots_by)
+    return not (operand.split or operand.experts or operand.onward or operand.slots_by)
+
+
+def rows_in(operand: Operand, shape: Shape) -> Literal["all", "last", ""]:
+    """The rows of an operand's one tensor that a comparison of this shape has, in their order: all, or the
+    last ones of the dimension before the last; empty for others, and where there is but one."""
+    whole = tuple(operand.refs[0].header().shape)
+    if not _is_cut_by_rows(operand) or len(whole) < 2 or whole[-2] < 2:
+        return ""
+    count, batch = whole[-2], math.prod(whole[:-2])
+    picked = None
+    if operand.tokens is not None:
+        picked = picked_rows(torch.empty(whole, dtype=torch.uint8, device="meta"), operand.tokens)
+    rows = None if picked is None else picked[1]
+    if math.prod(shape) == math.prod(whole) and shape in (whole, whole[1:]):
+        return "all" if rows is None or torch.equal(rows, torch.arange(len(rows))) else ""
+    last = rows is None or torch.equal(rows, torch.arange(1, batch + 1) * count - 1)
+    return "last" if last and math.prod(shape) * count == math.prod(whole) else ""
 
 
 def open_shards(operand: Operand) -> OperandShards:
@@ -160,6 +185,7 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     """The shards as far as the view needs nothing of the other side."""
     shapes = [tuple(shard.shape) for shard in shards]
     note = operand.split.describe(shapes) if operand.split is not None else ""
+    unjudged = "" if operand.experts is not None else _unjudged(shards, operand)
     shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if operand.slots_by:
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
@@ -174,7 +200,9 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
     gathered = operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
-    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered, note=note)
+    return OperandShards(
+        shards, operand.view, _part_sizes(operand), bias, gathered, note=note, unjudged=unjudged
+    )
 
 
 def _part_sizes(operand: Operand) -> tuple[int, ...]:
@@ -187,6 +215,34 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
 
 def _of_ranks(shards: list[torch.Tensor], split: TokenSplit | None) -> list[torch.Tensor]:
     return shards if split is None else joined(shards, split)
+
+
+HUGE = 2.0**64
+"""The least size of a number whose square is beyond float32, so that a norm of its row is Inf."""
+EXTREMES = ("NaN", "Inf", f"values beyond {HUGE:.2g}")
+
+
+def extreme(nan: bool, largest: float) -> str:
+    """The one of `EXTREMES` that a tensor has, by whether it holds NaN and by its largest size; or empty."""
+    return EXTREMES[0] if nan else EXTREMES[1] if largest == math.inf else EXTREMES[2] * (largest >= HUGE)
+
+
+def _unjudged(shards: list[torch.Tensor], operand: Operand) -> str:
+    """The first of `EXTREMES` in rows that are left out: padding, and tokens that only this side has. Other
+    rows are not read."""
+    if not shards[0].is_floating_point():
+        return ""
+    rows: list[torch.Tensor | None] = []
+    if (split := operand.split) is not None:
+        tensors = [torch.cat(shards, split.axis)] if split.joined else shards
+        rows = [
+            shard.narrow(split.axis, split.rows, shard.shape[split.axis] - split.rows) for shard in tensors
+        ]
+    if operand.tokens is not None:
+        rows += [unpicked_rows(shard, operand.tokens) for shard in _of_ranks(shards, split)]
+    values = [left.float() for left in rows if left is not None and left.numel()]
+    kinds = {extreme(bool(v.isnan().any()), float(v.abs().max())) for v in values}
+    return next((kind for kind in EXTREMES if kind in kinds), "")
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:

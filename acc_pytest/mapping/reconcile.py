@@ -43,12 +43,14 @@ class Opened:
     """A pair ready to be measured. Replicated shards give one comparison per replica.
 
     `notes` says in words what was done to make the shapes agree; empty when nothing was. `suspect` is what
-    the tensors of the ranks tell of a failure, if any.
+    the tensors of the ranks tell of a failure, if any. `unjudged` is what rows of mine hold that are left
+    out, where golden's hold nothing like it (`operand_shards.EXTREMES`).
     """
 
     comparisons: tuple[Comparison, ...]
     notes: tuple[str, ...] = ()
     suspect: str = ""
+    unjudged: str = ""
 
     @property
     def golden(self) -> Source:
@@ -125,6 +127,7 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
         return Opened((Comparison(*sources),))
     golden, mine = open_shards(golden_operand), open_shards(mine_operand)
     _refuse_tiled(golden_operand, mine_operand)
+    unjudged = "" if golden.unjudged else mine.unjudged
     numbers = dequantised(mine, mine_operand, golden)
     notes = ["int8 times its scale"] if numbers is not mine else []
     kinds = {side.shards[0].dtype for side in (golden, numbers)}
@@ -136,7 +139,7 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     mine, mine_times = multiplied(numbers, mine_operand, golden)
     opened = reconcile(golden, mine)
     notes += [note for note in (golden_times, mine_times) if note]
-    return replace(opened, notes=(*notes, *opened.notes)) if notes else opened
+    return replace(opened, notes=(*notes, *opened.notes), unjudged=unjudged)
 
 
 def _masks(opened: Opened) -> Opened:

@@ -33,19 +33,39 @@ class TokenOrder:
 
 def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
     """The rows of a tensor that count, as `[rows, ...]`; what has no row for each token stays as it is."""
+    picked = picked_rows(shard, tokens)
+    return shard if picked is None else _select(*picked)
+
+
+def unpicked_rows(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor | None:
+    """The rows that `pick_tokens` leaves out of this step and of all others; `None` without any."""
+    picked = picked_rows(shard, tokens)
+    if picked is None or (tokens.forms is not None and ENDS in tokens.forms):
+        return None
+    by_token, rows = picked
+    if tokens.forms is not None:  # what this step has not, another one may
+        stretches = [stretch for several in tokens.layout.contexts or () for stretch in several]
+        rows = torch.tensor([row for first, _, count in stretches for row in range(first, first + count)])
+    rest = torch.ones(len(by_token), dtype=torch.bool).index_fill_(0, rows.long(), value=False)
+    return by_token[rest] if bool(rest.any()) else None
+
+
+def picked_rows(shard: torch.Tensor, tokens: TokenPick) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The tensor as `[tokens, ...]`, or `[sequences, ...]`, and the numbers of its rows that count; `None`
+    where all of it does."""
     layout = tokens.layout
     if tokens.forms is not None:
         form = tokens.forms[tokens.side == "mine"]
         rows = context_rows(tokens.golden, tokens.mine, *(name == ENDS for name in tokens.forms))[tokens.side]
         if not len(rows):
             raise Incomparable("the tensors have no token in common")
-        return _select(shard if form == ENDS else by_form(shard, layout, form), rows)
+        return shard if form == ENDS else by_form(shard, layout, form), rows
     order = token_order(tokens.golden, tokens.mine)
     if order is None:
-        return shard
+        return None
     by_token = rows_by_token(shard, layout, tokens.heads_first)
     if by_token is not None:
-        return _select(by_token, (order.last if tokens.last else order.rows)[tokens.side])
+        return by_token, (order.last if tokens.last else order.rows)[tokens.side]
     shape = tuple(shard.shape)
     if (
         tokens.last
@@ -53,8 +73,8 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
         and shape[0] == order.counts[tokens.side]
         and (len(shape) == 2 or shape[1] == 1)
     ):
-        return _select(shard, order.sequences[tokens.side])
-    return shard
+        return shard, order.sequences[tokens.side]
+    return None
 
 
 @functools.lru_cache(maxsize=64)

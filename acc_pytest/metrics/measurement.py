@@ -46,6 +46,7 @@ TENSOR_METRICS: dict[str, MetricKind] = {
     "worst_channel_error": MetricKind(sizes_error=False, relative=True),
     "bulk_error": MetricKind(sizes_error=False, relative=True),
     "bias": MetricKind(sizes_error=False, relative=True),
+    "last_row_error": MetricKind(sizes_error=False, relative=True),
     "beyond_fraction": MetricKind(),
     "mismatches": MetricKind(),
     "new_nonfinite": MetricKind(sizes_error=False),
@@ -59,6 +60,7 @@ SLICE_METRICS = (
     "worst_channel_error",
     "bulk_error",
     "bias",
+    "last_row_error",
 )
 """Metrics of single rows and channels, which tensors with few of either lack."""
 
@@ -160,6 +162,8 @@ class SliceErrors:
     the channel of the largest one say of it: the root mean square of either, or, where both are larger than
     that of the whole tensor, their product over it. `rows_off` are the rows whose errors are apart from those
     of all others, by their numbers in the last dimension but one: `20-39 of 40`; empty where none are.
+    `last_row_error` is the relative L2 distance over the last rows of that dimension, the last tokens of
+    sequences; `None` where it is 1, or golden 0 there.
     """
 
     worst_row_error: float | None = None
@@ -174,6 +178,7 @@ class SliceErrors:
     bias_deviation: float | None = None
     neighbour_error: float | None = None
     rows_off: str = ""
+    last_row_error: float | None = None
 
 
 _FIELDS = frozenset((*COLUMN_METRICS, "max_scaled_error", "mean_error", "beyond_fraction"))

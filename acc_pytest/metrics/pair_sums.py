@@ -256,7 +256,13 @@ class SliceSums:
             bias=min(three, key=abs) if agree else 0.0,
             bias_deviation=max(rows.bias_deviation, channels.bias_deviation),
             neighbour_error=self._neighbours(worst, largest, error) if worst >= 0 else 0.0,
+            last_row_error=self._last_row_error(),
         )
+
+    def _last_row_error(self) -> float | None:
+        count = self._shape[-2]
+        golden, _, error = self._rows[:, count - 1 :: count].sum(1).tolist()
+        return math.sqrt(error / golden) if count > 1 and golden else None
 
     def _bulk_error(self, median: float) -> float:
         golden, _, error = self._channels

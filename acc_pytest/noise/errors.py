@@ -31,6 +31,7 @@ class NoiseErrors:
     empty for whole numbers, `elements` how many the tensor has, `runs` how many runs were measured.
     `at_least` bounds `relative` from below where the runs were dumped as statistics. The others are errors of
     rows and channels and the bias without sign (`SliceErrors`), `None` where the tensor has too few.
+    `last_row_largest` is the largest absolute error of the last rows, which may be compared alone.
     """
 
     dtype: str
@@ -47,6 +48,8 @@ class NoiseErrors:
     worst_channel: float | None = None
     bulk: float | None = None
     bias: float | None = None
+    last_row: float | None = None
+    last_row_largest: float | None = None
 
     @classmethod
     def of(cls, noise: Measurement) -> NoiseErrors:
@@ -66,7 +69,12 @@ class NoiseErrors:
             worst_channel=noise.value("worst_channel_error"),
             bulk=noise.value("bulk_error"),
             bias=noise.value("bias"),
+            last_row=noise.value("last_row_error"),
         )
+
+    def of_last_row(self) -> NoiseErrors:
+        """The errors of the last rows alone."""
+        return NoiseErrors(self.dtype, self.elements, self.last_row, self.last_row_largest, runs=self.runs)
 
     @classmethod
     def largest_of(cls, runs: Sequence[NoiseErrors]) -> NoiseErrors:
@@ -104,6 +112,7 @@ class NoiseErrors:
             noise_worst_channel=self.worst_channel,
             noise_bulk=self.bulk,
             noise_bias=self.bias,
+            noise_last_row=self.last_row,
             noise_reason="" if self.relative is not None else unknown,
         )
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..base.imports import torch
 from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, NoPayload, SettingsError, guarded
 from ..mapping.pair import EXACT, WEIGHTS, Pair
@@ -213,17 +214,28 @@ class ProfileMaker:
 
 def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> NoiseErrors | None:
     """The errors of the noise run at one tensor of golden; `None` where nothing of its shape is known."""
+    last_row: tuple[float | None, float | None] = None, None
     if partner is not None and any(map(has_statistics_only, (ref, partner))):
         return stated_errors(ref, partner)
     if partner is not None and same_shapes((ref,), (partner,)):
         comparisons = [Comparison(TensorSource(ref.open()), TensorSource(partner.open()))]
+        last_row = _last_row(ref.open(), partner.open())
     elif pair is not None:
         comparisons = list(open_pair(pair).comparisons)
     else:
         return None
-    return NoiseErrors.largest_of(
+    errors = NoiseErrors.largest_of(
         [NoiseErrors.of(measure(comparison.golden, comparison.mine)) for comparison in comparisons]
     )
+    return replace(errors, last_row=last_row[0], last_row_largest=last_row[1])
+
+
+def _last_row(golden: torch.Tensor, noise: torch.Tensor) -> tuple[float | None, float | None]:
+    """The relative L2 distance and the largest error of the last rows; none where there are no others."""
+    if golden.dim() < 2 or golden.shape[-2] < 2 or not golden.is_floating_point():
+        return None, None
+    measured = measure(TensorSource(golden[..., -1, :]), TensorSource(noise[..., -1, :]))
+    return measured.relative_euclidean_distance, measured.max_absolute_error
 
 
 def _merged(runs: Sequence[NoiseErrors]) -> NoiseErrors:

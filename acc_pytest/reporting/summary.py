@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,8 @@ from ..judging.threshold import is_narrowed
 from ..mapping.pair import LAST_OUTPUT
 from ..tensors.dtypes import by_name
 from .failure_text import in_numbers
-from .row import PADDING, REPLAY, VERDICTS, Row
+from .precision import Precision
+from .row import PADDING, REPLAY, UNJUDGED, VERDICTS, Row
 from .texts import printable
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ class Tally:
     padding, `replayed` those whose operator was computed again or was not (`--acc-replay`), `unreplayed` why
     one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
     accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
-    tensors of mine in a coarser type than its weights, by both. `errors` are the relative errors of float32
-    tensors, and whether each fails. `complete`: no row is missing of the tests that were asked for.
+    tensors of mine in a coarser type than its weights, by both. `unjudged` are places
+    and names of tensors by what their rows hold that are left out. `complete`: no row is missing of the tests
+    that were asked for.
     """
 
     def __init__(self) -> None:
@@ -47,9 +49,10 @@ class Tally:
         self.red_tests: set[str] = set()
         self.after_tie: Counter[str] = Counter()
         self.padded = 0
+        self.unjudged: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self.lifted, self.most_lifted = 0, 0.0
         self.narrowed: Counter[tuple[str, str]] = Counter()
-        self.errors: list[tuple[float, bool]] = []
+        self.precision = Precision()
         self.replayed: Counter[bool] = Counter()
         self.unreplayed = ""
         self.lacking = ""
@@ -64,12 +67,12 @@ class Tally:
         self.tests.add(row.test_id)
         self.caveats.add(row)
         self.padded += PADDING in row.context
+        if values := row.context.get(UNJUDGED):
+            self.unjudged[str(values)].append((_place(row), row.mine.node or row.name))
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
             self.narrowed[row.mine.dtype, declared] += 1
-        error = row.metrics.get("relative_euclidean_distance")
-        if error and row.mine.dtype == row.golden.dtype == "torch.float32":
-            self.errors.append((float(error), row.verdict in ("fail", "inherited")))
+        self.precision.add(row)
         self.lifted += row.times_lifted > 0
         self.most_lifted = max(self.most_lifted, row.times_lifted)
         if row.replayed is not None:
@@ -163,13 +166,14 @@ def summary_lines(
     """
     caveats = "; ".join(tally.caveats.first(plan))
     of_names = plan is not None and plan.mine_kind == "tensors"
-    first = filter(None, [precision_line(tally) if of_names else "", caveats])
+    first = filter(None, [tally.precision.line(of_names), caveats])
     lines = [_cut(line, ROOT_WIDTH) for line in (*first, *roots[:feed_roots])]
     lines.append(verdicts_line(tally))
     if tally.after_tie:
         lines.append(after_tie_line(tally))
     if tally.padded:
         lines.append(f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads")
+    lines += [_cut(unjudged_line(values, tally.unjudged[values])) for values in sorted(tally.unjudged)]
     if tally.lifted:
         lines.append(lifted_line(tally))
     lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
@@ -197,28 +201,6 @@ def verdicts_line(tally: Tally) -> str:
     return f"verdicts: {counted or 'none'}{'' if tally.complete else '; the run is incomplete'}"
 
 
-_FEWEST_ALIKE, _SHARE_ALIKE = 8, 0.9
-_LEVELS = ((2.0**-13, "f16"), (2.0**-9.5, "bf16"), (2.0**-7, "int8 or q8_0, q4_1, ..."), (2.0**-4, ""))
-"""The least error at which float32 tensors look as if they were computed in a type."""
-
-
-def precision_line(tally: Tally) -> str:
-    """The line on float32 tensors that fail alike, as those do that were computed in a coarser type: nine of
-    ten, from the first on, by no more than rounding is. Empty for others."""
-    errors = sorted(error for error, _ in tally.errors)
-    failing = sum(fails for _, fails in tally.errors)
-    if failing < max(_FEWEST_ALIKE, _SHARE_ALIKE * len(errors)):
-        return ""
-    median, most = errors[len(errors) // 2], errors[int(_SHARE_ALIKE * (len(errors) - 1))]
-    name = next((name for least, name in reversed(_LEVELS) if median >= least), "")
-    if not name or most >= _LEVELS[-1][0]:
-        return ""
-    return (
-        f"precision: {failing} of {len(errors)} float32 tensors fail alike, by {median:.2g}, as those "
-        f"computed in {name} do: if mine was, state it with --acc-mine-dtype"
-    )
-
-
 def replayed_line(tally: Tally) -> str:
     """The line on tensors that replay has judged, and why not the first of the others."""
     computed, refused = tally.replayed[True], tally.replayed[False]
@@ -236,6 +218,12 @@ def after_tie_line(tally: Tally) -> str:
     return (
         f"ties: {' and '.join(counts)} not judged: another choice among equals changes what follows from it"
     )
+
+
+def unjudged_line(values: str, places: Sequence[tuple[int, str]]) -> str:
+    """The line on values in rows that are not judged, and where they begin."""
+    tensors = "1 tensor" if len(places) == 1 else f"{len(places)} tensors"
+    return f"{values} in rows that are not judged of {tensors}, first in {min(places)[1]}"
 
 
 def narrowed_line(stored: str, declared: str, count: int) -> str:

@@ -301,6 +301,20 @@ def test_nan_in_a_row_of_padding_is_the_root_of_what_it_spoils(tmp_path: Path) -
     assert MLP in diagnosis.roots[0].name
 
 
+def test_huge_values_in_a_row_of_padding_are_said(tmp_path: Path) -> None:
+    def fault(made: torch.Tensor) -> torch.Tensor:
+        hidden = mask_of_batch()[:, : made.shape[1], None] == 0
+        return made.masked_fill(hidden, 1e25) if made.shape[1] > 1 else made
+
+    rows, _, plan = compared(tmp_path, fault=fault)
+    tally = Tally()
+    for row in rows:
+        tally.add(row)
+    (line,) = [line for line in summary_lines(tally, plan, 0.5) if "not judged of" in line]
+    assert line.startswith("values beyond 1.8e+19 in rows that are not judged of ")
+    assert line.endswith("first in root.model.layers.1.mlp")
+
+
 def test_a_mask_that_differs_excuses_nothing(tmp_path: Path) -> None:
     mask = mask_of_batch()
     mask[0, HIDDEN] = 0

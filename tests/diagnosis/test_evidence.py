@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from acc_pytest.diagnosis.evidence import PairEvidence, PairState, Standing, with_replay
+from acc_pytest.diagnosis.inheritance import Inheritance
 from acc_pytest.diagnosis.recomputation import Recomputation
 from acc_pytest.diagnosis.summary import Peers
 from acc_pytest.judging.tolerance import CAP, SAFETY
@@ -94,6 +95,34 @@ def test_rounding_explains_what_right_operators_make_of_it(kind: str) -> None:
 def test_the_bound_never_goes_beyond_the_cap() -> None:
     assert lift(CHAIN, (0.001, 0.05, 0.1, 0.2)) == CAP
     assert lift(CHAIN, (0.001, 0.05, 0.1, 0.26)) is None
+
+
+@pytest.mark.parametrize(
+    ("errors", "own", "rounding"),
+    [
+        ((0.001, 0.05, 0.1, 0.26), "rrrr", 0.26),
+        ((0.001, 0.05, 0.1, 0.26), "r?rr", 0.0),
+        ((0.001, 0.03, 0.09, 0.12), "rrrr", 0.0),
+        ((0.001, 0.03, 0.09, 0.12), "rwrr", 0.0),
+    ],
+)
+def test_what_rounding_makes_beyond_the_cap_is_told(
+    errors: tuple[float, ...], own: str, rounding: float
+) -> None:
+    found, states = evidence(CHAIN, errors, own)
+    assert found.lift(states[-1]) == (None if errors[3] > CAP or own != "rrrr" else pytest.approx(0.24))
+    assert found.rounding(3) == pytest.approx(rounding, rel=0.01)
+
+
+@pytest.mark.parametrize("profiled", [False, True])
+def test_the_root_advises_a_noise_profile_where_there_is_none(profiled: bool) -> None:
+    _, states = evidence(CHAIN, (0.001, 0.05, 0.1, 0.26))
+    states[-1] = replace(states[-1], profiled=profiled)
+    answers = Answers(*2 * [lambda _: recomputed("r")])
+    inheritance = Inheritance(replace(CHAIN, mine_kind="torch"), states.__getitem__, answers)
+    text = inheritance.cause(states[-1]).text
+    assert ("right rounding alone moves this by 26%" in text) != profiled
+    assert ("more error came from above than rounding makes" in text) == profiled
 
 
 @pytest.mark.parametrize(("factor", "most"), [(0.5, CAP), (1.5, 1.5 * CAP), (43.0, 2 * CAP)])

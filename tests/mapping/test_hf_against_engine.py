@@ -231,6 +231,19 @@ def test_another_expert_among_equals_is_a_tie_and_what_follows_is_excused(tmp_pa
     assert "root.model.layers.1.mlp.gate" in ties
 
 
+def test_nan_after_a_tie_is_not_judged_and_said(tmp_path: Path) -> None:
+    spec = Spec(experts=8, lengths=(12, 9), dtype=BF16, seed=1)
+    made, rows, _ = compared(spec, tmp_path)
+    tied = next(row for row in rows if row.after_tie == "partly" and row.mine.node.endswith("mlp.experts"))
+    assert tied.number is not None
+    golden, mine = open_pair(made.pairs[tied.number]).golden, torch.load(tied.mine.path)
+    far = (golden.read(0, mine.numel()).view(mine.shape) - mine).norm(dim=-1).argmax()
+    torch.save(mine.index_fill(0, far, math.nan), tied.mine.path)
+    again = run(made)[0][tied.number]
+    assert (again.verdict, again.context["not_judged"]) == (tied.verdict, "NaN")
+    assert "NaN in rows that are not judged" in again.notes
+
+
 def test_a_router_that_is_wrong_is_the_root(tmp_path: Path) -> None:
     spec = Spec(experts=8, lengths=(12, 9), ranks=2, dtype=BF16)
     _, _, diagnosis = compared(spec, tmp_path, Fault("router", layer=1))
@@ -387,6 +400,11 @@ def test_that_rows_were_joined_is_said(tmp_path: Path) -> None:
         "tokens split over 4 ranks: their rows joined, 13 in all; rows of padding that are not compared: 3",
     )
     assert len(opened.comparisons) == 1
+    assert not opened.unjudged
+    for value, unjudged in ((math.nan, "NaN"), (math.inf, "Inf")):
+        padded = torch.load(norm.mine.refs[-1].path).index_fill(0, torch.tensor([-1]), value)
+        torch.save(padded, norm.mine.refs[-1].path)
+        assert open_pair(norm).unjudged == unjudged
 
 
 def test_ranks_that_split_tokens_alike_meet_one_by_one_without_padding(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from acc_pytest.mapping.token_order import (
 )
 from acc_pytest.mapping.token_sequences import Contexts, TokenStreams
 from acc_pytest.mapping.views import Stretch, TokenLayout, TokenPick
+from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.tensors.ref import TensorRef
 
 from .passes import Pass, after, batched, engine_in, hugging_face_in, in_chunks, token_by_token
@@ -524,6 +525,30 @@ def test_rows_that_fill_up_a_batch_are_no_tokens(tmp_path: Path) -> None:
     made = plan(golden, engine_in(passes, spec, tmp_path / "mine"))
     assert [len(ids) for ids in ids_of(made).values()] == [14, 2]
     assert verdicts(made) == {"pass": len(made.pairs)}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(math.nan, "NaN"), (-math.inf, "Inf"), (1e20, "values beyond 1.8e+19"), (1e6, "")],
+)
+def test_what_rows_hold_that_fill_up_a_batch_is_said_with_the_place(
+    value: float, words: str, tmp_path: Path
+) -> None:
+    spec = Spec(lengths=(8, 8, 1), dummy=1)
+    passes: list[Pass] = [[(0, 0, 7), (1, 0, 7)], [(0, 7, 8), (1, 7, 8), (2, 0, 1)]]
+    golden = hugging_face(replace(spec, lengths=(8, 8), dummy=0), tmp_path / "golden")
+    made = plan(golden, engine_in(passes, spec, tmp_path / "mine"))
+    for ref in one(made, 1, "model.layers.1.self_attn.o_proj").mine.refs:
+        tensor = torch.load(ref.path)
+        tensor[2] = value
+        torch.save(tensor, ref.path)
+    tally = Tally()
+    for row in run(made)[0]:
+        tally.add(row)
+    assert tally.counts == {"pass": len(made.pairs)}
+    place = "1 tensor, first in root.model.layers.1.self_attn.o_proj"
+    lines = [f"{words} in rows that are not judged of {place}"] * bool(words)
+    assert [line for line in summary_lines(tally, made, 0.5) if "not judged" in line] == lines
 
 
 def test_steps_of_the_same_tokens_meet_by_their_numbers_as_ever(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def slice_errors(golden: torch.Tensor, mine: torch.Tensor) -> SliceErrors:
         bias=min(three, key=abs) if agree else 0.0,
         bias_deviation=max(_deviation(of_rows), _deviation(of_channels)),
         neighbour_error=_neighbours(d, at, channels_at),
+        last_row_error=_last(g, d, golden.shape[-2]),
     )
 
 
@@ -48,6 +49,11 @@ def _errors(g: torch.Tensor, d: torch.Tensor, along: int) -> torch.Tensor:
     norms = g.norm(dim=along)
     floor = _ranked(norms, 0.5) or _ranked(norms[norms > 0], 0.5)
     return d.norm(dim=along) / norms.clamp(min=floor)
+
+
+def _last(g: torch.Tensor, d: torch.Tensor, count: int) -> float | None:
+    last_g, last_d = (x.reshape(-1, count, x.shape[-1])[:, -1].norm() for x in (g, d))
+    return float(last_d / last_g) if count > 1 and last_g else None
 
 
 def _bias(g: torch.Tensor, d: torch.Tensor, along: int) -> torch.Tensor:

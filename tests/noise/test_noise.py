@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from acc_pytest import DumpConfig, compare, register_hook
 from acc_pytest.base.vocabulary import NOISE_PROFILE
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.comparison import compare_pair
@@ -277,3 +279,54 @@ def test_a_dump_that_names_its_partners_has_no_noise_run(parallel: DemoPaths, tm
     golden = open_dump(str(written.parents[2]))
     with pytest.raises(SettingsError, match="was written by dump_data, which a noise run cannot"):
         noise_plan(golden, open_dump(str(parallel.noise)), plan(golden, golden).pairs)
+
+
+# The last row: that of the token which is sampled, and all that many engines compute of a prompt's logits.
+
+
+class Network(nn.Module):
+    """Two layers and a head, which is off by these parts of its result in the last row and in all others."""
+
+    def __init__(self, last: float = 0.0, others: float = 0.0, alone: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed_tokens = nn.Embedding(50, 64)
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(2))
+        self.lm_head = nn.Linear(64, 400)
+        self._off, self._alone = (last, others), alone
+        self.lm_head.register_forward_hook(self._spoilt)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed_tokens(input_ids)
+        for layer in self.layers:
+            x = x + layer(x)
+        logits: torch.Tensor = self.lm_head(x[:, -1:] if self._alone else x)
+        return logits
+
+    def _spoilt(self, _: nn.Module, __: object, logits: torch.Tensor) -> torch.Tensor:
+        shares = torch.full(logits.shape[:-1], self._off[1])
+        shares[:, -1] = self._off[0]
+        errors = torch.randn(logits.shape, generator=torch.Generator().manual_seed(int(1e4 * self._off[0])))
+        return logits + shares[..., None] * errors * logits.square().mean(-1, keepdim=True).sqrt()
+
+
+def dump_of(network: Network, home: Path) -> Path:
+    with torch.no_grad(), register_hook(network, DumpConfig(dump_path=str(home))):
+        network(torch.arange(2 * 16).reshape(2, 16))
+    return home
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["all rows", "alone"])
+def test_the_last_row_is_held_against_what_it_does_in_the_noise_run(alone: bool, tmp_path: Path) -> None:
+    golden = dump_of(Network(), tmp_path / "golden")
+    maker = ProfileMaker(open_dump(str(golden)))
+    maker.add(open_dump(str(dump_of(Network(0.02, 0.06), tmp_path / "noise"))))
+    write_profile(maker.profile())
+    for share, verdict in ((0.03, "pass"), (0.088, "fail")):
+        mine = dump_of(Network(share, 0.06, alone), tmp_path / str(share))
+        result = compare(golden, mine, replay="off")
+        rows = [row for row in result.rows if row.mine.node == "root.lm_head" and "out" in row.mine.slot]
+        assert {row.verdict for row in rows} == {verdict}
+    (row,) = rows
+    metrics = ["relative_euclidean_distance", "cosine_similarity"] if alone else ["last_row_error"]
+    assert {check.metric for check in row.checks if not check.passed} == set(metrics)

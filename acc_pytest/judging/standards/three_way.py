@@ -340,10 +340,11 @@ def _holding(elements: int, norm: float, largest: float) -> int:
 
 # Bounds of rows, channels and the bias from those of a noise run.
 #
-# With T and k of `three_way.py`, the noise run's errors of the same name and m elements of a row or
-# channel:
+# With T and k of `three_way.py`, the noise run's errors of the same name and m elements of a row (of
+# all last rows) or channel:
 #
 #     typical_row_error, bulk_error         <= k * exp(3.72 / sqrt(n)) * the noise run's
+#     last_row_error                        <= k * exp(3.72 / sqrt(m)) * the noise run's
 #     worst_row_error, worst_channel_error  <= exp(3.72 / sqrt(m)) * max(5 * the noise run's, 16 * d)
 #     bias                                  <= that of `slices.py` + the noise run's
 #
@@ -374,9 +375,13 @@ def slices_by_noise(
     if context.noise_typical_row is None:
         return by_t
     measured = {threshold.metric: threshold for threshold in _slices(context, measurement, floor, factor)}
-    return tuple(
-        _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
-        for threshold in by_t
+    of_last = [measured["last_row_error"]] if "last_row_error" in measured else []
+    return (
+        *(
+            _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
+            for threshold in by_t
+        ),
+        *of_last,
     )
 
 
@@ -405,6 +410,10 @@ def _slices(
         scatter = scatter_of(elements)
         by_decile = BESIDE_OTHERS * scatter * (decile or 0.0)
         yield _slice_bound(metric, WORST_RATIO * factor * scatter, noise, floor * scatter, by_decile)
+    if context.noise_last_row is not None and slices.last_row_error is not None:
+        scatter = scatter_of(measurement.numel // measurement.shape[-2])
+        ratio, noise = ratio_of(context) * factor * scatter, context.noise_last_row
+        yield _slice_bound("last_row_error", ratio, noise, floor * scatter, 0.0)
 
 
 def _slice_bound(metric: str, ratio: float, noise: float | None, floor: float, by_decile: float) -> Threshold:
