@@ -100,7 +100,7 @@ def compare_pair(
             rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
         return worst_replica(rows)
 
-    return with_source_line(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
+    return with_code(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
 
 
 def _with_ties(
@@ -210,14 +210,18 @@ def _incomparable_on_error(row: Row, compared: Callable[[], Row]) -> Row:
         return incomparable(row, str(error))
 
 
-def with_source_line(row: Row, pair: Pair) -> Row:
-    """The row of a pair that fails with the line of the program of mine that called its operation."""
-    if row.verdict != "fail" or pair.policy == POLICY:
+def with_code(row: Row, pair: Pair) -> Row:
+    """The row of a pair that fails with the lines of the programs that its tensors come from."""
+    if not row.red or pair.policy == POLICY:
         return row
     from ..dumps.msprobe import source_line_of
+    from ..dumps.torch_manifest import code_of
 
-    line = source_line_of(pair.mine.refs[0].path, pair.mine.refs[0].member)
-    return replace(row, notes=(*row.notes, f"mine called this at {line}")) if line else row
+    golden, mine = (
+        source_line_of(ref.path, ref.member) or code_of(ref.path)
+        for ref in (pair.golden.refs[0], pair.mine.refs[0])
+    )
+    return replace(row, golden=replace(row.golden, code=golden), mine=replace(row.mine, code=mine))
 
 
 # Sentences on what a run was fed: token ids, positions, masks or weights differ, and how.

@@ -6,6 +6,7 @@ wrong type or size as not there.
 
     process_manifest(home)   of the process folder: rank, order, what was left out
     step_manifest(step)      of the folder of a step in it: what each file holds, which nodes ran
+    code_of(path)            of a file of a step: the line of the program that its tensor comes from
 
 The last few of the latter are remembered.
 """
@@ -16,7 +17,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +36,8 @@ SCHEMA = 1
 _PLACE = re.compile(r"\d{1,9}", re.ASCII)
 _FOLDER = re.compile(r"\w[^/]*")
 _LARGEST = 1 << 28
+_AGAIN = re.compile(r"\.call\d+$", re.ASCII)
+_LONGEST_LINE = 200
 _MOST_RANKS = 1 << 10
 """Processes of the largest run that is believed."""
 
@@ -44,7 +47,8 @@ class ProcessManifest:
     """The manifest of a process folder: its rank, what ran in which order (folder, type), and what was left
     out and why. `choices` are the calls of functions among them, where nobody asked for functions.
     `weights_crc32` is that of the file `weights.json`; older manifests do not have it. `ranks` and `steps`
-    are those that were to be dumped.
+    are those that were to be dumped. `code` has the line of the `forward` of classes and modules by their
+    names, `calls` the line that called a module first.
     """
 
     rank: int | None = None
@@ -54,6 +58,8 @@ class ProcessManifest:
     left_out: Mapping[str, int] = field(default_factory=dict)
     choices: frozenset[str] = frozenset()
     weights_crc32: int | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+    calls: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,13 @@ class SavedTensor:
 
 def process_manifest(folder: Path) -> ProcessManifest:
     """The manifest of a process folder, an empty one where there is none."""
-    content = read_json(folder / FILE, FORMAT)
+    path = str(folder / FILE)
+    return _process_as_of(path, version_of(path))
+
+
+@functools.lru_cache(maxsize=8)
+def _process_as_of(path: str, _version: tuple[int, ...]) -> ProcessManifest:
+    content = read_json(Path(path), FORMAT)
     process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
     process = process if isinstance(process, dict) else {}
     config = content.get("config")
@@ -104,7 +116,35 @@ def process_manifest(folder: Path) -> ProcessManifest:
         else {},
         _choices(kinds, config),
         natural(content.get("weights_crc32"), LARGEST_CRC32),
+        *_lines(content.get("code"), content.get("calls")),
     )
+
+
+def code_of(path: str) -> str:
+    """The line of the program that the tensor of a file comes from: of an input the first call of its module,
+    else the module's `forward`, or its call where that is torch's; of a function that of its module. Empty
+    where the manifest does not tell."""
+    if not path.endswith((SUFFIX, ".csv")):
+        return ""
+    folder, file = os.path.split(path)
+    step, node = os.path.split(folder)
+    manifest = process_manifest(Path(os.path.dirname(step)))
+    node = _AGAIN.sub("", node)
+    if file.startswith("input") and node in manifest.calls:
+        return manifest.calls[node]
+    while node:
+        line = manifest.code.get(node, manifest.code.get(manifest.order.get(node, "")))
+        if line := line or manifest.calls.get(node):
+            return line
+        node = node.rpartition(".")[0]
+    return ""
+
+
+def _lines(code: object, calls: object) -> Iterator[dict[str, str]]:
+    by_class = code if isinstance(code, dict) else {}
+    yield {name: line[:_LONGEST_LINE] for name, line in by_class.items() if isinstance(line, str)}
+    by_line = calls if isinstance(calls, dict) else {}
+    yield {name: line[:_LONGEST_LINE] for line, names in by_line.items() for name in _names(names)}
 
 
 def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:

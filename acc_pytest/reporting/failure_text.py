@@ -29,7 +29,8 @@ FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
 RERUN = "re-run: "
 _DETAILS = "\n\n"
-_COPIED = ("golden  ", "mine    ", RERUN)
+_CODE = "code    "
+_COPIED = ("golden  ", "mine    ", _CODE, RERUN)
 """Beginnings of lines that stay whole, so that they can be copied."""
 
 
@@ -109,6 +110,8 @@ def failure_text(row: Row) -> str:
         lines.append(f"worst element {row.worst.index}: {values}")
     sides = (("golden", row.golden), ("mine", row.mine))
     files = [f"{label:6}  {near(side.path.partition(';')[0])}" for label, side in sides if side.path]
+    code = ", ".join(f"{label} {side.code}" for label, side in sides if side.code)
+    lines += [f"{_CODE}{code}"] if code else []
     details = [*reasons, *(line for label, side in sides for line in _side(label, side))]
     if row.checks:
         details += [*_table(row), *_unbounded(row), *_why(row.checks)]

@@ -54,7 +54,8 @@ how many, and of how many."""
 class RowSide:
     """One tensor of a row; `None` or empty where a value is not known.
 
-    `path` joins the files of several shards with `;`. `max`, `min`, `mean` are over all elements.
+    `path` joins the files of several shards with `;`. `max`, `min`, `mean` are over all elements. `code` is
+    the line of the program that it comes from, of a pair that fails.
     """
 
     node: str = ""
@@ -67,6 +68,7 @@ class RowSide:
     max: float | None = None
     min: float | None = None
     mean: float | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

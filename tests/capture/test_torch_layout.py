@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import math
 import os
 import re
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -212,6 +214,53 @@ def test_the_manifest_says_what_old_files_do_not(tmp_path: Path) -> None:
     assert process["process"]["pid"] == os.getpid()
     assert process["config"]["token_range"] == {"range": [0, 1, 1]}
     assert process["order"] == [["root", "Identity"]]
+
+
+def test_the_manifest_has_the_lines_of_classes_and_of_calls(tmp_path: Path) -> None:
+    class Patch(Layer):
+        @torch.no_grad()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x)
+
+    model = Stack()
+    model.layers[1].forward = MethodType(Patch.forward, model.layers[1])
+    model.layers.append(nn.Sequential(type("Linear", (Layer,), {})(4)))  # torch has a class of this name
+    process = json.loads((dumped(model, tmp_path) / "manifest.json").read_text())
+
+    def line(function: Any, below: int = 0) -> str:
+        code = inspect.unwrap(function).__code__
+        return f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno + below}"
+
+    assert process["code"] == {
+        "Stack": line(Stack.forward),
+        "Layer": line(Layer.forward),
+        "root.layers.1": line(Patch.forward),
+        **dict.fromkeys(("Linear", "LayerNorm", "ReLU", "ModuleList", "Sequential"), ""),
+        "root.layers.2.0": line(Layer.forward),
+    }
+    calls = {name: text for text, names in process["calls"].items() for name in names}
+    assert calls["root"] == f"{line(dumped, 4)} in dumped"
+    assert calls["root.layers.0"] == calls["root.layers.2.0"] == f"{line(Stack.forward, 2)} in forward"
+    assert calls["root.layers.0.norm"] == f"{line(Layer.forward, 1)} in forward"
+    assert calls["root.layers.1.linear"] == f"{line(Patch.forward, 2)} in forward"
+
+
+@pytest.mark.parametrize(
+    ("file", "short"),
+    [
+        ("/opt/lib/python3.11/site-packages/vllm/model.py", "vllm/model.py"),
+        ("/usr/lib/python3/dist-packages/engine.py", "engine.py"),
+        (f"{os.getcwd()}/port/norms.py", "port/norms.py"),
+        ("/home/a/work/my_engine/norms.py", "my_engine/norms.py"),
+        ("port.py", "port.py"),
+    ],
+)
+def test_a_path_of_the_program_is_short(file: str, short: str, tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def forward(self, x):\n    return x", file, "exec"), names)
+    root = type("Root", (nn.Module,), names)()
+    process = json.loads((dumped(root, tmp_path) / "manifest.json").read_text())
+    assert process["code"] == {"Root": f"{short}:1"}
 
 
 def test_the_reader_needs_no_manifest(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from acc_pytest.dumps import Dump, Slot, open_dump
 from acc_pytest.dumps.torch import TorchDump
-from acc_pytest.dumps.torch_manifest import SavedTensor, step_manifest
+from acc_pytest.dumps.torch_manifest import SavedTensor, code_of, step_manifest
 from acc_pytest.dumps.torch_model import (
     FOREIGN,
     SIGNS,
@@ -264,6 +264,50 @@ def test_a_manifest_that_is_not_sound_counts_as_none(tmp_path: Path, content: st
     assert [node.path for node in dump.steps[0].tree.walk()] == before
     assert list(slots(dump, "root.lm_head")) == ["input[0]", "output[0]"]
     assert dump.notes == ()
+
+
+def test_the_line_of_a_tensor_is_that_of_its_module_or_of_the_call(tmp_path: Path) -> None:
+    process_manifest(
+        tmp_path,
+        order=[
+            ["root.norm", "Norm"],
+            ["root.norm.call1", "Norm"],
+            ["root.mlp", "MLP"],
+            ["root.up", "Linear"],
+        ],
+        code={
+            "Norm": "norms.py:8",
+            "root.mlp": "patch.py:3",
+            "MLP": "mlp.py:5",
+            "Wrong": 7,
+            "Long": "x" * 900,
+        },
+        calls={"model.py:40 in forward": ["root.norm", "root.up", 3], "wrong": "root.mlp"},
+    )
+    lines = {
+        "root.norm/output.pth": "norms.py:8",
+        "root.norm/input_0.pth": "model.py:40 in forward",
+        "root.norm.call1/input_0.pth": "model.py:40 in forward",
+        "root.norm.call1/output.pth": "norms.py:8",
+        "root.mlp/output.pth": "patch.py:3",
+        "root.mlp/input_0.pth": "patch.py:3",
+        "root.mlp.topk/input_0.pth": "patch.py:3",
+        "root.up/output.pth": "model.py:40 in forward",
+        "root.up/statistics.csv": "model.py:40 in forward",
+        "root.other/output.pth": "",
+        "Long/output.pth": "x" * 200,
+        "Wrong/output.pth": "",
+        "root.norm/outtensor0.bin": "",
+    }
+    assert {file: code_of(str(tmp_path / "0" / file)) for file in lines} == lines
+
+
+@pytest.mark.parametrize("content", [{}, {"code": [], "calls": 3}, {"code": None, "calls": {"x": {}}}])
+def test_a_manifest_without_sound_lines_has_none(tmp_path: Path, content: dict[str, Any]) -> None:
+    assert code_of(str(tmp_path / "0" / "root.x" / "output.pth")) == ""
+    process_manifest(tmp_path, order=[["root.x", "X"]], **content)
+    assert code_of(str(tmp_path / "0" / "root.x" / "output.pth")) == ""
+    assert code_of("output.pth") == ""
 
 
 def test_ranks_of_manifests_come_before_the_numbers_of_devices(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def test_a_failure_names_the_line_of_the_program(pytester: pytest.Pytester, tmp_
     )
     torch.save(torch.load(file) * 1.5, file)
     result = run(pytester, golden, mine)
-    result.stdout.fnmatch_lines(["*mine called this at m.py:7 in forward: y = f(x)*"])
+    result.stdout.fnmatch_lines(
+        ["code    golden m.py:7 in forward: y = f(x), mine m.py:7 in forward: y = f(x)*"]
+    )
 
 
 def test_calls_of_a_model_that_generates_are_steps(pytester: pytest.Pytester, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import runpy
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.repro import view
 from acc_pytest.lab.atb import FAULTS
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
@@ -235,6 +237,58 @@ def test_one_fault_over_three_steps_is_one_root_in_every_report(
     page = (pytester.path / "p.html").read_text(encoding="utf-8")
     [card] = read_page(page)[0]["diagnosis"]["roots"]
     assert (card["steps"], len(card["places"])) == (3, 3)
+
+
+NORM = """
+import torch
+
+
+class Norm(torch.nn.LayerNorm):
+    def forward(self, x):
+        return super().forward({x})
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.norm, self.head = torch.nn.Linear(8, 64), Norm(64), torch.nn.Linear(64, 8)
+
+    def forward(self, x):
+        return self.head(self.norm(self.up(x)))
+"""
+
+
+def test_a_failure_names_the_lines_of_golden_and_of_mine(
+    acc: Run, pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    """The norm is wrong; rows and the page have the lines too, and a run from rows."""
+    paths = []
+    for file, x in (("hub/modeling.py", "x"), ("my_engine/norms.py", "1.5 * x + x.relu()")):
+        source = pytester.path / file
+        source.parent.mkdir()
+        source.write_text(NORM.format(x=x))
+        model = runpy.run_path(str(source))["Net"]()
+        paths.append(tmp_path / source.parent.name)
+        with torch.no_grad(), register_hook(model, DumpConfig(paths[-1])):
+            model(torch.randn(4, 8, generator=torch.Generator().manual_seed(1)))
+    line = "code    golden hub/modeling.py:6, mine my_engine/norms.py:6"
+    result = acc(DemoPaths(paths[0], paths[1]), "--acc-rows=rows.jsonl", "--acc-html=p.html")
+    assert roots(result) == ["root.norm"]
+    assert result.outlines.count(line) == 1
+    page = (pytester.path / "p.html").read_text(encoding="utf-8")
+    sides = [(detail["golden"], detail["mine"]) for detail in read_page(page)[1]["details"].values()]
+    places = {
+        golden["name"]: (golden.get("code"), mine.get("code"))
+        for golden, mine in sides
+        if golden["slot"] == "output[0]"
+    }
+    assert places["root.norm"] == ("hub/modeling.py:6", "my_engine/norms.py:6")
+    assert places["root.up"] == (None, None)
+    # The linear layer behind it is torch's: the line is that of its call.
+    assert places["root.head"] == ("hub/modeling.py:17 in forward", "my_engine/norms.py:17 in forward")
+    again = pytester.runpytest_inprocess(*QUICKER, "--acc-from-rows=rows.jsonl")
+    assert again.outlines.count(line) == 1
 
 
 # `--acc-repro DIR`: each root in a folder whose test fails alone as it failed in the run.

@@ -92,6 +92,18 @@ def test_the_failure_text_in_full() -> None:
     ]
 
 
+def test_the_lines_of_the_programs_are_a_line_that_stays_whole() -> None:
+    golden, mine = (
+        replace(ROW.golden, code="modeling_llama.py:62"),
+        replace(ROW.mine, code="port/norms.py:118"),
+    )
+    both = failure_text(replace(ROW, golden=golden, mine=mine)).splitlines()
+    assert both[2] == "code    golden modeling_llama.py:62, mine port/norms.py:118"
+    assert failure_text(replace(ROW, mine=mine)).splitlines()[2] == "code    mine port/norms.py:118"
+    hostile = failure_text(replace(ROW, mine=replace(mine, code="a\n\x1b[2J"))).splitlines()
+    assert hostile[2] == r"code    mine a\n\x1b[2J"
+
+
 def test_a_terminal_shows_twelve_lines_or_all() -> None:
     class Writer(io.StringIO):
         fullwidth = 80

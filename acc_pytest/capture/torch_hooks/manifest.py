@@ -4,6 +4,9 @@ is whole.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
 import json
 import os
 import platform
@@ -15,6 +18,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -64,6 +68,9 @@ class Manifest:
         self._weights_crc32: int | None = None
         self._order: dict[str, str] = {}
         self._left_out: dict[str, int] = {}
+        self._code = code_lines(root)
+        self.calls: dict[str, str] = {}
+        """The line of the program that called each module first, by the module's name."""
 
     def write(self, dumped: list[dict[str, Any]]) -> None:
         """Write the facts before the first step: the tree, and the weights that were dumped."""
@@ -116,6 +123,8 @@ class Manifest:
                 "aliases": self._aliases,
                 "order": [[name, kind] for name, kind in self._order.items()],
                 "left_out": self._left_out,
+                "code": self._code,
+                "calls": _by_line(self.calls),
                 "weights": self._weights,
                 "weights_crc32": self._weights_crc32,
             },
@@ -151,6 +160,62 @@ def _write(path: Path, content: object) -> int:
 def _process() -> dict[str, Any]:
     process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
     return process | places_in_run()
+
+
+# Lines of the program: where each class has its `forward`, and where each module was called first. Those of
+# torch say nothing of a model, and what was compiled of a text (`<string>`) has no file.
+
+
+_FOREIGN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
+_PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+
+
+def code_lines(root: NamedModule) -> dict[str, str]:
+    """The line of the `forward` of each class (`norms.py:118`), by the name of the class; of a module that
+    has another than the first of that class, by the module's name. Empty where it is not of the program."""
+    lines: dict[str, str] = {}
+    for named in root.walk():
+        line = _code_line(named.module)
+        if lines.setdefault(named.kind, line) != line:
+            lines[named.name] = line
+    return lines
+
+
+def calling_line(frame: FrameType | None) -> str:
+    """The innermost line of the program in or around a frame: `model.py:40 in forward`."""
+    while frame is not None and frame.f_code.co_filename.startswith(_FOREIGN):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _code_line(module: nn.Module) -> str:
+    try:
+        code = inspect.unwrap(module.forward).__code__
+    except (AttributeError, ValueError):  # scripted, or wrapped around itself
+        return ""
+    if code.co_filename.startswith(_FOREIGN):
+        return ""
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _short(file: str) -> str:
+    """The path among the installed packages, or from the working directory; else its last two names."""
+    if (packages := _PACKAGES.match(file)) is not None:
+        return file[packages.end() :]
+    with contextlib.suppress(OSError, ValueError):
+        if not (near := os.path.relpath(file)).startswith(os.pardir):
+            return near
+    return os.path.join(*Path(file).parts[-2:])
+
+
+def _by_line(calls: Mapping[str, str]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name, line in calls.items():
+        names.setdefault(line, []).append(name)
+    return names
 
 
 # The folder of a process in a dump: `{dump_path}/msit_dump_{time}/torch_tensors/{device}_{pid}`, claimed so

@@ -19,7 +19,7 @@ from torch.overrides import _get_current_function_mode as _current_mode
 from ...errors import AccError, CaptureError
 from .api_mode import ApiMode
 from .config import Selection
-from .manifest import Manifest
+from .manifest import Manifest, calling_line
 from .model import is_of_transformers, model_outline, nearest, weight_digests
 from .store import CallFolder, Frame, Hooked, StepRecord, Store, versions
 from .trace import Trace, TracedStep, Tracer
@@ -287,6 +287,8 @@ class ModuleRecorder(Steps):
             if len(hooked.names) > 1:
                 name = nearest(hooked.names, active, step.calls_inside[id(hooked), active])
                 step.calls_inside[id(hooked), active] += 1
+            if name not in self.manifest.calls:
+                self.manifest.calls[name] = calling_line(sys._getframe())
             frame = Frame(hooked, name, None, [], sys.exc_info()[1])
             folder = self._inputs(step, frame, module, args, kwargs)
             enter_traced(step, frame, module, args, kwargs)

@@ -465,7 +465,9 @@ def row_details(row: Row, width: int) -> dict[str, Any]:
 
 
 def _side(side: RowSide, width: int) -> dict[str, Any]:
-    details = _named({name: getattr(side, name) for name in ("node", "name", "op_type", "slot")}, width)
+    details = _named(
+        {name: getattr(side, name) for name in ("node", "name", "op_type", "slot", "code")}, width
+    )
     details |= {name: printable(getattr(side, name), 2 * width) for name in ("dtype", "shape")}
     details |= {name: plain(getattr(side, name)) for name in ("max", "min", "mean")}
     files = [printable(path, 4 * width) for path in side.path.split(";")[:_FILES] if path]

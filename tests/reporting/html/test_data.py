@@ -32,6 +32,7 @@ from acc_pytest.reporting.html.data import (
     Texts,
     differences,
     place_of,
+    row_details,
 )
 from acc_pytest.reporting.html.view import details, fold_of, pictures_of
 from acc_pytest.reporting.row import VERDICTS, Row, Scalar
@@ -123,6 +124,13 @@ def test_a_small_run_is_kept_whole(drawn_rows: list[Row]) -> None:
     assert detail["checks"][0]["reason"] == "T = 0.004"
     assert detail["worst"] == ["[3, 5]", 0.5, 0.25]
     assert detail["golden"]["files"] == ["/g/x.pth"]
+
+
+def test_details_have_the_line_of_each_program() -> None:
+    row = made_row(1)
+    assert "code" not in row_details(row, 99)["golden"]
+    detail = row_details(replace(row, golden=replace(row.golden, code="norms.py:8")), 99)
+    assert detail["golden"]["code"] == "norms.py:8"
 
 
 def test_of_a_large_run_failing_rows_and_the_worst_passing_ones_are_kept_whole(drawn_rows: list[Row]) -> None:

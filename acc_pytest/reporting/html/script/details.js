@@ -148,7 +148,7 @@ function sidesPart({ golden, mine }) {
     return cells.some((cell) => cell !== "" && cell !== "–") ? [say(name), ...cells] : null;
   };
   const lines = [
-    shown("node"), shown("op_type"), shown("slot"), shown("dtype"), shown("shape"),
+    shown("node"), shown("op_type"), shown("code"), shown("slot"), shown("dtype"), shown("shape"),
     shown("max", short), shown("min", short), shown("mean", short),
   ].filter(Boolean);
   const files = [...golden.files.map((path) => ["golden", path]), ...mine.files.map((path) => ["mine", path])];

@@ -151,6 +151,7 @@ const STRINGS = {
   sides_title: ["The two tensors", "两侧张量"],
   node: ["node", "节点"],
   op_type: ["operator", "算子"],
+  code: ["code", "代码"],
   shape: ["shape", "形状"],
   max: ["max", "最大值"],
   min: ["min", "最小值"],
