@@ -20,7 +20,7 @@ from ..dumps.base import NodeSlot, Slot
 from ..dumps.modules import Calls
 from ..errors import AccError
 from ..tensors.ref import readable
-from ..topology.tree import Node
+from ..topology.tree import SAVED, Node
 from .dump_step import DumpStep, LayeredTree
 from .evidence import BY_FLOW, Evidence
 from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
@@ -97,11 +97,11 @@ def by_values(
     layers: Sequence[Move],
     completed: Move,
     outside: bool,
-    unturned: Sequence[Export] = (),
+    unturned: Mapping[Export, bool],
 ) -> Iterator[Match]:
     """Matches of tensors without a partner, by their values in the `layers`; `completed` is
     `Meanings.completed`. A tensor `outside` of layers may hold the last tokens alone. `unturned` are golden's
-    queries and keys that position tables have yet to turn."""
+    queries and keys that position tables have yet to turn, and whether they have a partner."""
     golden, mine = (_Values(name, *side, paired) for name, side in zip(("golden", "mine"), sides))
     matcher = _ValueMatcher(evidence, layers, completed)
     goldens, mines = golden.candidates(), mine.candidates()
@@ -118,7 +118,14 @@ def by_values(
     for match in matcher.alike(goldens, mines, outside):
         paired_mines.add(match.mine)
         yield match
-    yield from matcher.turned(unturned, [export for export in mines if export not in paired_mines])
+    mines = [export for export in mines if export not in paired_mines]
+    saved = [export for export in mines if export.node.op_type == SAVED]
+    free = [export for export, is_paired in unturned.items() if not is_paired]
+    yield from matcher.turned(free, [export for export in mines if export not in saved])
+    # What a program saves beside its modules is what one of them gave, or a part of it.
+    if saved:
+        yield from matcher.alike(replace(golden, paired=set()).candidates(), saved, outside)
+        yield from matcher.turned([*unturned], saved)
 
 
 @dataclass(slots=True, eq=False)
@@ -242,17 +249,16 @@ class _ValueMatcher:
 
     def _spread_of_lengths(self, match: Match) -> float:
         """The relative spread of the ratios of the lengths of rows; infinite for less than `_LENGTHS`."""
-        samples, width = self._samples(match), int(self._width(match.golden, 0))
-        if samples is None or not width or len(samples[0]) < _LENGTHS * width:
+        samples = self._samples(match)
+        if samples is None or len(samples[0]) < _LENGTHS:
             return float("inf")
-        whole = len(samples[0]) // width * width
-        golden, mine = (sample[:whole].view(-1, width).norm(dim=-1) for sample in samples)
+        golden, mine = (sample.norm(dim=-1) for sample in samples)
         ratios = mine / golden
         spread = float(ratios.std() / ratios.mean())
         return spread if spread == spread else float("inf")
 
     def _samples(self, match: Match) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """The first elements of both tensors in float64; `None` where they cannot be held together."""
+        """The first rows of both tensors in float64; `None` where they cannot be held together."""
         if self.evidence.refusal(match):
             return None
         golden_ranks, mine_ranks, _ = self.evidence.rank_groups()[0]
@@ -261,8 +267,10 @@ class _ValueMatcher:
             return None
         try:
             first = open_operands(*operands).comparisons[0]
-            count = min(_SAMPLE, math.prod(first.golden.shape))
-            return first.golden.read(0, count).double(), first.mine.read(0, count).double()
+            width = (first.golden.shape[-1] if first.golden.shape else 1) or 1
+            count = min(max(_SAMPLE // width, 1) * width, math.prod(first.golden.shape))
+            golden, mine = (s.read(0, count).double() for s in (first.golden, first.mine))
+            return golden.reshape(-1, width), mine.reshape(-1, width)
         except AccError:
             return None
 

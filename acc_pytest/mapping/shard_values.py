@@ -79,7 +79,8 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     rows, angles = cos.shape
     width = side.shards[0].numel() // rows if rows else 0
     rotations = list(_rotations(width, angles, opposite)) if angles and width else []
-    if cos.shape != sin.shape or side.shape[0] != rows or not rotations:
+    fits = rows in (side.shape[0], math.prod(side.shape[:-1]))
+    if cos.shape != sin.shape or not fits or not rotations:
         raise Incomparable(
             f"position tables of shape {list(cos.shape)} do not turn a tensor of shape {side.describe()}"
         )
