@@ -29,8 +29,7 @@ FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
 RERUN = "re-run: "
 _DETAILS = "\n\n"
-_CODE = "code    "
-_COPIED = ("golden  ", "mine    ", _CODE, RERUN)
+_COPIED = ("golden  ", "mine    ", RERUN)
 """Beginnings of lines that stay whole, so that they can be copied."""
 
 
@@ -111,7 +110,7 @@ def failure_text(row: Row) -> str:
     sides = (("golden", row.golden), ("mine", row.mine))
     files = [f"{label:6}  {near(side.path.partition(';')[0])}" for label, side in sides if side.path]
     code = ", ".join(f"{label} {side.code}" for label, side in sides if side.code)
-    lines += [f"{_CODE}{code}"] if code else []
+    lines += [f"code    {code}"] if code else []
     details = [*reasons, *(line for label, side in sides for line in _side(label, side))]
     if row.checks:
         details += [*_table(row), *_unbounded(row), *_why(row.checks)]

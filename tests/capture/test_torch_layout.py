@@ -253,6 +253,7 @@ def test_the_manifest_has_the_lines_of_classes_and_of_calls(tmp_path: Path) -> N
         (f"{os.getcwd()}/port/norms.py", "port/norms.py"),
         ("/home/a/work/my_engine/norms.py", "my_engine/norms.py"),
         ("port.py", "port.py"),
+        ("", "."),
     ],
 )
 def test_a_path_of_the_program_is_short(file: str, short: str, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_failure_text_in_full() -> None:
     ]
 
 
-def test_the_lines_of_the_programs_are_a_line_that_stays_whole() -> None:
+def test_the_code_of_both_sides_is_one_line() -> None:
     golden, mine = (
         replace(ROW.golden, code="modeling_llama.py:62"),
         replace(ROW.mine, code="port/norms.py:118"),

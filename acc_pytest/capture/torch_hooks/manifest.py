@@ -208,7 +208,7 @@ def _short(file: str) -> str:
     with contextlib.suppress(OSError, ValueError):
         if not (near := os.path.relpath(file)).startswith(os.pardir):
             return near
-    return os.path.join(*Path(file).parts[-2:])
+    return str(Path(*Path(file).parts[-2:]))
 
 
 def _by_line(calls: Mapping[str, str]) -> dict[str, list[str]]:
