@@ -118,7 +118,7 @@ def test_what_rounding_makes_beyond_the_cap_is_told(
 def test_the_root_advises_a_noise_profile_where_there_is_none(profiled: bool) -> None:
     _, states = evidence(CHAIN, (0.001, 0.05, 0.1, 0.26))
     states[-1] = replace(states[-1], profiled=profiled)
-    answers = Answers(*2 * [lambda _: recomputed("r")])
+    answers = Answers(lambda _: recomputed("r"), lambda _: recomputed("r"))
     inheritance = Inheritance(replace(CHAIN, mine_kind="torch"), states.__getitem__, answers)
     text = inheritance.cause(states[-1]).text
     assert ("right rounding alone moves this by 26%" in text) != profiled
