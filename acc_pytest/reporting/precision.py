@@ -38,8 +38,6 @@ _KINDS = (
 )
 """The least error of linear layers on their own inputs, and what leaves it; of weights from int8 on."""
 _NUMBER = re.compile(r"\d+")
-_LEAN = 0.25
-"""The part of an error that may be a common factor: of the errors of rounding hardly any is."""
 
 
 class Precision:
@@ -64,7 +62,7 @@ class Precision:
         again, bias = (row.context.get(REPLAY + name) for name in ("error", "bias"))
         is_layer = "Linear" in row.golden.op_type and row.golden.slot.startswith("output")
         if is_layer and isinstance(again, float):
-            leans = isinstance(bias, float) and abs(bias) > _LEAN * again
+            leans = isinstance(bias, float) and abs(bias) > again / 4  # rounding has hardly any
             self._layers.append((again, not leans and row.context.get(f"{REPLAY}outcome") == "wrong"))
 
     def line(self, of_names: bool) -> str:
