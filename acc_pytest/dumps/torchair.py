@@ -121,9 +121,8 @@ class TorchairDump(Dump, Generic[Entry]):
         ordered = sorted(model_ids, key=lambda key: (key[1] is None, key[1] or 0, model_ids[key], key[0]))
         # The directory of one of several graphs may be given alone: those beside it were compiled before it.
         home = next((path for path in (self.root, *self.root.parents) if path.name.startswith("gm_")), None)
-        beside = (
-            [] if home is None else [n for n in Listing().directories(home.parent) if n.startswith("gm_")]
-        )
+        names = () if home is None else Listing().directories(home.parent)
+        beside = [name for name in names if name.startswith("gm_")]
         named: dict[tuple[str, int | None], TorchairGraph] = {}
         for order, (name, number) in enumerate(ordered, 1):
             if name.startswith("gm_"):

@@ -31,7 +31,7 @@ _LEVELS = ((2.0**-13, "f16"), (2.0**-9.5, "bf16"), (2.0**-7, "int8 or q8_0, q4_1
 _KINDS = (
     (2.0**-13, "products whose factors were rounded to 10 bits of mantissa (TF32, float16)"),
     (2.0**-10.5, "products whose factors were rounded to 7 bits of mantissa (bfloat16)"),
-    (2.0**-8.5, "weights quantised to int8"),
+    (2.0**-8.25, "weights quantised to int8"),
     (2.0**-6, "weights quantised to float8"),
     (2.0**-4.2, "weights quantised to int4"),
     (2.0**-2, ""),
