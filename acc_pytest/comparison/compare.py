@@ -19,7 +19,7 @@ from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
-from ..mapping.operand_shards import HUGE, extreme
+from ..mapping.operand_shards import extreme
 from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.views import RowSpan
@@ -137,20 +137,15 @@ def _with_ties(
 
 
 def _unjudged(row: Row, rest: Row) -> str:
-    """The values of mine that no norm stands (`extreme`) in the rows that `rest` leaves out of `row`, where
-    golden has none."""
+    """The values of mine that no norm stands, in the rows that `rest` leaves out of `row` alone."""
+    elsewhere = _extreme(rest, "my") or _extreme(row, "golden")
+    return "" if elsewhere else _extreme(row, "my")
 
-    def more(*names: str) -> bool:
-        return any(int(row.counts.get(name) or 0) > int(rest.counts.get(name) or 0) for name in names)
 
-    if more("golden_nan", "golden_inf"):
-        return ""
-    if more("my_nan", "my_inf"):
-        return extreme(more("my_nan"), math.inf)
-    mine, *others = (
-        max(abs(side.max or 0.0), abs(side.min or 0.0)) for side in (row.mine, row.golden, rest.mine)
-    )
-    return extreme(False, mine) if max(others) < HUGE else ""
+def _extreme(row: Row, prefix: str) -> str:
+    side = row.mine if prefix == "my" else row.golden
+    largest = math.inf if row.counts.get(f"{prefix}_inf") else max(abs(side.max or 0.0), abs(side.min or 0.0))
+    return extreme(bool(row.counts.get(f"{prefix}_nan")), largest)
 
 
 def _with_unjudged(row: Row, unjudged: str) -> Row:

@@ -145,11 +145,9 @@ class PairEvidence:
         return min(state.cap, SAFETY * error.rounding)
 
     def rounding(self, number: int) -> float:
-        """What rounding makes of the error of a pair that fails: half of it at least, and more than the cap
-        lets it excuse where no noise profile tells; else 0."""
-        if self._lifts:
-            self._error(number)
-        return self._beyond.get(number, 0.0)
+        """What rounding makes of a failing pair's error, where it is half of it, and more than can be excused
+        without a noise profile; else 0."""
+        return self._beyond.get(number, 0.0) if self._lifts and not self._error(number) else 0.0
 
     def _error(self, number: int) -> _Error | None:
         """The error of a pair and what rounding made of it; `None` where nothing shows that."""
@@ -410,7 +408,7 @@ ACCUMULATED = f"{REPLAY}accumulated"
 """In the context of a row that passes as accumulated rounding: the T of its bounds, 0 for a choice."""
 _FOLLOW_FROM_T = frozenset({
     "relative_euclidean_distance", "cosine_similarity", "max_absolute_error", "typical_row_error",
-    "worst_row_error", "worst_channel_error", "bulk_error", "bias",
+    "worst_row_error", "worst_channel_error", "bulk_error", "bias", "last_row_error",
 })  # fmt: skip
 _WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit")
 _KINDS: Mapping[str, tuple[type, ...]] = {
@@ -515,7 +513,8 @@ def needed_tolerance(row: Row) -> float:
         return math.inf
     if is_exact(measurement) or is_zero(measurement) or not failing <= _FOLLOW_FROM_T:
         return math.inf
-    return max(least_tolerance(measurement), PER_LAYER * needed_rounding(measurement))
+    last = (measurement.slices.last_row_error or 0.0) * ("last_row_error" in failing)
+    return max(least_tolerance(measurement), PER_LAYER * needed_rounding(measurement), last / SAFETY)
 
 
 def as_accumulated(row: Row, t: float) -> Row:
@@ -535,7 +534,8 @@ def as_accumulated(row: Row, t: float) -> Row:
         f"T = {t:.3g}: rounding that has accumulated, {SAFETY:g} times what the operators up to here make"
     )
     thresholds = by_tolerance(context_of(row.context), measurement_of(row.statistics), t, reason)
-    lifted = {threshold.metric: threshold for threshold in thresholds}
+    of_last = Threshold("last_row_error", SAFETY * t, False, reason)  # as a typical row
+    lifted = {threshold.metric: threshold for threshold in (*thresholds, of_last)}
     checks = tuple(
         check if check.passed else Check.of(_with_bound(lifted[check.metric], check), check.measured)
         for check in row.checks

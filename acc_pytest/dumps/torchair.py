@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node, Tree
-from .base import Dump, Rank, Slot, Step, stable_name
+from .base import Dump, Listing, Rank, Slot, Step, stable_name
 from .torchair_files import FxFileName, TorchairDirectory, TorchairFiles, fx_directory, is_level
 
 if TYPE_CHECKING:
@@ -130,10 +130,15 @@ class TorchairDump(Dump, Generic[Entry]):
             key, model_id = (directory.graph, directory.number), directory.model_id or 0
             model_ids[key] = min(model_ids.get(key, model_id), model_id)
         ordered = sorted(model_ids, key=lambda key: (key[1] is None, key[1] or 0, model_ids[key], key[0]))
+        # The directory of one of several graphs may be given alone: those beside it were compiled before it.
+        home = next((path for path in (self.root, *self.root.parents) if path.name.startswith("gm_")), None)
+        names = () if home is None else Listing().directories(home.parent)
+        beside = [name for name in names if name.startswith("gm_")]
         named: dict[tuple[str, int | None], TorchairGraph] = {}
         for order, (name, number) in enumerate(ordered, 1):
             if name.startswith("gm_"):
                 # Named by time alone; the order of times is the order of compilation, which numbers count.
+                order = beside.index(name) + 1 if name in beside else order
                 named[name, number] = TorchairGraph(f"graph_{order}", order)
             elif number is not None:
                 named[name, number] = TorchairGraph(f"graph_{number}", number)

@@ -49,8 +49,7 @@ class OperandShards:
     piece for a `HeadPart`. `bias` is the bias that every shard lacks, for a `WithBias`, `residual` the tensor
     to be added, for a `WithResidual`, `angles` are the tables of a `Turned`. `gathered` says that an operator
     collected the pieces of all ranks: `[ranks, ...]`, `settled` that the shards are summands by their values.
-    `note` names the treatment of the shards. `unjudged` are the values of rows that are left out which are no
-    numbers to compute with (`extreme`), empty where none are.
+    `note` names the treatment of the shards.
     """
 
     shards: list[torch.Tensor]
@@ -62,7 +61,6 @@ class OperandShards:
     angles: tuple[torch.Tensor, ...] = ()
     settled: bool = False
     note: str = ""
-    unjudged: str = ""
 
     @property
     def shape(self) -> Shape:
@@ -121,31 +119,25 @@ def lie_alike(golden: Operand, mine: Operand) -> bool:
 
 def _is_plain(operand: Operand) -> bool:
     """Whether an operand is one tensor that its own side does not change."""
-    return operand.tokens is None and _is_cut_by_rows(operand)
-
-
-def _is_cut_by_rows(operand: Operand) -> bool:
-    """Whether an operand is one tensor, of which its own side may pick rows and does nothing else."""
     if len(operand.refs) != 1 or not isinstance(operand.view, (Whole, LastToken)):
         return False
-    return not (operand.split or operand.experts or operand.onward or operand.slots_by)
+    return not (operand.tokens or operand.split or operand.experts or operand.onward or operand.slots_by)
 
 
 def rows_in(operand: Operand, shape: Shape) -> Literal["all", "last", ""]:
     """The rows of an operand's one tensor that a comparison of this shape has, in their order: all, or the
     last ones of the dimension before the last; empty for others, and where there is but one."""
     whole = tuple(operand.refs[0].header().shape)
-    if not _is_cut_by_rows(operand) or len(whole) < 2 or whole[-2] < 2:
+    if not _is_plain(replace(operand, tokens=None)) or len(whole) < 2 or whole[-2] < 2:
         return ""
-    count, batch = whole[-2], math.prod(whole[:-2])
-    picked = None
+    picked, size, count = None, math.prod(whole), whole[-2]
     if operand.tokens is not None:
         picked = picked_rows(torch.empty(whole, dtype=torch.uint8, device="meta"), operand.tokens)
-    rows = None if picked is None else picked[1]
-    if math.prod(shape) == math.prod(whole) and shape in (whole, whole[1:]):
-        return "all" if rows is None or torch.equal(rows, torch.arange(len(rows))) else ""
-    last = rows is None or torch.equal(rows, torch.arange(1, batch + 1) * count - 1)
-    return "last" if last and math.prod(shape) * count == math.prod(whole) else ""
+    last = torch.arange(count - 1, math.prod(whole[:-1]), count)
+    if shape in (whole, whole[1:]) and math.prod(shape) == size:
+        return "all" if picked is None or torch.equal(picked[1], torch.arange(len(picked[1]))) else ""
+    is_last = math.prod(shape) * count == size and (picked is None or torch.equal(picked[1], last))
+    return "last" if is_last else ""
 
 
 def open_shards(operand: Operand) -> OperandShards:
@@ -185,7 +177,6 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     """The shards as far as the view needs nothing of the other side."""
     shapes = [tuple(shard.shape) for shard in shards]
     note = operand.split.describe(shapes) if operand.split is not None else ""
-    unjudged = "" if operand.experts is not None else _unjudged(shards, operand)
     shards = [_of_tokens(shard, operand) for shard in _of_ranks(shards, operand.split)]
     if operand.slots_by:
         shards = [_in_slots(shard, ref, operand) for shard, ref in zip(shards, operand.slots_by)]
@@ -200,9 +191,7 @@ def _viewed(shards: list[torch.Tensor], operand: Operand, bias: tuple[torch.Tens
     elif isinstance(operand.view, Permuted):
         shards = [_permuted(shard, operand.view) for shard in shards]
     gathered = operand.op_type == "AllGatherOperation" and len(operand.refs) > 1
-    return OperandShards(
-        shards, operand.view, _part_sizes(operand), bias, gathered, note=note, unjudged=unjudged
-    )
+    return OperandShards(shards, operand.view, _part_sizes(operand), bias, gathered, note=note)
 
 
 def _part_sizes(operand: Operand) -> tuple[int, ...]:
@@ -215,34 +204,6 @@ def _part_sizes(operand: Operand) -> tuple[int, ...]:
 
 def _of_ranks(shards: list[torch.Tensor], split: TokenSplit | None) -> list[torch.Tensor]:
     return shards if split is None else joined(shards, split)
-
-
-HUGE = 2.0**64
-"""The least size of a number whose square is beyond float32, so that a norm of its row is Inf."""
-EXTREMES = ("NaN", "Inf", f"values beyond {HUGE:.2g}")
-
-
-def extreme(nan: bool, largest: float) -> str:
-    """The one of `EXTREMES` that a tensor has, by whether it holds NaN and by its largest size; or empty."""
-    return EXTREMES[0] if nan else EXTREMES[1] if largest == math.inf else EXTREMES[2] * (largest >= HUGE)
-
-
-def _unjudged(shards: list[torch.Tensor], operand: Operand) -> str:
-    """The first of `EXTREMES` in rows that are left out: padding, and tokens that only this side has. Other
-    rows are not read."""
-    if not shards[0].is_floating_point():
-        return ""
-    rows: list[torch.Tensor | None] = []
-    if (split := operand.split) is not None:
-        tensors = [torch.cat(shards, split.axis)] if split.joined else shards
-        rows = [
-            shard.narrow(split.axis, split.rows, shard.shape[split.axis] - split.rows) for shard in tensors
-        ]
-    if operand.tokens is not None:
-        rows += [unpicked_rows(shard, operand.tokens) for shard in _of_ranks(shards, split)]
-    values = [left.float() for left in rows if left is not None and left.numel()]
-    kinds = {extreme(bool(v.isnan().any()), float(v.abs().max())) for v in values}
-    return next((kind for kind in EXTREMES if kind in kinds), "")
 
 
 def _of_tokens(shard: torch.Tensor, operand: Operand) -> torch.Tensor:
@@ -331,6 +292,35 @@ def _stored_rows(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
     if rows.numel() and int(rows.max()) >= places.shape[0]:
         raise Incomparable(f"slot {int(rows.max())} is not in a paged cache of {places.shape[0]} places")
     return places.index_select(0, rows)
+
+
+HUGE = 2.0**64
+"""The least size of a number whose square is beyond float32, so that a norm of its row is Inf."""
+EXTREMES = ("NaN", "Inf", f"values beyond {HUGE:.2g}")
+
+
+def extreme(nan: bool, largest: float) -> str:
+    """The one of `EXTREMES` that a tensor has, by whether it holds NaN and by its largest size; or empty."""
+    return EXTREMES[0] if nan else EXTREMES[1] if largest == math.inf else EXTREMES[2] * (largest >= HUGE)
+
+
+def unjudged_values(operand: Operand) -> str:
+    """The first of `EXTREMES` in rows of padding, and of tokens that only this side has; else empty. No other
+    rows are read."""
+    split, tokens = operand.split, operand.tokens
+    if (split is None and tokens is None) or operand.experts or isinstance(operand.view, SlotRows):
+        return ""
+    shards = [ref.open() for ref in operand.refs]
+    rows: list[torch.Tensor | None] = []
+    if split is not None:
+        starts = itertools.accumulate((s.shape[split.axis] * split.joined for s in shards), initial=0)
+        ends = (max(0, split.rows - start) for start in starts)
+        rows = [shard.transpose(0, split.axis)[end:] for shard, end in zip(shards, ends)]
+    if tokens is not None:
+        rows += [unpicked_rows(shard, tokens) for shard in _of_ranks(shards, split)]
+    extrema = [values.float().aminmax() for values in rows if values is not None and values.numel()]
+    kinds = {extreme(bool(low.isnan()), max(-float(low), float(high))) for low, high in extrema}
+    return next((kind for kind in EXTREMES if kind in kinds), "")
 
 
 # Rows of tensors inside experts: each is a token at one of its experts, in an order of the program's own.

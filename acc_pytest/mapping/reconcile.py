@@ -14,7 +14,15 @@ from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
 from ..tensors.source import Exceeding, Floored, Reshaped, Source
-from .operand_shards import OperandShards, as_they_lie, lie_alike, open_shards, shards_of_shapes, ways_of
+from .operand_shards import (
+    OperandShards,
+    as_they_lie,
+    lie_alike,
+    open_shards,
+    shards_of_shapes,
+    unjudged_values,
+    ways_of,
+)
 from .pair import BLOCKED, Operand, Pair
 from .shapes import rows_and_width, same_order
 from .shard_sources import cut_out, merged, mismatch, multiplied, whole_shapes, without_padding
@@ -127,7 +135,8 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
         return Opened((Comparison(*sources),))
     golden, mine = open_shards(golden_operand), open_shards(mine_operand)
     _refuse_tiled(golden_operand, mine_operand)
-    unjudged = "" if golden.unjudged else mine.unjudged
+    if (unjudged := unjudged_values(mine_operand)) and unjudged_values(golden_operand):
+        unjudged = ""
     numbers = dequantised(mine, mine_operand, golden)
     notes = ["int8 times its scale"] if numbers is not mine else []
     kinds = {side.shards[0].dtype for side in (golden, numbers)}

@@ -38,16 +38,16 @@ def pick_tokens(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor:
 
 
 def unpicked_rows(shard: torch.Tensor, tokens: TokenPick) -> torch.Tensor | None:
-    """The rows that `pick_tokens` leaves out of this step and of all others; `None` without any."""
-    picked = picked_rows(shard, tokens)
-    if picked is None or (tokens.forms is not None and ENDS in tokens.forms):
+    """The rows that `pick_tokens` leaves out of all steps; `None` where last tokens alone count or all do."""
+    ends = tokens.last or (tokens.forms is not None and ENDS in tokens.forms)
+    if ends or (picked := picked_rows(shard, tokens)) is None:
         return None
     by_token, rows = picked
     if tokens.forms is not None:  # what this step has not, another one may
         stretches = [stretch for several in tokens.layout.contexts or () for stretch in several]
         rows = torch.tensor([row for first, _, count in stretches for row in range(first, first + count)])
     rest = torch.ones(len(by_token), dtype=torch.bool).index_fill_(0, rows.long(), value=False)
-    return by_token[rest] if bool(rest.any()) else None
+    return by_token[rest]
 
 
 def picked_rows(shard: torch.Tensor, tokens: TokenPick) -> tuple[torch.Tensor, torch.Tensor] | None:

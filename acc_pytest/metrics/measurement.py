@@ -162,8 +162,8 @@ class SliceErrors:
     the channel of the largest one say of it: the root mean square of either, or, where both are larger than
     that of the whole tensor, their product over it. `rows_off` are the rows whose errors are apart from those
     of all others, by their numbers in the last dimension but one: `20-39 of 40`; empty where none are.
-    `last_row_error` is the relative L2 distance over the last rows of that dimension, the last tokens of
-    sequences; `None` where it is 1, or golden 0 there.
+    `last_row_error` is the relative L2 distance over the last rows of that dimension, the last tokens; `None`
+    without others, or where golden is 0 there.
     """
 
     worst_row_error: float | None = None

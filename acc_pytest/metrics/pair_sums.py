@@ -260,9 +260,8 @@ class SliceSums:
         )
 
     def _last_row_error(self) -> float | None:
-        count = self._shape[-2]
-        golden, _, error = self._rows[:, count - 1 :: count].sum(1).tolist()
-        return math.sqrt(error / golden) if count > 1 and golden else None
+        golden, _, error = self._rows[:, self._shape[-2] - 1 :: self._shape[-2]].sum(1).tolist()
+        return math.sqrt(error / golden) if self._shape[-2] > 1 and golden else None
 
     def _bulk_error(self, median: float) -> float:
         golden, _, error = self._channels

@@ -20,7 +20,7 @@ from ..dumps.base import Dump, StepLabel
 from ..errors import AccError, NoPayload, SettingsError, guarded
 from ..mapping.pair import EXACT, WEIGHTS, Pair
 from ..mapping.planner import plan
-from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.reconcile import open_pair
 from ..mapping.steps import common_steps
 from ..mapping.torchair import is_torchair
 from ..mapping.views import SlotRows, View, WithBias
@@ -214,28 +214,25 @@ class ProfileMaker:
 
 def _errors_at(ref: TensorRef, partner: TensorRef | None, pair: Pair | None) -> NoiseErrors | None:
     """The errors of the noise run at one tensor of golden; `None` where nothing of its shape is known."""
-    last_row: tuple[float | None, float | None] = None, None
     if partner is not None and any(map(has_statistics_only, (ref, partner))):
         return stated_errors(ref, partner)
     if partner is not None and same_shapes((ref,), (partner,)):
-        comparisons = [Comparison(TensorSource(ref.open()), TensorSource(partner.open()))]
-        last_row = _last_row(ref.open(), partner.open())
-    elif pair is not None:
-        comparisons = list(open_pair(pair).comparisons)
-    else:
+        tensors = ref.open(), partner.open()
+        return _with_last_row(NoiseErrors.of(measure(*map(TensorSource, tensors))), *tensors)
+    if pair is None:
         return None
-    errors = NoiseErrors.largest_of(
-        [NoiseErrors.of(measure(comparison.golden, comparison.mine)) for comparison in comparisons]
-    )
-    return replace(errors, last_row=last_row[0], last_row_largest=last_row[1])
+    comparisons = open_pair(pair).comparisons
+    errors = [NoiseErrors.of(measure(comparison.golden, comparison.mine)) for comparison in comparisons]
+    return replace(NoiseErrors.largest_of(errors), last_row=None)
 
 
-def _last_row(golden: torch.Tensor, noise: torch.Tensor) -> tuple[float | None, float | None]:
-    """The relative L2 distance and the largest error of the last rows; none where there are no others."""
+def _with_last_row(errors: NoiseErrors, golden: torch.Tensor, noise: torch.Tensor) -> NoiseErrors:
+    """The errors with those of the last rows, where there are others and they are floats."""
     if golden.dim() < 2 or golden.shape[-2] < 2 or not golden.is_floating_point():
-        return None, None
-    measured = measure(TensorSource(golden[..., -1, :]), TensorSource(noise[..., -1, :]))
-    return measured.relative_euclidean_distance, measured.max_absolute_error
+        return errors
+    last = measure(TensorSource(golden[..., -1, :]), TensorSource(noise[..., -1, :]))
+    distance, largest = last.relative_euclidean_distance, last.max_absolute_error
+    return replace(errors, last_row=distance, last_row_largest=largest)
 
 
 def _merged(runs: Sequence[NoiseErrors]) -> NoiseErrors:

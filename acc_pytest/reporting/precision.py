@@ -1,12 +1,9 @@
 """The precision that mine was computed in, where most failing tensors of a run tell it alike, in one line.
 
-A value with p bits behind the point, its mantissa evenly spread in logarithm, is off by its rounding by
-
-    2^-p / sqrt(12) / sqrt(E m^2) = 0.196 * 2^-p        E m^2 = 3 / (2 ln 2), m from 1 to 2
-
-(relative L2), and a product of two such factors by sqrt(2) times as much. Whole numbers of b bits that reach
-the largest value are off by largest / (2^(b-1) - 1) / sqrt(12); the largest of 32 to 8,192 values is 2.1 to 4
-times their root mean square where they are normal, 1.7 times where they are evenly spread.
+Rounding to p bits behind the point leaves 2^-p / sqrt(12) / sqrt(E m^2) = 0.196 * 2^-p (relative L2; E m^2 =
+3 / (2 ln 2) of a mantissa spread evenly in its logarithm), and sqrt(2) times that in a product of two such
+factors. Whole numbers of b bits are off by largest / (2^(b-1) - 1) / sqrt(12); the largest of 32 to 8,192
+values is 1.7 (evenly spread) to 4 times (normal) their root mean square. `_KINDS` has borders between these:
 
     TF32, float16 (p = 10)    2.7e-4 of a product, twice that where a device cuts off instead of rounding
     bfloat16 (7)              2.2e-3 of a product
@@ -14,17 +11,15 @@ times their root mean square where they are normal, 1.7 times where they are eve
     float8 (3, 2 bits)        0.025, 0.049 of a weight, 0.035, 0.069 of a product
     int4                      0.07 to 0.17
 
-`_KINDS` has borders between these. The linear layers of a network are of one kind where nine of ten fail by
-replay, the ninth decile of their errors is at most twice the first (so far apart are the largest values), and
-they are not too large or small as a whole, as a scale makes them; weights where nine of ten fail of those
-that have the name of one that fails, whatever their layer. Nothing of this changes a verdict.
+Linear layers are of one kind where nine of ten fail by replay, the ninth decile of their errors is at most
+twice the first (so far apart are the largest values), and no common factor makes them; weights where nine of
+ten fail of those called like one that fails, in whatever layer. Nothing of this changes a verdict.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 
 from ..base.vocabulary import PRECISIONS
 from .row import FITS, REPLAY, Row
@@ -36,27 +31,21 @@ _LEVELS = ((2.0**-13, "f16"), (2.0**-9.5, "bf16"), (2.0**-7, "int8 or q8_0, q4_1
 _KINDS = (
     (2.0**-13, "products whose factors were rounded to 10 bits of mantissa (TF32, float16)"),
     (2.0**-10.5, "products whose factors were rounded to 7 bits of mantissa (bfloat16)"),
-    (2.0**-8.5, "weights quantised to int8"),
+    (2.0**-8.25, "weights quantised to int8"),
     (2.0**-6, "weights quantised to float8"),
     (2.0**-4.2, "weights quantised to int4"),
     (2.0**-2, ""),
 )
-"""The least error of a linear layer on its own inputs, or of its weight, and what leaves such errors."""
-_OF_WEIGHTS = 2.0**-8.5
-"""The least error of weights that are quantised; rounded ones are told apart by their digests."""
+"""The least error of linear layers on their own inputs, and what leaves it; of weights from int8 on."""
 _NUMBER = re.compile(r"\d+")
-_SPREAD = 2.0
-_LEAN = 0.25
-"""The part of an error that may be a common factor: of the errors of rounding hardly any is."""
 
 
 class Precision:
-    """Takes the rows of a run in any order. `errors` are the relative errors of float32 tensors, and whether
-    each fails; `fits` counts those that fail by the narrower type that their values fit."""
+    """Takes the rows of a run in any order."""
 
     def __init__(self) -> None:
-        self.errors: list[tuple[float, bool]] = []
-        self.fits: Counter[str] = Counter()
+        self._errors: list[tuple[float, bool]] = []
+        self._fits: Counter[str] = Counter()
         self._layers: list[tuple[float, bool]] = []
         self._weights: dict[str, list[float]] = defaultdict(list)
 
@@ -65,66 +54,55 @@ class Precision:
         fails = row.verdict in ("fail", "inherited")
         error = row.metrics.get("relative_euclidean_distance")
         if isinstance(error, float) and error and row.mine.dtype == row.golden.dtype == "torch.float32":
-            self.errors.append((error, fails))
+            self._errors.append((error, fails))
         if row.fed == "weight":
             self._weights[_NUMBER.sub("*", row.golden.name)].append(float(error or 0.0) * fails)
         elif fails and not row.fed:
-            self.fits[str(row.context.get(FITS, ""))] += 1
+            self._fits[str(row.context.get(FITS, ""))] += 1
         again, bias = (row.context.get(REPLAY + name) for name in ("error", "bias"))
-        if (
-            "Linear" in row.golden.op_type
-            and row.golden.slot.startswith("output")
-            and isinstance(again, float)
-        ):
-            leans = isinstance(bias, float) and abs(bias) > _LEAN * again
+        is_layer = "Linear" in row.golden.op_type and row.golden.slot.startswith("output")
+        if is_layer and isinstance(again, float):
+            leans = isinstance(bias, float) and abs(bias) > again / 4  # rounding has hardly any
             self._layers.append((again, not leans and row.context.get(f"{REPLAY}outcome") == "wrong"))
 
     def line(self, of_names: bool) -> str:
         """The line; empty where nothing is alike. `of_names` says that mine are tensors with names alone."""
-        name, count = max(self.fits.items(), key=lambda entry: bool(entry[0]) * entry[1], default=("", 0))
-        failing = sum(self.fits.values())
+        name, count = max(self._fits.items(), key=lambda entry: bool(entry[0]) * entry[1], default=("", 0))
+        failing = sum(self._fits.values())
         if name and count >= max(FEWEST, failing / 2):
             option = next(key for key, dtype in PRECISIONS.items() if dtype == name)
+            option += "" if of_names else " and --acc-replay=off, for replay goes by the type that is stored"
             return (
                 f"precision: the values of mine fit {name} in {count} of {failing} failing tensors, "
                 f"stored as float32: if mine was computed in it, state it with --acc-mine-dtype {option}"
             )
         weights = [error for errors in self._weights.values() if any(errors) for error in errors]
         layers = [error * wrong for error, wrong in self._layers]
-        for what, every, least in (
-            ("weights are off", weights, _OF_WEIGHTS),
-            ("linear layers are off on their own inputs", layers, 0.0),
+        for what, every, kinds in (
+            ("weights are off", weights, _KINDS[2:]),
+            ("linear layers are off on their own inputs", layers, _KINDS),
         ):
-            errors = [error for error in every if error]
-            if kind := _kind_of(errors, len(every), least):
-                middle = sorted(errors)[len(errors) // 2]
-                return (
-                    f"precision: {len(errors)} of {len(every)} {what}, by {middle:.2g} alike, as {kind} are"
-                )
+            errors = sorted(error for error in every if error)
+            if len(errors) < max(FEWEST, SHARE * len(every)):
+                continue
+            low, middle, high = (errors[int(part * (len(errors) - 1))] for part in (0.1, 0.5, 0.9))
+            kind = next((kind for least, kind in reversed(kinds) if middle >= least), "")
+            if kind and high <= 2 * low:
+                what = f"{len(errors)} of {len(every)} {what}"
+                return f"precision: {what}, by {middle:.2g} alike, as {kind} are"
         return self._of_float32() if of_names else ""
 
     def _of_float32(self) -> str:
-        """The line on float32 tensors that fail alike, as those do that were computed in a coarser type: nine
-        of ten, from the first on, by no more than rounding is. Empty for others."""
-        errors = sorted(error for error, _ in self.errors)
-        failing = sum(fails for _, fails in self.errors)
+        """The line on float32 tensors that fail alike, nine of ten, by no more than rounding to a type is."""
+        errors = sorted(error for error, _ in self._errors)
+        failing = sum(fails for _, fails in self._errors)
         if failing < max(FEWEST, SHARE * len(errors)):
             return ""
-        median, most = errors[len(errors) // 2], errors[int(SHARE * (len(errors) - 1))]
-        name = next((name for least, name in reversed(_LEVELS) if median >= least), "")
+        middle, most = errors[len(errors) // 2], errors[int(SHARE * (len(errors) - 1))]
+        name = next((name for least, name in reversed(_LEVELS) if middle >= least), "")
         if not name or most >= _LEVELS[-1][0]:
             return ""
         return (
-            f"precision: {failing} of {len(errors)} float32 tensors fail alike, by {median:.2g}, as those "
+            f"precision: {failing} of {len(errors)} float32 tensors fail alike, by {middle:.2g}, as those "
             f"computed in {name} do: if mine was, state it with --acc-mine-dtype"
         )
-
-
-def _kind_of(errors: Sequence[float], every: int, least: float) -> str:
-    """What leaves errors of one level from `least` on, in nine of ten of `every`; empty for others."""
-    ordered = sorted(errors)
-    if len(ordered) < max(FEWEST, SHARE * every):
-        return ""
-    low, middle, high = (ordered[int(part * (len(ordered) - 1))] for part in (0.1, 0.5, 0.9))
-    kind = next((kind for error, kind in reversed(_KINDS) if middle >= error), "")
-    return kind if middle >= least and high <= _SPREAD * low else ""

@@ -39,12 +39,9 @@ FACTOR = "factor"
 """The factor of the rule that scaled the bounds of a row; not in the context of others."""
 SUSPECT = "suspect"
 """What the tensors of a failing row tell of the failure, in words; not in the context of others."""
-LIKENESS, FITS = "likeness", "fits"
+LIKENESS, FITS, UNJUDGED = "likeness", "fits", "not_judged"
 """What the values of a failing row tell of the difference, in words, and the narrower type that those of mine
-fit (`comparison.likeness`); not in the context of others."""
-UNJUDGED = "not_judged"
-"""What rows of mine hold that are not judged and are finite in golden: NaN, Inf or values that no norm stands
-(`mapping.operand_shards.EXTREMES`); not in the context of others."""
+fit; NaN, Inf or huge values of mine in rows that are not judged. Not in the context of other rows."""
 AFTER_TIE, PADDING, TOKENS = "tokens_after_tie", "tokens_of_padding", "tokens"
 """Names in the context of a row some of whose tokens come after a tie or are padding and are not judged:
 how many, and of how many."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -38,9 +38,9 @@ class Tally:
     padding, `replayed` those whose operator was computed again or was not (`--acc-replay`), `unreplayed` why
     one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
     accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
-    tensors of mine in a coarser type than its weights, by both. `unjudged` are places
-    and names of tensors by what their rows hold that are left out. `complete`: no row is missing of the tests
-    that were asked for.
+    tensors of mine in a coarser type than its weights, by both. `unjudged` are places and names of
+    tensors, and what their rows hold that are left out. `complete`: no row is missing of the tests that were
+    asked for.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Tally:
         self.red_tests: set[str] = set()
         self.after_tie: Counter[str] = Counter()
         self.padded = 0
-        self.unjudged: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        self.unjudged: list[tuple[int, str, str]] = []
         self.lifted, self.most_lifted = 0, 0.0
         self.narrowed: Counter[tuple[str, str]] = Counter()
         self.precision = Precision()
@@ -68,7 +68,7 @@ class Tally:
         self.caveats.add(row)
         self.padded += PADDING in row.context
         if values := row.context.get(UNJUDGED):
-            self.unjudged[str(values)].append((_place(row), row.mine.node or row.name))
+            self.unjudged.append((_place(row), row.mine.node or row.name, str(values)))
         self.after_tie.update([row.after_tie] if row.after_tie else ())
         if (declared := str(row.context.get("declared", ""))) and _coarser(row.mine.dtype, declared):
             self.narrowed[row.mine.dtype, declared] += 1
@@ -173,7 +173,8 @@ def summary_lines(
         lines.append(after_tie_line(tally))
     if tally.padded:
         lines.append(f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads")
-    lines += [_cut(unjudged_line(values, tally.unjudged[values])) for values in sorted(tally.unjudged)]
+    if tally.unjudged:
+        lines.append(_cut(unjudged_line(tally.unjudged)))
     if tally.lifted:
         lines.append(lifted_line(tally))
     lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
@@ -220,10 +221,11 @@ def after_tie_line(tally: Tally) -> str:
     )
 
 
-def unjudged_line(values: str, places: Sequence[tuple[int, str]]) -> str:
+def unjudged_line(unjudged: Sequence[tuple[int, str, str]]) -> str:
     """The line on values in rows that are not judged, and where they begin."""
-    tensors = "1 tensor" if len(places) == 1 else f"{len(places)} tensors"
-    return f"{values} in rows that are not judged of {tensors}, first in {min(places)[1]}"
+    kinds = " and ".join(sorted({values for _, _, values in unjudged}))
+    tensors = "1 tensor" if len(unjudged) == 1 else f"{len(unjudged)} tensors"
+    return f"{kinds} in rows that are not judged of {tensors}, first in {min(unjudged)[1]}"
 
 
 def narrowed_line(stored: str, declared: str, count: int) -> str:

@@ -182,6 +182,16 @@ def test_a_run_whose_tensors_fail_alike_says_how(spoil: Spoil, words: str, tmp_p
     assert outcome.summary.startswith(f"precision: {words}")
 
 
+def test_what_is_advised_for_values_that_fit_bfloat16_makes_the_run_green(tmp_path: Path) -> None:
+    network = Network()
+    narrow(torch.bfloat16)(network)
+    dumps = dump_of(Network(), tmp_path / "golden"), dump_of(network, tmp_path / "mine")
+    assert "--acc-mine-dtype bf16 and --acc-replay=off" in compare(*dumps).summary
+    outcome = compare(*dumps, mine_dtype="bf16", replay="off")
+    assert outcome.verdict == "pass"
+    assert "precision:" not in outcome.summary
+
+
 def test_few_layers_that_fail_alike_say_nothing_of_a_run(tmp_path: Path) -> None:
     def spoil(network: Network) -> None:
         network.layers[1].load_state_dict({k: v * 1.01 for k, v in network.layers[1].state_dict().items()})

@@ -375,13 +375,10 @@ def slices_by_noise(
     if context.noise_typical_row is None:
         return by_t
     measured = {threshold.metric: threshold for threshold in _slices(context, measurement, floor, factor)}
-    of_last = [measured["last_row_error"]] if "last_row_error" in measured else []
-    return (
-        *(
-            _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
-            for threshold in by_t
-        ),
-        *of_last,
+    last = [threshold for metric, threshold in measured.items() if by_t and metric == "last_row_error"]
+    return tuple(
+        _with_bias(threshold, context) if threshold.metric == "bias" else measured[threshold.metric]
+        for threshold in (*by_t, *last)
     )
 
 

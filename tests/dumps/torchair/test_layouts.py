@@ -132,6 +132,17 @@ def test_a_place_inside_of_an_old_fx_dump_keeps_its_step(tmp_path: Path, layout:
         assert 1 in {step for _, _, step in index(opened(place))}
 
 
+@pytest.mark.parametrize("layout", [FX_LAYOUTS["7.1"], FX_LAYOUTS["oldest"]])
+@pytest.mark.parametrize("graph", [1, 2])
+def test_one_of_several_old_graphs_keeps_its_number(tmp_path: Path, layout: str, graph: int) -> None:
+    filled(tmp_path, layout, [call])
+    place = tmp_path / layout.format(g=graph, later=2)
+    while place != tmp_path:
+        if "gm_" in str(place):
+            assert {name for _, name, _ in index(opened(place))} == {f"graph_{graph}"}
+        place = place.parent
+
+
 def test_a_mapping_csv_of_somebody_else_makes_no_dump(tmp_path: Path) -> None:
     (tmp_path / "mapping.csv").write_text("a,b\n")
     np.save(tmp_path / "x.npy", VALUES.numpy())
