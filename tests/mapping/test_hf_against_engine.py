@@ -18,6 +18,7 @@ from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import NoPayload
 from acc_pytest.mapping.match import Export
+from acc_pytest.mapping.operand_shards import rows_in
 from acc_pytest.mapping.pair import Pair, Plan
 from acc_pytest.mapping.planner import plan
 from acc_pytest.mapping.reconcile import open_pair
@@ -566,3 +567,21 @@ def test_a_step_of_one_token_is_known_by_the_steps_before(saved: Callable[[torch
     assert splits.of(export, one, (saved(torch.randn(1, 8)),), TokenLayout((1,))) is None
     assert splits.of(export, rest, (saved(torch.randn(4, 8)),), TokenLayout((4,))) is not None
     assert splits.of(export, one, (whole,), TokenLayout((1,))) == TokenSplit(0, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "pad", "logits", "norm"),
+    [
+        ((7,), "right", "last", "all"),
+        ((5, 3), "right", "", ""),
+        ((5, 3), "left", "last", ""),
+        ((5, 5), "right", "last", ""),
+    ],
+)
+def test_the_last_rows_of_golden_are_known_where_they_are_those_of_sequences(
+    lengths: tuple[int, ...], pad: str, logits: str, norm: str, tmp_path: Path
+) -> None:
+    spec = Spec(lengths=lengths, pad=pad, layers=1)
+    made = plan(hugging_face(spec, tmp_path / "golden"), Engine(spec, tmp_path / "mine").dump())
+    rows = {ends(pair)[2]: rows_in(pair.golden, open_pair(pair).golden.shape) for pair in made.pairs}
+    assert (rows["logits_processor"], rows["model.norm"]) == (logits, norm)

@@ -344,14 +344,14 @@ def _holding(elements: int, norm: float, largest: float) -> int:
 # all last rows) or channel:
 #
 #     typical_row_error, bulk_error         <= k * exp(3.72 / sqrt(n)) * the noise run's
-#     last_row_error                        <= k * exp(3.72 / sqrt(m)) * the noise run's
+#     last_row_error                        <= k * exp(3.72 / sqrt(m / 4)) * the noise run's
 #     worst_row_error, worst_channel_error  <= exp(3.72 / sqrt(m)) * max(5 * the noise run's, 16 * d)
 #     bias                                  <= that of `slices.py` + the noise run's
 #
 # never below the least T. d is the ninth decile of mine, as in `slices.py`: the worst of many rows is one
 # value of each run, as the largest element is, and of two right runs one may have a row that the other has
-# not. What a noise run says of the bias it adds to what one rounding may leave, for both may lean to one
-# side.
+# not. Logits have no more independent errors than what they are computed from, hence m / 4. What a noise run
+# says of the bias it adds to what one rounding may leave, for both may lean to one side.
 
 
 RATIO, RATIO_OF_SEVERAL, WORST_RATIO = 3.0, 2.25, 5.0
@@ -408,7 +408,7 @@ def _slices(
         by_decile = BESIDE_OTHERS * scatter * (decile or 0.0)
         yield _slice_bound(metric, WORST_RATIO * factor * scatter, noise, floor * scatter, by_decile)
     if context.noise_last_row is not None and slices.last_row_error is not None:
-        scatter = scatter_of(measurement.numel // measurement.shape[-2])
+        scatter = scatter_of(measurement.numel // measurement.shape[-2] // 4)
         ratio, noise = ratio_of(context) * factor * scatter, context.noise_last_row
         yield _slice_bound("last_row_error", ratio, noise, floor * scatter, 0.0)
 
