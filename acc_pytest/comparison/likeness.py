@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from ..base.imports import torch
 from ..base.reason import Reason
-from ..dumps.named import narrower_types
 from ..metrics.pair_sums import GAP
 from ..reporting.row import FITS, LIKENESS, Row
+from ..tensors.dtypes import narrower_types
 
 if TYPE_CHECKING:
     from ..tensors.source import Source

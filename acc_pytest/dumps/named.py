@@ -23,6 +23,7 @@ from pathlib import Path
 from ..base.imports import torch
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import AccError
+from ..tensors.dtypes import CONSTANTS, narrower_types
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
@@ -41,8 +42,6 @@ _RANK = re.compile(r"(?:rank|tp)[_=-]?(\d{1,9})", re.IGNORECASE)
 _NO_SCOPE = re.compile(r"tllm_debug|pp[_=-]?\d+", re.IGNORECASE)
 _SAMPLED, _SAMPLE = 64, 4096
 """Tensors, and elements of each, that are read to see in which type they were computed."""
-_CONSTANTS = 8
-"""Values up to which a tensor is a mask or a constant, and fits every type."""
 
 
 def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) -> Dump:
@@ -303,13 +302,6 @@ def _may_be_time(names: Sequence[str]) -> bool:
 # The type in which tensors were computed that somebody saved as float32, as numpy has no bfloat16.
 
 
-def narrower_types(values: torch.Tensor) -> list[str]:
-    """The types of 16 bits that all values in float32 fit; none of a mask or a constant."""
-    narrow = {"bfloat16": values.bfloat16(), "float16": values.half()}
-    names = [name for name, rounded in narrow.items() if torch.equal(rounded.float(), values)]
-    return names if names and len(values.unique()) > _CONSTANTS else []
-
-
 def _computed_in(tensors: Sequence[NamedTensor]) -> str:
     """bfloat16 or float16 where the values of most float32 tensors fit it; empty where not."""
     fits: Counter[str] = Counter()
@@ -320,7 +312,7 @@ def _computed_in(tensors: Sequence[NamedTensor]) -> str:
             continue
         with suppress(AccError):  # its own pair says what is wrong with it
             values = tensor.ref.open().reshape(-1)[:_SAMPLE]
-            if len(values.unique()) > _CONSTANTS:
+            if len(values.unique()) > CONSTANTS:
                 count += 1
                 fits.update(narrower_types(values))
     name, most = fits.most_common(1)[0] if fits else ("", 0)

@@ -18,7 +18,6 @@ from ..errors import AccError, MappingError, guarded
 from ..tensors.dtypes import by_name
 from ..tensors.header import looking_once
 from ..topology.tree import Node
-from .attributes import attribute_notes
 from .choices import with_choices, with_implied_choices, with_logits, with_module_choices
 from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
@@ -70,7 +69,10 @@ def _traced(golden: Dump, mine: Dump, level: str, op_mapping_file: str, loaded: 
         gaps=lineage.gaps,
     )
     chosen = with_implied_choices(with_module_choices(with_carried(traced), golden, mine), golden, mine)
-    chosen = replace(chosen, notes=(*chosen.notes, *attribute_notes(golden, mine, chosen.pairs)))
+    if mine.of_a_model or mine.has_modules:
+        from .attributes import attribute_notes
+
+        chosen = replace(chosen, notes=(*chosen.notes, *attribute_notes(golden, mine, chosen.pairs)))
     declared = _declared(mine)
     return (
         replace(chosen, pairs=tuple(replace(p, declared=declared) for p in chosen.pairs))

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 Kind = Literal["float", "int", "uint", "bool", "complex", "raw"]
 
 
+CONSTANTS = 8
+"""Values up to which a tensor is a mask or a constant, and fits every type."""
+
+
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
     """Rounding of a float type: its unit roundoff (half the spacing at 1) and its smallest normal number."""
@@ -232,6 +236,13 @@ def by_numpy(dtype: Any) -> DType:
     if element_type is not None and dtype.kind not in "SUO":
         return element_type
     return DType(f"numpy {dtype.str}", "raw", 8 * dtype.itemsize)
+
+
+def narrower_types(values: torch.Tensor) -> list[str]:
+    """The types of 16 bits that all values in float32 fit; none of a mask or a constant."""
+    narrow = {"bfloat16": values.bfloat16(), "float16": values.half()}
+    names = [name for name, rounded in narrow.items() if bool((rounded.float() == values).all())]
+    return names if names and len(values.unique()) > CONSTANTS else []
 
 
 def layout_name(code: int) -> str:
