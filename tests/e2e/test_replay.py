@@ -12,10 +12,15 @@ import torch
 import torch._dynamo  # layers import it when they are made, and pytester forgets what it imported
 
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
+from acc_pytest.diagnosis import recompute_torch
 from acc_pytest.diagnosis.golden_model.models import load_model
+from acc_pytest.diagnosis.measured_bound import judged_twice
+from acc_pytest.diagnosis.recomputation import RecomputeBudget
+from acc_pytest.dumps import open_dump
 from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.lab.demo.torchair import TorchairPaths, TorchairSpec, make_torchair_demo
+from acc_pytest.mapping.planner import plan
 from acc_pytest.tensors.ge_record import GeValue, read_record, write_record
 from acc_pytest.tensors.ref import TensorRef
 from tests.dumps.hooked_models import debugger_run, sglang_run
@@ -574,3 +579,26 @@ def test_a_directory_without_a_checkpoint_is_refused(pytester: pytest.Pytester) 
     pytest.importorskip("transformers")
     with pytest.raises(AccError, match="--acc-model: reading the checkpoint"):
         load_model(str(pytester.path))
+
+
+def test_containers_that_were_not_dumped_round_as_mine_did(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A residual stream that only modules around the dumped ones make has their roundings, not one."""
+    sides = tmp_path / "golden", tmp_path / "mine"
+    for side, dtype in zip(sides, (torch.float32, torch.bfloat16)):
+        debugger(side, load_model(str(checkpoint)).to(dtype))  # type: ignore[arg-type]
+    streams: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def noted(twice: Any, mine: torch.Tensor) -> Any:
+        streams.append((twice.rounded, mine))
+        return judged_twice(twice, mine)
+
+    monkeypatch.setattr(recompute_torch, "judged_twice", noted)
+    dumps = [open_dump(str(side)) for side in sides]
+    made = plan(*dumps)
+    number = next(n for n, p in enumerate(made.pairs) if p.golden.node == "root.model.layers.2")
+    budget = RecomputeBudget(1 << 20, measured=True)
+    recomputer = recompute_torch.TorchRecomputer(dumps[1], made.pairs, load_model(str(checkpoint)), budget)
+    assert recomputer.of_pair(number).outcome == "right"
+    assert all(torch.equal(rounded, mine) for rounded, mine in streams if mine.shape[-1] == 64)

@@ -374,22 +374,19 @@ class CutRun:
         bare = call.bare or is_of_torch(module) or self._copy.bare.get(call.module, False)
         if bare and tuple(outputs) == (BARE,):
             return outputs[BARE]
-        if call not in self._results:
+        result = self._results.get(call)
+        if result is None:
             inputs = {key: self._copy.cast(self._opened(ref)) for key, ref in call.inputs.items()}
             self._stack.append(call)
             args, kwargs = self._templates[call].filled(inputs, self._copy.lowered, module)
             result = forward(*args, **kwargs)
             self._stack.pop()
             self._copy.bare[call.module] = isinstance(result, torch.Tensor)
-            # Of a result the form counts: the tensors of mine come from the dump.
-            self._results[call] = changed(
-                result,
-                lambda key, tensor: tensor.new_empty(0) if (key or BARE) in call.outputs else tensor,
-                _as_it_is,
-            )
-        return with_results(
-            changed(self._results[call], lambda _, one: self._copy.lowered(one), _as_it_is), outputs
-        )
+            if {key or BARE for key, _ in in_result(result).tensors} <= call.outputs.keys():
+                # Of a result the form counts: the tensors of mine come from the dump.
+                result = changed(result, lambda _, tensor: tensor.new_empty(0), _as_it_is)
+                self._results[call] = result
+        return with_results(changed(result, lambda _, one: self._copy.lowered(one), _as_it_is), outputs)
 
     def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = in_arguments(args, kwargs)
