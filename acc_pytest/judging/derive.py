@@ -114,13 +114,15 @@ def tolerance_of(
     return replace(allowed, value=min(CAP, allowed.value + explained), reason=reason)
 
 
-def least_tolerance(measurement: Measurement) -> float:
-    """The T at which the bounds of finite floats just hold, that of the bias apart."""
+def least_tolerance(measurement: Measurement, in_one_element: bool = False) -> float:
+    """The T at which the bounds of finite floats just hold, that of the bias apart. An error that may be
+    `in_one_element` has no bound for elements but that of the whole tensor."""
     distance, cosine = measurement.relative_euclidean_distance or 0.0, measurement.cosine_similarity
     largest = measurement.max_absolute_error or 0.0
     if largest <= BESIDE_OTHERS * (measurement.slices.neighbour_error or 0.0):
         largest = 0.0
     scale = element_scale(measurement.golden_rms or 0.0, measurement.golden_max_abs or 0.0)
+    scale = max(scale, golden_norm(measurement)) if in_one_element else scale
     angle = math.sqrt(2 * max(0.0, 1 - (1.0 if cosine is None else cosine) - COSINE_RESOLUTION))
     return max(distance, angle, largest / scale if scale else 0.0, needed_tolerance(measurement))
 
@@ -138,6 +140,11 @@ def by_tolerance(
 def _rows(measurement: Measurement) -> int | None:
     """The number of rows; `None` for what has none: vectors, and tensors without elements."""
     return math.prod(measurement.shape[:-1]) or None if len(measurement.shape) > 1 else None
+
+
+def golden_norm(measurement: Measurement) -> float:
+    """The L2 norm of golden's values."""
+    return (measurement.golden_rms or 0.0) * math.sqrt(math.prod(measurement.shape))
 
 
 def element_scale(rms: float, peak: float) -> float:

@@ -153,7 +153,9 @@ class Causes:
 
         nodes = self._mode.nodes
         local = self._mode.recomputer if nodes is None else nodes.recomputer
-        return Inheritance(self._mode.plan, self._state_of, local, lifts(self._mode.settings))
+        return Inheritance(
+            self._mode.plan, self._state_of, local, lifts(self._mode.settings, self._mode.plan)
+        )
 
 
 # The tests that pytest's cache leaves out of a run (`--lf`, `--sw`): they do not run, but are known.
@@ -217,10 +219,11 @@ UNASKED_OF_ATB = 1 << 18
 (`benchmarks/replay.py`)."""
 
 
-def lifts(settings: Settings) -> bool:
+def lifts(settings: Settings, plan: Plan) -> bool:
     """Whether pairs may pass as accumulated rounding: not where nothing is computed again, nor, unless it was
-    asked for, by the standards of others."""
-    return bool(settings.replay) or (settings.replay is None and settings.standard not in OF_OTHERS)
+    asked for, by the standards of others and in dumps of other tools."""
+    by_default = settings.replay is None and plan.mine_kind in ("torch", "atb")
+    return bool(settings.replay) or (by_default and settings.standard not in OF_OTHERS)
 
 
 def asks_for_replay(option_values: Mapping[str, Any]) -> bool:

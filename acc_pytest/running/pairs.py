@@ -295,7 +295,7 @@ class PairMode(Mode):
         compared = (self.compared(test.pair, test.number, test.node_id, lambda: judge) for test in self.pairs)
         rows = [gate(self.judges.levelled(row, lambda: judge)) for row in compared]
         strict = self.settings.inherited == "fail"
-        yield from explained(self.plan, rows, self.recomputer, lifts(self.settings), strict)
+        yield from explained(self.plan, rows, self.recomputer, lifts(self.settings, self.plan), strict)
         yield from (test.row(strict=test.fails) for test in self.unmapped)
 
     @abc.abstractmethod

@@ -142,7 +142,7 @@ def judged(options: Mapping[str, Any]) -> tuple[list[Row], Diagnosis]:
         mode.compared(pair, number, pair.id, lambda: judge) for number, pair in enumerate(mode.plan.pairs)
     ]
     recomputer = mode.recomputer
-    return diagnose(mode.plan, rows, recomputer, lifts(mode.settings))
+    return diagnose(mode.plan, rows, recomputer, lifts(mode.settings, mode.plan))
 
 
 def _changes_nothing(case: Case, goldens: Goldens) -> bool:

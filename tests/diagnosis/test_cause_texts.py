@@ -476,6 +476,22 @@ def test_the_needed_tolerance_is_the_least_that_lifts() -> None:
     assert not all(check.passed for check in as_accumulated(row, need * 0.999).checks)
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_where_large_values_cancel_the_error_of_a_right_operator_may_be_in_one_element(right: bool) -> None:
+    golden = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    mine = golden.clone()
+    mine[3, 5] += 4.0  # 6 % of the norm
+    row = compare_tensors(TensorSource(golden), TensorSource(mine), lambda: Judge(()), "id", "x")
+    outcome = Recomputation("right", 1e-6, "", 1e-6, 1e-5) if right else Recomputation("", why="no weights")
+    failing = {"max_absolute_error"}
+    checks = tuple(c if c.metric in failing else c._replace(passed=True) for c in row.checks)
+    row = with_replay(replace(row, checks=checks), outcome)
+    lifted = as_accumulated(row, 0.1)
+    (element,) = (check for check in lifted.checks if check.metric == "max_absolute_error")
+    assert element.passed == right
+    assert element.allowed == pytest.approx(0.1 * 64 if right else 0.8, rel=0.05)
+
+
 def test_no_rounding_lifts_a_nan_or_a_bound_that_somebody_set() -> None:
     row = lifted_row()
     checks = tuple(replace_metric(check, "new_nonfinite") for check in row.checks)
