@@ -522,13 +522,14 @@ def needed_tolerance(row: Row) -> float:
     if is_exact(measurement) or is_zero(measurement) or not failing <= _FOLLOW_FROM_T:
         return math.inf
     last = (measurement.slices.last_row_error or 0.0) * ("last_row_error" in failing)
-    least = least_tolerance(measurement, _is_right(row))
-    return max(least, PER_LAYER * needed_rounding(measurement), last / SAFETY)
+    is_right, bias = _is_right(row), PER_LAYER * needed_rounding(measurement)
+    bias = min(bias, abs(measurement.slices.bias or 0.0)) if is_right else bias
+    return max(least_tolerance(measurement, is_right), bias, last / SAFETY)
 
 
 def _is_right(row: Row) -> bool:
-    """Whether the operator is right on its own inputs. Its error is that of these then, and may be in one
-    element, where large values cancel each other."""
+    """Whether the operator is right on its own inputs. Its error is that of these then: it may be in one
+    element, where large values cancel each other, or in one direction, as of a sharper softmax."""
     replay = replay_of(row)
     return replay is not None and replay.outcome == "right"
 
@@ -553,10 +554,13 @@ def as_accumulated(row: Row, t: float) -> Row:
     thresholds = by_tolerance(context_of(row.context), measurement, t, reason)
     of_last = Threshold("last_row_error", SAFETY * t, False, reason)  # as a typical row
     lifted = {threshold.metric: threshold for threshold in (*thresholds, of_last)}
-    element = lifted.get("max_absolute_error")
-    if element is not None and _is_right(row) and (norm := t * golden_norm(measurement)) > element.bound:
-        reason = Reason("T times |golden| = {:.3g}: the error may be in one element; {}", norm / t, reason)
-        lifted[element.metric] = element._replace(bound=norm, reason=reason)
+    if _is_right(row):
+        norm = golden_norm(measurement)
+        in_one = Reason("T times |golden| = {:.3g}: the error may be in one element; {}", norm, reason)
+        directed = Reason("T: the error may be in one direction; {}", reason)
+        for metric, bound, why in (("max_absolute_error", t * norm, in_one), ("bias", t, directed)):
+            if metric in lifted and bound > lifted[metric].bound:
+                lifted[metric] = lifted[metric]._replace(bound=bound, reason=why)
     checks = tuple(
         check if check.passed else Check.of(_with_bound(lifted[check.metric], check), check.measured)
         for check in row.checks
