@@ -20,7 +20,7 @@ from ..dumps.base import NodeSlot, Slot
 from ..dumps.modules import Calls
 from ..errors import AccError
 from ..tensors.ref import readable
-from ..topology.tree import SAVED, Node
+from ..topology.tree import Node
 from .dump_step import DumpStep, LayeredTree
 from .evidence import BY_FLOW, Evidence
 from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
@@ -97,11 +97,11 @@ def by_values(
     layers: Sequence[Move],
     completed: Move,
     outside: bool,
-    unturned: Mapping[Export, bool],
+    unturned: Sequence[Export],
 ) -> Iterator[Match]:
     """Matches of tensors without a partner, by their values in the `layers`; `completed` is
     `Meanings.completed`. A tensor `outside` of layers may hold the last tokens alone. `unturned` are golden's
-    queries and keys that position tables have yet to turn, and whether they have a partner."""
+    queries and keys without a partner that position tables have yet to turn."""
     golden, mine = (_Values(name, *side, paired) for name, side in zip(("golden", "mine"), sides))
     matcher = _ValueMatcher(evidence, layers, completed)
     goldens, mines = golden.candidates(), mine.candidates()
@@ -118,14 +118,7 @@ def by_values(
     for match in matcher.alike(goldens, mines, outside):
         paired_mines.add(match.mine)
         yield match
-    mines = [export for export in mines if export not in paired_mines]
-    saved = [export for export in mines if export.node.op_type == SAVED]
-    free = [export for export, is_paired in unturned.items() if not is_paired]
-    yield from matcher.turned(free, [export for export in mines if export not in saved])
-    # What a program saves beside its modules is what one of them gave, or a part of it.
-    if saved:
-        yield from matcher.alike(replace(golden, paired=set()).candidates(), saved, outside)
-        yield from matcher.turned([*unturned], saved)
+    yield from matcher.turned(unturned, [export for export in mines if export not in paired_mines])
 
 
 @dataclass(slots=True, eq=False)

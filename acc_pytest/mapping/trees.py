@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..dumps.base import Slot
@@ -210,7 +210,7 @@ class TreeMatcher:
             read.add(match.golden)
             for transfer in transfers:
                 yield transfer(match)
-        unturned = {export: export in read for export in exports[0] if export.form == "turned"}
+        unturned = [export for export in exports[0] if export.form == "turned" and export not in read]
         for match in self._by_values(scope, [probed[0], *probed[1:][-1:]], unturned):
             for transfer in transfers:
                 yield transfer(match)
@@ -234,7 +234,7 @@ class TreeMatcher:
         self,
         scope: Scope,
         layers: Sequence[Callable[[Match], Match]],
-        unturned: Mapping[Export, bool],
+        unturned: Sequence[Export],
     ) -> Iterator[Match]:
         """Matches by values, in unlike modules, of tensors without a partner and a name in common."""
         if self._meanings is not None and self.unlike:
@@ -250,7 +250,7 @@ class TreeMatcher:
         yield from self._policies.matches(
             scope, self._join(self._unmatched(*exports, claims.by_name), self._fits, None)
         )
-        yield from self._by_values(scope, [lambda match: match], {})
+        yield from self._by_values(scope, [lambda match: match], ())
 
     def _unmatched(
         self, golden: list[Export], mine: list[Export], claimed: set[End]

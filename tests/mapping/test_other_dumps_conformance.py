@@ -11,10 +11,6 @@ from typing import Any
 
 import pytest
 
-from acc_pytest.dumps import open_dump
-from acc_pytest.mapping.planner import plan
-from acc_pytest.topology.tree import SAVED
-
 CONFORMANCE = Path(__file__).parents[2].parent / "shared" / "conformance" / "other_dumps"
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "other_dumps.py"
 pytestmark = pytest.mark.skipif(
@@ -53,13 +49,3 @@ def test_every_expected_pair_is_found_and_the_verdict_names_the_fault(
     assert outcome.wrong == []
     assert outcome.distances_off == []
     assert outcome.right, (outcome.red, outcome.first_root)
-
-
-@pytest.mark.parametrize("name", ["engine_tp1", "engine_tp2"])
-def test_what_a_program_saves_beside_its_modules_is_compared(name: str) -> None:
-    home = CONFORMANCE / "engine" / "llama"
-    made = plan(open_dump(str(home / "hf" / "sglang_fp32")), open_dump(str(home / name / "sglang_bf16")))
-    saved = {pair.mine.node for pair in made.pairs if pair.mine.op_type == SAVED}
-    names = {node.rpartition(".")[2] for node in saved}
-    assert names >= {"attn_q", "attn_k", "attn_v", "attn_core_output", "o_proj_before_reduce", "mlp_act"}
-    assert len(saved) >= 2 * 8
