@@ -146,7 +146,7 @@ class PairEvidence:
             return None
         if state.accumulated is not None:
             stored = min(state.cap, state.accumulated)
-            return stored if not stored or state.needed <= stored else None
+            return stored if not stored or min(state.needed, state.needed_of_right) <= stored else None
         error = self._error(state.number)
         if state.number not in self._lifted or error is None:
             return None
@@ -205,7 +205,8 @@ class PairEvidence:
         if state.error is None or state.shapes_differ:
             return self._chosen(state, verified)
         error = self._explained(state, recomputed, inputs, verified)
-        if state.failing and state.needed > min(state.cap, SAFETY * error.rounding):
+        needed = min(state.needed, state.needed_of_right) if verified else state.needed
+        if state.failing and needed > min(state.cap, SAFETY * error.rounding):
             if SAFETY * error.rounding >= max(error.measured, state.cap) and not state.profiled:
                 self._beyond[state.number] = error.rounding
             return self._chosen(state, verified=False)
@@ -311,8 +312,8 @@ class PairState:
     `excused` that the pair passes as a tie or as accumulated rounding. `roundoff` is that of the coarser of
     the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
     of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
-    a failing pair hold, infinite where no T decides; `cap` the largest T that may excuse it. `profiled` says
-    that a noise run tells how far right runs are off there.
+    a failing pair hold, infinite where no T decides, `needed_of_right` the same where its operator is
+    right on its own inputs; `cap` the largest T that may excuse it. `profiled` says that a noise run tells how far right runs are off there.
     """
 
     number: int
@@ -332,6 +333,7 @@ class PairState:
     roundoff: float = 0.0
     quantised: float = 0.0
     needed: float = math.inf
+    needed_of_right: float = math.inf
     allowed: float = math.inf
     cap: float = CAP
     profiled: bool = False
@@ -380,6 +382,7 @@ class PairState:
             roundoff,
             _quantised(row),
             needed_tolerance(row) if row.verdict in FAILING else math.inf,
+            needed_tolerance(row, True) if row.verdict in FAILING and _is_right(row) else math.inf,
             next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
             cap_of(factor if isinstance(factor := row.context.get(FACTOR), float) else 1.0),
             row.metrics.get("noise_error") is not None,
@@ -509,9 +512,10 @@ def may_accumulate(row: Row) -> bool:
     return row.verdict == "fail" and not any("." in check.metric or SET in check.reason for check in failing)
 
 
-def needed_tolerance(row: Row) -> float:
+def needed_tolerance(row: Row, is_right: bool = False) -> float:
     """The least T at which the bounds of a failing row hold; infinite where no T decides: NaN, zeros, whole
-    numbers, statistics alone, metrics of the user's own."""
+    numbers, statistics alone, metrics of the user's own. `is_right` asks for the bounds of an operator that
+    is right on its own inputs, all of which were compared."""
     if not may_accumulate(row) or is_stated(row.statistics):
         return math.inf
     failing = {check.metric for check in row.checks if not check.passed}
@@ -522,7 +526,7 @@ def needed_tolerance(row: Row) -> float:
     if is_exact(measurement) or is_zero(measurement) or not failing <= _FOLLOW_FROM_T:
         return math.inf
     last = (measurement.slices.last_row_error or 0.0) * ("last_row_error" in failing)
-    is_right, bias = _is_right(row), PER_LAYER * needed_rounding(measurement)
+    bias = PER_LAYER * needed_rounding(measurement)
     bias = min(bias, abs(measurement.slices.bias or 0.0)) if is_right else bias
     return max(least_tolerance(measurement, is_right), bias, last / SAFETY)
 
@@ -558,9 +562,11 @@ def as_accumulated(row: Row, t: float) -> Row:
         norm = golden_norm(measurement)
         in_one = Reason("T times |golden| = {:.3g}: the error may be in one element; {}", norm, reason)
         directed = Reason("T: the error may be in one direction; {}", reason)
-        for metric, bound, why in (("max_absolute_error", t * norm, in_one), ("bias", t, directed)):
-            if metric in lifted and bound > lifted[metric].bound:
-                lifted[metric] = lifted[metric]._replace(bound=bound, reason=why)
+        wide = {"max_absolute_error": (t * norm, in_one), "bias": (t, directed)}
+        for check in row.checks:
+            if check.metric in wide and not lifted[check.metric].allows(check.measured):
+                bound, why = wide[check.metric]
+                lifted[check.metric] = lifted[check.metric]._replace(bound=bound, reason=why)
     checks = tuple(
         check if check.passed else Check.of(_with_bound(lifted[check.metric], check), check.measured)
         for check in row.checks

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib
+import importlib.util
 import inspect
+import json
 import re
 import warnings
 from collections import Counter
@@ -165,12 +167,17 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
     return model.eval()
 
 
-def _empty_model(outline: Outline) -> nn.Module:
+def _model_class(name: str) -> Any:
+    """The class of a model of transformers. Raises `OperatorError` where they have none of that name."""
     transformers: Any = importlib.import_module("transformers")
-    kind = getattr(transformers, outline.model, None) if outline.model in dir(transformers) else None
+    kind = getattr(transformers, name, None) if name in dir(transformers) else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
-        raise OperatorError(f"transformers {transformers.__version__} have no model {outline.model}")
-    make: Any = kind
+        raise OperatorError(f"transformers {transformers.__version__} have no model {name}")
+    return kind
+
+
+def _empty_model(outline: Outline) -> nn.Module:
+    make = _model_class(outline.model)
     config = make.config_class.from_dict(_inert(outline.config))
     config._attn_implementation = EAGER
     with torch.device("meta"):
@@ -245,26 +252,33 @@ def load_model(spec: str) -> nn.Module:
 
 
 def _of_checkpoint(path: Path) -> nn.Module:
-    """The model of transformers that a checkpoint is of, in float32; no code of the checkpoint runs."""
-    try:
-        import transformers
-    except ImportError:
-        raise SettingsError(f"{FLAG}: reading {path} needs transformers; install it") from None
+    """The model of transformers that a checkpoint is of, in float32; no code of the checkpoint runs.
+
+    Raises `AccError` for one that cannot be read, or is quantised.
+    """
+    if importlib.util.find_spec("transformers") is None:
+        raise SettingsError(f"{FLAG}: reading {path} needs transformers; install it")
+    transformers: Any = importlib.import_module("transformers")
     directory, is_packed = (path, False) if path.is_dir() else (path.parent, True)
     here: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     here |= {"gguf_file": path.name} if is_packed else {}
     with guarded(f"{FLAG}: reading the checkpoint {path}"):
         config = transformers.AutoConfig.from_pretrained(str(directory), **here)
-        kind = getattr(transformers, next(iter(config.architectures or ()), ""), None)
+        if getattr(config, "quantization_config", None):
+            raise SettingsError(f"{FLAG}: {path} is quantised; give golden's weights, or FILE.py:FUNCTION")
+        name = next(iter(config.architectures or ()), "")
+        kind = _model_class(name) if name else transformers.AutoModelForCausalLM
+        config = type(config).from_dict(_inert(json.loads(config.to_json_string())))
+        config._attn_implementation = EAGER
         if is_packed and hasattr(transformers, "GgufConfig"):
             here["quantization_config"] = transformers.GgufConfig(dequantize=True)
         here["torch_dtype" if transformers.__version__.startswith("4.") else "dtype"] = torch.float32
-        bars: Any = transformers.utils.logging
+        bars = transformers.utils.logging
         bars.disable_progress_bar()
-        model: nn.Module = (kind or transformers.AutoModelForCausalLM).from_pretrained(
-            str(directory), config=config, **here
-        )
-        bars.enable_progress_bar()
+        try:
+            model: nn.Module = kind.from_pretrained(str(directory), config=config, **here)
+        finally:
+            bars.enable_progress_bar()
     return model
 
 
