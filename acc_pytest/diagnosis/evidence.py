@@ -313,7 +313,8 @@ class PairState:
     the float types it was computed in, 0 without one; `quantised` is what rounding to whole steps does to all
     of mine, relative to golden, 0 where mine is not quantised. `needed` is the least T at which the bounds of
     a failing pair hold, infinite where no T decides, `needed_of_right` the same where its operator is
-    right on its own inputs; `cap` the largest T that may excuse it. `profiled` says that a noise run tells how far right runs are off there.
+    right on its own inputs; `cap` the largest T that may excuse it. `profiled` says that a noise run tells
+    how far right runs are off there.
     """
 
     number: int
