@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -573,6 +574,22 @@ def test_a_checkpoint_computes_modules_again(
     assert result.ret == int(fault)
     if fault:
         result.stdout.fnmatch_lines(["root cause: *model.layers.2.mlp.down_proj*"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("architectures", ["pipeline"], "have no model pipeline; correct config.json"),
+        ("quantization_config", {"quant_method": "gptq"}, "is quantised"),
+    ],
+)
+def test_a_checkpoint_names_a_model_and_is_not_quantised(
+    tmp_path: Path, checkpoint: Path, key: str, value: object, sentence: str
+) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, key: value}))
+    with pytest.raises(AccError, match=sentence):
+        load_model(str(tmp_path))
 
 
 def test_a_directory_without_a_checkpoint_is_refused(pytester: pytest.Pytester) -> None:

@@ -267,7 +267,10 @@ def _of_checkpoint(path: Path) -> nn.Module:
         if getattr(config, "quantization_config", None):
             raise SettingsError(f"{FLAG}: {path} is quantised; give golden's weights, or FILE.py:FUNCTION")
         name = next(iter(config.architectures or ()), "")
-        kind = _model_class(name) if name else transformers.AutoModelForCausalLM
+        try:
+            kind = _model_class(name) if name else transformers.AutoModelForCausalLM
+        except OperatorError as error:
+            raise SettingsError(f"{FLAG}: {path}: {error}; correct config.json") from None
         config = type(config).from_dict(_inert(json.loads(config.to_json_string())))
         config._attn_implementation = EAGER
         if is_packed and hasattr(transformers, "GgufConfig"):
