@@ -316,13 +316,14 @@ def cache_for(module: nn.Module, cache: Any, cast: Cast) -> Any:
         for name, value in vars(cache).items():
             setattr(composite, name, cache_for(module, value, cast) if is_cache(value) else copy.copy(value))
         return composite
-    layers = getattr(cache, "layers", None)
     number = getattr(module, "layer_idx", None)
-    if isinstance(layers, list) and isinstance(number, int):
-        shared = {id(layer): layer for place, layer in enumerate(layers) if place != number}
+    if isinstance(number, int):
+        lists = [value for value in vars(cache).values() if isinstance(value, list)]
+        shared = {id(item): item for items in lists for place, item in enumerate(items) if place != number}
         copied = copy.deepcopy(cache, shared)
-        if number < len(copied.layers):
-            copied.layers[number] = _changed_content(copied.layers[number], cast)
+        for items in vars(copied).values():
+            if isinstance(items, list) and number < len(items):
+                items[number] = _changed_content(items[number], cast)
         return copied
     if any(isinstance(getattr(submodule, "layer_idx", None), int) for submodule in module.modules()):
         return cache
