@@ -84,13 +84,19 @@ class TorchRecomputer(FileRecomputer):
         return inputs
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """The outcome for all outputs of the module at `path`, in the step of a pair."""
+        """The outcome for all outputs of the module at `path`, in the step of a pair. The code of one without
+        dumped outputs ran with that of the module around it, which handed the tensor of the pair on."""
 
         def outputs() -> Recomputation:
             place = self._place(self._pairs[number].mine.refs[0])
-            call = self._calls_of(place).get(path)
+            calls = self._calls_of(place)
+            call, reader = calls.get(path), calls.get(place.slot.path)
             if call is None:
                 raise OperatorError(f"{path} did not run")
+            while not call.outputs and call.inside is not None:
+                if reader is not None and place.slot.slot.kind == "input" and call.inside is reader.inside:
+                    return self.of_pair(number)
+                call = call.inside
             return worst([self._of(ref) for ref in call.outputs.values()])
 
         return attempted(outputs, f"computing {path} again")
@@ -182,14 +188,16 @@ class TorchRecomputer(FileRecomputer):
             read = self._read_rows(ref, mine)
             halves = None if in_two is None else read(in_two)
             twice, mine = Twice(read(exact), read(low), how, terms, in_two=halves), read(mine)
-            result = outcomes[place] = judged_twice(twice, mine)
-            if asks_for_draws(result):
+            outcomes[place] = judged_twice(twice, mine)
+            if asks_for_draws(outcomes[place]):
                 drawn = [
                     read(tensor) for draw in range(DRAWS) if (tensor := nudged(draw).get(place)) is not None
                 ]
                 if (level := flat().get(place)) is not None:
                     twice = noisier(twice, read(level))
                 outcomes[place] = with_draws(twice, mine, drawn)
+            if outcomes[place].outcome == "wrong" and place in replay.makers:
+                outcomes[place] = replace(outcomes[place], culprit=replay.makers[place])
         return outcomes
 
     def _read_rows(self, ref: TensorRef, mine: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -619,3 +619,41 @@ def test_containers_that_were_not_dumped_round_as_mine_did(
     recomputer = recompute_torch.TorchRecomputer(dumps[1], made.pairs, load_model(str(checkpoint)), budget)
     assert recomputer.of_pair(number).outcome == "right"
     assert all(torch.equal(rounded, mine) for rounded, mine in streams if mine.shape[-1] == 64)
+
+
+def test_code_around_dumped_modules_is_named_by_the_module_that_it_stands_in(
+    pytester: pytest.Pytester, checkpoint: Path
+) -> None:
+    """Hugging Face's debugger keeps no results of modules that call others."""
+    debugger(pytester.path / "golden", load_model(str(checkpoint)))  # type: ignore[arg-type]
+    mine: Any = load_model(str(checkpoint))
+    mine.model.layers[1].register_forward_hook(
+        lambda _module, _inputs, output: (
+            output * 1.05 if isinstance(output, torch.Tensor) else (output[0] * 1.05, *output[1:])
+        )
+    )
+    debugger(pytester.path / "mine", mine.bfloat16())
+    result = pytester.runpytest_inprocess(
+        *QUICKER, "--acc-golden=golden", "--acc-mine=mine", f"--acc-model={checkpoint}"
+    )
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["root cause: root.model.layers.1 step 0 *; root.model.layers.1, before it*"])
+
+
+def test_what_code_around_dumped_modules_computed_again_is_evidence(tmp_path: Path, checkpoint: Path) -> None:
+    """The result of a layer follows from what its modules gave, although no dump has it."""
+    sides = tmp_path / "golden", tmp_path / "mine"
+    for side, dtype in zip(sides, (torch.float32, torch.bfloat16)):
+        debugger(side, load_model(str(checkpoint)).to(dtype))  # type: ignore[arg-type]
+    dumps = [open_dump(str(side)) for side in sides]
+    made = plan(*dumps)
+    number = next(n for n, p in enumerate(made.pairs) if p.golden.node == "root.model.layers.2")
+    model = load_model(str(checkpoint))
+    recomputer = recompute_torch.TorchRecomputer(dumps[1], made.pairs, model, RecomputeBudget(1 << 20, True))
+    assert "root.model.layers.1" in made.between[number]
+    outcomes = {path: recomputer.of_operator(number, path).outcome for path in made.between[number]}
+    assert set(outcomes.values()) == {"right"}
+    norm = next(n for n, p in enumerate(made.pairs) if p.golden.node == "root.model.norm")
+    assert recomputer.of_operator(norm, "root.model.layers.2.mlp.down_proj").outcome == "right"
+    gate = next(n for n, p in enumerate(made.pairs) if p.golden.node == "root.model.layers.2.mlp.gate_proj")
+    assert recomputer.of_operator(gate, "root.model.layers.1").outcome == ""  # it ran with other code

@@ -56,6 +56,7 @@ class StepReplay:
 
     `before` are those of the step before, `None` where that was not dumped; empty for the first step.
     `opened` opens a tensor of mine, and remembers the last. `step` is what golden's traces call the step.
+    `makers` has the modules without dumped results whose code made what another module was handed.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class StepReplay:
         self._templates: dict[ModuleCall, CallTemplate] = {}
         self._results: dict[ModuleCall, Any] = {}
         self._refusals: dict[ModuleCall, str] = {}
+        self.makers: dict[NodeSlot, str] = {}
         self.opened = functools.lru_cache(maxsize=_OPEN)(TensorRef.open)
 
     def maker_of(self, path: str, slot: Slot) -> ModuleCall:
@@ -142,6 +144,7 @@ class StepReplay:
             raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
         run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
+        run.makers = self.makers
         run.knows_past = self._knows_past
         computing = calling(f"computing {call.path} again", quoted=False)
         as_mine = experts_of_mine(module, call)
@@ -285,6 +288,7 @@ class CutRun:
         opened: Callable[[TensorRef], torch.Tensor],
     ) -> None:
         self.handed: Tensors = {}
+        self.makers: dict[NodeSlot, str] = {}
         self._copy = copy
         self._call = call
         self._dumped = dumped
@@ -295,6 +299,7 @@ class CutRun:
         self._stack = [call]
         self._counts: Counter[tuple[str, str]] = Counter()
         self._mine_tensors: dict[int, torch.Tensor] = {}
+        self._computed: dict[int, tuple[torch.Tensor, str]] = {}
         self.knows_past = True
         self._problem = ""
 
@@ -386,7 +391,11 @@ class CutRun:
                 # Of a result the form counts: the tensors of mine come from the dump.
                 result = changed(result, lambda _, tensor: tensor.new_empty(0), _as_it_is)
                 self._results[call] = result
-        return with_results(changed(result, lambda _, one: self._copy.lowered(one), _as_it_is), outputs)
+        result = with_results(changed(result, lambda _, one: self._copy.lowered(one), _as_it_is), outputs)
+        for _, tensor in in_result(result).tensors:
+            if id(tensor) not in self._mine_tensors:
+                self._computed.setdefault(id(tensor), (tensor, call.path))
+        return result
 
     def _note(self, call: ModuleCall, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = in_arguments(args, kwargs)
@@ -397,7 +406,10 @@ class CutRun:
         if self._stack[-1] is self._call:
             for key, tensor in tensors:
                 if key in call.inputs:
-                    self.handed[NodeSlot(call.path, Slot("input", key))] = tensor.clone()
+                    place = NodeSlot(call.path, Slot("input", key))
+                    self.handed[place] = tensor.clone()
+                    if id(tensor) in self._computed:
+                        self.makers[place] = self._computed[id(tensor)][1]
         if call in self._templates:
             return
         for key, tensor in tensors:
