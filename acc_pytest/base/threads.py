@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .imports import import_torch
@@ -38,6 +38,16 @@ def one_thread() -> Iterator[int]:
         torch = _torch()  # it may have been imported meanwhile
         if torch is not None:
             torch.set_num_threads(before)
+
+
+_FEW = 1 << 22
+"""Elements of tensors that one thread is done with in about 10 ms: others cost processor time, and more of it
+where the cores are shared, for little."""
+
+
+def threads_for(elements: int) -> AbstractContextManager[object]:
+    """Inside, torch has one thread for an operator of few elements, all weights counted, else all of them."""
+    return one_thread() if elements <= _FEW else nullcontext()
 
 
 def torch_on_one_thread() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Union
 import torch
 
 from ..base.named_operators import draws, operator_named, operator_of, overloads
+from ..base.threads import threads_for
 from ..errors import AccError, OperatorError, guarded
 from ..ge_operators import Unrounded, compute
 from ..operators.room import Room
@@ -435,7 +436,11 @@ class CallRecomputer(FileRecomputer):
 
     def _computed(self, ref: TensorRef) -> Recomputation:
         results, index, read = self._call(ref)
-        check_size(read, self._budget.limit)
+        with threads_for(check_size(read, self._budget.limit)):
+            return self._held_against(results, index, ref)
+
+    def _held_against(self, results: Results, index: int, ref: TensorRef) -> Recomputation:
+        """The outcome for the result `index` of a call, which mine has at `ref`."""
         mine = self._as_computed(ref.open())
         if not self._budget.measured:
             outcome = agrees(results.output(index), mine)

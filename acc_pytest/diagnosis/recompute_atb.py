@@ -20,6 +20,7 @@ from typing import Any
 
 from ..base.reason import Reason
 from ..base.texts import parsed
+from ..base.threads import threads_for
 from ..errors import OperatorError
 from ..judging.standards.ascend import EXACT, op_class
 from ..mapping.pair import Pair
@@ -176,12 +177,14 @@ class AtbRecomputer:
     def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
         if output is None or readable(output) is None:
-            return _judged(self._case_of(directory, index), index, self._budget)
+            case = self._case_of(directory, index)
+            with threads_for(check_size(filter(None, (*case.inputs, *case.outputs)), self._budget.limit)):
+                return _judged(case, index, self._budget)
         # Before its parameters are read: most operators that are too large are so by their weights.
         inputs, _ = tensors_in(os.path.join(directory, "before"), output.root)
         _, outputs = tensors_in(os.path.join(directory, "after"), output.root)
-        check_size((*inputs.values(), *outputs.values()), self._budget.limit)
-        return _judged(self._with_output(directory, index), index, self._budget)
+        with threads_for(check_size((*inputs.values(), *outputs.values()), self._budget.limit)):
+            return _judged(self._with_output(directory, index), index, self._budget)
 
     def _case_of(self, directory: str, index: int) -> Case:
         """The operator of a directory whose output `index` was dumped, within the budget. Raises

@@ -13,6 +13,7 @@ from typing import cast
 
 import torch
 
+from ..base.threads import threads_for
 from ..dumps import open_dump
 from ..dumps.base import Rank, Step
 from ..dumps.ge import GeDump
@@ -127,10 +128,11 @@ class GeRecomputer(FileRecomputer):
         def rounded() -> torch.Tensor:
             return chain.output(index, open_input, limit, rounds=True).value.to(mine.dtype)
 
-        expected = chain.output(index, open_input, limit)
         how = "the reference with every intermediate value in the types of its inputs, against float64"
         measured = self._budget.measured
-        outcome = agrees_as_measured(expected, rounded, mine, how) if measured else agrees(expected, mine)
+        with threads_for(limit):
+            expected = chain.output(index, open_input, limit)
+            outcome = agrees_as_measured(expected, rounded, mine, how) if measured else agrees(expected, mine)
         if outcome.outcome == "wrong" and not chain.certain:
             return Recomputation(why="the device may have read something else than the graph text says")
         return outcome

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
+from ..base.threads import threads_for
 from ..base.vocabulary import CHOOSING
 from ..capture.torch_hooks.model import module_tree
 from ..comparison.tokens import Padding
@@ -143,8 +144,11 @@ class TorchRecomputer(FileRecomputer):
             )
         call = replay.maker_of(place.slot.path, place.slot.slot)
         if call not in self._outcomes:
-            check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
-            self._outcomes[call] = self._judged(call, calls, replay)
+            largest = check_size((*call.inputs.values(), *call.outputs.values()), self._budget.limit)
+            module = self._copies[0].modules.get(call.module, nn.Module())
+            weights = [weight.numel() for weight in module.parameters(recurse=False)]
+            with threads_for(max(largest, *weights, 0)):
+                self._outcomes[call] = self._judged(call, calls, replay)
         outcome = self._outcomes[call].get(place.slot)
         if outcome is None:
             raise OperatorError(f"the module of golden does not make {place.slot.slot} of {place.slot.path}")
@@ -224,7 +228,8 @@ class TorchRecomputer(FileRecomputer):
             raise OperatorError(f"the input of {call.path} was not dumped")
         (ref,) = call.inputs.values()
         mine = call.outputs[BARE].open()
-        return judged_by_projection(self._projected[call.module], ref.open(), mine, self._budget.limit)
+        with threads_for(max(ref.header().numel, mine.numel())):
+            return judged_by_projection(self._projected[call.module], ref.open(), mine, self._budget.limit)
 
     def _place(self, ref: TensorRef) -> _Place:
         """The place of a tensor. Raises `OperatorError` for one that is none of a step."""

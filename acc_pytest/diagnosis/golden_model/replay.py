@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ...base.older_torch import DispatchMode, half_on_cpu, tree_leaves
+from ...base.older_torch import DispatchMode, half_on_cpu
 from ...base.vocabulary import CHOOSING
 from ...capture.torch_hooks.values import Key, in_arguments, in_result
 from ...dumps.base import NodeSlot, Slot
@@ -521,5 +521,14 @@ def refusing_mixtures(module: nn.Module) -> contextlib.AbstractContextManager[ob
 
 
 def _are_meta(*values: object) -> bool:
-    """Whether one of the tensors is."""
-    return any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in tree_leaves(values))
+    """Whether one of the tensors in nested arguments is."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_meta:
+                return True
+        elif isinstance(value, (list, tuple)):
+            if _are_meta(*value):
+                return True
+        elif isinstance(value, dict) and _are_meta(*value.values()):
+            return True
+    return False
