@@ -318,7 +318,11 @@ def open_views(
     if settings.html:
         from ..reporting.html.view import HtmlReport
 
-        views.append(HtmlReport(settings.html))
+        views.append(HtmlReport(settings.html, settings.history))
+    if settings.history:
+        from ..reporting.history import HistoryFile
+
+        views.append(HistoryFile(settings.history))
     if settings.repro:
         from ..diagnosis.repro.view import ReproBundles
 
