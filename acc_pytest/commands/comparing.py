@@ -252,9 +252,8 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
     files = [read_rows(path) for path in dict.fromkeys(arguments.files)]
     run = merged(files)
-    reports = {
-        name: getattr(arguments, name) for name in ("csv", "html", "history", "summary", "junit", "rows")
-    }
+    names = "csv", "html", "history", "summary", "junit", "rows"
+    reports = {name: getattr(arguments, name) for name in names}
     views = list(_views(run, reports, files[0].run.settings))
     return _print(run, views, files[0].run.environment)
 

@@ -303,10 +303,7 @@ def _refuse(constant: str) -> Any:
 
 
 def records(path: str, content: str = "rows") -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The lines of a file with their numbers, each read as an object; a last one that was cut is left out.
-
-    `content` is the noun for the file. Raises `AccError`.
-    """
+    """The numbers, lines and objects of a file of `content`. A last line that was cut is left out."""
     try:
         file = open(path, encoding="ascii", newline="\n")  # noqa: SIM115
     except (OSError, ValueError) as error:

@@ -27,22 +27,21 @@ def test_every_way_to_run_adds_the_same_run(
     assert history.warnings == []
     assert len(history.runs) == 4
     (facts,) = {
-        (run.verdict, run.roots, run.failures, run.pairs, run.planned, run.worst, run.worst_error, run.mine)
+        (run.verdict, run.roots, run.failures, run.pairs, run.partial, run.worst, run.worst_error, run.mine)
         for run in history.runs
     }
     assert facts[0] == "fail"
-    assert facts[3] == facts[4] > 20
-    assert not history.runs[0].partial
+    assert facts[3] > 20
+    assert not facts[4]
     first, *others = history.errors(lambda name: True)
     assert all(run == first for run in others)
     assert all(name.startswith("step0::") for name in first)
     capsys.readouterr()
     assert main(["history", "runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "3 runs ago; no run before is without it" in " ".join(lines[5:])
+    assert "3 runs ago; no run before is without it" in " ".join(capsys.readouterr().out.split())
     head, body = read_page(Path("page.html").read_text(encoding="utf-8"))
     assert len(head["history"]["errors"]) == 4
-    assert any("history" in detail for detail in body["details"].values())
+    assert body["history"]
 
 
 def test_a_run_of_some_tests_is_partial(acc: Run, faulty: DemoPaths) -> None:

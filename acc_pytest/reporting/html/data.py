@@ -150,9 +150,9 @@ class PageData:
         return list(rows.values())[:count]
 
     @property
-    def candidates(self) -> list[Row]:
-        """The rows that a page may keep whole, beside roots."""
-        return self._worst.worst(_SHARES, len(_SHARES) * _DETAILS)
+    def detailed(self) -> list[Row]:
+        """The rows that are kept whole where there is room, beside roots."""
+        return list(self._worst.chosen(_DETAILS, {}).values())
 
     def packed(
         self,
@@ -160,12 +160,11 @@ class PageData:
         always: Sequence[Row],
         order: Sequence[int],
         pictures: Mapping[Place, dict[str, Any]],
-        history: Mapping[Place, Sequence[Any]] = {},
     ) -> Packed:
         """The data for the page's script, with counts of what was left out.
 
-        `always` are rows to keep whole whatever they are (roots), `pictures` what was drawn of some,
-        `history` their errors over runs. Keys of `details` are places in the columns.
+        `always` are rows to keep whole whatever they are (roots), `pictures` what was drawn of some. Keys of
+        `details` are places in the columns.
         """
         order = self._thinned(order, budget.rows)
         root_rows = {place_of(row): row for row in always}
@@ -177,9 +176,7 @@ class PageData:
         )
         drawn = dict(list(pictures.items())[: budget.pictures])
         details = {
-            at: _detail(detailed[index], budget, drawn, history)
-            for at, index in enumerate(order)
-            if index in detailed
+            at: _detail(detailed[index], budget, drawn) for at, index in enumerate(order) if index in detailed
         }
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
         body = {
@@ -228,17 +225,10 @@ class PageData:
         return [index for index in order if index in chosen]
 
 
-def _detail(
-    row: Row,
-    budget: Budget,
-    pictures: Mapping[Place, dict[str, Any]],
-    history: Mapping[Place, Sequence[Any]],
-) -> dict[str, Any]:
-    details, place = row_details(row, 4 * budget.width), place_of(row)
-    if (picture := pictures.get(place)) is not None:
+def _detail(row: Row, budget: Budget, pictures: Mapping[Place, dict[str, Any]]) -> dict[str, Any]:
+    details = row_details(row, 4 * budget.width)
+    if (picture := pictures.get(place_of(row))) is not None:
         details["pictures"] = picture
-    if errors := history.get(place):
-        details["history"] = errors
     return details
 
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from ...base.reason import Reason
 from ...errors import AccError
 from ...outputs import Staged, target_of
-from ..history import LAST, History, PastRun, badness, error_of, id_of, since
+from ..history import LAST, HistoryFile, since
 from ..row import Row
 from ..summary import run_verdict
 from ..texts import printable
 from ..view import FileView, Result, Root, Run
-from .data import BUDGETS, PageData, Place, place_of, plain
+from .data import BUDGETS, PageData, place_of, plain
 from .graph import ModelGraph
 from .page import head, page, static
 
@@ -35,12 +35,9 @@ LIMIT = 4_800_000
 
 
 class HtmlReport(FileView[Staged]):
-    """One page at `path`, replaced when it is whole. Raises `AccError` where it cannot be written.
+    """One page at `path`, replaced when it is whole; `history` has the earlier runs. Raises `AccError`."""
 
-    `history` is the directory of earlier runs, empty for none.
-    """
-
-    def __init__(self, path: str, history: str = "") -> None:
+    def __init__(self, path: str, history: HistoryFile | None = None) -> None:
         super().__init__(path)
         self._history = history
         self._data = PageData()
@@ -73,9 +70,10 @@ class HtmlReport(FileView[Staged]):
         order = self._data.order()
         chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
-        runs, errors = self._earlier(self._run, result, roots) if self._history else (None, {})
+        runs, errors = self._past(self._history, result, roots) if self._history else ({}, {})
         for budget in BUDGETS:
-            packed = self._data.packed(budget, roots, order, pictures, errors)
+            packed = self._data.packed(budget, roots, order, pictures)
+            packed.body["history"] = errors
             if self._graph is not None:
                 packed.body["graph"] = self._graph.packed(packed, budget.width)
             verdict = run_verdict(self._run, result, self._complete, self._data.failures)
@@ -86,29 +84,17 @@ class HtmlReport(FileView[Staged]):
                 break
         self._file.write(text)
 
-    def _earlier(
-        self, run: Run, result: Result, roots: Sequence[Row]
-    ) -> tuple[dict[str, Any] | None, dict[Place, list[Any]]]:
-        """Errors over the earlier runs and, last, this one: of the runs, and of rows that are kept whole."""
-        history = History(self._history)
-        rows = [row for row in (*roots, *self._data.candidates) if not row.alone]
-        if not history.runs or not rows:
-            return None, {}
-        ids = {id_of(row, run.plan) for row in rows}
-        errors = history.errors(ids.__contains__)
-        last = history.runs[-LAST:]
-        worst = max(rows, key=badness)
-        runs = {
-            "times": [printable(past.when, _WIDTH) for past in last],
-            "errors": [plain(error) for error in (*(past.worst_error for past in last), error_of(worst))],
-            "since": [printable(text, _WIDTH) for text in since([*history.runs, PastRun.of(result)])],
+    def _past(self, history: HistoryFile, result: Result, roots: Sequence[Row]) -> tuple[Any, Any]:
+        """The last runs, this one the last of them; and by test id the errors of rows in those before it."""
+        ids = {row.test_id: history.id_of(row) for row in (*roots, *self._data.detailed)}
+        errors = history.earlier.errors(frozenset(ids.values()).__contains__)
+        runs = [*history.earlier.runs, history.past_run(result)]
+        last = {
+            "times": [printable(past.time[:16], _WIDTH) for past in runs[-LAST - 1 :]],
+            "errors": [plain(past.worst_error) for past in runs[-LAST - 1 :]],
+            "since": [printable(sentence, _WIDTH) for sentence in since(runs)],
         }
-        of_rows = {}
-        for row in rows:
-            earlier = [of_run.get(id_of(row, run.plan)) for of_run in errors]
-            if any(error is not None for error in earlier):
-                of_rows[place_of(row)] = [plain(error) for error in (*earlier, error_of(row))]
-        return runs, of_rows
+        return last, {test: [plain(run.get(name)) for run in errors] for test, name in ids.items()}
 
 
 def _rows_of(roots: Sequence[Root]) -> list[Row]:

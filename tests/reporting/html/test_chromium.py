@@ -119,24 +119,26 @@ def test_errors_over_earlier_runs_are_drawn(page: Page, tmp_path: Path) -> None:
         earlier.add(made_row(0, share=share))
         earlier.finish(result_of([made_row(0, share=share)]))
         earlier.land()
-    report = HtmlReport(str(tmp_path / "h.html"), str(tmp_path / "runs"))
+    history = HistoryFile(str(tmp_path / "runs"))
+    report = HtmlReport(str(tmp_path / "h.html"), history)
     row = made_row(0, share=50)
-    report.begin(Run())
-    report.add(row)
+    for view in (history, report):
+        view.begin(Run())
+        view.add(row)
     root = Root(0, row.name, row.test_id, row, 0, None, None, "dataflow", "")
     report.finish(result_of([row], diagnosis=Diagnosis((root,), 0, "")))
     report.land()
     page.open(tmp_path / "h.html", "row=0")
-    assert "root LinearOperation_0_0 (layers.0): new; not a root before" in page.text("#roots")
+    assert ", the last run; not a root before" in page.text("#roots")
     circles = "[...document.querySelectorAll('{} circle')].map((one) => Number(one.getAttribute('cy')))"
     for where in ("#banner", "#details section:has(polyline)"):
         heights = page.evaluate(circles.format(where))
         assert len(heights) == 3
         assert heights[0] > 30 > heights[1] > heights[2]  # the bound is in the middle
-    assert "0.2 to 50 times the bound" in page.text("#details")
+    assert "0.2× to 50× the bound" in page.text("#details")
     page.open(tmp_path / "h.html", "row=0&lang=zh")
-    assert "新出现；此前一次它不是根因" in page.text("#roots")
-    assert "允许值的 0.2 至 50 倍" in page.text("#details")
+    assert "最近一次运行）；此前一次它不是根因" in page.text("#roots")
+    assert "允许值（虚线）的 0.2× 至 50×" in page.text("#details")
 
 
 def test_a_passing_run_says_so(page: Page, tmp_path: Path) -> None:
