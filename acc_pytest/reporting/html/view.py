@@ -86,7 +86,8 @@ class HtmlReport(FileView[Staged]):
 
     def _past(self, history: HistoryFile, result: Result, roots: Sequence[Row]) -> tuple[Any, Any]:
         """The last runs, this one the last of them; and by test id the errors of rows in those before it."""
-        ids = {row.test_id: history.id_of(row) for row in (*roots, *self._data.detailed)}
+        rows = (*roots, *self._data.detailed) if history.earlier.runs else ()
+        ids = {row.test_id: history.id_of(row) for row in rows}
         errors = history.earlier.errors(frozenset(ids.values()).__contains__)
         runs = [*history.earlier.runs, history.past_run(result)]
         last = {
