@@ -16,6 +16,7 @@ from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
 from .commands.comparing import add_compare, add_diff_config, add_map, add_noise_profile, add_report
 from .commands.demo import add_demo, add_demo_torchair, add_generate
 from .commands.dumps import add_convert, add_dump, add_dump_info, add_index, add_onnx
+from .commands.history import add_history
 from .commands.onnx_values import add_dump_onnx
 from .commands.opcheck import add_opcheck
 from .errors import FLAG, AccError, guarded, show_tracebacks
@@ -24,7 +25,7 @@ from .reporting.texts import error_text, paragraph
 COMMANDS = (
     *(add_compare, add_opcheck, add_dump, add_dump_info, add_convert, add_index, add_map, add_diff_config),
     *(add_onnx, add_dump_onnx),
-    *(add_noise_profile, add_report, add_demo, add_demo_torchair, add_generate),
+    *(add_noise_profile, add_report, add_history, add_demo, add_demo_torchair, add_generate),
 )
 VERBOSE = "--verbose"
 BROKEN_PIPE = 128 + 13

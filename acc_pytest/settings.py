@@ -60,7 +60,7 @@ class Settings:
     are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
     custom metrics as `path.py:function`, `csv` the report's name (empty: the default one below
     `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
-    are judged again, `repro` the directory of failures that repeat on their own.
+    are judged again, `history` the directory of runs, `repro` that of failures that repeat on their own.
     `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
     where those are that golden's dump outlines; `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
@@ -93,6 +93,7 @@ class Settings:
     summary: str = ""
     html: str = ""
     rows: str = ""
+    history: str = ""
     repro: str = ""
     from_rows: tuple[str, ...] = ()
     min_coverage: float = DEFAULT_MIN_COVERAGE

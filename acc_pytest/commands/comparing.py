@@ -37,6 +37,7 @@ def add_compare(commands: Commands) -> None:
     add_sides(parser, required=False)
     add_output(parser)
     parser.add_argument("--html", default="", metavar="FILE", help="write the HTML report")
+    parser.add_argument("--history", default="", metavar="DIR", help="add this run to the history there")
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
     parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")
@@ -57,8 +58,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if sides:
         arguments.golden_path, arguments.my_path = [*sides, None][:2]
     values = values_of_sides(arguments) | {"metrics": tuple(arguments.custom_algorithms)}
-    optional = {"output": arguments.output, "html": arguments.html, "rank": arguments.rank}
-    values |= {name: value for name, value in optional.items() if value}
+    optional = ("output", "html", "history", "rank")
+    values |= {name: getattr(arguments, name) for name in optional if getattr(arguments, name)}
     words = [*LOG_LEVELS[arguments.log_level], *arguments.for_pytest]
     if not sides or words:
         return run_pytest({"output": ".", **values}, words)
@@ -214,7 +215,7 @@ def _described(path: str) -> Description:
 # `acc report`: files of rows of one run put together, or shown.
 
 
-OF_REPORTS = ("rows", "csv", "html", "summary", "output", "shard")
+OF_REPORTS = ("rows", "csv", "html", "history", "summary", "output", "shard")
 """Settings of a run that say where its own reports went, or what share of it was run."""
 
 
@@ -234,6 +235,7 @@ def add_report(commands: Commands) -> None:
     merge.add_argument("files", nargs="+", metavar="ROWS", help="a file of rows for each shard, in any order")
     merge.add_argument("--csv", default="", metavar="FILE", help="write the CSV report")
     merge.add_argument("--html", default="", metavar="FILE", help="write the HTML report")
+    merge.add_argument("--history", default="", metavar="DIR", help="add the run to the history there")
     merge.add_argument("--summary", default="", metavar="FILE", help="write the summary as Markdown")
     merge.add_argument("--junit", default="", metavar="FILE", help="write all tests as JUnit XML")
     merge.add_argument("--rows", default="", metavar="FILE", help="write all rows into one file")
@@ -250,7 +252,8 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
     files = [read_rows(path) for path in dict.fromkeys(arguments.files)]
     run = merged(files)
-    reports = {name: getattr(arguments, name) for name in ("csv", "html", "summary", "junit", "rows")}
+    names = "csv", "html", "history", "summary", "junit", "rows"
+    reports = {name: getattr(arguments, name) for name in names}
     views = list(_views(run, reports, files[0].run.settings))
     return _print(run, views, files[0].run.environment)
 
@@ -274,7 +277,7 @@ def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any])
     from ..running.run_report import open_views
     from ..settings import Settings
 
-    paths = {name: reports[name] for name in ("csv", "html", "summary") if reports[name]}
+    paths = {name: reports[name] for name in ("csv", "html", "history", "summary") if reports[name]}
     columns = None
     if run.stored.title == "opcheck":
         from ..opcheck.settings import columns as opcheck_columns

@@ -196,7 +196,7 @@ def start_over(config: pytest.Config) -> int | None:
         return int(pytest.ExitCode.INTERRUPTED)
 
 
-WHOLE_RUN = ("update_baseline", "csv", "rows", "html", "summary", "repro")
+WHOLE_RUN = ("update_baseline", "csv", "rows", "html", "history", "summary", "repro")
 """Fields of options that a command for a single test must not have: it would accept what it is to look at,
 and replace the reports of the whole run."""
 

@@ -192,6 +192,12 @@ REPORTS = (
         is_path=True,
     ),
     Option(
+        "history",
+        "add this run to the runs kept there, for acc history and the page: errors over time",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Option(
         "junit-properties",
         "whether test cases in --junitxml have the numbers as properties (default: all)",
         choices=JUNIT_PROPERTIES,

@@ -260,7 +260,7 @@ def _read_rows(path: str) -> StoredRows:
     run: RowsRun | None = None
     summary: Mapping[str, Any] | None = None
     chain = LineChain()
-    for number, line, record in _records(path):
+    for number, line, record in records(path):
         record.pop(CHAIN, None)
         try:
             if summary is not None:
@@ -302,7 +302,8 @@ def _refuse(constant: str) -> Any:
     raise WrongField(f"{constant} is not JSON")
 
 
-def _records(path: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def records(path: str, content: str = "rows") -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """The numbers, lines and objects of a file of `content`. A last line that was cut is left out."""
     try:
         file = open(path, encoding="ascii", newline="\n")  # noqa: SIM115
     except (OSError, ValueError) as error:
@@ -315,7 +316,7 @@ def _records(path: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
                 line = file.readline(LONGEST_LINE + 1)
             except UnicodeDecodeError:
                 raise FormatError(
-                    f"{path}: holds bytes that are not ASCII, so it is not a file of rows"
+                    f"{path}: holds bytes that are not ASCII, so it is not a file of {content}"
                 ) from None
             except OSError as error:
                 raise AccError(f"{path}: cannot be read: {error.strerror or error}") from error

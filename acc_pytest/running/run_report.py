@@ -303,6 +303,7 @@ def open_views(
     `--acc-csv`. `case_of` gives the case of a single-operator check.
     """
     from ..gate.opening import views_of
+    from ..reporting.history import HistoryFile
     from ..reporting.markdown import Annotations, MarkdownSummary, on_github, step_summary
     from ..reporting.rows_file import RowsFile
 
@@ -315,10 +316,12 @@ def open_views(
     views += views_of(settings)
     if settings.rows:
         views.append(RowsFile(settings.rows, settings.plain))
+    history = HistoryFile(settings.history) if settings.history else None
+    views += [history] if history is not None else []
     if settings.html:
         from ..reporting.html.view import HtmlReport
 
-        views.append(HtmlReport(settings.html))
+        views.append(HtmlReport(settings.html, history))
     if settings.repro:
         from ..diagnosis.repro.view import ReproBundles
 

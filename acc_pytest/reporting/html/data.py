@@ -149,6 +149,11 @@ class PageData:
             rows.setdefault(place_of(row), row)
         return list(rows.values())[:count]
 
+    @property
+    def detailed(self) -> list[Row]:
+        """The rows that are kept whole where there is room, beside roots."""
+        return list(self._worst.chosen(_DETAILS, {}).values())
+
     def packed(
         self,
         budget: Budget,

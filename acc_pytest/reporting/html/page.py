@@ -162,6 +162,7 @@ SCRIPTS = (
     "filters",
     "table",
     "pictures",
+    "history",
     "details",
     "environment",
     "main",
@@ -254,7 +255,7 @@ def _hash(text: str) -> str:
 LISTED_ROOTS = 200
 """Roots that are listed; the page says how many more there are."""
 
-_REPORT_OPTIONS = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=")
+_REPORT_OPTIONS = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=", "--acc-history=")
 """Words that a command for one test leaves out: it would replace the reports of the whole run."""
 
 

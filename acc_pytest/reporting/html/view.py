@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from ...base.reason import Reason
 from ...errors import AccError
 from ...outputs import Staged, target_of
+from ..history import LAST, HistoryFile, since
 from ..row import Row
 from ..summary import run_verdict
 from ..texts import printable
 from ..view import FileView, Result, Root, Run
-from .data import BUDGETS, PageData, place_of
+from .data import BUDGETS, PageData, place_of, plain
 from .graph import ModelGraph
 from .page import head, page, static
 
@@ -34,10 +35,11 @@ LIMIT = 4_800_000
 
 
 class HtmlReport(FileView[Staged]):
-    """One page at `path`, replaced when it is whole. Raises `AccError` where it cannot be written."""
+    """One page at `path`, replaced when it is whole; `history` has the earlier runs. Raises `AccError`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, history: HistoryFile | None = None) -> None:
         super().__init__(path)
+        self._history = history
         self._data = PageData()
         self._run: Run | None = None
         self._graph: ModelGraph | None = None
@@ -68,17 +70,32 @@ class HtmlReport(FileView[Staged]):
         order = self._data.order()
         chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
+        runs, errors = self._past(self._history, result, roots) if self._history else ({}, {})
         for budget in BUDGETS:
             packed = self._data.packed(budget, roots, order, pictures)
+            packed.body["history"] = errors
             if self._graph is not None:
                 packed.body["graph"] = self._graph.packed(packed, budget.width)
             verdict = run_verdict(self._run, result, self._complete, self._data.failures)
-            summary = head(self._run, result, packed.places, verdict)
+            summary = {**head(self._run, result, packed.places, verdict), "history": runs}
             name = self._run.plan.name if self._run.plan is not None else self._run.title
             text = page(f"{name} - acc", summary, packed.body, static(summary, result))
             if len(text) <= LIMIT:
                 break
         self._file.write(text)
+
+    def _past(self, history: HistoryFile, result: Result, roots: Sequence[Row]) -> tuple[Any, Any]:
+        """The last runs, this one the last of them; and by test id the errors of rows in those before it."""
+        rows = (*roots, *self._data.detailed) if history.earlier.runs else ()
+        ids = {row.test_id: history.id_of(row) for row in rows}
+        errors = history.earlier.errors(frozenset(ids.values()).__contains__)
+        runs = [*history.earlier.runs, history.past_run(result)]
+        last = {
+            "times": [printable(past.time[:16], _WIDTH) for past in runs[-LAST - 1 :]],
+            "errors": [plain(past.worst_error) for past in runs[-LAST - 1 :]],
+            "since": [printable(sentence, _WIDTH) for sentence in since(runs)],
+        }
+        return last, {test: [plain(run.get(name)) for run in errors] for test, name in ids.items()}
 
 
 def _rows_of(roots: Sequence[Root]) -> list[Row]:

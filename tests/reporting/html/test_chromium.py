@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from acc_pytest.mapping.pair import Operand, Pair, Plan
+from acc_pytest.reporting.history import HistoryFile
 from acc_pytest.reporting.html.view import HtmlReport
 from acc_pytest.reporting.row import Row, RowSide
 from acc_pytest.reporting.view import Diagnosis, Root, Run
@@ -109,6 +110,35 @@ def test_the_page_opens_with_the_verdict_and_its_root(page: Page, failing: Path)
     assert "80.0% of the final error" in root
     assert "0123abcd" in page.text("#banner")
     assert "3.12" in page.text("#environment")
+
+
+def test_errors_over_earlier_runs_are_drawn(page: Page, tmp_path: Path) -> None:
+    for share in (0.2, 12.0):
+        earlier = HistoryFile(str(tmp_path / "runs"))
+        earlier.begin(Run())
+        earlier.add(made_row(0, share=share))
+        earlier.finish(result_of([made_row(0, share=share)]))
+        earlier.land()
+    history = HistoryFile(str(tmp_path / "runs"))
+    report = HtmlReport(str(tmp_path / "h.html"), history)
+    row = made_row(0, share=50)
+    for view in (history, report):
+        view.begin(Run())
+        view.add(row)
+    root = Root(0, row.name, row.test_id, row, 0, None, None, "dataflow", "")
+    report.finish(result_of([row], diagnosis=Diagnosis((root,), 0, "")))
+    report.land()
+    page.open(tmp_path / "h.html", "row=0")
+    assert ", the last run; not a root before" in page.text("#roots")
+    circles = "[...document.querySelectorAll('{} circle')].map((one) => Number(one.getAttribute('cy')))"
+    for where in ("#banner", "#details section:has(polyline)"):
+        heights = page.evaluate(circles.format(where))
+        assert len(heights) == 3
+        assert heights[0] > 30 > heights[1] > heights[2]  # the bound is in the middle
+    assert "0.2× to 50× the bound" in page.text("#details")
+    page.open(tmp_path / "h.html", "row=0&lang=zh")
+    assert "最近一次运行）；此前一次它不是根因" in page.text("#roots")
+    assert "允许值（虚线）的 0.2× 至 50×" in page.text("#details")
 
 
 def test_a_passing_run_says_so(page: Page, tmp_path: Path) -> None:

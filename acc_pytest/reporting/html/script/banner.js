@@ -27,6 +27,7 @@ function drawBanner() {
       ["hash", head.hash && make("code", { text: head.hash })],
       ["made", head.made],
     ])),
+    head.history.errors?.length > 1 ? make("details", {}, make("summary", { text: say("history_run") }), timeline(head.history.errors)) : null,
   );
 }
 
@@ -71,6 +72,7 @@ function drawRoots() {
     diagnosis.more ? make("p", { class: "muted", text: say("roots_more", count(diagnosis.more)) }) : null,
     diagnosis.roots.length && diagnosis.basis
       ? make("p", { class: "muted", text: say("roots_basis", tell(diagnosis.basis)) }) : null,
+    (head.history.since ?? []).map((text) => make("p", { class: "muted", text: tell(text) })),
     diagnosis.notes.map((text) => make("p", { class: "muted", text: tell(text) })),
   );
 }

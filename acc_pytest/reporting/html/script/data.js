@@ -32,6 +32,7 @@ class Rows {
     this.leftOut = body.left_out;
     this.details = body.details;
     this.graph = body.graph ?? null;
+    this.history = body.history;
     this.stepsPerDecade = body.steps_per_decade;
     this.verdicts = Uint8Array.from(body.verdicts);
     this.numbers = summed(body.numbers);

@@ -65,6 +65,7 @@ function fullDetails(place, detail) {
       [[make("code", { text: detail.worst[0] }), short(detail.worst[1]), short(detail.worst[2])]],
       ["", "right number", "right number"])) : null,
     make("section", {}, drawPictures(detail.pictures)),
+    historyPart(place),
     sidesPart(detail),
     detail.mapping || detail.policy
       ? part("mapping_title", make("p", {}, make("b", { text: detail.policy }), ` ${tell(detail.mapping)}`)) : null,

@@ -180,6 +180,9 @@ const STRINGS = {
   map_folded: ["flat, 4096 to a row ({0})", "展平，每行 4096 个（{0}）"],
   pictures_absent: ["No pictures of the values: {0}", "没有数值图：{0}"],
   pictures_not_made: ["Pictures of the values are made for roots and the worst comparisons only.", "数值图只为根因和最差的比较生成。"],
+  history_title: ["Over earlier runs", "历次运行的误差"],
+  history_run: ["Worst comparison of each run", "每次运行中最差的比较"],
+  history_said: ["{0} runs since {1}: {2} to {3} the bound (dashed)", "自 {1} 起共 {0} 次运行：允许值（虚线）的 {2} 至 {3}"],
   replica: ["This is {0}.", "此为 {0}。"],
   count_at: ["{0}: {1}", "{0}：{1}"],
 

@@ -1,0 +1,84 @@
+"""`acc history DIR`: the runs that `--acc-history` kept, the age of each root, errors of pairs over time."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..errors import AccError
+from ..reporting.history import History, PastRun, since
+from ..reporting.summary import times
+from ..reporting.texts import message
+
+if TYPE_CHECKING:
+    from .arguments import Commands
+
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""A block for each half of a power of ten; those of the upper half are beyond the bound."""
+
+
+def add_history(commands: Commands) -> None:
+    """Register the subcommand."""
+    parser = commands.add_parser(
+        "history",
+        help="print the runs that pytest --acc-history kept, or a pair's error over them",
+        description="Print the runs of a directory, the newest last, and since when each root is one.",
+    )
+    parser.add_argument("directory", metavar="DIR", help="the directory of --acc-history")
+    parser.add_argument("--pair", default="", metavar="ID", help="the error of this pair, or of all like it")
+    parser.set_defaults(run=run_history)
+
+
+def run_history(arguments: argparse.Namespace) -> int:
+    """Print the runs or the pairs, and a warning for each file that is no run. Raises `AccError`."""
+    history = History(arguments.directory)
+    lines = list(_pairs(history, arguments.pair.lower()) if arguments.pair else _runs(history))
+    for warning in history.warnings:
+        print(f"acc: warning: {message(warning)}", file=sys.stderr)
+    if not history.runs:
+        raise AccError(f"{arguments.directory}: holds no run; give the directory of --acc-history")
+    if not lines:
+        raise AccError(f"--pair {arguments.pair}: no comparison of the last runs has this in its id")
+    for line in lines:
+        print(line)
+    return 0
+
+
+def _runs(history: History) -> Iterator[str]:
+    """A table of the runs, and a sentence on each root of the last one."""
+    table = [("run", "verdict", "failures", "worst", "pair", "roots", "commit"), *map(_cells, history.runs)]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    for cells in table:
+        yield "  ".join(map(str.ljust, cells, widths)).rstrip()
+    yield from map(message, since(history.runs))
+
+
+def _cells(run: PastRun) -> tuple[str, ...]:
+    verdict = f"{run.verdict} (partial)" if run.partial else run.verdict
+    worst, roots = (_times(run.worst_error), run.worst), ", ".join(run.roots)
+    cells = run.time[:16], verdict, f"{run.failures} of {run.pairs}", *worst, roots, run.commit
+    return tuple(message(cell) or "-" for cell in cells)
+
+
+def _times(error: float | None) -> str:
+    return "-" if error is None else times(error)
+
+
+def _pairs(history: History, name: str) -> Iterator[str]:
+    """For each comparison that is called so its error over the last runs: as a picture, and in numbers."""
+    errors = history.errors(lambda pair: name in pair.lower() or name.endswith(f"::{pair.lower()}"))
+    for pair in dict.fromkeys(pair for run in errors for pair in run):
+        values = [run.get(pair) for run in errors]
+        yield message(pair)
+        yield f"  {''.join(map(_block, values))}  {' '.join(map(_times, values))} times its bound"
+
+
+def _block(error: float | None) -> str:
+    if error is None:
+        return "·"
+    height = math.ceil(2 * math.log10(error)) + 3 if 0 < error < math.inf else 7 * bool(error)
+    return BLOCKS[min(max(height, 0), len(BLOCKS) - 1)]
