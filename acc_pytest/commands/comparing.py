@@ -304,7 +304,7 @@ def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> in
 
     sources = tuple(word.partition("=")[2] for word in run.command if word.startswith("--acc-opcheck="))
     rerun = of_one_test(run.command)
-    described = Run(run.stored.title, run.plan, run.command, rerun, run.floor, environment, sources)
+    described = Run(run.stored.title, run.plan, run.command, run.floor, environment, sources, rerun)
     lacks, notes = run.stored.incomplete, list(_lines(run))
     return reported(described, views, run.rows, lacks, run.exit_status, notes, print)[1]
 

@@ -30,10 +30,10 @@ class Run:
     title: Literal["comparison", "opcheck"] = "comparison"
     plan: Plan | None = None
     command: tuple[str, ...] = ()
-    rerun: tuple[str, ...] = ()
     floor: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    rerun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
