@@ -23,6 +23,7 @@ def completed(line: str) -> list[str]:
         "_ARGCOMPLETE": "1",
         "_ARGCOMPLETE_IFS": "\n",
         "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "PYTEST_ADDOPTS": "-p no:hypothesispytest",
         "COMP_LINE": line,
         "COMP_POINT": str(len(line)),
     }
@@ -48,16 +49,11 @@ DIRECTORIES = ["dumps/golden/", "dumps/mine/"]
     ("line", "words"),
     [
         ("acc co", ["compare", "convert"]),
-        ("acc compare dumps/", DIRECTORIES),
         ("acc compare -gp dumps/", DIRECTORIES),
-        ("acc compare dumps/golden dumps/mine --js", ["--json"]),
         ("acc demo --model ", list(MODELS)),
-        ("acc report m", ["merge"]),
-        ("acc opcheck -i dumps/", DIRECTORIES),
-        ("acc opcheck export --i", ["--ids"]),
+        ("acc opcheck export --i", ["--ids", "--input"]),
         ("pytest --acc-js", ["--acc-json"]),
         ("pytest --acc-level ", ["all", "layer", "module", "op", "logits"]),
-        ("pytest --acc-golden dumps/", DIRECTORIES),
         ("pytest --acc-golden=dumps/m", ["--acc-golden=dumps/mine/"]),
     ],
 )
