@@ -10,13 +10,12 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..base.reason import Reason
 from ..judging.threshold import OFF, SET
 from ..outputs import Staged, target_of
 from ..tensors.location import shown_at
 from .row import FACTOR, LIKENESS, SUSPECT, VERDICTS, Row
 from .rows_json import codes_of, evidence, pack_number
-from .summary import allowances, coverage, replayed_line, run_verdict
+from .summary import accepted_line, allowances, coverage, replayed_line, run_verdict
 from .texts import shell
 from .view import FileView, Result, Root, Run
 
@@ -116,9 +115,12 @@ class JsonReport(FileView[Staged]):
             yield "replay", replayed_line(tally)
         yield from (("capped", line) for line in tally.caveats.at_cap)
         if self._by_rule:
-            yield "rule", f"{self._by_rule} comparisons were judged by bounds that a rule of yours sets"
-        if accepted := tally.counts["known"]:
-            yield "known", Reason("{} of them differ in a way that is known and accepted.", accepted)
+            yield (
+                "rule",
+                f"{self._by_rule} comparisons were judged by bounds of a config, a marker, a hook or a call",
+            )
+        if accepted := accepted_line(tally):
+            yield "known", accepted
         yield from (("outlier", line) for line in (result.diagnosis.peers if result.diagnosis else ()))
 
     def _root(self, root: Root) -> dict[str, Any]:

@@ -410,6 +410,12 @@ def run_verdict(run: Run, result: Result) -> RunVerdict:
     return _green(run, result) if complete else _incomplete(run, result)
 
 
+def accepted_line(tally: Tally) -> str:
+    """The sentence on known differences; empty without any."""
+    known = tally.counts["known"]
+    return Reason("{} of them differ in a way that is known and accepted.", known) if known else ""
+
+
 def _incomplete(run: Run, result: Result) -> RunVerdict:
     """Not all tests have run, and none of those that have fails."""
     every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
@@ -422,12 +428,7 @@ def _green(run: Run, result: Result) -> RunVerdict:
     tally = result.tally
     sentence = Reason("No difference beyond its bound: {} {}", tally.compared, _units(run))
     if result.exit_status == 0:
-        accepted = tally.counts["known"]
-        return RunVerdict(
-            "good",
-            sentence,
-            Reason("{} of them differ in a way that is known and accepted.", accepted) if accepted else "",
-        )
+        return RunVerdict("good", sentence, accepted_line(tally))
     why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
     why += (Reason("pytest ended with exit status {}.", result.exit_status),)
     return RunVerdict("bad", Reason("{}, but the run fails", sentence), printable(why[0], SENTENCE))
