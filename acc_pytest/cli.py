@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The `acc` command: dispatch to the subcommands, exit codes, and mistakes of the user as one line.
 
 Exit codes are pytest's, or those of the command that a subcommand ran.
@@ -5,6 +6,7 @@ Exit codes are pytest's, or those of the command that a subcommand ran.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 
 from . import __version__
 from .base.imports import check_numpy, go_without_blas
-from .commands.arguments import INTERRUPTED, USAGE_ERROR, Parser
+from .commands.arguments import COMPLETION, INTERRUPTED, USAGE_ERROR, Parser
 from .commands.comparing import add_compare, add_diff_config, add_map, add_noise_profile, add_report
 from .commands.demo import add_demo, add_demo_torchair, add_generate
 from .commands.dumps import add_convert, add_dump, add_dump_info, add_index, add_onnx
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_tracebacks(FLAG in flags)
     flags = [word for word in flags if word != FLAG]
     parser = _parser(verbose=VERBOSE in flags)
+    if COMPLETION in os.environ:
+        _complete(parser)
     namespace = parser.parse_args(flags)
     if for_pytest and not namespace.passes_on:
         parser.error(
@@ -63,6 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return code
+
+
+def _complete(parser: Parser) -> None:
+    """Answer the shell that asks how its line may go on, and end; nothing where argcomplete is missing."""
+    with contextlib.suppress(ImportError):
+        import argcomplete
+
+        argcomplete.autocomplete(parser, always_complete_options=False)
 
 
 def _print_anything() -> None:

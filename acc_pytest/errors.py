@@ -128,12 +128,19 @@ class DumpConfigTypeError(DumpConfigError, TypeError):
     """An argument that says what to dump is of a type that it never can be."""
 
 
+MOST_NAMES = 30
+"""Names that are listed: more would hide the nearest."""
+
+
 def unknown_name(what: str, name: str, valid: Iterable[str], where: str) -> SettingsError:
-    """The error for a misspelt name: says where it stands, the nearest known name, and all of them."""
+    """The error for a misspelt name: says where it stands, the nearest known name, and all of them.
+
+    Of very many names it says the nearest alone, where there is one.
+    """
     names = list(valid)
-    return SettingsError(
-        f"{where}: unknown {what} {name!r:.100}; {did_you_mean(name, names)}known: {', '.join(names)}"
-    )
+    near = did_you_mean(name, names)
+    known = "" if near and len(names) > MOST_NAMES else f"known: {', '.join(names)}"
+    return SettingsError(f"{where}: unknown {what} {name!r:.100}; {near}{known}".rstrip())
 
 
 def did_you_mean(name: str, names: Sequence[str], prefix: str = "") -> str:

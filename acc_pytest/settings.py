@@ -59,8 +59,9 @@ class Settings:
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
     are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
     custom metrics as `path.py:function`, `csv` the report's name (empty: the default one below
-    `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
-    are judged again, `history` the directory of runs, `repro` that of failures that repeat on their own.
+    `output`), `summary` the Markdown file, `html` the page, `json` the run for programs, `rows` the file of
+    rows, `from_rows` those that are judged again, `history` the directory of runs, `repro` that of failures
+    that repeat on their own.
     `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
     where those are that golden's dump outlines; `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
@@ -92,6 +93,7 @@ class Settings:
     csv: str = ""
     summary: str = ""
     html: str = ""
+    json: str = ""
     rows: str = ""
     history: str = ""
     repro: str = ""

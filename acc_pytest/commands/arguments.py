@@ -14,6 +14,8 @@ from ..options import command_line
 
 USAGE_ERROR = 4
 """pytest's exit code for a wrong command line."""
+COMPLETION = "_ARGCOMPLETE"
+"""The variable that is set where a shell asks how a line may go on."""
 INTERRUPTED = 128 + signal.SIGINT
 """The exit code that a shell reports of a command that Ctrl-C ended."""
 OLD_LEVELS = {**{level: level for level in ("all", *LEVELS)}, "api": "op", "token": "logits"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.imports import import_numpy
 from ..errors import AccError, DumpError
+from ..options import of_one_test
 from ..reporting.texts import message
 from ..tensors.address import path_on_disk
 from .arguments import LOG_LEVELS, add_output, add_reading, add_sides, run_pytest, values_of_sides
@@ -38,6 +39,7 @@ def add_compare(commands: Commands) -> None:
     add_output(parser)
     parser.add_argument("--html", default="", metavar="FILE", help="write the HTML report")
     parser.add_argument("--history", default="", metavar="DIR", help="add this run to the history there")
+    parser.add_argument("--json", default="", metavar="FILE", help="write the run as JSON")
     parser.add_argument("-st", "--stats", action="store_true", help="not needed: statistics are recognised")
     parser.add_argument("-w", "--weight", action="store_true", help="not offered: weights are no dump")
     parser.add_argument("-r", "--rank", metavar="N", help="compare this rank only (default: all common ones)")
@@ -58,7 +60,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     if sides:
         arguments.golden_path, arguments.my_path = [*sides, None][:2]
     values = values_of_sides(arguments) | {"metrics": tuple(arguments.custom_algorithms)}
-    optional = ("output", "html", "history", "rank")
+    optional = ("output", "html", "json", "history", "rank")
     values |= {name: getattr(arguments, name) for name in optional if getattr(arguments, name)}
     words = [*LOG_LEVELS[arguments.log_level], *arguments.for_pytest]
     if not sides or words:
@@ -215,7 +217,7 @@ def _described(path: str) -> Description:
 # `acc report`: files of rows of one run put together, or shown.
 
 
-OF_REPORTS = ("rows", "csv", "html", "history", "summary", "output", "shard")
+OF_REPORTS = ("rows", "csv", "html", "json", "history", "summary", "output", "shard")
 """Settings of a run that say where its own reports went, or what share of it was run."""
 
 
@@ -236,6 +238,7 @@ def add_report(commands: Commands) -> None:
     merge.add_argument("--csv", default="", metavar="FILE", help="write the CSV report")
     merge.add_argument("--html", default="", metavar="FILE", help="write the HTML report")
     merge.add_argument("--history", default="", metavar="DIR", help="add the run to the history there")
+    merge.add_argument("--json", default="", metavar="FILE", help="write the run as JSON")
     merge.add_argument("--summary", default="", metavar="FILE", help="write the summary as Markdown")
     merge.add_argument("--junit", default="", metavar="FILE", help="write all tests as JUnit XML")
     merge.add_argument("--rows", default="", metavar="FILE", help="write all rows into one file")
@@ -252,7 +255,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
     files = [read_rows(path) for path in dict.fromkeys(arguments.files)]
     run = merged(files)
-    names = "csv", "html", "history", "summary", "junit", "rows"
+    names = "csv", "html", "json", "history", "summary", "junit", "rows"
     reports = {name: getattr(arguments, name) for name in names}
     views = list(_views(run, reports, files[0].run.settings))
     return _print(run, views, files[0].run.environment)
@@ -277,7 +280,7 @@ def _views(run: Merged, reports: Mapping[str, str], settings: Mapping[str, Any])
     from ..running.run_report import open_views
     from ..settings import Settings
 
-    paths = {name: reports[name] for name in ("csv", "html", "history", "summary") if reports[name]}
+    paths = {name: reports[name] for name in ("csv", "html", "json", "history", "summary") if reports[name]}
     columns = None
     if run.stored.title == "opcheck":
         from ..opcheck.settings import columns as opcheck_columns
@@ -303,7 +306,8 @@ def _print(run: Merged, views: list[View], environment: Mapping[str, str]) -> in
     from ..reporting.view import Run
 
     sources = tuple(word.partition("=")[2] for word in run.command if word.startswith("--acc-opcheck="))
-    described = Run(run.stored.title, run.plan, run.command, run.floor, environment, sources)
+    rerun = of_one_test(run.command)
+    described = Run(run.stored.title, run.plan, run.command, run.floor, environment, sources, rerun)
     lacks, notes = run.stored.incomplete, list(_lines(run))
     return reported(described, views, run.rows, lacks, run.exit_status, notes, print)[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.vocabulary import OPCHECK_METRICS, PRECISION_MODES, SOCS, STANDARDS
 from ..errors import AccError, SettingsError
 from ..reporting.texts import message
-from .arguments import LOG_LEVELS, add_output, run_pytest
+from .arguments import COMPLETION, LOG_LEVELS, add_output, run_pytest
 
 if TYPE_CHECKING:
     from .arguments import Commands, Parser
@@ -119,10 +120,15 @@ class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, **settings)
         # Without it the words are not refused before they come here, where the sentence is.
-        self.choices = None  # type: ignore[assignment]
+        if COMPLETION not in os.environ:
+            self.choices = None  # type: ignore[assignment]
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Any = None,
     ) -> None:
         """Hand on to the parser of an action."""
         if values[0] not in self._name_parser_map:
@@ -132,7 +138,7 @@ class FurtherActions(argparse._SubParsersAction):  # type: ignore[type-arg]
                 f"{values[0]!r} does not belong to an option; give the dump with -i, operation CSVs with -c, "
                 f"choose operators with -ids and -opname; the only action is {actions}",
             )
-        super().__call__(parser, namespace, values, option)
+        super().__call__(parser, namespace, values, option_string)
 
 
 def run_opcheck(arguments: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -196,14 +196,15 @@ def start_over(config: pytest.Config) -> int | None:
         return int(pytest.ExitCode.INTERRUPTED)
 
 
-WHOLE_RUN = ("update_baseline", "csv", "rows", "html", "history", "summary", "repro")
-"""Fields of options that a command for a single test must not have: it would accept what it is to look at,
-and replace the reports of the whole run."""
+WHOLE_RUN = ("update-baseline", "csv", "rows", "html", "json", "history", "summary", "repro")
+"""Options that a command for a single test must not have: it would accept what it is to look at, and replace
+the reports of the whole run."""
 
 
-def of_one_test(option_values: Mapping[str, Any]) -> dict[str, Any]:
-    """The option values for a command that runs one test of the run again."""
-    return {field: value for field, value in option_values.items() if field not in WHOLE_RUN}
+def of_one_test(command: Iterable[str]) -> tuple[str, ...]:
+    """The words of a run's command for a command that runs one of its tests again."""
+    flags = tuple(f"--acc-{name}=" for name in WHOLE_RUN)
+    return tuple(word for word in command if not word.startswith(flags))
 
 
 def command_line(option_values: Mapping[str, Any]) -> list[str]:

@@ -198,6 +198,12 @@ REPORTS = (
         is_path=True,
     ),
     Option(
+        "json",
+        "write the run as one JSON file for programs: verdict, caveats, roots, their evidence and commands",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Option(
         "junit-properties",
         "whether test cases in --junitxml have the numbers as properties (default: all)",
         choices=JUNIT_PROPERTIES,

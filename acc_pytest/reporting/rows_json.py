@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
-from ..base.reason import Reason, reasons_in, with_reasons
+from ..base.reason import Reason, code_of, reasons_in, with_reasons
 from ..judging.verdict import Check
 from ..metrics.measurement import COLUMN_METRICS
 from .row import VERDICTS, Cause, Row, RowSide, Scalar, WorstElement, native
@@ -236,12 +236,35 @@ def row_to_json(row: Row, links: Links = NO_LINKS) -> dict[str, Any]:
     _shorten(row, record)
     if links != NO_LINKS:
         record |= _pack_links(links)
-    if reasons := reasons_in(record):
-        record[_CODES] = {
-            text: [reason.code, *map(pack_scalar, map(native, reason.args))]
-            for text, reason in reasons.items()
-        }
+    if codes := codes_of(record):
+        record[_CODES] = codes
     return record
+
+
+def evidence(row: Row) -> dict[str, Any]:
+    """All that speaks for the verdict of a row, for programs: every field is there, also a neutral one."""
+    record = {name: pack(getattr(row, name)) for name, _, pack, _ in _ROW if name not in _OF_JUDGING}
+    for side in ("golden", "mine"):
+        record[side] = _all_fields(getattr(row, side), _SIDE)
+        record[side]["files"] = [file for file in record[side].pop("path").split(";") if file]
+        record[side]["source"] = record[side].pop("code")
+    record["worst"] = _all_fields(row.worst, _WORST)
+    record["checks"] = [
+        {**_all_fields(check, _CHECK), "excess": pack_number(check.excess)} for check in row.checks
+    ]
+    if row.cause is not None:
+        record["cause"] = {"code": code_of(row.cause.text), **_all_fields(row.cause, _CAUSE)}
+    return record
+
+
+def _all_fields(value: Any, table: tuple[Field, ...]) -> dict[str, Any]:
+    return {name: pack(getattr(value, name)) for name, _, pack, _ in table}
+
+
+def codes_of(record: object) -> dict[str, list[Scalar]]:
+    """The reasons among the texts of a record, by text: the code of each and its arguments."""
+    reasons = reasons_in(record).items()
+    return {text: [reason.code, *map(pack_scalar, map(native, reason.args))] for text, reason in reasons}
 
 
 def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
@@ -334,6 +357,8 @@ def _equal(first: object, second: object) -> bool:
 
 _CODES = "codes"
 """The field of the codes and arguments of the reasons among the texts of a row."""
+_OF_JUDGING = ("statistics", "context", "levels")
+"""Fields that only judging again needs."""
 _unpack_code = list_of(unpack_scalar)
 _SIDE = record_fields(RowSide, dict.fromkeys(("max", "min", "mean"), NUMBER_OR_NONE))
 _CHECK = record_fields(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -33,8 +33,9 @@ ROOT_WIDTH = 600
 class Tally:
     """Counts rows as they arrive and keeps the first failing one and the worst few.
 
-    `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `after_tie`
-    counts the tensors of which all tokens, or some, come after a tie, `padded` those judged without tokens of
+    `tests` are the ids of the tests that rows have come from, `red_tests` of those that fail. `failures`
+    counts the comparisons that fail for themselves, not for what they were computed from. `after_tie` counts
+    the tensors of which all tokens, or some, come after a tie, `padded` those judged without tokens of
     padding, `replayed` those whose operator was computed again or was not (`--acc-replay`), `unreplayed` why
     one was not, and `lacking` why golden's outline is not known whole. `lifted` counts those that pass as
     accumulated rounding, `most_lifted` is the most that one of them has of its bound. `narrowed` counts
@@ -47,6 +48,7 @@ class Tally:
         self.counts: Counter[str] = Counter()
         self.tests: set[str] = set()
         self.red_tests: set[str] = set()
+        self.failures = 0
         self.after_tie: Counter[str] = Counter()
         self.padded = 0
         self.unjudged: list[tuple[int, str, str]] = []
@@ -86,6 +88,7 @@ class Tally:
             self.first = row
         if row.alone:
             return
+        self.failures += row.verdict != "inherited"
         bisect.insort(self._worst, (-row.excess, _place(row), row), key=lambda entry: entry[:2])
         del self._worst[WORST:]
 
@@ -169,15 +172,7 @@ def summary_lines(
     first = filter(None, [tally.precision.line(of_names), caveats])
     lines = [_cut(line, ROOT_WIDTH) for line in (*first, *roots[:feed_roots])]
     lines.append(verdicts_line(tally))
-    if tally.after_tie:
-        lines.append(after_tie_line(tally))
-    if tally.padded:
-        lines.append(f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads")
-    if tally.unjudged:
-        lines.append(_cut(unjudged_line(tally.unjudged)))
-    if tally.lifted:
-        lines.append(lifted_line(tally))
-    lines += [narrowed_line(*types, count) for types, count in tally.narrowed.items()]
+    lines += [line for _, line in allowances(tally)]
     if plan is not None and plan.golden_kind:
         lines.append(coverage_line(plan, floor))
     if tally.replayed:
@@ -192,6 +187,23 @@ def summary_lines(
         lines.append("worst by their bounds:")
         lines += [_cut(f"  {describe(row)}") for row in tally.worst]
     return lines
+
+
+def allowances(tally: Tally) -> Iterator[tuple[str, str]]:
+    """The lines on what was judged by less than its usual bound, or not at all, each with its kind."""
+    if tally.after_tie:
+        yield "tie", after_tie_line(tally)
+    if tally.padded:
+        yield (
+            "padding",
+            f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads",
+        )
+    if tally.unjudged:
+        yield "not_judged", _cut(unjudged_line(tally.unjudged))
+    if tally.lifted:
+        yield "lifted", lifted_line(tally)
+    for types, count in tally.narrowed.items():
+        yield "narrowed", narrowed_line(*types, count)
 
 
 def verdicts_line(tally: Tally) -> str:
@@ -374,10 +386,9 @@ class RunVerdict:
     lead: str = ""
 
 
-def run_verdict(run: Run, result: Result, complete: bool = True, failures: int = 0) -> RunVerdict:
-    """The verdict of a run. `complete`: all of its tests have run; `failures` counts the comparisons that
-    fail for themselves, not for what they were computed from."""
-    tally = result.tally
+def run_verdict(run: Run, result: Result) -> RunVerdict:
+    """The verdict of a run."""
+    tally, complete, failures = result.tally, result.tally.complete, result.tally.failures
     all_roots = () if result.diagnosis is None else result.diagnosis.roots
     roots = [root for root in all_roots if any(row.red for row in (root.row, *root.also))]
     if roots:
@@ -399,6 +410,12 @@ def run_verdict(run: Run, result: Result, complete: bool = True, failures: int =
     return _green(run, result) if complete else _incomplete(run, result)
 
 
+def accepted_line(tally: Tally) -> str:
+    """The sentence on known differences; empty without any."""
+    known = tally.counts["known"]
+    return Reason("{} of them differ in a way that is known and accepted.", known) if known else ""
+
+
 def _incomplete(run: Run, result: Result) -> RunVerdict:
     """Not all tests have run, and none of those that have fails."""
     every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
@@ -411,12 +428,7 @@ def _green(run: Run, result: Result) -> RunVerdict:
     tally = result.tally
     sentence = Reason("No difference beyond its bound: {} {}", tally.compared, _units(run))
     if result.exit_status == 0:
-        accepted = tally.counts["known"]
-        return RunVerdict(
-            "good",
-            sentence,
-            Reason("{} of them differ in a way that is known and accepted.", accepted) if accepted else "",
-        )
+        return RunVerdict("good", sentence, accepted_line(tally))
     why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
     why += (Reason("pytest ended with exit status {}.", result.exit_status),)
     return RunVerdict("bad", Reason("{}, but the run fails", sentence), printable(why[0], SENTENCE))

@@ -1,4 +1,4 @@
-"""`View`: what a report is to a run. One view a file; `views.py` knows which are asked for.
+"""`View`: what a report is to a run. One view a file; `running/run_report.py` knows which are asked for.
 
 Views live in the process that owns the terminal and get rows in any order.
 """
@@ -23,8 +23,8 @@ class Run:
     """The facts before the first test.
 
     `plan` is `None` where no dumps are compared, and `sources` are what is checked instead. `command` are
-    the words that repeat the run, `floor` is the smallest coverage that does, `environment` names machine
-    and versions.
+    the words that repeat the run, `rerun` those before the id of one of its tests, `floor` is the smallest
+    coverage that does, `environment` names machine and versions.
     """
 
     title: Literal["comparison", "opcheck"] = "comparison"
@@ -33,6 +33,7 @@ class Run:
     floor: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    rerun: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class Result:
     lines: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     diagnosis: Diagnosis | None = None
+
+    @property
+    def verdict(self) -> str:
+        """`pass`, `fail`, or `nothing` where nothing could be compared."""
+        return {0: "pass", 5: "nothing"}.get(self.exit_status, "fail")
 
 
 class View:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
@@ -20,6 +21,7 @@ from ..errors import AccError, guarded
 from ..reporting.chart import METRIC, ChartPoint, points_of, svg
 from ..reporting.csv_report import CsvReport, getter
 from ..reporting.html.view import HtmlReport
+from ..reporting.json_report import JsonReport
 from ..reporting.summary import run_verdict
 from ..reporting.texts import message
 from ..reporting.view import Result, Root, Run
@@ -94,7 +96,7 @@ class Outcome:
     @property
     def verdict(self) -> str:
         """`pass`, `fail`, or `nothing` where nothing could be compared."""
-        return {0: "pass", 5: "nothing"}.get(self.exit_status, "fail")
+        return self.result.verdict
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -105,8 +107,7 @@ class Outcome:
     @property
     def headline(self) -> str:
         """The verdict in one sentence."""
-        failures = sum(row.red and not row.alone for row in self.rows)
-        return run_verdict(self.run, self.result, self.result.tally.complete, failures).text
+        return run_verdict(self.run, self.result).text
 
     @property
     def summary(self) -> str:
@@ -121,10 +122,20 @@ class Outcome:
 
     def to_html(self, path: str | os.PathLike[str]) -> str:
         """Write the page of `--acc-html`; returns its path. Raises `AccError`."""
-        view = HtmlReport(os.fspath(path))
-        lines = reported(self.run, [view], self.rows, (), lambda tally: self.exit_status)[0].lines
-        if not view.files:
-            raise AccError(lines[-1])
+        return self._written(HtmlReport(os.fspath(path)))
+
+    def to_json(self, path: str | os.PathLike[str]) -> str:
+        """Write the file of `--acc-json`; returns its path. Raises `AccError`."""
+        return self._written(JsonReport(os.fspath(path)))
+
+    def _written(self, view: HtmlReport | JsonReport) -> str:
+        with closing(view), guarded("writing a report"):
+            view.begin(self.run)
+            for row in self.rows:
+                view.add(row)
+            view.end(self.result.tally.complete)
+            view.finish(self.result)
+            view.land()
         return view.place
 
     def plot(self, ax: Any = None) -> Any:

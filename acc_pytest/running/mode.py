@@ -207,7 +207,7 @@ class Mode(abc.ABC):
 
     def described(self, run: Run) -> Run:
         """The run as views get it."""
-        return replace(run, command=("pytest", *options.command_line(self.option_values)))
+        return replace(run, command=self._command, rerun=options.of_one_test(self._command))
 
     def views(self) -> list[View]:
         """Its reports; none: those that people's own tests have. Raises `AccError`."""
@@ -230,7 +230,11 @@ class Mode(abc.ABC):
 
     def rerun_command(self, *words: str) -> str:
         """The command line that runs one generated test again."""
-        return shell(["pytest", *options.command_line(options.of_one_test(self.option_values)), *words])
+        return shell([*options.of_one_test(self._command), *words])
+
+    @property
+    def _command(self) -> tuple[str, ...]:
+        return ("pytest", *options.command_line(self.option_values))
 
     def __getstate__(self) -> dict[str, Any]:
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}

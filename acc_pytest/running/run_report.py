@@ -322,6 +322,10 @@ def open_views(
         from ..reporting.html.view import HtmlReport
 
         views.append(HtmlReport(settings.html, history))
+    if settings.json:
+        from ..reporting.json_report import JsonReport
+
+        views.append(JsonReport(settings.json))
     if settings.repro:
         from ..diagnosis.repro.view import ReproBundles
 

@@ -29,7 +29,7 @@ from .conftest import QUICKER, Run, read_rows, small_demo
 GBK = os.fsdecode("数据".encode("gbk"))
 """A directory's name as a system in GBK writes it; no UTF-8."""
 SHOWN = r"\xca\xfd\xbe\xdd"
-REPORTS = ("rows.jsonl", "page.html", "page.md", "j.xml", "base.json")
+REPORTS = ("rows.jsonl", "page.html", "run.json", "page.md", "j.xml", "base.json")
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reports(home: Path) -> list[str]:
     """The options for every report, below a directory named in GBK."""
-    rows, page, summary, junit, baseline = (f"{home / GBK}/{name}" for name in REPORTS)
+    rows, page, run, summary, junit, baseline = (f"{home / GBK}/{name}" for name in REPORTS)
     return [
-        f"--acc-rows={rows}", f"--acc-html={page}", f"--acc-summary={summary}", f"--junitxml={junit}",
-        f"--acc-baseline={baseline}", "--acc-update-baseline=all",
+        f"--acc-rows={rows}", f"--acc-html={page}", f"--acc-json={run}", f"--acc-summary={summary}",
+        f"--junitxml={junit}", f"--acc-baseline={baseline}", "--acc-update-baseline=all",
         f"--acc-repro={home / GBK}/repro", f"--acc-output={home / GBK}",
     ]  # fmt: skip
 
@@ -92,7 +92,8 @@ def test_rows_are_judged_and_merged_again_there(
     assert pytester.runpytest_inprocess(f"--acc-from-rows={rows}", "--acc-output=again").ret == 1
     capsys.readouterr()
     made = {
-        name: f"{pytester.path / GBK}/merged.{name}" for name in ("csv", "html", "junit", "rows", "summary")
+        name: f"{pytester.path / GBK}/merged.{name}"
+        for name in ("csv", "html", "json", "junit", "rows", "summary")
     }
     assert main(["report", "merge", rows, *(f"--{name}={path}" for name, path in made.items())]) == 1
     assert all(os.path.getsize(path) for path in made.values())

@@ -54,6 +54,15 @@ def test_a_full_table_becomes_a_rule() -> None:
     assert (rule.factor, rule.origin) == (2.0, "x.toml [[threshold]] 1 (int8 weights)")
 
 
+def test_a_misspelt_key_is_one_sentence_with_the_nearest() -> None:
+    with pytest.raises(SettingsError) as caught:
+        rule_from_marker({"cosine_similarty": 0.9}, "test_a.py::test_b")
+    assert str(caught.value) == (
+        "marker acc_threshold on test_a.py::test_b: unknown key 'cosine_similarty'; "
+        "did you mean 'cosine_similarity'?"
+    )
+
+
 def test_a_marker_switches_off_with_none_and_names_its_test() -> None:
     rule = rule_from_marker({"cosine_similarity": None}, "test_a.py::test_b")
     assert rule.bounds == (Bound("cosine_similarity", None, True),)

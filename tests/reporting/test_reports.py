@@ -258,8 +258,9 @@ def root_of(row: Row, **fields: Any) -> Root:
 
 def said(rows: list[Row], roots: list[Root], run: Run = PAIRS, complete: bool = True, **fields: Any) -> str:
     diagnosis = Diagnosis(tuple(roots), 0, "") if roots else None
-    own = sum(row.red and row.verdict not in ("inherited", "unmapped") for row in rows)
-    return run_verdict(run, result_of(rows, diagnosis=diagnosis, **fields), complete, own).text
+    result = result_of(rows, diagnosis=diagnosis, **fields)
+    result.tally.complete = complete
+    return run_verdict(run, result).text
 
 
 FAILING = made_row(2, share=151, layer=3)
@@ -345,7 +346,7 @@ def test_without_roots_the_worst_is_named() -> None:
         replace(made_row(n, share=share), layer="", step="") for n, share in ((0, 4), (1, 40), (2, 0.1))
     ]
     checks.append(replace(checks[1], checks=made_row(1, share=3).checks))
-    found = run_verdict(Run("opcheck"), result_of(checks), True, 3)
+    found = run_verdict(Run("opcheck"), result_of(checks))
     assert found.text == "2 of 3 tests fail"
     assert found.lead == "3 of 4 outputs fail, the worst: RmsNormOperation_0_1, output[0]: 40 times its bound"
     assert said(checks[:1], [], Run()) == "Fails at LinearOperation: 4 times its bound"
@@ -358,7 +359,7 @@ def test_unmapped_nodes_that_must_not_be_are_no_failed_comparison() -> None:
 
 def test_strictly_inherited_failures_count_as_inherited() -> None:
     rows = [FAILING, inherited(made_row(5, share=9, strict=True), FAILING)]
-    lead = run_verdict(PAIRS, result_of(rows, diagnosis=Diagnosis((root_of(FAILING),), 1, "")), True, 1).lead
+    lead = run_verdict(PAIRS, result_of(rows, diagnosis=Diagnosis((root_of(FAILING),), 1, ""))).lead
     assert lead == "1 of 2 pairs fails on its own; 1 more inherits from what fails."
 
 

@@ -95,8 +95,6 @@ class PageData:
         self._metrics: dict[str, _Metric] = {}
         self._judged: dict[str, bool] = {}
         self._worst = KeptRows(_DETAILS)
-        self.failures = 0
-        """Rows whose test fails for themselves, not for their inputs."""
 
     def __len__(self) -> int:
         return len(self._verdicts)
@@ -117,7 +115,6 @@ class PageData:
         self._places.append(place_of(row))
         self._roots.append(-1 if row.cause is None or row.cause.root is None else row.cause.root)
         self._worst.add(len(self), row, excess)
-        self.failures += row.red and row.verdict != "inherited" and not row.alone
         self._verdicts.append(VERDICTS.index(row.verdict))
 
     def _add_metrics(self, row: Row) -> None:

@@ -255,9 +255,6 @@ def _hash(text: str) -> str:
 LISTED_ROOTS = 200
 """Roots that are listed; the page says how many more there are."""
 
-_REPORT_OPTIONS = ("--acc-html=", "--acc-csv=", "--acc-rows=", "--acc-summary=", "--acc-history=")
-"""Words that a command for one test leaves out: it would replace the reports of the whole run."""
-
 
 def head(run: Run, result: Result, places: Mapping[Place, int], verdict: RunVerdict) -> dict[str, Any]:
     """The run in JSON values. `places` are those of rows in the columns, `verdict` is that of the run."""
@@ -277,7 +274,7 @@ def head(run: Run, result: Result, places: Mapping[Place, int], verdict: RunVerd
         "problems": [_fitting(problem) for problem in result.problems],
         "diagnosis": None if result.diagnosis is None else _diagnosis(result.diagnosis, places),
         "command": shell(run.command),
-        "rerun": shell(word for word in run.command if not word.startswith(_REPORT_OPTIONS)),
+        "rerun": shell(run.rerun),
         "environment": [[_fitting(name), _fitting(str(value))] for name, value in run.environment.items()],
         "lines": list(result.lines),
     }

@@ -43,7 +43,6 @@ class HtmlReport(FileView[Staged]):
         self._data = PageData()
         self._run: Run | None = None
         self._graph: ModelGraph | None = None
-        self._complete = True
 
     def begin(self, run: Run) -> None:
         """Keep what is known of the run; a place that cannot be written ends it before its first test."""
@@ -57,10 +56,6 @@ class HtmlReport(FileView[Staged]):
         self._data.add(row)
         if self._graph is not None:
             self._graph.add(row)
-
-    def end(self, complete: bool) -> None:
-        """Whether every test has run, which the page says."""
-        self._complete = complete
 
     def finish(self, result: Result) -> None:
         """Look into the pairs that matter, and make the page; nothing where the run did not begin."""
@@ -76,7 +71,7 @@ class HtmlReport(FileView[Staged]):
             packed.body["history"] = errors
             if self._graph is not None:
                 packed.body["graph"] = self._graph.packed(packed, budget.width)
-            verdict = run_verdict(self._run, result, self._complete, self._data.failures)
+            verdict = run_verdict(self._run, result)
             summary = {**head(self._run, result, packed.places, verdict), "history": runs}
             name = self._run.plan.name if self._run.plan is not None else self._run.title
             text = page(f"{name} - acc", summary, packed.body, static(summary, result))

@@ -36,7 +36,7 @@ def nothing_to_complain(page: Page) -> Iterator[None]:
     assert page.complaints == []
 
 
-def write(path: Path, rows: list[Row], run: Run = Run(command=COMMAND), **result: object) -> Path:  # noqa: B008
+def write(path: Path, rows: list[Row], run: Run = Run(rerun=COMMAND), **result: object) -> Path:  # noqa: B008
     report = HtmlReport(str(path))
     report.begin(run)
     for row in rows:
@@ -81,7 +81,7 @@ def rows() -> list[Row]:
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory: pytest.TempPathFactory, plan: Plan, rows: list[Row]) -> Path:
     root = Root(12, rows[12].name, rows[12].test_id, rows[12], 2, 2.25, 0.8, "dataflow", "")
-    run = Run("comparison", plan, COMMAND, 0.5, {"python": "3.12"})
+    run = Run("comparison", plan, COMMAND, 0.5, {"python": "3.12"}, rerun=COMMAND)
     diagnosis = Diagnosis((root,), 2, "tensor names")
     return write(tmp_path_factory.mktemp("page") / "f.html", rows, run, coverage=1.0, diagnosis=diagnosis)
 

@@ -21,6 +21,7 @@ from acc_pytest.base import reason as reason_module
 from acc_pytest.base.reason import Reason
 from acc_pytest.base.reason import chinese as catalogue
 from acc_pytest.errors import AccError
+from acc_pytest.options import of_one_test
 from acc_pytest.reporting.html import page as module
 from acc_pytest.reporting.html import view
 from acc_pytest.reporting.html.page import ROOTS, SCRIPTS, page
@@ -146,7 +147,7 @@ def test_without_analysis_there_is_none(tmp_path: Path) -> None:
 
 def test_a_command_for_one_test_does_not_replace_the_report(tmp_path: Path) -> None:
     words = ("pytest", "--acc-golden=a b", "--acc-html=r.html", "--acc-csv=x.csv")
-    head, _ = read_page(written(tmp_path, [made_row(0)], Run(command=words)))
+    head, _ = read_page(written(tmp_path, [made_row(0)], Run(command=words, rerun=of_one_test(words))))
     assert head["command"] == "pytest '--acc-golden=a b' --acc-html=r.html --acc-csv=x.csv"
     assert head["rerun"] == "pytest '--acc-golden=a b'"
 
@@ -227,7 +228,7 @@ def root_of(row: Row) -> Root:
 def test_verdict_counts_and_roots_are_there_without_javascript(tmp_path: Path) -> None:
     row = made_row(2, share=40, layer=1)
     rows = [made_row(0), row, inherited(made_row(4, share=9), row)]
-    run = Run(command=("pytest", "--acc-golden=g", "--acc-mine=m", "--acc-html=x.html"))
+    run = Run(rerun=("pytest", "--acc-golden=g", "--acc-mine=m"))
     text = seen(written(tmp_path, rows, run, diagnosis=Diagnosis((root_of(row),), 1, "")))
     for said in (
         "Breaks at RopeOperation, layers.1, prefill: 40 times its bound",
