@@ -260,6 +260,8 @@ def judged_by_golden(
     Raises `AccError` where that cannot be said.
     """
     layer = layers.get(pair.golden.node)
+    if len(pair.mine.refs) == 1 and pair.mine.split is None:  # the rows of its input, in their order
+        pair = replace(pair, golden=replace(pair.golden, tokens=None), mine=replace(pair.mine, tokens=None))
     if (
         layer is None
         or pair.golden.slot != "output[0]"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from ..dumps.base import Dump, NodeSlot, Slot
 from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair, Plan
+from ..mapping.views import Whole
 from ..tensors.ref import TensorRef, readable
 from .golden_model.calls import BARE, ModuleCall, module_calls
 from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
@@ -45,8 +47,9 @@ class _Place:
 class TorchRecomputer(FileRecomputer):
     """Computes modules of a dump again, by those of the golden `model`; each once.
 
-    `projected` are the linear layers, by name, whose weights the model lacks. Rounding is always measured,
-    whatever the budget says.
+    `projected` are the linear layers, by name, whose weights the model lacks, `names` the modules of the
+    model by those of the dump that are called otherwise. Rounding is always measured, whatever the budget
+    says.
     """
 
     def __init__(
@@ -56,8 +59,10 @@ class TorchRecomputer(FileRecomputer):
         model: nn.Module,
         budget: RecomputeBudget,
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
+        names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         super().__init__(pairs, budget)
+        self._names = names
         self._dump = dump
         self._model = model
         self._projected = projected
@@ -266,7 +271,9 @@ class TorchRecomputer(FileRecomputer):
         if key not in self._calls:
             step = next(entry for entry in self._dump.steps if entry.directory == place.step)
             rank = next(entry for entry in self._dump.ranks if entry.name == place.rank)
-            self._calls[key] = module_calls(self._dump, step, rank)
+            calls = self._calls[key] = module_calls(self._dump, step, rank)
+            for call in calls.values():
+                call.module = self._names.get(call.module, call.module)
         return self._calls[key]
 
     @functools.cached_property
@@ -343,6 +350,7 @@ class OutlinedRecomputer(Recomputer):
         self._outline = outline
         self._budget = budget
         self._lacking = ""
+        self._names: Mapping[str, str] = {}
         self._mine = self._of(plan.mine_root, plan.pairs)
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
@@ -355,6 +363,9 @@ class OutlinedRecomputer(Recomputer):
         model = self._model(golden_dump)
         golden = _by_all_names(weights_of(Path(self._outline.home)))
         layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
+        if pairs is self._plan.pairs:
+            self._names = _partners(pairs, {*(place.name for place in module_tree(model).walk()), *layers})
+            return TorchRecomputer(dump, pairs, model, self._budget, layers, self._names)
         return TorchRecomputer(dump, pairs, model, self._budget, layers)
 
     def _model(self, golden: Dump) -> nn.Module:
@@ -371,8 +382,10 @@ class OutlinedRecomputer(Recomputer):
         return self._of(self._plan.golden_root, turned)
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`. Wrong only where golden's own module is right."""
+        """See `Recomputer.of_pair`. Wrong only where golden's own module is right, and mine has its name."""
         result = self._mine.of_pair(number)
+        if result.outcome == "wrong" and self._plan.pairs[number].mine.node in self._names:
+            result = Recomputation(why="mine calls it otherwise, and may compute otherwise in it")
         if not result.outcome:
             result = self._of_ranks(number, result)
         if result.outcome == "wrong" and self._golden.of_pair(number).outcome != "right":
@@ -401,6 +414,20 @@ class OutlinedRecomputer(Recomputer):
     def of_golden(self, number: int) -> Recomputation:
         """Whether golden's module is what its dump outlines."""
         return self._golden.of_pair(number)
+
+
+def _partners(pairs: Sequence[Pair], modules: Set[str]) -> dict[str, str]:
+    """The modules of golden without others in them, by those of mine that are called otherwise and give the
+    same tensor."""
+    around = {name[:place] for name in modules for place, letter in enumerate(name) if letter == "."}
+    partners: dict[str, set[str]] = defaultdict(set)
+    for pair in pairs:
+        golden, mine = pair.golden, pair.mine
+        outputs = golden.slot == "output[0]" and mine.slot.startswith("output")
+        uncut = isinstance(golden.view, Whole) and isinstance(mine.view, Whole)
+        if outputs and uncut and mine.node not in modules and golden.node in modules - around:
+            partners[mine.node].add(golden.node)
+    return {node: names.pop() for node, names in partners.items() if len(names) == 1}
 
 
 def _layers(

@@ -304,10 +304,16 @@ def recomputer_for(
 
         limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
         refusing = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
-        return by_outlines(
+        modules = by_outlines(
             plan, outlines, lambda outline: OutlinedRecomputer(plan, outline, limited, opened), refusing
         )
-    return recomputer_of(plan, budget, settings.model if settings.replay else "")
+    else:
+        modules = recomputer_of(plan, budget, settings.model if settings.replay else "")
+    if plan.mine_kind not in OF_MODULES:
+        return modules
+    from ..diagnosis.residual_sums import WithSums
+
+    return WithSums(modules, plan, UNASKED)
 
 
 def _of_atb(

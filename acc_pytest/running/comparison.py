@@ -127,7 +127,7 @@ class ComparisonMode(PairMode):
         """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
-        return self._replayed(row, number) if self._is_computed(pair, number) else row
+        return self._replayed(row, number) if self._is_computed(pair, number) else self._copied(row, number)
 
     def _is_computed(self, pair: Pair, number: int) -> bool:
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
@@ -137,6 +137,15 @@ class ComparisonMode(PairMode):
 
             return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
         return pair.mine.slot.startswith("output") or number in self.plan.gaps
+
+    def _copied(self, row: Row, number: int) -> Row:
+        """The row of a tensor that a module reads: that it is one, or the sum of two, compared before."""
+        if row.verdict != "fail" or row.fed or not (self.settings.replay or self._all_outlined):
+            return row
+        from ..diagnosis.evidence import with_replay
+
+        replay = self.recomputer.of_pair(number)
+        return with_replay(row, replay) if replay.summands else row
 
     def _replayed(self, row: Row, number: int) -> Row:
         """The row of an operator with what replay found of it.
