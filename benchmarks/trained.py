@@ -11,10 +11,13 @@ bfloat16 or float16, with eager or sdpa attention. Both are dumped by
     msprobe    records of level L0
     sglang     SGLang's dumper
     hf         Hugging Face's debugger
+    engine     register_hook, mine written as an engine does: packed weights, fused norms, tokens without a
+               batch, other results, names of its own for half of the runs (`porting/engine.py`)
 
-and compared, all but the first with `--acc-model CHECKPOINT`. A fault is in one module. It counts where what
-the module gives differs from that of the right port by twice the rounding of the port there (relative L2 over
-the rows that it touches). It is named where the first root is a module that holds it, in its layer. All is
+and compared, all but the first and the last with `--acc-model CHECKPOINT`. A fault is in one module. It
+counts where what the module gives differs from that of the right port by twice the rounding of the port there
+(relative L2 over the rows that it touches; of engines, where it moves the last logits by twice what rounding
+does). It is named where the first root is a module that holds it, in its layer. All is
 drawn with the seed. The exit status is 1 where a right port is red, or less than 95 % of the faults that
 count are named.
 """
@@ -32,13 +35,15 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+from porting.engine import Family, Port
+from porting.engine import Fault as FaultOfPort
 from torch import nn
 
 import acc_pytest
@@ -146,6 +151,10 @@ FAULTS = {
 }  # fmt: skip
 
 
+OF_ENGINES = ("eps", "gain", "scale", "mask", "heads", "o_stale", "gates", "activation", "residual")
+"""Faults of networks as engines write them (`ports.FAULTS`), of what golden dumps too."""
+
+
 def port_of(golden: Any, dtype: torch.dtype, attention: str) -> Any:
     """The same network in another dtype; what it keeps in float32 stays so."""
     mine = copy.deepcopy(golden)
@@ -176,7 +185,7 @@ class Run:
 
 def dump(kind: str, model: Any, ids: torch.Tensor, home: Path) -> None:
     """A dump of a kind."""
-    if kind in ("torch", "bare"):
+    if kind in ("torch", "bare", "engine"):
         with torch.no_grad(), register_hook(model, DumpConfig(str(home))):
             model(ids, use_cache=False)
         for pattern in MORE_THAN_TENSORS if kind == "bare" else ():
@@ -211,12 +220,53 @@ def is_small(golden: Any, right: Any, mine: Any, place: str, ids: torch.Tensor) 
 
 
 def is_named(run: Run, name: str, sentence: str) -> bool:
-    """Whether a root is a module that holds the fault, in its layer; of weights, by the sentence."""
+    """Whether a root is a module that holds the fault, in its layer; of weights, by the sentence. hf has no
+    results of attention, so that the layer around is named for it."""
+    fault = FAULTS[run.fault]
+    names = (*fault.named, "") if run.dump == "hf" and fault.place == "self_attn" else fault.named
     places = NETWORK.findall(sentence.partition(";")[0] if sentence.startswith("weight") else name)
     return any(
-        layer == str(run.layer) and path.removesuffix(".weight").rpartition(".")[2] in FAULTS[run.fault].named
+        layer == str(run.layer) and path.removesuffix(".weight").rpartition(".")[2] in names
         for layer, path in places
     )
+
+
+def examine_engine(run: Run, golden: Any, ids: torch.Tensor, goldens: dict[object, Path]) -> tuple[str, str]:
+    """The outcome of a run of a network as engines write it, and its roots."""
+    import ports  # imports transformers, which looks for gguf and accelerate once
+
+    draw = random.Random(str(run))
+    style = replace(ports.style_of(draw), own_names=draw.random() < 0.5, dtype=run.dtype)
+    fault = FaultOfPort(run.fault, (run.layer,) * bool(run.fault), ports.FAULTS.get(run.fault, ()))
+    family, positions = Family(golden, golden.config), torch.arange(ids.shape[1])
+    tokens = ids[0] if style.flat else ids
+    with torch.no_grad(), tempfile.TemporaryDirectory() as home:
+        exact = golden(ids, use_cache=False).logits[0, -1]
+        last = [_last_logits(Port(family, style, each)(tokens, positions)) for each in (FaultOfPort(), fault)]
+        noise, moved = (float((logits - exact).norm()) for logits in last)
+        if run.fault and moved < 2.2 * noise:
+            return "small", ""
+        port = Port(family, style, fault)
+        with register_hook(port, DumpConfig(f"{home}/mine")):
+            port(tokens, positions)
+        result = acc_pytest.compare(str(goldens[run.dump, run.sentence]), f"{home}/mine")
+    roots = "; ".join(root.sentence[:160] for root in result.roots)
+    if not run.fault:
+        return ("RED" if result.verdict == "fail" else "green"), roots or f"{style}"
+    if result.verdict != "fail":
+        return "MISSED", f"{style}"
+    first = result.roots[0] if result.roots else None
+    named = first is not None and ports.is_named(fault, first.name, first.sentence)
+    return ("named" if named else "WRONG ROOT"), roots
+
+
+def _last_logits(result: Any) -> torch.Tensor:
+    """The logits of the last token."""
+    logits = (
+        result["logits"] if isinstance(result, dict) else result[0] if isinstance(result, tuple) else result
+    )
+    last: torch.Tensor = logits.float().reshape(-1, logits.shape[-1])[-1]
+    return last
 
 
 def examine(
@@ -248,7 +298,8 @@ def runs_of(arguments: argparse.Namespace) -> list[Run]:
     draw = random.Random(arguments.seed)
     runs = []
     for number in range(arguments.right + arguments.faults):
-        name = "" if number < arguments.right else [*FAULTS][number % len(FAULTS)]
+        right = number < arguments.right
+        names = {kind: OF_ENGINES if kind == "engine" else (*FAULTS,) for kind in arguments.dumps}
         dtype = draw.choice((torch.bfloat16, torch.bfloat16, torch.float16))
         for kind in arguments.dumps:
             runs.append(
@@ -258,7 +309,7 @@ def runs_of(arguments: argparse.Namespace) -> list[Run]:
                     draw.choice(("eager", "sdpa")),
                     draw.choice(SENTENCES),
                     draw.randrange(30),
-                    name,
+                    "" if right else names[kind][number % len(names[kind])],
                 )
             )
     return sorted(runs, key=lambda run: bool(run.fault))
@@ -268,7 +319,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ("torch", "bare", "msprobe", "sglang", "hf")
+    kinds = ("torch", "bare", "msprobe", "sglang", "hf", "engine")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--right", type=int, default=8, help="right ports of each kind of dump")
     parser.add_argument("--faults", type=int, default=24, help="faults of each kind of dump")
@@ -292,7 +343,12 @@ def main(given: Sequence[str] | None = None) -> int:
             if key not in goldens:
                 goldens[key] = Path(home) / f"golden{len(goldens)}"
                 dump(run.dump, golden, tokens[run.sentence], goldens[key])
-            outcome, roots = examine(run, golden, file, tokens[run.sentence], goldens)
+            ids = tokens[run.sentence]
+            outcome, roots = (
+                examine_engine(run, golden, ids, goldens)
+                if run.dump == "engine"
+                else examine(run, golden, file, ids, goldens)
+            )
             counts[run.dump, outcome] += 1
             if arguments.v or outcome.isupper():
                 print(f"{outcome:<10} {run}\n           {roots}", flush=True)
