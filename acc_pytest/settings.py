@@ -57,10 +57,11 @@ class Settings:
     """The user's settings; the fields are the `--acc-*` options and what the config files say.
 
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
-    are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
-    custom metrics as `path.py:function`, `csv` the report's name (empty: the default one below
-    `output`), `summary` the Markdown file, `html` the page, `rows` the file of rows, `from_rows` those that
-    are judged again, `repro` the directory of failures that repeat on their own.
+    are kept, and `cache_size` how many. `weights` are checkpoints, as in `golden=PATH`. `config` are names
+    under `golden_configs/` or TOML files, `metrics` custom metrics as `path.py:function`, `csv` the report's
+    name (empty: the default one below `output`), `summary` the Markdown file, `html` the page, `rows` the
+    file of rows, `from_rows` those that are judged again, `repro` the directory of failures that repeat on
+    their own.
     `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
     where those are that golden's dump outlines; `model` is the function that makes the golden model.
     `standard` is that of the option, else of the last config file that names one, else `three-way` where
@@ -82,6 +83,7 @@ class Settings:
     level: str = "all"
     rank: int | None = None
     op_mapping_file: str = ""
+    weights: tuple[str, ...] = ()
     standard: str = "default"
     noise: str = ""
     replay: int | None = None
@@ -188,6 +190,18 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
+def _weights(values: Sequence[str]) -> tuple[str, ...]:
+    sides = [text.partition("=") for text in values]
+    for side, mark, path in sides:
+        if side not in ("golden", "mine") or not path:
+            raise SettingsError(
+                f"--acc-weights must be golden=PATH or mine=PATH, got {side}{mark}{path!s:.200}"
+            )
+    if len({side for side, _, _ in sides}) < len(sides):
+        raise SettingsError("--acc-weights must be given once for each side; leave one of them out")
+    return tuple(values)
+
+
 def _rank(value: object) -> int:
     if (number := _integer(value)) is None:
         raise SettingsError(
@@ -273,6 +287,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "replay": _elements,
     "shard": _shard,
     "threads": _threads,
+    "weights": _weights,
 }
 """How values of options are read that are not taken as they are."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {

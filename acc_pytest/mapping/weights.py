@@ -171,16 +171,17 @@ class _Weights:
 
     def __init__(self, dump: Dump, rank: Rank) -> None:
         from ..dumps.torch_manifest import process_manifest
-        from ..dumps.torch_model import SavedWeight
+        from ..dumps.torch_model import WEIGHTS_FILE, SavedWeight
 
         self._dumped = dump.dumped_weights(rank)
         self.listed = dict.fromkeys(self._dumped, SavedWeight("parameter", None)) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
-        self._file = dump.weights_file(rank)
+        self._home = Path(dump.weights_home(rank))
+        self._file = str(self._home / WEIGHTS_FILE)
         self.is_stated = (
             all(saved.digest is None for saved in self.listed.values())
-            or process_manifest(Path(self._file).parent).weights_crc32 is not None
+            or process_manifest(self._home).weights_crc32 is not None
         )
 
     def is_digest(self, name: str) -> bool:
@@ -191,7 +192,7 @@ class _Weights:
     def without(self, names: set[str]) -> Side:
         """The weights with a digest that are none of these."""
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
-        return Side(saved, Path(self._file).parent)
+        return Side(saved, self._home)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a weight by its digest."""
