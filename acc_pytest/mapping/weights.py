@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,19 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
 from .match import SharedWeight
-from .packed_weights import Piece, Side, pieces, quantised, sentences, twins
+from .packed_weights import (
+    TURNS,
+    Piece,
+    Side,
+    listed,
+    lost_biases,
+    moved,
+    ordered,
+    pieces,
+    quantised,
+    tied,
+    twins,
+)
 from .pair import Operand, Pair
 from .views import WHOLE
 
@@ -49,7 +61,7 @@ def weight_pairs(
         packed = list(_packed_pairs(packs, golden_weights, mine_weights, evidence.golden.step.label, number))
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
-        lines = [*packs.sentences, _note(golden_weights, mine_weights, paired)]
+        lines = [*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)]
         note = joined("; ", [line for line in lines if line]) if any(lines) else note
     return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
 
@@ -63,7 +75,7 @@ def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
         if all(side_refs) and not _refused(*ends):
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
     names = [{pair.golden.name for pair in pairs}, {pair.mine.name for pair in pairs}]
-    note = _note(sides[0][0], sides[1][0], names)
+    note = _note(sides[0][0], sides[1][0], names, ())
     return WeightPairs(tuple(pairs), Reason("weights: {}", note) if note else "")
 
 
@@ -91,10 +103,11 @@ def _shapes_agree(pair: Pair) -> bool:
 @dataclass(frozen=True, slots=True)
 class Packs:
     """The weights of one side inside those of the other one, and what their places tell. `pieces` says of
-    each whether mine is the side that packs."""
+    each whether mine is the side that packs; `lost` are golden's biases that mine has not."""
 
     pieces: tuple[tuple[bool, Piece], ...] = ()
     sentences: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, golden: Dump, mine: Dump, ranks: tuple[int, int] = (0, 0)) -> Packs:
@@ -102,27 +115,42 @@ class Packs:
         if not (golden.has_modules and mine.has_modules):
             return cls()
         sides = _Weights(golden, golden.ranks[ranks[0]]), _Weights(mine, mine.ranks[ranks[1]])
-        shapes = [{name: side.shape(name) for name in side.names} for side in sides]
-        named = {name for name, shape in shapes[1].items() if shape and shapes[0].get(name) == shape}
+        golden_side, mine_side = (side.without(set()) for side in sides)
+        shapes = {name: mine_side.shape(name) for name in mine_side.saved}
+        named = {name for name in golden_side.saved if golden_side.shape(name) == shapes.get(name)}
         of_golden, of_mine = set(named), set(named)
         packed: list[tuple[bool, Piece]] = []
+
+        def add(packs_mine: bool, located: Sequence[Piece]) -> None:
+            packed.extend((packs_mine, piece) for piece in located)
+            of_golden.update(piece.golden if packs_mine else piece.mine for piece in located)
+            of_mine.update(piece.mine if packs_mine else piece.golden for piece in located)
+
         lines = [*quantised(sides[1].listed), *twins(sides[0].listed, sides[1].listed)]
-        for packs_mine in (True, False):
-            alone = sides[0].without(of_golden), sides[1].without(of_mine)
-            single, pack = alone if packs_mine else alone[::-1]
-            located = pieces(single, pack)
-            lines += sentences(located, single, pack, packs_mine)
-            packed += [(packs_mine, piece) for piece in located]
-            of_golden |= {piece.golden if packs_mine else piece.mine for piece in located}
-            of_mine |= {piece.mine if packs_mine else piece.golden for piece in located}
-        return cls(tuple(packed), tuple(lines))
+        lines += ordered(moved(golden_side, mine_side, named))
+        for turns in TURNS:
+            for packs_mine in (True, False):
+                alone = sides[0].without(of_golden), sides[1].without(of_mine)
+                single, pack = alone if packs_mine else alone[::-1]
+                located = pieces(replace(single, turned=turns[0]), replace(pack, turned=turns[1]))
+                lines += ordered(located)
+                add(packs_mine, located)
+        add(True, [*tied(sides[0].without(of_golden), mine_side)])
+        add(False, [*tied(sides[1].without(of_mine), golden_side)])
+        ends = [(p.golden, p.mine) if packs_mine else (p.mine, p.golden) for packs_mine, p in packed]
+        whole = {of_golden for (packs_mine, p), (of_golden, _) in zip(packed, ends) if packs_mine or p.whole}
+        unmet = sides[0].without(named | whole).saved
+        lost = lost_biases([*((name, name) for name in named), *ends], unmet, mine_side.saved)
+        if lost:
+            lines.append(f"no weight of mine holds {listed(lost)}: its module has no bias")
+        return cls(tuple(packed), tuple(lines), tuple(lost))
 
     def modules(self) -> list[SharedWeight]:
         """Modules of golden and of mine with one weight, each with the rows that count, `None` for all."""
         modules: list[SharedWeight] = []
         for packs_mine, piece in self.pieces:
             single, pack = (name.rpartition(".")[0] for name in (piece.golden, piece.mine))
-            if piece.golden.endswith(".weight"):
+            if piece.golden.endswith(".weight") and (piece.whole or not piece.turned[0]):
                 ends = (single, pack, None, piece.span) if packs_mine else (pack, single, piece.span, None)
                 modules.append(ends)
         return modules
@@ -134,10 +162,15 @@ def _packed_pairs(
     """Pairs of weights that one side packs; either side may be the packed one."""
     for packs_mine, piece in packs.pieces:
         whole, part = (golden, mine) if packs_mine else (mine, golden)
-        ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=piece.span or WHOLE)]
+        ends = [
+            replace(side.operand(name), view=span or WHOLE)
+            for side, name, span in zip((whole, part), (piece.golden, piece.mine), piece.spans)
+        ]
         of_golden, of_mine = ends if packs_mine else ends[::-1]
-        rows = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
-        reason = "the same rows" if piece.span is None else rows
+        kind = "columns" if piece.turned[1] else "rows"
+        reason = f"{kind} {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        if piece.span is None:
+            reason = "transposed" if any(piece.turned) else "the same rows"
         yield _pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}")
 
 
@@ -150,13 +183,17 @@ def _below(piece: Piece) -> str:
     return ".".join(names[common:]) or names[-1]
 
 
-def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]]) -> str:
-    """A note on weights that are not compared, and on digests that may be those of another capture."""
+def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]], lost: Collection[str]) -> str:
+    """A note on weights that are not compared, golden's with names but for those that are `lost`, and on
+    digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
     alone = [len(weights.listed.keys() - names) for weights, names in zip(sides.values(), paired)]
     sentences = (
         [Reason("{} of golden and {} of mine are not compared", alone[0], alone[1])] if any(alone) else []
     )
+    missing = [name for name in golden.parameters() if name not in paired[0] and name not in lost]
+    if missing and mine.listed:
+        sentences.append(Reason("no weight of mine holds {}", listed(missing)))
     for side, weights in sides.items():
         if any(alone) and not weights.listed:
             sentences.append(Reason("{} states none (weights.json)", side))
@@ -194,10 +231,13 @@ class _Weights:
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
         return Side(saved, self._home)
 
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a weight by its digest."""
-        digest = self.listed[self.names[name]].digest
-        return None if digest is None else digest.shape
+    def parameters(self) -> list[str]:
+        """Those that are no buffers, and not known to be zero."""
+        return [
+            name
+            for name, saved in self.listed.items()
+            if saved.kind == "parameter" and (saved.digest is None or saved.digest.squares)
+        ]
 
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""
@@ -248,7 +288,7 @@ def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
     if not mine.has_modules:
         return {}
     by_module: dict[str, tuple[str, ...]] = {}
-    for name, listed in _Weights(mine, mine.ranks[0]).names.items():
-        module = name.rpartition(".")[0]
-        by_module[module] = (*by_module.get(module, ()), listed)
+    for alias, name in _Weights(mine, mine.ranks[0]).names.items():
+        module = alias.rpartition(".")[0]
+        by_module[module] = (*by_module.get(module, ()), name)
     return by_module

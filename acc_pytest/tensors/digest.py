@@ -45,6 +45,8 @@ from .torch_archive import memory_of
 
 
 NAME = "count sketch 31, signs splitmix64 16151"
+TURNED = " transposed"
+"""What follows the name of a weight where something is said of its columns (`weight_rows`)."""
 BUCKETS = 31
 STANDARD_ERROR = 1 / math.sqrt(2 * BUCKETS)
 """Relative standard error of `apart` where the difference is spread over the buckets."""

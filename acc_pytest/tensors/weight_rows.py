@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .digest import digest
+from .digest import TURNED, digest
 from .projection import signs
 from .whole_file import whole_file
 
@@ -33,7 +33,6 @@ RowNumbers = dict[str, NDArray[Union[np.float16, np.float32]]]
 """The numbers of the rows of weights, by name."""
 Scale = tuple[str, torch.Tensor]
 """A tensor that another one's codes are multiplied by, and its name beside it."""
-TURNED = " transposed"
 WIDTH = 8
 _PIECE = 1 << 22
 """Elements that are looked at together."""
