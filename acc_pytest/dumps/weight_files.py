@@ -20,14 +20,13 @@ from typing import Any
 
 import torch
 
-from ..base.texts import parsed
 from ..errors import FormatError, SettingsError, guarded
 from ..tensors import safetensors_file, torch_file
 from ..tensors.address import Cache, check_cache, path_on_disk
 from ..tensors.digest import NAME
 from ..tensors.formats import TensorFormat
 from ..tensors.header import Location, version_of
-from ..tensors.weight_rows import RowNumbers, described, reason_of, scale_of, write_rows
+from ..tensors.weight_rows import RowNumbers, described, write_rows
 from .torch_manifest import FILE, FORMAT, SCHEMA, process_manifest, write_json
 from .torch_model import ROWS_FILE, WEIGHTS_FILE, WEIGHTS_FORMAT
 
@@ -68,12 +67,6 @@ def _files(path: Path) -> list[Path]:
     files = [path] if path.suffix in _SUFFIXES and path.is_file() else next(filter(None, listed), [])
     if not files:
         raise SettingsError(f"{FLAG}: {path} holds no weights; give a file of {' '.join(_SUFFIXES)}")
-    for index in path.glob("*.index.json"):
-        content: Any = parsed(index.read_bytes())
-        places = content.get("weight_map") if isinstance(content, dict) else None
-        names = {path / str(name) for name in places.values()} if isinstance(places, dict) else set()
-        if absent := sorted(name for name in names if name.suffix == files[0].suffix and name not in files):
-            raise SettingsError(f"{FLAG}: {absent[0]} is not there, and {index.name} names it; copy it there")
     return files
 
 
@@ -114,22 +107,18 @@ def _gguf(file: Path) -> Mapping[str, tuple[Read, str]]:
         values = torch.tensor(gguf.quants.dequantize(tensor.data, tensor.tensor_type))
         return values.to(_STORED.get(tensor.tensor_type.name, torch.float32))
 
-    tensors = gguf.GGUFReader(str(file)).tensors
-    kinds = {tensor.name: tensor.tensor_type.name for tensor in tensors}
-    return {t.name: (partial(read, t), "" if kinds[t.name] in _STORED else kinds[t.name]) for t in tensors}
+    def codes(tensor: Any) -> str:
+        kind: str = tensor.tensor_type.name
+        return "" if kind in _STORED else kind
+
+    return {entry.name: (partial(read, entry), codes(entry)) for entry in gguf.GGUFReader(str(file)).tensors}
 
 
 def _write(home: Path, tensors: Mapping[str, tuple[Read, str]]) -> None:
-    def beside(name: str, default: None) -> torch.Tensor | None:
-        return tensors[name][0]() if name in tensors else default
-
     def describe(name: str) -> tuple[dict[str, Any], RowNumbers]:
         read, codes = tensors[name]
-        try:
-            tensor = read()
-        except Exception as error:  # noqa: BLE001 - a tensor that cannot be read is listed with the reason
-            return {"reason": reason_of(error)}, {}
-        fields, numbers = described(name, tensor, scale_of(name, tensor, beside))
+        none = (lambda: None), ""
+        fields, numbers = described(name, read, lambda suffix: tensors.get(name + suffix, none)[0]())
         stored = {"dtype": "int8" if codes.startswith("Q8") else "int4", "scale": codes} if codes else {}
         return fields | stored, numbers
 

@@ -26,16 +26,14 @@ if TYPE_CHECKING:
     from ..dumps.torch_model import SavedWeight
     from ..tensors.digest import WeightDigest
 
-_NEAR = 0.1
-"""The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
+_NEAR = 0.2
+"""The largest relative distance of two rows that are one: rounding to 4 bits makes 0.09, and eight numbers of
 the nearest of ten thousand unrelated rows are 0.3 apart."""
 _ROUNDED = 2.0**-7
 """The largest relative distance of two vectors that are one: each rounded to bfloat16."""
 _SAMPLES = 8
 """Rows of a weight that are looked for in every weight of the other side."""
 _RUNS_NAMED = 4
-TURNS = (False, False), (True, False), (False, True), (True, True)
-"""Which of a weight and what may pack it are turned, in the order in which they are looked at."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
@@ -170,6 +168,9 @@ def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple
     located = places[places >= 0]
     if 2 * len(located) < len(rows):
         return None
+    nearest = _nearest(rows, target, math.inf) if len(located) < len(rows) else places
+    if len(nearest.unique()) == len(rows):
+        places = located = nearest
     offsets = Counter((places - torch.arange(len(rows)))[places >= 0].tolist())
     offset, count = offsets.most_common(1)[0]
     if count >= 0.9 * len(located) and 0 <= offset <= len(target) - len(rows):
@@ -181,12 +182,12 @@ def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple
     return start, tuple(_runs(places - start))
 
 
-def _nearest(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float = _NEAR) -> torch.Tensor:
     """The nearest row of `target` for each; -1 where none is near."""
     pieces = []
     for block in rows.split(max(1, (1 << 24) // max(len(target), 1))):
         distances, places = torch.cdist(block, target).min(1)
-        pieces.append(torch.where(distances <= _NEAR * block.norm(dim=1), places, -1))
+        pieces.append(torch.where(distances <= near * block.norm(dim=1), places, -1))
     return torch.cat(pieces)
 
 
@@ -268,31 +269,25 @@ def ordered(packed: Sequence[Piece]) -> list[str]:
 
 
 def moved(golden: Side, mine: Side, names: Collection[str]) -> list[Piece]:
-    """The weights of these names that are others in mine, and have golden's rows in another order."""
+    """The weights of these names that are others in mine, and have golden's rows where these lie."""
     packed = []
     for name in names:
         weights = golden.saved[name].digest, mine.saved[name].digest
         rows = [side.rows(name) for side in (golden, mine)] if _is_another(*weights) else [None]
         if rows[0] is not None and rows[1] is not None and (place := _located(rows[0], rows[1])) is not None:
-            packed.append(Piece(name, name, place[0], len(rows[0]), place[1], whole=True))
+            turned = golden.turned, mine.turned
+            packed.append(Piece(name, name, place[0], len(rows[0]), place[1], whole=True, turned=turned))
     return packed
 
 
 def tied(golden: Side, mine: Side) -> Iterator[Piece]:
-    """The matrices of golden that have the values of one of mine, which may be another one's partner."""
-    by_value = {key: name for name in mine.saved for key in _values(mine, name)}
+    """The matrices of golden outside of layers that are one of mine, which may be another one's partner."""
+    outside = [name for name in mine.saved if not _NUMBER.search(name)]
     for name in golden.saved:
-        partners = [by_value[key] for key in _values(golden, name) if key in by_value]
-        if partners:
-            yield Piece(name, partners[0], 0, math.prod(golden.shape(name)[:-1]), whole=True)
-
-
-def _values(side: Side, name: str) -> list[tuple[object, ...]]:
-    """What is equal for matrices of the same values, as they are or rounded."""
-    digest = side.saved[name].digest
-    if digest is None or not side.width(name) or digest.min == digest.max:
-        return []
-    return [(digest.shape, *stored) for stored in ((digest.dtype, digest.crc32), *digest.rounded.items())]
+        digest = golden.saved[name].digest if golden.width(name) and not _NUMBER.search(name) else None
+        partner = next((m for m in outside if not _is_another(digest, mine.saved[m].digest)), None)
+        if partner is not None:
+            yield Piece(name, partner, 0, math.prod(golden.shape(name)[:-1]), whole=True)
 
 
 def _is_another(golden: WeightDigest | None, mine: WeightDigest | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,6 @@ from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
 from .match import SharedWeight
 from .packed_weights import (
-    TURNS,
     Piece,
     Side,
     listed,
@@ -48,22 +48,39 @@ def weight_pairs(
     shapes are not the same. `first_packs` are those of the first rank."""
     if not (golden.has_modules and mine.has_modules):
         return WeightPairs()
-    if len(golden.ranks) != len(mine.ranks):
-        return _over_ranks(golden, mine, evidence.golden.step.label)
+    step = evidence.golden.step.label
+    groups = _rank_groups(golden, mine, evidence)
+    if not groups:
+        return _over_ranks(golden, mine, step)
     all_pairs: list[Pair] = []
     note = ""
-    for golden_ranks, mine_ranks, number in evidence.rank_groups():
-        golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
-        pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
-        pairs = [pair for pair in pairs if not unlike or _shapes_agree(pair)]
-        of_ranks = golden.ranks.index(golden_ranks[0]), mine.ranks.index(mine_ranks[0])
+    for of_golden, of_mine, number in groups:
+        golden_weights, mine_weights = _Weights(golden, of_golden), _Weights(mine, of_mine)
+        of_ranks = golden.ranks.index(of_golden), mine.ranks.index(of_mine)
         packs = first_packs if of_ranks == (0, 0) else Packs.of(golden, mine, of_ranks)
-        packed = list(_packed_pairs(packs, golden_weights, mine_weights, evidence.golden.step.label, number))
+        packed = list(_packed_pairs(packs, golden_weights, mine_weights, step, number))
+        met = {(pair.golden.name, pair.mine.name) for pair in packed}
+        pairs = [
+            pair
+            for pair in _pairs(golden_weights, mine_weights, step, number)
+            if (pair.golden.name, pair.mine.name) not in met and (not unlike or _shapes_agree(pair))
+        ]
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
         lines = [*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)]
         note = joined("; ", [line for line in lines if line]) if any(lines) else note
     return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
+
+
+def _rank_groups(golden: Dump, mine: Dump, evidence: Evidence) -> list[tuple[Rank, Rank, int | None]]:
+    """The ranks whose weights meet, with a number where there are several; none where ranks are put together.
+    A checkpoint is that of the whole model, and meets each rank of the other side."""
+    ours, theirs = (dump.ranks[:1] if dump.checkpoint else dump.ranks for dump in (golden, mine))
+    if golden.checkpoint or mine.checkpoint:
+        met = [*itertools.product(ours, theirs)]
+        return [(*ranks, number if len(met) > 1 else None) for number, ranks in enumerate(met)]
+    groups = evidence.rank_groups() if len(ours) == len(theirs) else []
+    return [(golden_ranks[0], mine_ranks[0], number) for golden_ranks, mine_ranks, number in groups]
 
 
 def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
@@ -118,6 +135,8 @@ class Packs:
         golden_side, mine_side = (side.without(set()) for side in sides)
         shapes = {name: mine_side.shape(name) for name in mine_side.saved}
         named = {name for name in golden_side.saved if golden_side.shape(name) == shapes.get(name)}
+        square = moved(golden_side, replace(mine_side, turned=True), named)
+        named -= {piece.golden for piece in square}
         of_golden, of_mine = set(named), set(named)
         packed: list[tuple[bool, Piece]] = []
 
@@ -127,14 +146,14 @@ class Packs:
             of_mine.update(piece.mine if packs_mine else piece.golden for piece in located)
 
         lines = [*quantised(sides[1].listed), *twins(sides[0].listed, sides[1].listed)]
-        lines += ordered(moved(golden_side, mine_side, named))
-        for turns in TURNS:
-            for packs_mine in (True, False):
-                alone = sides[0].without(of_golden), sides[1].without(of_mine)
-                single, pack = alone if packs_mine else alone[::-1]
-                located = pieces(replace(single, turned=turns[0]), replace(pack, turned=turns[1]))
-                lines += ordered(located)
-                add(packs_mine, located)
+        lines += ordered([*moved(golden_side, mine_side, named), *square])
+        add(True, square)
+        for *turned, packs_mine in itertools.product((False, True), (False, True), (True, False)):
+            alone = sides[0].without(of_golden), sides[1].without(of_mine)
+            single, pack = alone if packs_mine else alone[::-1]
+            located = pieces(replace(single, turned=turned[0]), replace(pack, turned=turned[1]))
+            lines += ordered(located)
+            add(packs_mine, located)
         add(True, [*tied(sides[0].without(of_golden), mine_side)])
         add(False, [*tied(sides[1].without(of_mine), golden_side)])
         ends = [(p.golden, p.mine) if packs_mine else (p.mine, p.golden) for packs_mine, p in packed]
@@ -191,7 +210,11 @@ def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]], lost: Co
     sentences = (
         [Reason("{} of golden and {} of mine are not compared", alone[0], alone[1])] if any(alone) else []
     )
-    missing = [name for name in golden.parameters() if name not in paired[0] and name not in lost]
+    missing = [
+        name
+        for name, saved in golden.listed.items()
+        if saved.kind == "parameter" and name not in paired[0] and name not in lost
+    ]
     if missing and mine.listed:
         sentences.append(Reason("no weight of mine holds {}", listed(missing)))
     for side, weights in sides.items():
@@ -230,14 +253,6 @@ class _Weights:
         """The weights with a digest that are none of these."""
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
         return Side(saved, self._home)
-
-    def parameters(self) -> list[str]:
-        """Those that are no buffers, and not known to be zero."""
-        return [
-            name
-            for name, saved in self.listed.items()
-            if saved.kind == "parameter" and (saved.digest is None or saved.digest.squares)
-        ]
 
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""

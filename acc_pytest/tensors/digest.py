@@ -200,7 +200,7 @@ class WeightDigest:
     def _roundoff(self) -> tuple[float, float]:
         """Unit roundoff of the dtype, and half of its smallest number; zeros where it is exact."""
         element_type = by_name(self.dtype)
-        if self.scale and element_type.is_exact:
+        if self.scale and element_type.kind != "float":
             largest = max(abs(self.min), abs(self.max))
             return 0.0, largest / (2 ** (element_type.bits - 1) - 1) / 2
         if element_type.kind != "float" or element_type.roundoff is None:

@@ -1,7 +1,7 @@
 """A few numbers of each row of a weight, by which the row is found again: packed, split or in another place.
 
-    described(name, weight, scale)    the digest of a weight by fields, and these numbers
-    write_rows(path, rows)            the numbers of all weights, in one file
+    described(name, read, beside)    the digest of a weight by fields, and these numbers
+    write_rows(path, rows)           the numbers of all weights, in one file
 
 Of a weight W of N rows of K numbers, which are its last dimension, they are
 
@@ -31,50 +31,51 @@ from .whole_file import whole_file
 
 RowNumbers = dict[str, NDArray[Union[np.float16, np.float32]]]
 """The numbers of the rows of weights, by name."""
-Scale = tuple[str, torch.Tensor]
-"""A tensor that another one's codes are multiplied by, and its name beside it."""
 WIDTH = 8
 _PIECE = 1 << 22
 """Elements that are looked at together."""
 _SCALES = ("_scale_inv", "_scale", "_scales")
-"""What the name of a scale has more than that of the codes: DeepSeek's, vLLM's, and others'."""
+"""What the name of what codes are multiplied by has more than theirs: DeepSeek's, vLLM's, and others'."""
 
 
-def described(name: str, weight: torch.Tensor, scale: Scale | None) -> tuple[dict[str, Any], RowNumbers]:
-    """The digest of a weight by fields, or why it has none, and the numbers of its rows and columns."""
+def described(
+    name: str, read: Callable[[], torch.Tensor], beside: Callable[[str], Any]
+) -> tuple[dict[str, Any], RowNumbers]:
+    """The digest of a weight by fields, or why it has none, and the numbers of its rows and columns.
+
+    `read` gives the weight, `beside` the tensor whose name has more at its end, or `None`.
+    """
     try:
-        codes = (
-            {} if scale is None else {"dtype": str(weight.dtype).removeprefix("torch."), "scale": scale[0]}
-        )
-        values = weight if scale is None else _scaled(weight, scale[1])
+        values = read()
+        codes = {}
+        if (suffix := _scale_of(values, beside)) is not None:
+            codes = {
+                "dtype": str(values.dtype).removeprefix("torch."),
+                "scale": name.rpartition(".")[2] + suffix,
+            }
+            values = _scaled(values, beside(suffix))
         fields = asdict(digest(values)) | codes
         if not values.is_floating_point():
             return fields, {}
-        numbers = {name: row_numbers(values)}
-        if values.dim() == 2:
-            numbers[name + TURNED] = row_numbers(values.T)
+        sides = {name: values} | ({name + TURNED: values.T} if values.dim() == 2 else {})
+        numbers = {key: row_numbers(side) for key, side in sides.items()}
         return fields, {key: rows for key, rows in numbers.items() if rows is not None}
     except Exception as error:  # noqa: BLE001 - a weight that does not let itself be read must not end the run
-        return {"reason": reason_of(error)}, {}
+        return {"reason": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}, {}
 
 
-def reason_of(error: Exception) -> str:
-    """Why a weight has no digest."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def scale_of(name: str, codes: torch.Tensor, beside: Callable[[str, None], Any]) -> Scale | None:
-    """The scale of a weight of eight bits, of the tensors `beside` it; `None` where none fits."""
+def _scale_of(codes: torch.Tensor, beside: Callable[[str], Any]) -> str | None:
+    """The end of the name of the scale of a weight of eight bits; `None` where none fits."""
     if codes.element_size() != 1 or codes.dtype == torch.bool or codes.dim() != 2:
         return None
     for suffix in _SCALES:
-        scale = beside(name + suffix, None)
+        scale = beside(suffix)
         if (
             isinstance(scale, torch.Tensor)
             and scale.is_floating_point()
             and _blocks(codes, scale) is not None
         ):
-            return name + suffix, scale
+            return suffix
     return None
 
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from ...dumps.torch_model import (
 )
 from ...tensors.digest import NAME
 from ...tensors.projection import projection
-from ...tensors.weight_rows import RowNumbers, Scale, described, reason_of, scale_of
+from ...tensors.weight_rows import RowNumbers, described
 from ...tensors.whole_file import whole_file
 from .values import Storages, is_wrapper
 
@@ -285,14 +284,14 @@ def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any
     What is registered at several places is listed once, with the other names as `aliases`. A tensor that has
     no digest is listed with the reason. Never raises for what a model holds.
     """
-    tensors: dict[int, tuple[torch.Tensor, Scale | None, dict[str, Any]]] = {}
+    tensors: dict[int, tuple[torch.Tensor, nn.Module, dict[str, Any]]] = {}
     named: dict[str, dict[str, Any]] = {}
-    for kind, name, tensor, scale in _weights(root):
+    for kind, name, tensor, module in _weights(root):
         if id(tensor) in tensors:
             tensors[id(tensor)][2]["aliases"].append(name)
         else:
             named[name] = {"kind": kind, "aliases": []}
-            tensors[id(tensor)] = tensor, scale, named[name]
+            tensors[id(tensor)] = tensor, module, named[name]
     # Other threads have streams of their own: what is under way on this one's must have ended.
     devices = {tensor.device.type for tensor, _, _ in tensors.values()}
     for device in devices - {"cpu", "meta"}:
@@ -308,27 +307,24 @@ def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any
     return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}, rows
 
 
-def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor, Scale | None]]:
-    """Kind, full name, tensor and scale of every parameter and buffer, under every name."""
+def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor, nn.Module]]:
+    """Kind, full name, tensor and module of every parameter and buffer, under every name."""
     for place in root.walk():
         # Scripted modules are not looked into, and have no place for their children.
         recurse = isinstance(place.module, torch.jit.ScriptModule)
-        for kind, members in (
-            ("parameter", place.module.named_parameters),
-            ("buffer", place.module.named_buffers),
-        ):
-            for name, tensor in members(recurse=recurse, remove_duplicate=False):
-                scale = None if "." in name else scale_of(name, tensor, partial(getattr, place.module))
-                yield kind, f"{place.name}.{fit(name)}", tensor, scale
+        for name, parameter in place.module.named_parameters(recurse=recurse, remove_duplicate=False):
+            yield "parameter", f"{place.name}.{fit(name)}", parameter, place.module
+        for name, buffer in place.module.named_buffers(recurse=recurse, remove_duplicate=False):
+            yield "buffer", f"{place.name}.{fit(name)}", buffer, place.module
 
 
-def _described(name: str, tensor: torch.Tensor, scale: Scale | None) -> tuple[dict[str, Any], RowNumbers]:
+def _described(name: str, tensor: torch.Tensor, module: nn.Module) -> tuple[dict[str, Any], RowNumbers]:
     """The digest of a weight by fields, or why it has none, and the numbers of its rows."""
-    try:
-        if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
-            tensor = tensor.to_local()
-        if is_wrapper(tensor):
-            raise TypeError(f"a {type(tensor).__name__} has no digest")
-    except Exception as error:  # noqa: BLE001 - a weight that does not let itself be read must not end the run
-        return {"reason": reason_of(error)}, {}
-    return described(name, tensor, scale)
+
+    def read() -> torch.Tensor:
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a DTensor: this rank's part
+        if is_wrapper(local):
+            raise TypeError(f"a {type(local).__name__} has no digest")
+        return local
+
+    return described(name, read, lambda suffix: getattr(module, name.rpartition(".")[2] + suffix, None))
