@@ -191,14 +191,11 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def _weights(values: Sequence[str]) -> tuple[str, ...]:
-    sides = [text.partition("=") for text in values]
-    for side, mark, path in sides:
-        if side not in ("golden", "mine") or not path:
-            raise SettingsError(
-                f"--acc-weights must be golden=PATH or mine=PATH, got {side}{mark}{path!s:.200}"
-            )
-    if len({side for side, _, _ in sides}) < len(sides):
-        raise SettingsError("--acc-weights must be given once for each side; leave one of them out")
+    sides = [text.partition("=")[::2] for text in values]
+    if not all(side in ("golden", "mine") and path for side, path in sides) or len(dict(sides)) < len(sides):
+        raise SettingsError(
+            f"--acc-weights must be golden=PATH or mine=PATH, each once, got {', '.join(values):.200}"
+        )
     return tuple(values)
 
 

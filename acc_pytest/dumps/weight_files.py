@@ -38,7 +38,7 @@ _SUFFIXES = (_SAFETENSORS, ".bin", ".pth", ".pt", _GGUF)
 _PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pth", "*.pt", "*.gguf")
 """Files of a directory: those that fit the first pattern which any fits."""
 _MOST_THREADS = 8
-_STORED = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+_STORED = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32}
 """Types of GGUF that are no codes."""
 
 Read = Callable[[], torch.Tensor]
@@ -107,11 +107,11 @@ def _gguf(file: Path) -> Mapping[str, tuple[Read, str]]:
         values = torch.tensor(gguf.quants.dequantize(tensor.data, tensor.tensor_type))
         return values.to(_STORED.get(tensor.tensor_type.name, torch.float32))
 
-    def codes(tensor: Any) -> str:
-        kind: str = tensor.tensor_type.name
-        return "" if kind in _STORED else kind
-
-    return {entry.name: (partial(read, entry), codes(entry)) for entry in gguf.GGUFReader(str(file)).tensors}
+    entries: dict[str, tuple[Read, str]] = {}
+    for tensor in gguf.GGUFReader(str(file)).tensors:
+        kind = tensor.tensor_type.name
+        entries[tensor.name] = partial(read, tensor), "" if kind in _STORED else kind
+    return entries
 
 
 def _write(home: Path, tensors: Mapping[str, tuple[Read, str]]) -> None:
@@ -130,7 +130,7 @@ def _write(home: Path, tensors: Mapping[str, tuple[Read, str]]) -> None:
         for name, (fields, numbers) in zip(tensors, threads.map(describe, tensors)):
             weights[name] = {"kind": "parameter", **fields}
             rows |= numbers
-    content = {"format": WEIGHTS_FORMAT, "schema": SCHEMA, "sketch": NAME, "weights": weights}
-    content["rows_crc32"] = write_rows(str(home / ROWS_FILE), rows)
-    crc32 = write_json(home / WEIGHTS_FILE, content)
+    stated = {"rows_crc32": write_rows(str(home / ROWS_FILE), rows), "weights": weights}
+    head = {"format": WEIGHTS_FORMAT, "schema": SCHEMA, "sketch": NAME}
+    crc32 = write_json(home / WEIGHTS_FILE, head | stated)
     write_json(home / FILE, {"format": FORMAT, "schema": SCHEMA, "weights_crc32": crc32})

@@ -89,14 +89,12 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
 
 def _take_weights(settings: Settings, golden: Dump, mine: Dump) -> None:
     """Give the dumps the weights that the user named. Raises `AccError`."""
-    if not settings.weights:
-        return
-    import_torch()
-    from ..dumps.weight_files import checkpoint_home
-
     for side, _, path in (text.partition("=") for text in settings.weights):
+        import_torch()
+        from ..dumps.weight_files import checkpoint_home
+
         dump = golden if side == "golden" else mine
-        dump.checkpoint = checkpoint_home(path, Cache(settings.cache_dir, settings.cache_size))
+        dump.checkpoint = checkpoint_home(path, Cache(settings.cache_dir))
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:
