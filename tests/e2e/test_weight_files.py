@@ -56,7 +56,7 @@ def run(model: nn.Module, file: Path) -> None:
         model(torch.arange(12)[None] * 5 % 96)
     for handle in handles:
         handle.remove()
-    np.savez(file, **outputs)
+    np.savez(file, **outputs)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_what_is_wrong_with_the_option_is_told(
     pytester: pytest.Pytester, words: list[str], sentence: str
 ) -> None:
     for side in ("golden", "mine"):
-        np.savez(f"{side}.npz", **{"layers.0.q": np.ones(4)})
+        np.savez(f"{side}.npz", ones=np.ones(4))
     result = compare(pytester, *(f"--acc-weights={word}" for word in words))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])

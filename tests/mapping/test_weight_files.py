@@ -1,4 +1,4 @@
-"""Weights in files count as if dumps held them: under any name, packed, transposed, in shards, tied, coded."""
+"""Weights in files count as if dumps held them: of any name, packed, transposed, in shards, tied, coded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from acc_pytest.diagnosis.run import run
-from acc_pytest.dumps import open_dump, weight_files
+from acc_pytest.dumps import Dump, open_dump, weight_files
 from acc_pytest.dumps.weight_files import checkpoint_home
 from acc_pytest.errors import AccError
 from acc_pytest.mapping.pair import Plan
@@ -36,9 +36,9 @@ def of_both(home: Path, golden: State, mine: State | str) -> tuple[Plan, dict[st
     """The plan of two dumps with these weights beside them, and the verdicts of weights by golden's name."""
     home.mkdir(exist_ok=True)
     x = np.arange(8.0, dtype=np.float32)
-    dumps = []
+    dumps: list[Dump] = []
     for side, state in (("golden", golden), ("mine", mine)):
-        np.savez(home / f"{side}.npz", **{"layers.0.q": x, "layers.1.q": x})
+        np.savez(home / f"{side}.npz", **{"layers.0.q": x, "layers.1.q": x})  # type: ignore[arg-type]
         path = state if isinstance(state, str) else str(home / f"{side}.pth")
         if not isinstance(state, str):
             torch.save(state, path)
@@ -205,7 +205,7 @@ def test_what_is_wrong_with_a_path_is_told(tmp_path: Path, monkeypatch: pytest.M
     for name in ("a", "b"):
         save_file({"w": torch.ones(2)}, tmp_path / "twice" / f"{name}.safetensors")
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(weight_files.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     sentences: Mapping[str, str] = {
         "absent": "absent: no such file or directory; correct the path",
         "empty": "empty holds no weights; give a file of .safetensors .bin .pth .pt .gguf",
