@@ -21,20 +21,18 @@ from typing import Any
 import torch
 
 from ..errors import FormatError, SettingsError, guarded
-from ..tensors import safetensors_file, torch_file
 from ..tensors.address import Cache, check_cache, path_on_disk
 from ..tensors.digest import NAME
-from ..tensors.formats import TensorFormat
-from ..tensors.header import Location, version_of
+from ..tensors.header import version_of
 from ..tensors.weight_rows import RowNumbers, described, write_rows
+from .single import tensors_in
 from .torch_manifest import FILE, FORMAT, SCHEMA, process_manifest, write_json
 from .torch_model import ROWS_FILE, WEIGHTS_FILE, WEIGHTS_FORMAT
 
 FLAG = "--acc-weights"
 _VERSION = 1
 """Changes with what is read of a file: folders of other versions are not used."""
-_SAFETENSORS, _GGUF = ".safetensors", ".gguf"
-_SUFFIXES = (_SAFETENSORS, ".bin", ".pth", ".pt", _GGUF)
+_SUFFIXES = (".safetensors", ".bin", ".pth", ".pt", ".gguf")
 _PATTERNS = ("model*.safetensors", "*.safetensors", "pytorch_model*.bin", "*.pth", "*.pt", "*.gguf")
 """Files of a directory: those that fit the first pattern which any fits."""
 _MOST_THREADS = 8
@@ -74,7 +72,8 @@ def _tensors(files: list[Path]) -> dict[str, tuple[Read, str]]:
     """What reads each tensor, by name, and the name of the codes that it was stored as, if of any."""
     tensors: dict[str, tuple[Read, str]] = {}
     for file in files:
-        for name, entry in (_gguf(file) if file.suffix == _GGUF else _stored(file)).items():
+        stored = {name: (ref.open, "") for name, ref in tensors_in(file, 1) if ref.member}
+        for name, entry in (_gguf(file) if file.suffix == ".gguf" else stored).items():
             name = f"root.{name.replace('/', '.')}"
             if name in tensors:
                 raise FormatError(f"{FLAG}: {file} holds {name} again; give one file of {file.parent}")
@@ -82,20 +81,6 @@ def _tensors(files: list[Path]) -> dict[str, tuple[Read, str]]:
     if not tensors:
         raise FormatError(f"{FLAG}: {files[0]} holds no weights; give a file that does")
     return tensors
-
-
-def _stored(file: Path) -> Mapping[str, tuple[Read, str]]:
-    path = str(file)
-    if file.suffix == _SAFETENSORS:
-        stored: TensorFormat = safetensors_file.FORMAT
-        names = safetensors_file.keys(path)
-    else:
-        stored, names = torch_file.FORMAT, tuple(filter(None, torch_file.content_of(path).tensors))
-    return {name: (partial(_opened, stored, Location(path, name)), "") for name in names}
-
-
-def _opened(stored: TensorFormat, place: Location) -> torch.Tensor:
-    return stored.open(place, stored.header(place))
 
 
 def _gguf(file: Path) -> Mapping[str, tuple[Read, str]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ..base.imports import torch
 from ..errors import AccError
+from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from .views import RowSpan
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from ..dumps.torch_model import SavedWeight
     from ..tensors.digest import WeightDigest
 
-_NEAR = 0.2
-"""The largest relative distance of two rows that are one: rounding to 4 bits makes 0.09, and eight numbers of
-the nearest of ten thousand unrelated rows are 0.3 apart."""
+_NEAR = 0.1
+"""The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
+the nearest of ten thousand unrelated rows are 0.3 apart. Twice that for codes of 4 bits, which make 0.09."""
 _ROUNDED = 2.0**-7
 """The largest relative distance of two vectors that are one: each rounded to bfloat16."""
 _SAMPLES = 8
@@ -136,7 +137,8 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
     packed = []
     for candidate in names:
         rows = golden.rows(candidate)
-        if rows is not None and len(rows) <= len(target) and (place := _located(rows, target)) is not None:
+        near = _near(golden.saved[candidate], mine.saved[name])
+        if rows is not None and len(rows) <= len(target) and (place := _located(rows, target, near)):
             start, order = place
             whole = golden.shape(candidate) == mine.shape(name)
             turned = golden.turned, mine.turned
@@ -155,22 +157,31 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
             yield Piece(fitting[0], name, *gap, turned=packed[0].turned)
 
 
-def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
+def _near(golden: SavedWeight, mine: SavedWeight) -> float:
+    """The largest relative distance of rows of two weights that are one."""
+    digests = [saved.digest for saved in (golden, mine) if saved.digest is not None and saved.digest.scale]
+    return _NEAR * (2 if any(by_name(digest.dtype).bits < 8 for digest in digests) else 1)
+
+
+def _located(
+    rows: torch.Tensor, target: torch.Tensor, near: float
+) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
     """Where the rows lie in `target`: the first of them, and their runs where these are in another order."""
     if rows.shape == target.shape:
-        near = (rows - target).norm(dim=1) <= _NEAR * rows.norm(dim=1)
-        if near.float().mean() >= 0.9:
+        in_place = (rows - target).norm(dim=1) <= near * rows.norm(dim=1)
+        if in_place.float().mean() >= 0.9:
             return 0, ()
     sample = torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLES)).long().unique()
-    if int((_nearest(rows[sample], target) >= 0).sum()) * 2 < len(sample):
+    if int((_nearest(rows[sample], target, near) >= 0).sum()) * 2 < len(sample):
         return None
-    places = _nearest(rows, target)
+    places = _nearest(rows, target, near)
     located = places[places >= 0]
     if 2 * len(located) < len(rows):
         return None
-    nearest = _nearest(rows, target, math.inf) if len(located) < len(rows) else places
-    if len(nearest.unique()) == len(rows):
-        places = located = nearest
+    if len(located) < len(rows):
+        nearest = _nearest(rows, target, math.inf)
+        if len(nearest.unique()) == len(rows) == int(nearest.max() - nearest.min()) + 1:
+            places = located = nearest
     offsets = Counter((places - torch.arange(len(rows)))[places >= 0].tolist())
     offset, count = offsets.most_common(1)[0]
     if count >= 0.9 * len(located) and 0 <= offset <= len(target) - len(rows):
@@ -182,7 +193,7 @@ def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple
     return start, tuple(_runs(places - start))
 
 
-def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float = _NEAR) -> torch.Tensor:
+def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float) -> torch.Tensor:
     """The nearest row of `target` for each; -1 where none is near."""
     pieces = []
     for block in rows.split(max(1, (1 << 24) // max(len(target), 1))):
@@ -273,8 +284,9 @@ def moved(golden: Side, mine: Side, names: Collection[str]) -> list[Piece]:
     packed = []
     for name in names:
         weights = golden.saved[name].digest, mine.saved[name].digest
+        near = _near(golden.saved[name], mine.saved[name])
         rows = [side.rows(name) for side in (golden, mine)] if _is_another(*weights) else [None]
-        if rows[0] is not None and rows[1] is not None and (place := _located(rows[0], rows[1])) is not None:
+        if rows[0] is not None and rows[1] is not None and (place := _located(rows[0], rows[1], near)):
             turned = golden.turned, mine.turned
             packed.append(Piece(name, name, place[0], len(rows[0]), place[1], whole=True, turned=turned))
     return packed
