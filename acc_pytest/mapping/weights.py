@@ -46,7 +46,7 @@ def weight_pairs(
     """A pair for each weight that both dumps describe, rank by rank. With other numbers of ranks, those that
     both hold whole and that can be put together. Of modules that are `unlike`, weights of one name and two
     shapes are not the same. `first_packs` are those of the first rank."""
-    if not (golden.has_modules and mine.has_modules):
+    if not _tell(golden, mine):
         return WeightPairs()
     step = evidence.golden.step.label
     groups = _rank_groups(golden, mine, evidence)
@@ -70,6 +70,11 @@ def weight_pairs(
         lines = [*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)]
         note = joined("; ", [line for line in lines if line]) if any(lines) else note
     return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
+
+
+def _tell(golden: Dump, mine: Dump) -> bool:
+    """Whether dumps tell of weights: those of modules, and those that have checkpoints beside them."""
+    return all(dump.has_modules or dump.checkpoint for dump in (golden, mine))
 
 
 def _rank_groups(golden: Dump, mine: Dump, evidence: Evidence) -> list[tuple[Rank, Rank, int | None]]:
@@ -129,7 +134,7 @@ class Packs:
     @classmethod
     def of(cls, golden: Dump, mine: Dump, ranks: tuple[int, int] = (0, 0)) -> Packs:
         """Those of one rank of each side; none for dumps that do not tell."""
-        if not (golden.has_modules and mine.has_modules):
+        if not _tell(golden, mine):
             return cls()
         sides = _Weights(golden, golden.ranks[ranks[0]]), _Weights(mine, mine.ranks[ranks[1]])
         golden_side, mine_side = (side.without(set()) for side in sides)
@@ -233,7 +238,7 @@ class _Weights:
         from ..dumps.torch_manifest import process_manifest
         from ..dumps.torch_model import WEIGHTS_FILE, SavedWeight
 
-        self._dumped = dump.dumped_weights(rank)
+        self._dumped = {} if dump.checkpoint else dump.dumped_weights(rank)
         self.listed = dict.fromkeys(self._dumped, SavedWeight("parameter", None)) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
