@@ -110,6 +110,8 @@ def _outcome(
 
 
 def _paths(value: Any) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        value = [f"{side}={os.fspath(path)}" for side, path in value.items()]
     entries = value if isinstance(value, (list, tuple)) else (value,)
     several = [entry.places if isinstance(entry, OpenedDump) else (os.fspath(entry),) for entry in entries]
     return tuple(path for places in several for path in places)

@@ -57,21 +57,21 @@ class Settings:
     """The user's settings; the fields are the `--acc-*` options and what the config files say.
 
     `golden` and `mine` are a place each, or several that are one dump; `cache_dir` is where bytes of stores
-    are kept, and `cache_size` how many. `config` are names under `golden_configs/` or TOML files, `metrics`
-    custom metrics as `path.py:function`, `csv` the report's name (empty: the default one below
-    `output`), `summary` the Markdown file, `html` the page, `json` the run for programs, `rows` the file of
-    rows, `from_rows` those that are judged again, `history` the directory of runs, `repro` that of failures
-    that repeat on their own.
-    `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
-    where those are that golden's dump outlines; `model` is the function that makes the golden model.
-    `standard` is that of the option, else of the last config file that names one, else `three-way` where
-    there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
-    `baseline` are files of accepted errors and thresholds (several: of shards), `update_baseline` what is
-    written to it.
-    `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
-    `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
-    else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
-    `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
+    are kept, and `cache_size` how many. `weights` are checkpoints, as in `golden=PATH`. `config` are names
+    under `golden_configs/` or TOML files, `metrics` custom metrics as `path.py:function`, `csv` the report's
+    name (empty: the default one below `output`), `summary` the Markdown file, `html` the page, `json` the run
+    for programs, `rows` the file of rows, `from_rows` those that are judged again, `history` the directory of
+    runs, `repro` that of failures that repeat on their own.
+        `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
+        where those are that golden's dump outlines; `model` is the function that makes the golden model.
+        `standard` is that of the option, else of the last config file that names one, else `three-way` where
+        there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
+        `baseline` are files of accepted errors and thresholds (several: of shards), `update_baseline` what is
+        written to it.
+        `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
+        `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
+        else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
+        `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
     golden: Places = ""
@@ -83,6 +83,7 @@ class Settings:
     level: str = "all"
     rank: int | None = None
     op_mapping_file: str = ""
+    weights: tuple[str, ...] = ()
     standard: str = "default"
     noise: str = ""
     replay: int | None = None
@@ -191,6 +192,15 @@ def _metrics(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
+def _weights(values: Sequence[str]) -> tuple[str, ...]:
+    sides = [text.partition("=")[::2] for text in values]
+    if not all(side in ("golden", "mine") and path for side, path in sides) or len(dict(sides)) < len(sides):
+        raise SettingsError(
+            f"--acc-weights must be golden=PATH or mine=PATH, each once, got {', '.join(values):.200}"
+        )
+    return tuple(values)
+
+
 def _rank(value: object) -> int:
     if (number := _integer(value)) is None:
         raise SettingsError(
@@ -276,6 +286,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "replay": _elements,
     "shard": _shard,
     "threads": _threads,
+    "weights": _weights,
 }
 """How values of options are read that are not taken as they are."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {

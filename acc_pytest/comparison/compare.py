@@ -426,9 +426,11 @@ def _by_rows(
 
 def _row_numbers(operand: Operand, span: RowSpan | None) -> torch.Tensor:
     from ..dumps.torch_model import ROWS_FILE
+    from ..tensors.digest import TURNED
 
     (ref,) = operand.refs
-    numbers = TensorRef(str(Path(ref.path).parent / ROWS_FILE), ref.member).open().double()
+    member = ref.member + TURNED * (span is not None and span.turned)
+    numbers = TensorRef(str(Path(ref.path).parent / ROWS_FILE), member).open().double()
     numbers = numbers.reshape(len(numbers), -1)
     return numbers if span is None else numbers[span.places()]
 

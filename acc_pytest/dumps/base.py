@@ -104,7 +104,8 @@ class Dump(ABC):
     of modules of torch. Ranks of a dump `of_graphs`, compiled ones, are never put together. `models` are the
     trees of a program that has several, in the order of their first id: prefill, decode. `entries` are pairs
     that the dump itself declares. `order` says in words which order tensors have that are known by their
-    names, `states_only` that all of these are a model's hidden states.
+    names, `states_only` that all of these are a model's hidden states. `checkpoint` is the folder of
+    the digests of weights that the user gave beside it (`weight_files`), which count in place of its own.
     """
 
     kind: str
@@ -123,6 +124,7 @@ class Dump(ABC):
     entries: Sequence[ManualEntry] = ()
     order: str = ""
     states_only: bool = False
+    checkpoint: str = ""
 
     @abstractmethod
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
@@ -149,15 +151,20 @@ class Dump(ABC):
 
     def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
         """The digests of the parameters and buffers of a rank, by full name."""
-        return {}
+        home = self.weights_home(rank)
+        if not home:
+            return {}
+        from .torch_model import weights_of
+
+        return weights_of(Path(home))
+
+    def weights_home(self, rank: Rank) -> str:
+        """The folder of the digests; empty where there is none."""
+        return self.checkpoint
 
     def outline(self, rank: Rank) -> Outline | None:
         """The outline of the model, from which modules are computed again; `None` where there is none."""
         return None
-
-    def weights_file(self, rank: Rank) -> str:
-        """The file of the digests."""
-        return ""
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters that were dumped whole, by full name."""

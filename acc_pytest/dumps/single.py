@@ -75,7 +75,7 @@ def tensors_in(file: Path, count: int) -> list[tuple[str, TensorRef]]:
         from ..tensors import npz_file
 
         members = npz_file.names(path)
-    elif file.suffix in (".pt", ".pth") and count <= _FEW:
+    elif (file.suffix in (".pt", ".pth") or file.stem.startswith("pytorch_model")) and count <= _FEW:
         from ..tensors import torch_file
 
         # A file that is older, or damaged: its own pair says so.

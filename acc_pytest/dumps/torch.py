@@ -35,7 +35,7 @@ from .base import (
 from .modules import ModuleDump, stored_tensor
 from .statistics_rows import TORCH_FILE, torch_rows
 from .torch_manifest import Key, SavedTensor, key_of_name, process_manifest, step_manifest
-from .torch_model import WEIGHTS_FILE, Outline, SavedWeight, outline_of, weights_of
+from .torch_model import Outline, outline_of
 
 TREE_FILE = "model_tree.json"
 WEIGHTS = "weights"
@@ -237,17 +237,13 @@ class TorchDump(ModuleDump):
         """See `ModuleDump.choices`."""
         return self._manifests[rank.name].choices if rank.name in self._manifests else frozenset()
 
-    def weights(self, rank: Rank) -> Mapping[str, SavedWeight]:
-        """The digests of the parameters and buffers of a rank, by full name."""
-        return weights_of(self._home / rank.name)
+    def weights_home(self, rank: Rank) -> str:
+        """The folder of the process, unless weights were given beside the dump."""
+        return self.checkpoint or str(self._home / rank.name)
 
     def outline(self, rank: Rank) -> Outline | None:
         """The outline of the model of a rank."""
         return outline_of(self._home / rank.name)
-
-    def weights_file(self, rank: Rank) -> str:
-        """The file of the digests."""
-        return str(self._home / rank.name / WEIGHTS_FILE)
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters that were dumped whole (`dump_weight`), by full name."""

@@ -14,9 +14,11 @@ The last few of the latter are remembered.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 import re
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ from ..base.vocabulary import CHOOSING
 from ..tensors.header import version_of
 from ..tensors.kept_dump import file_size
 from ..tensors.location import bytes_of
+from ..tensors.whole_file import whole_file
 
 FILE = "manifest.json"
 SUFFIX = ".pth"
@@ -266,6 +269,14 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != kind or content.get("schema") != SCHEMA:
         return {}
     return content
+
+
+def write_json(path: Path, content: object) -> int:
+    """Write a file as JSON; returns the CRC-32 of its bytes."""
+    data = json.dumps(content, separators=(",", ":")).encode()
+    with whole_file(path) as file:
+        file.write(data)
+    return zlib.crc32(data)
 
 
 # Fields of the JSON files beside a torch dump, checked: a value that no tensor can have is `None`.

@@ -1,9 +1,10 @@
-"""Weights of golden inside those of mine: packed, in other rows, or lost.
+"""Weights of golden inside those of mine: packed, transposed, sharded, in other rows, or lost.
 
 A port packs q, k and v, gate and up, or all experts into one weight. The rows of golden's weights are packed
-in it by a few numbers of each (`tensors.weight_rows`), whatever the two call them. What has no rows in common
-with golden's is told by its place: a piece that is wrong lies in the gap that the others leave. Loaders mix
-up rows and forget biases more often than kernels compute wrongly, so this is looked at before any activation.
+in it by a few numbers of each (`tensors.weight_rows`), whatever the two call them. Numbers of columns do the
+same for what is transposed, or has a share of the columns. What has no rows in common with golden's is told
+by its place: a piece that is wrong lies in the gap that the others leave. Loaders mix up rows and forget
+biases more often than kernels compute wrongly, so this is looked at before any activation.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from typing import TYPE_CHECKING
 
 from ..base.imports import torch
 from ..errors import AccError
+from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
 from .views import RowSpan
 
 if TYPE_CHECKING:
     from ..dumps.torch_model import SavedWeight
+    from ..tensors.digest import WeightDigest
 
 _NEAR = 0.1
 """The largest relative distance of two rows that are one: rounding to 8 bits makes 0.03, and eight numbers of
-the nearest of ten thousand unrelated rows are 0.3 apart."""
+the nearest of ten thousand unrelated rows are 0.3 apart. Twice that for codes of 4 bits, which make 0.09."""
 _ROUNDED = 2.0**-7
 """The largest relative distance of two vectors that are one: each rounded to bfloat16."""
 _SAMPLES = 8
@@ -39,7 +42,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 class Piece:
     """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
     there (first row of golden, first row in the piece, number of rows), empty where in golden's order. It is
-    `odd` where no more than half of the layers have it."""
+    `odd` where no more than half of the layers have it, `turned` (golden, mine) where rows are columns."""
 
     golden: str
     mine: str
@@ -48,6 +51,7 @@ class Piece:
     order: tuple[tuple[int, int, int], ...] = ()
     odd: bool = False
     whole: bool = False
+    turned: tuple[bool, bool] = (False, False)
 
     @property
     def span(self) -> RowSpan | None:
@@ -55,6 +59,14 @@ class Piece:
         weight that is the `whole` of it under another name."""
         order = () if self.odd else self.order
         return None if self.whole and not order else RowSpan(self.start, self.rows, order)
+
+    @property
+    def spans(self) -> tuple[RowSpan | None, RowSpan | None]:
+        """The rows of `golden` and of `mine` that are one; `None` for all of them."""
+        if not any(self.turned):
+            return None, self.span
+        span = self.span or RowSpan(self.start, self.rows)
+        return RowSpan(0, self.rows, turned=self.turned[0]), replace(span, turned=self.turned[1])
 
     @property
     def words(self) -> str:
@@ -66,25 +78,34 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The weights of a side without a partner, by listed name, and the folder of their process."""
+    """The weights of a side without a partner, by listed name, and the folder of their process. Matrices that
+    are `turned` have the numbers of their columns as rows."""
 
     saved: Mapping[str, SavedWeight]
     home: Path
+    turned: bool = False
 
     def rows(self, name: str) -> torch.Tensor | None:
         """The row numbers of a weight, in float32; `None` where the file does not have them."""
         from ..dumps.torch_model import rows_file
+        from ..tensors.digest import TURNED
 
         try:
-            numbers = TensorRef(rows_file(self.home), name).open().float()
+            numbers = TensorRef(rows_file(self.home), name + TURNED * self.turned).open().float()
         except (AccError, OSError):
             return None
         return numbers[:, None] if numbers.dim() == 1 else numbers
 
     def width(self, name: str) -> int:
         """The number of columns; 0 for a vector, and for what has no digest."""
+        shape = self.shape(name)
+        return shape[-1] if len(shape) > 1 else 0
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight; empty for what has no digest, or cannot be turned."""
         digest = self.saved[name].digest
-        return digest.shape[-1] if digest is not None and len(digest.shape) > 1 else 0
+        shape = () if digest is None else digest.shape
+        return shape[::-1] if self.turned and len(shape) == 2 else () if self.turned else shape
 
 
 def pieces(golden: Side, mine: Side) -> list[Piece]:
@@ -99,7 +120,7 @@ def pieces(golden: Side, mine: Side) -> list[Piece]:
         for of_kind in (orders[_NUMBER.sub("*", piece.golden)],)
     ]
     packed += list(_biases(packed, golden, mine))
-    return [*packed, *_vectors(golden, mine, packed)]
+    return [*packed, *(() if golden.turned or mine.turned else _vectors(golden, mine, packed))]
 
 
 def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
@@ -113,40 +134,57 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
         if golden.width(g) == mine.width(name)
         and (layer is None or (m := _NUMBER.search(g)) is None or m[0] == layer[0])
     ]
-    packed = []
+    packed: list[Piece] = []
+    names.sort(key=lambda candidate: golden.shape(candidate) != mine.shape(name))
     for candidate in names:
+        whole = golden.shape(candidate) == mine.shape(name)
+        if not whole and any(piece.whole and not piece.order for piece in packed):
+            break  # no row is left for it
         rows = golden.rows(candidate)
-        if rows is not None and len(rows) <= len(target) and (place := _located(rows, target)) is not None:
+        near = _near(golden.saved[candidate], mine.saved[name])
+        if rows is not None and len(rows) <= len(target) and (place := _located(rows, target, near)):
             start, order = place
-            digests = golden.saved[candidate].digest, mine.saved[name].digest
-            whole = len({digest.shape for digest in digests if digest is not None}) == 1
-            packed.append(Piece(candidate, name, start, len(rows), order, whole=whole))
+            turned = golden.turned, mine.turned
+            packed.append(Piece(candidate, name, start, len(rows), order, whole=whole, turned=turned))
     yield from packed
     if packed and (gap := _gap(packed, len(target))) is not None:
         around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in packed)
         parent = around.most_common(1)[0][0]
         paired = {piece.golden for piece in packed}
         fitting = [
-            g for g in names if g not in paired and _count(golden, g) == gap[1] and g.startswith(f"{parent}.")
+            g
+            for g in names
+            if g not in paired and math.prod(golden.shape(g)[:-1]) == gap[1] and g.startswith(f"{parent}.")
         ]
         if len(fitting) == 1:
-            yield Piece(fitting[0], name, *gap)
+            yield Piece(fitting[0], name, *gap, turned=packed[0].turned)
 
 
-def _count(side: Side, name: str) -> int:
-    digest = side.saved[name].digest
-    return math.prod(digest.shape[:-1]) if digest is not None else 0
+def _near(golden: SavedWeight, mine: SavedWeight) -> float:
+    """The largest relative distance of rows of two weights that are one."""
+    digests = [saved.digest for saved in (golden, mine) if saved.digest is not None and saved.digest.scale]
+    return _NEAR * (2 if any(by_name(digest.dtype).bits < 8 for digest in digests) else 1)
 
 
-def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
+def _located(
+    rows: torch.Tensor, target: torch.Tensor, near: float
+) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
     """Where the rows lie in `target`: the first of them, and their runs where these are in another order."""
+    if rows.shape == target.shape:
+        in_place = (rows - target).norm(dim=1) <= near * rows.norm(dim=1)
+        if in_place.float().mean() >= 0.9:
+            return 0, ()
     sample = torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLES)).long().unique()
-    if int((_nearest(rows[sample], target) >= 0).sum()) * 2 < len(sample):
+    if int((_nearest(rows[sample], target, near) >= 0).sum()) * 2 < len(sample):
         return None
-    places = _nearest(rows, target)
+    places = _nearest(rows, target, near)
     located = places[places >= 0]
     if 2 * len(located) < len(rows):
         return None
+    if len(located) < len(rows):
+        nearest = _nearest(rows, target, math.inf)
+        if len(nearest.unique()) == len(rows) == int(nearest.max() - nearest.min()) + 1:
+            places = located = nearest
     offsets = Counter((places - torch.arange(len(rows)))[places >= 0].tolist())
     offset, count = offsets.most_common(1)[0]
     if count >= 0.9 * len(located) and 0 <= offset <= len(target) - len(rows):
@@ -158,12 +196,12 @@ def _located(rows: torch.Tensor, target: torch.Tensor) -> tuple[int, tuple[tuple
     return start, tuple(_runs(places - start))
 
 
-def _nearest(rows: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float) -> torch.Tensor:
     """The nearest row of `target` for each; -1 where none is near."""
     pieces = []
     for block in rows.split(max(1, (1 << 24) // max(len(target), 1))):
         distances, places = torch.cdist(block, target).min(1)
-        pieces.append(torch.where(distances <= _NEAR * block.norm(dim=1), places, -1))
+        pieces.append(torch.where(distances <= near * block.norm(dim=1), places, -1))
     return torch.cat(pieces)
 
 
@@ -194,7 +232,9 @@ def _biases(packed: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece
     for piece in packed:
         of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
         if of_golden in golden.saved and of_mine in mine.saved:
-            yield replace(piece, golden=of_golden, mine=of_mine)
+            digest = golden.saved[of_golden].digest
+            if not any(piece.turned) or (digest is not None and digest.shape == (piece.rows,)):
+                yield replace(piece, golden=of_golden, mine=of_mine, turned=(False, False))
 
 
 def _vectors(golden: Side, mine: Side, packed: Sequence[Piece]) -> Iterator[Piece]:
@@ -230,28 +270,55 @@ def _bias_of(weight: str) -> str:
     return f"{weight.rpartition('.')[0]}.bias"
 
 
-def sentences(packed: Sequence[Piece], single: Side, pack: Side, packs_mine: bool) -> list[str]:
-    """Sentences on the pieces of the weights `single` in those of `pack`, which is mine or golden: rows in
-    another order, and biases of golden that mine has not."""
-    lines = []
+def ordered(packed: Sequence[Piece]) -> list[str]:
+    """Sentences on the pieces whose rows lie in another order."""
     by_order: dict[tuple[object, ...], list[Piece]] = defaultdict(list)
     for piece in packed:
         if piece.order and not piece.golden.endswith(".bias"):
             by_order[piece.golden.rpartition(".")[0].rpartition(".")[2], piece.words].append(piece)
-    for (module, words), pieces_of in by_order.items():
-        lines.append(
-            f"{module} lies in another order of rows in {_listed([p.mine for p in pieces_of])}: {words}"
-        )
-    golden, mine = (single, pack) if packs_mine else (pack, single)
-    lost: dict[str, None] = {}
-    for piece in packed:
-        biases = _bias_of(piece.golden), _bias_of(piece.mine)
-        of_golden, of_mine = biases if packs_mine else biases[::-1]
-        if of_golden in golden.saved and of_mine not in mine.saved and not _is_zero(golden.saved[of_golden]):
-            lost[of_golden] = None
-    if lost:
-        lines.append(f"no weight of mine holds {_listed(list(lost))}: its module has no bias")
-    return lines
+    return [
+        f"{module} lies in another order of rows in {listed([p.mine for p in pieces_of])}: {words}"
+        for (module, words), pieces_of in by_order.items()
+    ]
+
+
+def moved(golden: Side, mine: Side, names: Collection[str]) -> list[Piece]:
+    """The weights of these names that are others in mine, and have golden's rows where these lie."""
+    packed = []
+    for name in names:
+        weights = golden.saved[name].digest, mine.saved[name].digest
+        near = _near(golden.saved[name], mine.saved[name])
+        rows = [side.rows(name) for side in (golden, mine)] if _is_another(*weights) else [None]
+        if rows[0] is not None and rows[1] is not None and (place := _located(rows[0], rows[1], near)):
+            turned = golden.turned, mine.turned
+            packed.append(Piece(name, name, place[0], len(rows[0]), place[1], whole=True, turned=turned))
+    return packed
+
+
+def tied(golden: Side, mine: Side) -> Iterator[Piece]:
+    """The matrices of golden outside of layers that are one of mine, which may be another one's partner."""
+    outside = [name for name in mine.saved if not _NUMBER.search(name)]
+    for name in golden.saved:
+        digest = golden.saved[name].digest if golden.width(name) and not _NUMBER.search(name) else None
+        partner = next((m for m in outside if not _is_another(digest, mine.saved[m].digest)), None)
+        if partner is not None:
+            yield Piece(name, partner, 0, math.prod(golden.shape(name)[:-1]), whole=True)
+
+
+def _is_another(golden: WeightDigest | None, mine: WeightDigest | None) -> bool:
+    try:
+        return golden is None or mine is None or golden.differs(mine)
+    except ValueError:  # held in different units
+        return True
+
+
+def lost_biases(
+    weights: Sequence[tuple[str, str]], golden: Mapping[str, SavedWeight], mine: Collection[str]
+) -> list[str]:
+    """The biases among those of `golden` that are none of `mine`, beside pairs of weights by their names."""
+    biases = [(_bias_of(of_golden), _bias_of(of_mine)) for of_golden, of_mine in weights]
+    lost = (of_golden for of_golden, of_mine in biases if of_golden in golden and of_mine not in mine)
+    return [name for name in dict.fromkeys(lost) if not _is_zero(golden[name])]
 
 
 def quantised(mine: Mapping[str, SavedWeight]) -> list[str]:
@@ -282,5 +349,6 @@ def _is_zero(saved: SavedWeight) -> bool:
     return saved.digest is None or not saved.digest.squares
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

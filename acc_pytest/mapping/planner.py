@@ -89,6 +89,7 @@ def _declared(mine: Dump) -> str:
 
 
 _UNUSED = f"{FILE_NAME} is not used: nothing is mapped by types in these dumps"
+_NO_WEIGHTS = "--acc-weights is not used: no weights are compared with such dumps"
 
 
 def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: Tables) -> Plan:
@@ -103,7 +104,8 @@ def _mapped(golden: Dump, mine: Dump, level: str, op_mapping_file: str, tables: 
     elif is_lone_file(golden, mine):
         mapped = plan_of_lone_file(golden, mine, tables)
     if mapped is not None:
-        return replace(mapped, notes=(*mapped.notes, _UNUSED)) if user else mapped
+        unused = [_UNUSED] * bool(user) + [_NO_WEIGHTS] * bool(golden.checkpoint or mine.checkpoint)
+        return replace(mapped, notes=(*mapped.notes, *unused)) if unused else mapped
     mapped = _Planner(golden, mine, tables, user, level).plan()
     note = missing_file_note(op_mapping_file)
     mapped = replace(mapped, notes=(*mapped.notes, note)) if note else mapped

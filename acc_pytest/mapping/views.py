@@ -303,11 +303,13 @@ class Repeated:
 @dataclass(frozen=True, slots=True)
 class RowSpan:
     """So many `rows` of a weight, from `start` on, or columns of what it gives; in runs of rows where they
-    lie in another `order` than on the other side (first row there, first behind `start`, number of rows)."""
+    lie in another `order` than on the other side (first row there, first behind `start`, number of rows).
+    `turned`: they are columns of the weight."""
 
     start: int
     rows: int
     order: tuple[tuple[int, int, int], ...] = ()
+    turned: bool = False
 
     def places(self) -> torch.Tensor:
         """The rows in the order of the other side."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,18 @@ from ..errors import AccError
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
 from .match import SharedWeight
-from .packed_weights import Piece, Side, pieces, quantised, sentences, twins
+from .packed_weights import (
+    Piece,
+    Side,
+    listed,
+    lost_biases,
+    moved,
+    ordered,
+    pieces,
+    quantised,
+    tied,
+    twins,
+)
 from .pair import Operand, Pair
 from .views import WHOLE
 
@@ -34,24 +46,46 @@ def weight_pairs(
     """A pair for each weight that both dumps describe, rank by rank. With other numbers of ranks, those that
     both hold whole and that can be put together. Of modules that are `unlike`, weights of one name and two
     shapes are not the same. `first_packs` are those of the first rank."""
-    if not (golden.has_modules and mine.has_modules):
+    if not _tell(golden, mine):
         return WeightPairs()
-    if len(golden.ranks) != len(mine.ranks):
-        return _over_ranks(golden, mine, evidence.golden.step.label)
+    step = evidence.golden.step.label
+    groups = _rank_groups(golden, mine, evidence)
+    if not groups:
+        return _over_ranks(golden, mine, step)
     all_pairs: list[Pair] = []
     note = ""
-    for golden_ranks, mine_ranks, number in evidence.rank_groups():
-        golden_weights, mine_weights = _Weights(golden, golden_ranks[0]), _Weights(mine, mine_ranks[0])
-        pairs = list(_pairs(golden_weights, mine_weights, evidence.golden.step.label, number))
-        pairs = [pair for pair in pairs if not unlike or _shapes_agree(pair)]
-        of_ranks = golden.ranks.index(golden_ranks[0]), mine.ranks.index(mine_ranks[0])
+    for of_golden, of_mine, number in groups:
+        golden_weights, mine_weights = _Weights(golden, of_golden), _Weights(mine, of_mine)
+        of_ranks = golden.ranks.index(of_golden), mine.ranks.index(of_mine)
         packs = first_packs if of_ranks == (0, 0) else Packs.of(golden, mine, of_ranks)
-        packed = list(_packed_pairs(packs, golden_weights, mine_weights, evidence.golden.step.label, number))
+        packed = list(_packed_pairs(packs, golden_weights, mine_weights, step, number))
+        met = {(pair.golden.name, pair.mine.name) for pair in packed}
+        pairs = [
+            pair
+            for pair in _pairs(golden_weights, mine_weights, step, number)
+            if (pair.golden.name, pair.mine.name) not in met and (not unlike or _shapes_agree(pair))
+        ]
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
-        lines = [*packs.sentences, _note(golden_weights, mine_weights, paired)]
+        lines = [*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)]
         note = joined("; ", [line for line in lines if line]) if any(lines) else note
     return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
+
+
+def _tell(golden: Dump, mine: Dump) -> bool:
+    """Whether dumps tell of weights: those of modules, and those that have checkpoints beside them."""
+    return all(dump.has_modules or dump.checkpoint for dump in (golden, mine))
+
+
+def _rank_groups(golden: Dump, mine: Dump, evidence: Evidence) -> list[tuple[Rank, Rank, int | None]]:
+    """The ranks whose weights meet, with a number where there are several; none where ranks are put together.
+    A checkpoint is that of the whole model, and meets each rank of the other side."""
+    ours, theirs = (dump.ranks[:1] if dump.checkpoint else dump.ranks for dump in (golden, mine))
+    if golden.checkpoint or mine.checkpoint:
+        met = [*itertools.product(ours, theirs)]
+        return [(*ranks, number if len(met) > 1 else None) for number, ranks in enumerate(met)]
+    groups = evidence.rank_groups() if len(ours) == len(theirs) else []
+    return [(golden_ranks[0], mine_ranks[0], number) for golden_ranks, mine_ranks, number in groups]
 
 
 def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
@@ -63,7 +97,7 @@ def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
         if all(side_refs) and not _refused(*ends):
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
     names = [{pair.golden.name for pair in pairs}, {pair.mine.name for pair in pairs}]
-    note = _note(sides[0][0], sides[1][0], names)
+    note = _note(sides[0][0], sides[1][0], names, ())
     return WeightPairs(tuple(pairs), Reason("weights: {}", note) if note else "")
 
 
@@ -91,38 +125,56 @@ def _shapes_agree(pair: Pair) -> bool:
 @dataclass(frozen=True, slots=True)
 class Packs:
     """The weights of one side inside those of the other one, and what their places tell. `pieces` says of
-    each whether mine is the side that packs."""
+    each whether mine is the side that packs; `lost` are golden's biases that mine has not."""
 
     pieces: tuple[tuple[bool, Piece], ...] = ()
     sentences: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, golden: Dump, mine: Dump, ranks: tuple[int, int] = (0, 0)) -> Packs:
         """Those of one rank of each side; none for dumps that do not tell."""
-        if not (golden.has_modules and mine.has_modules):
+        if not _tell(golden, mine):
             return cls()
         sides = _Weights(golden, golden.ranks[ranks[0]]), _Weights(mine, mine.ranks[ranks[1]])
-        shapes = [{name: side.shape(name) for name in side.names} for side in sides]
-        named = {name for name, shape in shapes[1].items() if shape and shapes[0].get(name) == shape}
+        golden_side, mine_side = (side.without(set()) for side in sides)
+        shapes = {name: mine_side.shape(name) for name in mine_side.saved}
+        named = {name for name in golden_side.saved if golden_side.shape(name) == shapes.get(name)}
+        square = moved(golden_side, replace(mine_side, turned=True), named)
+        named -= {piece.golden for piece in square}
         of_golden, of_mine = set(named), set(named)
         packed: list[tuple[bool, Piece]] = []
+
+        def add(packs_mine: bool, located: Sequence[Piece]) -> None:
+            packed.extend((packs_mine, piece) for piece in located)
+            of_golden.update(piece.golden if packs_mine else piece.mine for piece in located)
+            of_mine.update(piece.mine if packs_mine else piece.golden for piece in located)
+
         lines = [*quantised(sides[1].listed), *twins(sides[0].listed, sides[1].listed)]
-        for packs_mine in (True, False):
+        lines += ordered([*moved(golden_side, mine_side, named), *square])
+        add(True, square)
+        for *turned, packs_mine in itertools.product((False, True), (False, True), (True, False)):
             alone = sides[0].without(of_golden), sides[1].without(of_mine)
             single, pack = alone if packs_mine else alone[::-1]
-            located = pieces(single, pack)
-            lines += sentences(located, single, pack, packs_mine)
-            packed += [(packs_mine, piece) for piece in located]
-            of_golden |= {piece.golden if packs_mine else piece.mine for piece in located}
-            of_mine |= {piece.mine if packs_mine else piece.golden for piece in located}
-        return cls(tuple(packed), tuple(lines))
+            located = pieces(replace(single, turned=turned[0]), replace(pack, turned=turned[1]))
+            lines += ordered(located)
+            add(packs_mine, located)
+        add(True, [*tied(sides[0].without(of_golden), mine_side)])
+        add(False, [*tied(sides[1].without(of_mine), golden_side)])
+        ends = [(p.golden, p.mine) if packs_mine else (p.mine, p.golden) for packs_mine, p in packed]
+        whole = {of_golden for (packs_mine, p), (of_golden, _) in zip(packed, ends) if packs_mine or p.whole}
+        unmet = sides[0].without(named | whole).saved
+        lost = lost_biases([*((name, name) for name in named), *ends], unmet, mine_side.saved)
+        if lost:
+            lines.append(f"no weight of mine holds {listed(lost)}: its module has no bias")
+        return cls(tuple(packed), tuple(lines), tuple(lost))
 
     def modules(self) -> list[SharedWeight]:
         """Modules of golden and of mine with one weight, each with the rows that count, `None` for all."""
         modules: list[SharedWeight] = []
         for packs_mine, piece in self.pieces:
             single, pack = (name.rpartition(".")[0] for name in (piece.golden, piece.mine))
-            if piece.golden.endswith(".weight"):
+            if piece.golden.endswith(".weight") and (piece.whole or not piece.turned[0]):
                 ends = (single, pack, None, piece.span) if packs_mine else (pack, single, piece.span, None)
                 modules.append(ends)
         return modules
@@ -134,10 +186,15 @@ def _packed_pairs(
     """Pairs of weights that one side packs; either side may be the packed one."""
     for packs_mine, piece in packs.pieces:
         whole, part = (golden, mine) if packs_mine else (mine, golden)
-        ends = [whole.operand(piece.golden), replace(part.operand(piece.mine), view=piece.span or WHOLE)]
+        ends = [
+            replace(side.operand(name), view=span or WHOLE)
+            for side, name, span in zip((whole, part), (piece.golden, piece.mine), piece.spans)
+        ]
         of_golden, of_mine = ends if packs_mine else ends[::-1]
-        rows = f"rows {piece.start}-{piece.start + piece.rows - 1} of what packs it"
-        reason = "the same rows" if piece.span is None else rows
+        kind = "columns" if piece.turned[1] else "rows"
+        reason = f"{kind} {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        if piece.span is None:
+            reason = "transposed" if any(piece.turned) else "the same rows"
         yield _pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}")
 
 
@@ -150,13 +207,21 @@ def _below(piece: Piece) -> str:
     return ".".join(names[common:]) or names[-1]
 
 
-def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]]) -> str:
-    """A note on weights that are not compared, and on digests that may be those of another capture."""
+def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]], lost: Collection[str]) -> str:
+    """A note on weights that are not compared, golden's with names but for those that are `lost`, and on
+    digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
     alone = [len(weights.listed.keys() - names) for weights, names in zip(sides.values(), paired)]
     sentences = (
         [Reason("{} of golden and {} of mine are not compared", alone[0], alone[1])] if any(alone) else []
     )
+    missing = [
+        name
+        for name, saved in golden.listed.items()
+        if saved.kind == "parameter" and name not in paired[0] and name not in lost
+    ]
+    if missing and mine.listed:
+        sentences.append(Reason("no weight of mine holds {}", listed(missing)))
     for side, weights in sides.items():
         if any(alone) and not weights.listed:
             sentences.append(Reason("{} states none (weights.json)", side))
@@ -171,16 +236,17 @@ class _Weights:
 
     def __init__(self, dump: Dump, rank: Rank) -> None:
         from ..dumps.torch_manifest import process_manifest
-        from ..dumps.torch_model import SavedWeight
+        from ..dumps.torch_model import WEIGHTS_FILE, SavedWeight
 
-        self._dumped = dump.dumped_weights(rank)
+        self._dumped = {} if dump.checkpoint else dump.dumped_weights(rank)
         self.listed = dict.fromkeys(self._dumped, SavedWeight("parameter", None)) | dict(dump.weights(rank))
         self.names = {alias: name for name, saved in self.listed.items() for alias in saved.aliases}
         self.names |= {name: name for name in self.listed}
-        self._file = dump.weights_file(rank)
+        self._home = Path(dump.weights_home(rank))
+        self._file = str(self._home / WEIGHTS_FILE)
         self.is_stated = (
             all(saved.digest is None for saved in self.listed.values())
-            or process_manifest(Path(self._file).parent).weights_crc32 is not None
+            or process_manifest(self._home).weights_crc32 is not None
         )
 
     def is_digest(self, name: str) -> bool:
@@ -191,12 +257,7 @@ class _Weights:
     def without(self, names: set[str]) -> Side:
         """The weights with a digest that are none of these."""
         saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
-        return Side(saved, Path(self._file).parent)
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a weight by its digest."""
-        digest = self.listed[self.names[name]].digest
-        return None if digest is None else digest.shape
+        return Side(saved, self._home)
 
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""
@@ -247,7 +308,7 @@ def readers(mine: Dump) -> Mapping[str, tuple[str, ...]]:
     if not mine.has_modules:
         return {}
     by_module: dict[str, tuple[str, ...]] = {}
-    for name, listed in _Weights(mine, mine.ranks[0]).names.items():
-        module = name.rpartition(".")[0]
-        by_module[module] = (*by_module.get(module, ()), listed)
+    for alias, name in _Weights(mine, mine.ranks[0]).names.items():
+        module = alias.rpartition(".")[0]
+        by_module[module] = (*by_module.get(module, ()), name)
     return by_module

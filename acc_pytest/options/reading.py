@@ -113,6 +113,9 @@ def _from_ini(config: pytest.Config, option: Option) -> Any:
             raise pytest.UsageError(f"ini value {option.dest} must be a number, got {value!r}") from None
     if option.is_path and config.inipath is not None and value != option.word:
         base = str(config.inipath.parent)
+        if option.is_sided:
+            sides = (text.partition("=") for text in value)
+            return [f"{side}={_absolute(base, path)}" if mark else side for side, mark, path in sides]
         if option.kind == "list":
             return [path if option.is_name and _is_bare(path) else _absolute(base, path) for path in value]
         return _absolute(base, value)

@@ -32,9 +32,10 @@ class Option:
 
     `kind` says how the value is written: one `text`, one `number`, a `list` (repeat the option; in an ini
     file one per line), or a `flag`. `is_path`: the value is a path, of which `is_name` says that a bare word
-    may be a name instead, and `word` the one word that is none. `const` is the value of an option that is
-    given without one. `plural` is the name of its field where that is not the option's. One of
-    `vocabulary.SETTINGS` is an ini value alone: `-o acc_name=value` on a command line.
+    may be a name instead, and `word` the one word that is none; `is_sided`: it follows the name of a side and
+    `=`. `const` is the value of an option that is given without one. `plural` is the name of its field where
+    that is not the option's. One of `vocabulary.SETTINGS` is an ini value alone: `-o acc_name=value` on a
+    command line.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Option:
     choices: tuple[str, ...] = ()
     is_path: bool = False
     is_name: bool = False
+    is_sided: bool = False
     word: str = ""
     const: str = ""
     plural: str = ""
@@ -108,6 +110,14 @@ COMPARISON = (
         "your op_mapping_file.json or its directory, beside the automatic mapping",
         metavar="PATH",
         is_path=True,
+    ),
+    Option(
+        "weights",
+        "compare weights first: golden's or mine's checkpoint, a directory or a file. Once for each side",
+        kind="list",
+        metavar="SIDE=PATH",
+        is_path=True,
+        is_sided=True,
     ),
     Option(
         "config",

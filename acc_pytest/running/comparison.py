@@ -203,8 +203,9 @@ def comparison_of(config: pytest.Config) -> ComparisonMode | None:
 # cannot be computed again is a skipped test with the reason.
 
 
-_NEEDS_GOLDEN = ("noise", "standard", "baseline", "update_baseline", "op_mapping_file")
+_NEEDS_GOLDEN = ("noise", "standard", "baseline", "update_baseline", "op_mapping_file", "weights")
 """Options that are about a comparison with golden."""
+_OF_DUMPS = ("golden", "mine", "noise", "weights")
 
 
 @dataclass(eq=False)
@@ -347,7 +348,7 @@ class StoredRowsMode(PairMode):
         from ..reporting.rows_file import read_rows
         from ..settings import Settings
 
-        if dumps := [f"--acc-{side}" for side in ("golden", "mine", "noise") if side in option_values]:
+        if dumps := [f"--acc-{side}" for side in _OF_DUMPS if side in option_values]:
             raise AccError(f"--acc-from-rows judges without dumps; leave {' and '.join(dumps)} out")
         with without_collector():
             stored = stored_run([read_rows(path) for path in option_values["from_rows"]])

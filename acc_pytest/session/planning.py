@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..base.imports import import_numpy, leave_what_stays, without_collector
+from ..base.imports import import_numpy, import_torch, leave_what_stays, without_collector
 from ..base.vocabulary import NO_NOISE, PRECISIONS
 from ..errors import AccError, SettingsError, guarded
 from ..reporting.texts import error_text, paragraph
@@ -42,6 +42,7 @@ def open_and_plan(settings: Settings) -> tuple[Dump, Dump, Plan]:
 
         leave_what_stays()
         golden, mine = open_dumps(settings)
+        _take_weights(settings, golden, mine)
         pairs = plan(
             golden,
             mine,
@@ -84,6 +85,16 @@ def open_dumps(settings: Settings) -> tuple[Dump, Dump]:
     if settings.rank is not None:
         keep_rank(golden, mine, settings.rank)
     return golden, mine
+
+
+def _take_weights(settings: Settings, golden: Dump, mine: Dump) -> None:
+    """Give the dumps the weights that the user named. Raises `AccError`."""
+    for side, _, path in (text.partition("=") for text in settings.weights):
+        import_torch()
+        from ..dumps.weight_files import checkpoint_home
+
+        dump = golden if side == "golden" else mine
+        dump.checkpoint = checkpoint_home(path, Cache(settings.cache_dir))
 
 
 def make_noise_plan(settings: Settings, plan: Plan) -> NoisePlan | None:

@@ -45,6 +45,8 @@ from .torch_archive import memory_of
 
 
 NAME = "count sketch 31, signs splitmix64 16151"
+TURNED = " transposed"
+"""What follows the name of a weight where something is said of its columns (`weight_rows`)."""
 BUCKETS = 31
 STANDARD_ERROR = 1 / math.sqrt(2 * BUCKETS)
 """Relative standard error of `apart` where the difference is spread over the buckets."""
@@ -198,7 +200,7 @@ class WeightDigest:
     def _roundoff(self) -> tuple[float, float]:
         """Unit roundoff of the dtype, and half of its smallest number; zeros where it is exact."""
         element_type = by_name(self.dtype)
-        if self.scale and element_type.is_exact:
+        if self.scale and element_type.kind != "float":
             largest = max(abs(self.min), abs(self.max))
             return 0.0, largest / (2 ** (element_type.bits - 1) - 1) / 2
         if element_type.kind != "float" or element_type.roundoff is None:

@@ -48,8 +48,9 @@ FORMATS: dict[str, tuple[str, ...]] = {
 }
 """Modules, each with its `FORMAT`, and what names of their files end with, in lower case."""
 
-_SAVED_BY_TORCH = re.compile(r"_device_\d+(?:_\d+)?$", re.ASCII)
-"""The end of a name that `torch_npu.save_npugraph_tensor` gives, whatever suffix it was asked for."""
+_SAVED_BY_TORCH = re.compile(r"_device_\d+(?:_\d+)?$|(?:^|/)pytorch_model[^/]*$", re.ASCII)
+"""The end of a name that `torch_npu.save_npugraph_tensor` gives, whatever suffix it was asked for; and names
+of checkpoints of Hugging Face."""
 _BY_SUFFIX = {suffix: module for module, suffixes in FORMATS.items() for suffix in suffixes}
 
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import json
 import os
 import platform
 import re
 import socket
 import sys
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -26,11 +24,11 @@ from torch import nn
 
 from ... import __version__
 from ...dumps.torch import TREE_FILE
-from ...dumps.torch_manifest import FILE, FORMAT, SCHEMA
+from ...dumps.torch_manifest import FILE, FORMAT, SCHEMA, write_json
 from ...dumps.torch_model import ROWS_FILE, WEIGHTS_FILE
 from ...errors import CaptureError
 from ...tensors.weight_rows import write_rows
-from ...tensors.whole_file import make_directory, whole_file
+from ...tensors.whole_file import make_directory
 from .config import DumpConfig
 from .model import ModelOutline, NamedModule
 from .store import StepRecord
@@ -89,7 +87,7 @@ class Manifest:
             "started": list(step.started),
             "tensors": step.entries,
         }
-        _write(self._home / str(step.token) / FILE, content)
+        write_json(self._home / str(step.token) / FILE, content)
         new = {name: kind for name, kind in step.order.items() if name not in self._order}
         if new:
             self._order |= new
@@ -102,7 +100,7 @@ class Manifest:
         """`weights.json` and the numbers of rows beside it: what `weight_digests` says of the weights. The
         manifest states which file it is."""
         content["rows_crc32"] = write_rows(str(self._home / ROWS_FILE), rows)
-        self._weights_crc32 = _write(self._home / WEIGHTS_FILE, content)
+        self._weights_crc32 = write_json(self._home / WEIGHTS_FILE, content)
         self._write_process()
 
     def write_outline(self, outline: ModelOutline) -> None:
@@ -110,7 +108,7 @@ class Manifest:
         outline.write(self._home)
 
     def _write_process(self) -> None:
-        _write(
+        write_json(
             self._home / FILE,
             {
                 "format": FORMAT,
@@ -132,7 +130,7 @@ class Manifest:
 
     def _write_tree(self) -> None:
         order = {name: number for number, name in enumerate(self._order)}
-        _write(self._home / TREE_FILE, tree(self.root, order))
+        write_json(self._home / TREE_FILE, tree(self.root, order))
 
 
 def tree(root: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
@@ -147,14 +145,6 @@ def tree(root: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
         keyed.append((position, number, child))
     children = [tree(child, ran) for _, _, child in sorted(keyed, key=lambda entry: entry[:2])]
     return {"name": root.name, "type": root.kind, "children": children}
-
-
-def _write(path: Path, content: object) -> int:
-    """Write a file as JSON; returns the CRC-32 of its bytes."""
-    data = json.dumps(content, separators=(",", ":")).encode()
-    with whole_file(path) as file:
-        file.write(data)
-    return zlib.crc32(data)
 
 
 def _process() -> dict[str, Any]:

@@ -4,7 +4,6 @@ module.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -29,9 +28,9 @@ from ...dumps.torch_model import (
     WEIGHT,
     WEIGHTS_FORMAT,
 )
-from ...tensors.digest import NAME, digest
+from ...tensors.digest import NAME
 from ...tensors.projection import projection
-from ...tensors.weight_rows import row_numbers
+from ...tensors.weight_rows import RowNumbers, described
 from ...tensors.whole_file import whole_file
 from .values import Storages, is_wrapper
 
@@ -278,10 +277,6 @@ def is_of_transformers(module: nn.Module) -> bool:
 _MOST_THREADS = 8
 
 
-RowNumbers = dict[str, Any]
-"""The numbers of the rows of weights (`tensors.weight_rows`), by full name."""
-
-
 def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any], RowNumbers]:
     """The content of `weights.json`, all parameters and buffers of a model as they are now, by full name; and
     the numbers of their rows.
@@ -289,14 +284,14 @@ def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any
     What is registered at several places is listed once, with the other names as `aliases`. A tensor that has
     no digest is listed with the reason. Never raises for what a model holds.
     """
-    tensors: dict[int, tuple[torch.Tensor, _Scale | None, dict[str, Any]]] = {}
+    tensors: dict[int, tuple[torch.Tensor, nn.Module, dict[str, Any]]] = {}
     named: dict[str, dict[str, Any]] = {}
-    for kind, name, tensor, scale in _weights(root):
+    for kind, name, tensor, module in _weights(root):
         if id(tensor) in tensors:
             tensors[id(tensor)][2]["aliases"].append(name)
         else:
             named[name] = {"kind": kind, "aliases": []}
-            tensors[id(tensor)] = tensor, scale, named[name]
+            tensors[id(tensor)] = tensor, module, named[name]
     # Other threads have streams of their own: what is under way on this one's must have ended.
     devices = {tensor.device.type for tensor, _, _ in tensors.values()}
     for device in devices - {"cpu", "meta"}:
@@ -304,80 +299,32 @@ def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any
         if synchronize is not None:
             synchronize()
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as threads:
-        described = threads.map(lambda weight: _described(*weight[:2]), tensors.values())
-        rows = {}
-        for name, (tensor, _, entry), (fields, numbers) in zip(named, tensors.values(), described):
+        results = threads.map(_described, named, *zip(*(weight[:2] for weight in tensors.values())))
+        rows: RowNumbers = {}
+        for (tensor, _, entry), (fields, numbers) in zip(tensors.values(), results):
             entry |= fields | storages.memory_of(tensor)
-            if numbers is not None and entry["kind"] == "parameter":
-                rows[name] = numbers
+            rows |= numbers if entry["kind"] == "parameter" else {}
     return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}, rows
 
 
-_Scale = tuple[str, torch.Tensor]
-"""A tensor that another one's codes are multiplied by, and its name beside it."""
-_SCALES = ("_scale_inv", "_scale", "_scales")
-"""What the name of such a tensor has more than that of the codes: DeepSeek's, vLLM's, and others'."""
-
-
-def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor, _Scale | None]]:
-    """Kind, full name, tensor and scale of every parameter and buffer, under every name."""
+def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor, nn.Module]]:
+    """Kind, full name, tensor and module of every parameter and buffer, under every name."""
     for place in root.walk():
         # Scripted modules are not looked into, and have no place for their children.
         recurse = isinstance(place.module, torch.jit.ScriptModule)
         for name, parameter in place.module.named_parameters(recurse=recurse, remove_duplicate=False):
-            yield (
-                "parameter",
-                f"{place.name}.{fit(name)}",
-                parameter,
-                _scale_of(place.module, name, parameter),
-            )
+            yield "parameter", f"{place.name}.{fit(name)}", parameter, place.module
         for name, buffer in place.module.named_buffers(recurse=recurse, remove_duplicate=False):
-            yield "buffer", f"{place.name}.{fit(name)}", buffer, _scale_of(place.module, name, buffer)
+            yield "buffer", f"{place.name}.{fit(name)}", buffer, place.module
 
 
-def _scale_of(module: nn.Module, name: str, codes: torch.Tensor) -> _Scale | None:
-    """The scale of a weight of eight bits, in the same module; `None` where there is none that fits."""
-    if codes.element_size() != 1 or codes.dtype == torch.bool or codes.dim() != 2 or "." in name:
-        return None
-    for suffix in _SCALES:
-        scale = getattr(module, name + suffix, None)
-        if (
-            isinstance(scale, torch.Tensor)
-            and scale.is_floating_point()
-            and _blocks(codes, scale) is not None
-        ):
-            return name + suffix, scale
-    return None
-
-
-def _blocks(codes: torch.Tensor, scale: torch.Tensor) -> tuple[int, int] | None:
-    """Rows and columns that share a number of a scale: one for all, one a row, or one a block."""
-    shape = tuple(scale.shape) if scale.dim() == 2 else (scale.numel(), 1)
-    if 0 in shape or codes.shape[0] % shape[0] or codes.shape[1] % shape[1]:
-        return None
-    return codes.shape[0] // shape[0], codes.shape[1] // shape[1]
-
-
-def _scaled(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """What codes stand for, in float32."""
-    blocks = _blocks(codes, scale)
-    assert blocks is not None
-    factors = scale.detach().float().reshape(codes.shape[0] // blocks[0], -1)
-    return codes.detach().float() * factors.repeat_interleave(blocks[0], 0).repeat_interleave(blocks[1], 1)
-
-
-def _described(tensor: torch.Tensor, scale: _Scale | None) -> tuple[dict[str, Any], Any]:
+def _described(name: str, tensor: torch.Tensor, module: nn.Module) -> tuple[dict[str, Any], RowNumbers]:
     """The digest of a weight by fields, or why it has none, and the numbers of its rows."""
-    try:
-        if hasattr(tensor, "to_local"):  # a DTensor: this rank's part
-            tensor = tensor.to_local()
-        if is_wrapper(tensor):
-            raise TypeError(f"a {type(tensor).__name__} has no digest")
-        codes = (
-            {} if scale is None else {"dtype": str(tensor.dtype).removeprefix("torch."), "scale": scale[0]}
-        )
-        values = tensor if scale is None else _scaled(tensor, scale[1])
-        described = dataclasses.asdict(digest(values)) | codes
-        return described, row_numbers(values) if values.is_floating_point() else None
-    except Exception as error:  # noqa: BLE001 - a weight that does not let itself be read must not end the run
-        return {"reason": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}, None
+
+    def read() -> torch.Tensor:
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a DTensor: this rank's part
+        if is_wrapper(local):
+            raise TypeError(f"a {type(local).__name__} has no digest")
+        return local
+
+    return described(name, read, lambda suffix: getattr(module, name.rpartition(".")[2] + suffix, None))
