@@ -62,16 +62,16 @@ class Settings:
     name (empty: the default one below `output`), `summary` the Markdown file, `html` the page, `json` the run
     for programs, `rows` the file of rows, `from_rows` those that are judged again, `history` the directory of
     runs, `repro` that of failures that repeat on their own.
-        `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
-        where those are that golden's dump outlines; `model` is the function that makes the golden model.
-        `standard` is that of the option, else of the last config file that names one, else `three-way` where
-        there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
-        `baseline` are files of accepted errors and thresholds (several: of shards), `update_baseline` what is
-        written to it.
-        `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
-        `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
-        else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
-        `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
+    `replay` is up to how many elements operators of mine are computed again, 0 where none are, and `None`
+    where those are that golden's dump outlines; `model` is the function that makes the golden model.
+    `standard` is that of the option, else of the last config file that names one, else `three-way` where
+    there is a `noise` run. `noise` is `none` where golden's noise profile is to be left out.
+    `baseline` are files of accepted errors and thresholds (several: of shards), `update_baseline` what is
+    written to it.
+    `threads` measure a large tensor in each process, `None` where its share of the cores says how many.
+    `engine` is where pairs are measured, `ray_address` the cluster of `ray` (empty: that of RAY_ADDRESS,
+    else one that is made for the run), `engine_patience` the seconds for which a node may give no answer.
+    `rules` and `known` come from the config files in order, `mapping` is their merged `[mapping]` tables.
     """
 
     golden: Places = ""
