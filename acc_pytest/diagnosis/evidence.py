@@ -181,12 +181,12 @@ class PairEvidence:
         """The pairs through which an error may come to a pair."""
         if self._plan.pairs[number].fed in EXACT:
             return ()
-        return self._summands(number) or self._plan.parents[number]
+        return self._known(number) or self._plan.parents[number]
 
-    def _summands(self, number: int) -> tuple[int, ...]:
-        """The earlier pairs that the tensor of a pair was found to be the sum of."""
+    def _known(self, number: int) -> tuple[int, ...]:
+        """The earlier pairs that the tensor of a pair was found to be computed from, and nothing else."""
         state = self._judged(number)
-        numbers = state.recomputed.summands.split() if state is not None else ()
+        numbers = state.recomputed.sources.split() if state is not None else ()
         return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < number)
 
     def _traced(self, number: int) -> _Error | None:
@@ -229,14 +229,14 @@ class PairEvidence:
         recomputed = self._local.of_pair(number) if self._plan.mine_kind == "atb" else state.recomputed
         if recomputed.outcome != "right":
             return recomputed, False
-        summands = self._summands(number)
-        golden = recomputed if summands else self._local.of_golden(number)
+        known = self._known(number)
+        golden = recomputed if known else self._local.of_golden(number)
         if golden.outcome == "wrong":
             return golden, False
         if golden.outcome != "right":
             return recomputed, False
         parent_states = map(self._judged, self._sources(number))
-        between = () if summands else self._plan.between.get(number, ())
+        between = () if known else self._plan.between.get(number, ())
         return recomputed, all(state is not None and state.compared for state in parent_states) and all(
             self._local.of_operator(number, path).outcome == "right" for path in between
         )
@@ -431,7 +431,7 @@ _FOLLOW_FROM_T = frozenset({
     "relative_euclidean_distance", "cosine_similarity", "max_absolute_error", "typical_row_error",
     "worst_row_error", "worst_channel_error", "bulk_error", "bias", "last_row_error",
 })  # fmt: skip
-_WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit", "summands")
+_WORDS = ("outcome", "why", "reason", "note", "lacking", "culprit", "sources")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(_WORDS, (str,)),
     **{one.name: (float, int, type(None)) for one in fields(Recomputation) if one.name not in _WORDS},

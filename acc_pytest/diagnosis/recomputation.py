@@ -26,8 +26,8 @@ class Recomputation:
     it was held against and `reason` how that came to be, `noise` what rounding was measured to do;
     `row_error` and `row_allowed` are those of the worst row, `typical_error` those of a typical one, and
     `bias` is how much all of it is too large or small (`row_bounds`). They are `None` and empty where it was
-    judged in another way. `summands` are the numbers of the pairs that it was found to be the sum of, on both
-    sides: it reads nothing else.
+    judged in another way. `sources` are the numbers of the pairs that it was found to be computed from, by
+    values of both sides: it reads nothing else.
     """
 
     outcome: str = ""
@@ -51,7 +51,7 @@ class Recomputation:
     note: str = ""
     lacking: str = ""
     culprit: str = ""
-    summands: str = ""
+    sources: str = ""
 
     @property
     def measured(self) -> dict[str, tuple[float, float]]:

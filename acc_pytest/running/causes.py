@@ -311,9 +311,9 @@ def recomputer_for(
         modules = recomputer_of(plan, budget, settings.model if settings.replay else "")
     if plan.mine_kind not in OF_MODULES:
         return modules
-    from ..diagnosis.residual_sums import WithSums
+    from ..diagnosis.known_by_values import KnownByValues
 
-    return WithSums(modules, plan, UNASKED)
+    return KnownByValues(modules, plan, UNASKED)
 
 
 def _of_atb(

@@ -145,7 +145,7 @@ class ComparisonMode(PairMode):
         from ..diagnosis.evidence import with_replay
 
         replay = self.recomputer.of_pair(number)
-        return with_replay(row, replay) if replay.summands else row
+        return with_replay(row, replay) if replay.sources else row
 
     def _replayed(self, row: Row, number: int) -> Row:
         """The row of an operator with what replay found of it.

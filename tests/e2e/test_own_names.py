@@ -9,6 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 
+import acc_pytest
+from acc_pytest import DumpConfig, register_hook
+
 pytest.importorskip("transformers", minversion="5.0", reason="its networks are those of transformers 5")
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -42,3 +45,24 @@ def test_a_fault_is_named(
     drawn = ports.Fault(fault, layers, ports.FAULTS.get(fault, ()))
     outcome, sentence = ports.examine(ports.Run(kind, style, drawn, seed, False), False)
     assert outcome == ("named" if fault else "green"), sentence
+
+
+def test_attention_under_another_name_is_computed_again(ports: ModuleType, tmp_path: Path) -> None:
+    """Golden's rows say what the module computed, and the rows of mine follow from those that it read."""
+    (kind,) = [kind for kind in ports.KINDS if kind.name == "llama"]
+    golden = ports.golden_of(kind, 5)
+    ids = torch.arange(3, 3 + ports.TOKENS)
+    style = ports.Style(own_names=True, flat=True, dtype=torch.bfloat16)
+    mine = ports.Port(ports.Family(golden, golden.config), style, ports.Fault())
+    with torch.no_grad():
+        with register_hook(golden, DumpConfig(str(tmp_path / "golden"))):
+            golden(ids[None], use_cache=False)
+        with register_hook(mine, DumpConfig(str(tmp_path / "mine"))):
+            mine(ids, torch.arange(len(ids)))
+    rows = acc_pytest.compare(str(tmp_path / "golden"), str(tmp_path / "mine")).rows
+    cores = [row for row in rows if row.mine.node.endswith("att.core") and row.mine.slot == "output[0]"]
+    assert len(cores) == ports.LAYERS
+    for row in cores:
+        assert row.context["replay_outcome"] == "right"
+        read = [rows[int(number)].golden.node for number in str(row.context["replay_sources"]).split()]
+        assert [node.rpartition(".")[2] for node in read] == ["q_proj", "k_proj", "v_proj"]

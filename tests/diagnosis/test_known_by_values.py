@@ -11,11 +11,12 @@ from torch import nn
 
 import acc_pytest
 from acc_pytest import DumpConfig, register_hook
+from acc_pytest.diagnosis.known_by_values import KnownByValues, held_against_attention
 from acc_pytest.diagnosis.recomputation import Recomputation, Recomputer
-from acc_pytest.diagnosis.residual_sums import WithSums
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.pair import Plan
 from acc_pytest.mapping.planner import plan
+from acc_pytest.tensors.source import TensorSource
 
 WIDTH = 64
 
@@ -120,17 +121,17 @@ class Nothing(Recomputer):
 
 def test_a_stream_follows_from_its_summands(tmp_path: Path, golden: Path) -> None:
     made, number = planned(golden, dumped(tmp_path / "mine", port()))
-    recomputed = WithSums(Nothing(), made, 1 << 20).of_pair(number)
+    recomputed = KnownByValues(Nothing(), made, 1 << 20).of_pair(number)
     assert recomputed.outcome == "right"
-    names = {made.pairs[int(text)].golden.node for text in recomputed.summands.split()}
+    names = {made.pairs[int(text)].golden.node for text in recomputed.sources.split()}
     assert names >= {"root.layers.2.down"}
-    assert len(recomputed.summands.split()) == 2
-    assert WithSums(Nothing(), made, 8).of_pair(number).why == "no model"  # of too many elements
+    assert len(recomputed.sources.split()) == 2
+    assert KnownByValues(Nothing(), made, 8).of_pair(number).why == "no model"  # of too many elements
 
 
 def test_another_sum_is_not_known_to_be_right(tmp_path: Path, golden: Path) -> None:
     made, number = planned(golden, dumped(tmp_path / "mine", port(1.03)))
-    assert WithSums(Nothing(), made, 1 << 20).of_pair(number).outcome == ""
+    assert KnownByValues(Nothing(), made, 1 << 20).of_pair(number).outcome == ""
 
 
 def test_cancelled_rounding_is_no_fault_and_a_scaled_stream_is(tmp_path: Path, golden: Path) -> None:
@@ -139,3 +140,21 @@ def test_cancelled_rounding_is_no_fault_and_a_scaled_stream_is(tmp_path: Path, g
     wrong = acc_pytest.compare(str(golden), str(dumped(tmp_path / "wrong", port(1.05))))
     assert wrong.verdict == "fail"
     assert wrong.roots[0].name == "root.blk.2"
+
+
+def attention(scale: float = 0.25, causal: bool = True) -> list[torch.Tensor]:
+    """A result of torch's own attention in bfloat16, and its query, key and value: 4 heads on 2."""
+    generator = torch.Generator().manual_seed(3)
+    query, key, value = (torch.randn(1, heads, 10, 16, generator=generator).bfloat16() for heads in (4, 2, 2))
+    result = nn.functional.scaled_dot_product_attention(
+        query, key.repeat_interleave(2, 1), value.repeat_interleave(2, 1), is_causal=causal, scale=scale
+    )
+    return [side.transpose(1, 2).flatten(2) for side in (result, query, key, value)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "how"), [("right", {}), ("wrong", {"scale": 0.27}), ("wrong", {"causal": False})]
+)
+def test_attention_is_that_of_torch(outcome: str, how: dict[str, Any]) -> None:
+    result, *read = map(TensorSource, attention(**how))
+    assert held_against_attention(result, read, 16).outcome == outcome

@@ -1,0 +1,211 @@
+"""What made a tensor, by values alone: a sum or an attention of tensors that were compared before it.
+
+Golden shows what its operator computed, whatever it is called: its tensor is the sum of two earlier ones, as
+a residual stream is, or one of them again, or the causal attention of an earlier query, key and value. If
+that of mine is the same of their partners, it follows from them: their errors come together in it, also where
+large values cancel or a softmax is sharp. Another result says nothing: mine may compute it of what no dump
+has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, combinations, product
+
+import torch
+
+from ..errors import AccError
+from ..judging.tolerance import scatter_of
+from ..mapping.pair import Plan
+from ..mapping.reconcile import Opened, open_pair
+from ..mapping.views import Turned
+from ..tensors.dtypes import by_torch
+from ..tensors.source import Source
+from .measured_bound import RATIO, Twice, judged_twice
+from .projected import whole
+from .recomputation import Recomputation, Recomputer, attempted
+
+_EARLIER = 16
+"""The latest tensors that are tried."""
+_BLOCKS = 16
+"""Blocks of as many elements that rule out most pairs of summands."""
+_IDENTIFIED = 1e-3
+"""The largest relative error of golden's attention: float32 makes 1e-5, another operator or head size 0.1."""
+_REASON = "twice what rounding of what is added up, and of the sum, makes of a row, by its width"
+_NOTHING = Recomputation()
+
+
+class KnownByValues(Recomputer):
+    """A recomputer, and values for what it knows nothing of. `limit` is of the elements of a result, and of
+    the scores of an attention."""
+
+    def __init__(self, recomputer: Recomputer, plan: Plan, limit: int) -> None:
+        self._recomputer = recomputer
+        self._plan = plan
+        self._limit = limit
+        self._outcomes: dict[int, Recomputation] = {}
+
+    def of_pair(self, number: int) -> Recomputation:
+        """See `Recomputer.of_pair`."""
+        recomputed = self._recomputer.of_pair(number)
+        if recomputed.outcome:
+            return recomputed
+        if number not in self._outcomes:
+            self._outcomes[number] = attempted(lambda: self._by_values(number), "looking at values")
+        return self._outcomes[number] if self._outcomes[number].outcome else recomputed
+
+    def of_operator(self, number: int, path: str) -> Recomputation:
+        """See `Recomputer.of_operator`."""
+        return self._recomputer.of_operator(number, path)
+
+    def of_golden(self, number: int) -> Recomputation:
+        """See `Recomputer.of_golden`."""
+        return self._recomputer.of_golden(number)
+
+    def unlike(self, number: int, path: str) -> str:
+        """See `Recomputer.unlike`."""
+        return self._recomputer.unlike(number, path)
+
+    def _by_values(self, number: int) -> Recomputation:
+        """Right, or nothing. Raises `AccError` where the tensor of the pair cannot be opened."""
+        pair = self._plan.pairs[number]
+        result = None if pair.fed else _floats(open_pair(pair))
+        if result is None or math.prod(result.golden.shape) > self._limit:
+            return _NOTHING
+        parents = [parent for parent in self._plan.parents[number] if not self._plan.pairs[parent].fed]
+        earlier = {parent: opened for parent in parents[-_EARLIER:] if (opened := self._opened(parent))}
+        for sources, outcome in chain(_sums(result, earlier), self._attentions(result, earlier)):
+            if outcome.outcome == "right":
+                return replace(outcome, sources=" ".join(map(str, sources)))
+        return _NOTHING
+
+    def _opened(self, number: int) -> Opened | None:
+        try:
+            return _floats(open_pair(self._plan.pairs[number]))
+        except AccError:
+            return None
+
+    def _attentions(
+        self, result: Opened, earlier: dict[int, Opened]
+    ) -> Iterator[tuple[tuple[int, ...], Recomputation]]:
+        """The attentions of earlier queries and keys, turned by golden's tables, that golden's result is."""
+        turned = {
+            number: view
+            for number in earlier
+            if isinstance(view := self._plan.pairs[number].golden.view, Turned)
+        }
+        size = math.prod(result.golden.shape)
+        queries = [number for number in turned if math.prod(earlier[number].golden.shape) == size]
+        for query, key, value in product(queries, turned, earlier):
+            shapes = [earlier[number].golden.shape for number in (key, value)]
+            if len({query, key, value}) < 3 or shapes[0] != shapes[1] or len(shapes[0]) < 2:
+                continue
+            table = turned[query].cos.header().shape[-1]
+            for head in dict.fromkeys((table, 2 * table)):
+                read = [earlier[number] for number in (query, key, value)]
+                if self._attends(result.golden, [opened.golden for opened in read], head):
+                    yield (
+                        (query, key, value),
+                        held_against_attention(result.mine, [opened.mine for opened in read], head),
+                    )
+
+    def _attends(self, result: Source, read: Sequence[Source], head: int) -> bool:
+        """Whether it is the attention of heads of this size, as far as it is small enough to be computed."""
+        widths = [side.shape[-1] for side in read]
+        scores = math.prod(result.shape) // head * read[0].shape[-2]
+        if scores > self._limit or any(width % head for width in widths) or widths[0] % widths[1]:
+            return False
+        query, key, value = (_tokens(side).double() for side in read)
+        exact = _attention(query, key, value, head)
+        off = float((whole(result).double().reshape(exact.shape) - exact).norm())
+        return off <= _IDENTIFIED * float(exact.norm())
+
+
+def _floats(opened: Opened) -> Opened | None:
+    """A pair whose sides are both of floats; `None` for another."""
+    sides = (by_torch(side.dtype).format for side in (opened.golden, opened.mine))
+    return opened if all(fmt is not None for fmt in sides) else None
+
+
+# Sums.
+
+
+def _sums(result: Opened, earlier: dict[int, Opened]) -> Iterator[tuple[tuple[int, ...], Recomputation]]:
+    """What golden's result is the sum of: one earlier tensor or two, which mine's is held against."""
+    alike = [number for number, opened in earlier.items() if opened.golden.shape == result.golden.shape]
+    sampled = {number: _sampled(earlier[number].golden) for number in alike}
+    total = _sampled(result.golden)
+    for addends in (*combinations(alike, 1), *combinations(alike, 2)):
+        if _is_sum(total, *(sampled[number] for number in addends)):
+            read = [earlier[number] for number in addends]
+            if _is_sum(whole(result.golden), *(whole(opened.golden) for opened in read)):
+                yield addends, _added(whole(result.mine), *(whole(opened.mine) for opened in read))
+
+
+def _sampled(source: Source) -> torch.Tensor:
+    """Blocks of the elements of a source, evenly spread."""
+    size = math.prod(source.shape)
+    starts = range(0, size, max(1, size // _BLOCKS))
+    return torch.cat([source.read(start, min(start + _BLOCKS, size)) for start in starts])
+
+
+def _roundoff(tensor: torch.Tensor) -> float:
+    fmt = by_torch(tensor.dtype).format
+    assert fmt is not None
+    return fmt.roundoff
+
+
+def _is_sum(total: torch.Tensor, *addends: torch.Tensor) -> bool:
+    """Whether each element is the sum of the others, as all of them are rounded."""
+    off = (total.double() - torch.stack([addend.double() for addend in addends]).sum(0)).abs()
+    rounding = torch.stack([_roundoff(side) * side.double().abs() for side in (total, *addends)]).sum(0)
+    return bool(total.any()) and bool((off <= rounding).all())
+
+
+def _added(total: torch.Tensor, *addends: torch.Tensor) -> Recomputation:
+    """Right where each row [.., width] is off by no more than twice what rounding makes of it; else nothing.
+
+    Rounding to the nearest has a root mean square of at most u / sqrt(3) of the value, u the unit roundoff.
+    """
+    exact = torch.stack([addend.double() for addend in addends]).sum(0)
+    error = (total.double() - exact).reshape(-1, total.shape[-1] if total.ndim else 1)
+    squares = [(_roundoff(side) * side.double()).square().reshape(error.shape) for side in (total, *addends)]
+    noise = (torch.stack([side.sum(1) for side in squares]).sum(0) / 3).sqrt()
+    norm, scatter = float(exact.norm()), RATIO * scatter_of(error.shape[1])
+    if not math.isfinite(norm) or norm == 0.0 or bool((error.norm(dim=1) > scatter * noise).any()):
+        return _NOTHING
+    relative, level = float(error.norm()) / norm, float(noise.norm()) / norm
+    return Recomputation("right", relative, noise=level, allowed=scatter * level, reason=_REASON)
+
+
+# Attention.
+
+
+def held_against_attention(result: Source, read: Sequence[Source], head: int) -> Recomputation:
+    """A result held against the causal attention of a query, key and value [.., tokens, width]."""
+    query, key, value = map(_tokens, read)
+    fine = _attention(query.double(), key.double(), value.double(), head)
+    rounded = _attention(query, key, value, head)
+    how = f"attention in {str(result.dtype).removeprefix('torch.')} against float64"
+    return judged_twice(Twice(fine, rounded, how, query.shape[-2]), whole(result).reshape(fine.shape))
+
+
+def _tokens(side: Source) -> torch.Tensor:
+    """A tensor [.., tokens, width] with one dimension before these two."""
+    return whole(side).reshape(-1, *side.shape[-2:])
+
+
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, head: int) -> torch.Tensor:
+    """Causal attention with the scale 1 / sqrt(head), each step in the dtype of its inputs."""
+    heads = [side.unflatten(-1, (-1, head)).transpose(1, 2) for side in (query, key, value)]
+    times = heads[0].shape[1] // heads[1].shape[1]
+    key, value = (side.repeat_interleave(times, 1) for side in heads[1:])
+    scores = heads[0] @ key.transpose(2, 3) * head**-0.5
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    weights = scores.masked_fill(later, -math.inf).softmax(
+        -1, torch.promote_types(scores.dtype, torch.float32)
+    )
+    heads_joined: torch.Tensor = (weights.to(value.dtype) @ value).transpose(1, 2).flatten(2)
+    return heads_joined
