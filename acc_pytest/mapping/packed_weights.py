@@ -42,7 +42,8 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 class Piece:
     """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
     there (first row of golden, first row in the piece, number of rows), empty where in golden's order. It is
-    `odd` where no more than half of the layers have it, `turned` (golden, mine) where rows are columns."""
+    `odd` where no more than half of the layers have it, `turned` (golden, mine) where rows are columns,
+    and `guessed` by the gap that others leave."""
 
     golden: str
     mine: str
@@ -52,6 +53,7 @@ class Piece:
     odd: bool = False
     whole: bool = False
     turned: tuple[bool, bool] = (False, False)
+    guessed: bool = False
 
     @property
     def span(self) -> RowSpan | None:
@@ -120,6 +122,8 @@ class Side:
 def pieces(golden: Side, mine: Side) -> list[Piece]:
     """Golden's weights in those of mine, some of their rows or all, and the biases beside them."""
     packed = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
+    located = {piece.golden for piece in packed if not piece.guessed}
+    packed = [piece for piece in packed if not (piece.guessed and piece.golden in located)]
     orders: dict[str, Counter[object]] = defaultdict(Counter)
     for piece in packed:
         orders[_NUMBER.sub("*", piece.golden)][piece.order] += 1
@@ -142,6 +146,8 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
     ]
     packed = [piece for g in names if (piece := _piece(golden, g, mine, name)) is not None]
     yield from packed
+    if any(piece.golden == name for piece in packed):  # a share of it, on one rank
+        return
     if packed and (gap := _gap(packed, mine.count(name))) is not None:
         around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in packed)
         parent = around.most_common(1)[0][0]
@@ -150,7 +156,7 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
             g for g in names if g not in paired and golden.count(g) == gap[1] and g.startswith(f"{parent}.")
         ]
         if len(fitting) == 1:
-            yield Piece(fitting[0], name, *gap, turned=packed[0].turned)
+            yield Piece(fitting[0], name, *gap, turned=packed[0].turned, guessed=True)
 
 
 def _piece(golden: Side, name: str, mine: Side, pack: str) -> Piece | None:

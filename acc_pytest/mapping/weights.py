@@ -97,7 +97,7 @@ def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
         if all(side_refs) and not _refused(*ends):
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
     names = [{pair.golden.name for pair in pairs}, {pair.mine.name for pair in pairs}]
-    note = _note(sides[0][0], sides[1][0], names, ())
+    note = _note(sides[0][0], sides[1][0], names, sides[0][0].names)
     return WeightPairs(tuple(pairs), Reason("weights: {}", note) if note else "")
 
 
