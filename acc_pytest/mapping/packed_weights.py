@@ -290,8 +290,8 @@ def ordered(packed: Sequence[Piece]) -> list[str]:
 
 def moved(golden: Side, mine: Side, names: Collection[str]) -> list[Piece]:
     """The weights of these names that are others in mine, and have golden's rows where these lie."""
-    others = [name for name in names if _is_another(golden.saved[name].digest, mine.saved[name].digest)]
-    return [piece for name in others if (piece := _piece(golden, name, mine, name)) is not None]
+    changed = [name for name in names if _is_another(golden.saved[name].digest, mine.saved[name].digest)]
+    return [piece for name in changed if (piece := _piece(golden, name, mine, name)) is not None]
 
 
 def tied(golden: Side, mine: Side) -> Iterator[Piece]:

@@ -161,10 +161,9 @@ class Packs:
             add(packs_mine, located)
         add(True, tied(alone()[0], theirs))
         add(False, tied(alone()[1], ours))
-        whole = {
-            names[0] for names, (packs_mine, p) in zip(ends[len(named) :], packed) if packs_mine or p.whole
-        }
-        lost = lost_biases(ends, ours.without({*named, *whole}).saved, theirs.saved)
+        of_pieces = zip(ends[len(named) :], packed)
+        covered = [names[0] for names, (packs_mine, piece) in of_pieces if packs_mine or piece.whole]
+        lost = lost_biases(ends, ours.without({*named, *covered}).saved, theirs.saved)
         if lost:
             lines.append(f"no weight of mine holds {listed(lost)}: its module has no bias")
         return cls(tuple(packed), tuple(lines), tuple(lost))
