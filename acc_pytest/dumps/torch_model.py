@@ -111,10 +111,9 @@ def _numbers(content: object) -> dict[str, dict[str, float]]:
 # The digests of a model's weights in a torch dump: `weights.json` of a process folder.
 #
 #     weights_of(home)     of each parameter and buffer, by full name (`root.norm.weight`): all that is said
-#     digests(home)        the digests among that
 #
-# Both are empty for dumps without that file (older ones, those of other writers, `weight_digest=False`), and
-# leave out what is not sound. A file that is not the one which the manifest beside it states has no digests.
+# It is empty for dumps without that file (older ones, those of other writers, `weight_digest=False`), and
+# leaves out what is not sound. A file that is not the one which the manifest beside it states has no digests.
 
 
 WEIGHTS_FILE = "weights.json"
@@ -157,11 +156,6 @@ def _rows_file_as_of(home: Path, *_versions: tuple[int, ...]) -> str:
         return str(file) if stated is not None and zlib.crc32(bytes_of(file)) == stated else ""
     except OSError:
         return ""
-
-
-def digests(home: Path) -> Mapping[str, WeightDigest]:
-    """The digests of weights, each under its first name; `weights_of` has the aliases."""
-    return {name: saved.digest for name, saved in weights_of(home).items() if saved.digest is not None}
 
 
 @functools.lru_cache(maxsize=8)

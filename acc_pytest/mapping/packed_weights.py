@@ -42,7 +42,8 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 class Piece:
     """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
     there (first row of golden, first row in the piece, number of rows), empty where in golden's order. It is
-    `odd` where no more than half of the layers have it, `turned` (golden, mine) where rows are columns."""
+    `odd` where no more than half of the layers have it, `turned` (golden, mine) where rows are columns,
+    and `guessed` by the gap that others leave."""
 
     golden: str
     mine: str
@@ -52,6 +53,7 @@ class Piece:
     odd: bool = False
     whole: bool = False
     turned: tuple[bool, bool] = (False, False)
+    guessed: bool = False
 
     @property
     def span(self) -> RowSpan | None:
@@ -107,10 +109,21 @@ class Side:
         shape = () if digest is None else digest.shape
         return shape[::-1] if self.turned and len(shape) == 2 else () if self.turned else shape
 
+    def count(self, name: str) -> int:
+        """The number of rows."""
+        shape = self.shape(name)
+        return math.prod(shape[:-1] if len(shape) > 1 else shape)
+
+    def without(self, names: Collection[str]) -> Side:
+        """The weights that are none of these."""
+        return replace(self, saved={n: saved for n, saved in self.saved.items() if n not in names})
+
 
 def pieces(golden: Side, mine: Side) -> list[Piece]:
     """Golden's weights in those of mine, some of their rows or all, and the biases beside them."""
     packed = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
+    located = {piece.golden for piece in packed if not piece.guessed}
+    packed = [piece for piece in packed if not (piece.guessed and piece.golden in located)]
     orders: dict[str, Counter[object]] = defaultdict(Counter)
     for piece in packed:
         orders[_NUMBER.sub("*", piece.golden)][piece.order] += 1
@@ -124,9 +137,6 @@ def pieces(golden: Side, mine: Side) -> list[Piece]:
 
 
 def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
-    target = mine.rows(name)
-    if target is None:
-        return
     layer = _NUMBER.search(name)
     names = [
         g
@@ -137,33 +147,37 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
     packed: list[Piece] = []
     names.sort(key=lambda candidate: golden.shape(candidate) != mine.shape(name))
     for candidate in names:
-        whole = golden.shape(candidate) == mine.shape(name)
-        if not whole and any(piece.whole and not piece.order for piece in packed):
+        if any(piece.whole and not piece.order for piece in packed) and (
+            golden.shape(candidate) != mine.shape(name)
+        ):
             break  # no row is left for it
-        rows = golden.rows(candidate)
-        near = _near(golden.saved[candidate], mine.saved[name])
-        if rows is not None and len(rows) <= len(target) and (place := _located(rows, target, near)):
-            start, order = place
-            turned = golden.turned, mine.turned
-            packed.append(Piece(candidate, name, start, len(rows), order, whole=whole, turned=turned))
+        if (piece := _piece(golden, candidate, mine, name)) is not None:
+            packed.append(piece)
     yield from packed
-    if packed and (gap := _gap(packed, len(target))) is not None:
+    if any(piece.golden == name for piece in packed):  # a share of it, on one rank
+        return
+    if packed and (gap := _gap(packed, mine.count(name))) is not None:
         around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in packed)
         parent = around.most_common(1)[0][0]
         paired = {piece.golden for piece in packed}
         fitting = [
-            g
-            for g in names
-            if g not in paired and math.prod(golden.shape(g)[:-1]) == gap[1] and g.startswith(f"{parent}.")
+            g for g in names if g not in paired and golden.count(g) == gap[1] and g.startswith(f"{parent}.")
         ]
         if len(fitting) == 1:
-            yield Piece(fitting[0], name, *gap, turned=packed[0].turned)
+            yield Piece(fitting[0], name, *gap, turned=packed[0].turned, guessed=True)
 
 
-def _near(golden: SavedWeight, mine: SavedWeight) -> float:
-    """The largest relative distance of rows of two weights that are one."""
-    digests = [saved.digest for saved in (golden, mine) if saved.digest is not None and saved.digest.scale]
-    return _NEAR * (2 if any(by_name(digest.dtype).bits < 8 for digest in digests) else 1)
+def _piece(golden: Side, name: str, mine: Side, pack: str) -> Piece | None:
+    """The rows of a weight of golden in one of mine; `None` where they are not there."""
+    if golden.count(name) > mine.count(pack):
+        return None
+    rows, target = golden.rows(name), mine.rows(pack)
+    digests = golden.saved[name].digest, mine.saved[pack].digest
+    coarse = any(d is not None and d.scale and by_name(d.dtype).bits < 8 for d in digests)
+    if rows is None or target is None or (place := _located(rows, target, _NEAR * (1 + coarse))) is None:
+        return None
+    whole = golden.shape(name) == mine.shape(pack)
+    return Piece(name, pack, place[0], len(rows), place[1], whole=whole, turned=(golden.turned, mine.turned))
 
 
 def _located(
@@ -284,15 +298,8 @@ def ordered(packed: Sequence[Piece]) -> list[str]:
 
 def moved(golden: Side, mine: Side, names: Collection[str]) -> list[Piece]:
     """The weights of these names that are others in mine, and have golden's rows where these lie."""
-    packed = []
-    for name in names:
-        weights = golden.saved[name].digest, mine.saved[name].digest
-        near = _near(golden.saved[name], mine.saved[name])
-        rows = [side.rows(name) for side in (golden, mine)] if _is_another(*weights) else [None]
-        if rows[0] is not None and rows[1] is not None and (place := _located(rows[0], rows[1], near)):
-            turned = golden.turned, mine.turned
-            packed.append(Piece(name, name, place[0], len(rows[0]), place[1], whole=True, turned=turned))
-    return packed
+    changed = [name for name in names if _is_another(golden.saved[name].digest, mine.saved[name].digest)]
+    return [piece for name in changed if (piece := _piece(golden, name, mine, name)) is not None]
 
 
 def tied(golden: Side, mine: Side) -> Iterator[Piece]:
@@ -302,7 +309,7 @@ def tied(golden: Side, mine: Side) -> Iterator[Piece]:
         digest = golden.saved[name].digest if golden.width(name) and not _NUMBER.search(name) else None
         partner = next((m for m in outside if not _is_another(digest, mine.saved[m].digest)), None)
         if partner is not None:
-            yield Piece(name, partner, 0, math.prod(golden.shape(name)[:-1]), whole=True)
+            yield Piece(name, partner, 0, golden.count(name), whole=True)
 
 
 def _is_another(golden: WeightDigest | None, mine: WeightDigest | None) -> bool:

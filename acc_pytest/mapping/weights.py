@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def _over_ranks(golden: Dump, mine: Dump, step: StepLabel) -> WeightPairs:
         if all(side_refs) and not _refused(*ends):
             pairs.append(replace(pair, golden=ends[0], mine=ends[1]))
     names = [{pair.golden.name for pair in pairs}, {pair.mine.name for pair in pairs}]
-    note = _note(sides[0][0], sides[1][0], names, ())
+    note = _note(sides[0][0], sides[1][0], names, sides[0][0].names)
     return WeightPairs(tuple(pairs), Reason("weights: {}", note) if note else "")
 
 
@@ -136,35 +136,34 @@ class Packs:
         """Those of one rank of each side; none for dumps that do not tell."""
         if not _tell(golden, mine):
             return cls()
-        sides = _Weights(golden, golden.ranks[ranks[0]]), _Weights(mine, mine.ranks[ranks[1]])
-        golden_side, mine_side = (side.without(set()) for side in sides)
-        shapes = {name: mine_side.shape(name) for name in mine_side.saved}
-        named = {name for name in golden_side.saved if golden_side.shape(name) == shapes.get(name)}
-        square = moved(golden_side, replace(mine_side, turned=True), named)
-        named -= {piece.golden for piece in square}
-        of_golden, of_mine = set(named), set(named)
+        ours, theirs = (_Weights(dump, dump.ranks[rank]).side for dump, rank in zip((golden, mine), ranks))
+        named = [n for n in ours.saved if n in theirs.saved and ours.shape(n) == theirs.shape(n)]
+        square = moved(ours, replace(theirs, turned=True), named)
+        named = [name for name in named if all(name != piece.golden for piece in square)]
+        lines = [*quantised(theirs.saved), *twins(ours.saved, theirs.saved)]
+        lines += ordered([*moved(ours, theirs, named), *square])
         packed: list[tuple[bool, Piece]] = []
+        ends = [(name, name) for name in named]
 
-        def add(packs_mine: bool, located: Sequence[Piece]) -> None:
-            packed.extend((packs_mine, piece) for piece in located)
-            of_golden.update(piece.golden if packs_mine else piece.mine for piece in located)
-            of_mine.update(piece.mine if packs_mine else piece.golden for piece in located)
+        def add(packs_mine: bool, located: Iterable[Piece]) -> None:
+            for piece in located:
+                packed.append((packs_mine, piece))
+                ends.append((piece.golden, piece.mine) if packs_mine else (piece.mine, piece.golden))
 
-        lines = [*quantised(sides[1].listed), *twins(sides[0].listed, sides[1].listed)]
-        lines += ordered([*moved(golden_side, mine_side, named), *square])
+        def alone() -> tuple[Side, Side]:
+            return ours.without({name for name, _ in ends}), theirs.without({name for _, name in ends})
+
         add(True, square)
         for *turned, packs_mine in itertools.product((False, True), (False, True), (True, False)):
-            alone = sides[0].without(of_golden), sides[1].without(of_mine)
-            single, pack = alone if packs_mine else alone[::-1]
+            single, pack = alone() if packs_mine else alone()[::-1]
             located = pieces(replace(single, turned=turned[0]), replace(pack, turned=turned[1]))
             lines += ordered(located)
             add(packs_mine, located)
-        add(True, [*tied(sides[0].without(of_golden), mine_side)])
-        add(False, [*tied(sides[1].without(of_mine), golden_side)])
-        ends = [(p.golden, p.mine) if packs_mine else (p.mine, p.golden) for packs_mine, p in packed]
-        whole = {of_golden for (packs_mine, p), (of_golden, _) in zip(packed, ends) if packs_mine or p.whole}
-        unmet = sides[0].without(named | whole).saved
-        lost = lost_biases([*((name, name) for name in named), *ends], unmet, mine_side.saved)
+        add(True, tied(alone()[0], theirs))
+        add(False, tied(alone()[1], ours))
+        of_pieces = zip(ends[len(named) :], packed)
+        covered = [names[0] for names, (packs_mine, piece) in of_pieces if packs_mine or piece.whole]
+        lost = lost_biases(ends, ours.without({*named, *covered}).saved, theirs.saved)
         if lost:
             lines.append(f"no weight of mine holds {listed(lost)}: its module has no bias")
         return cls(tuple(packed), tuple(lines), tuple(lost))
@@ -254,10 +253,10 @@ class _Weights:
         listed = self.names[name]
         return self.listed[listed].digest is not None or listed not in self._dumped
 
-    def without(self, names: set[str]) -> Side:
-        """The weights with a digest that are none of these."""
-        saved = {n: w for n, w in self.listed.items() if n not in names and w.digest is not None}
-        return Side(saved, self._home)
+    @property
+    def side(self) -> Side:
+        """The weights that have a digest."""
+        return Side({n: w for n, w in self.listed.items() if w.digest is not None}, self._home)
 
     def operand(self, name: str) -> Operand:
         """The weight of a name, as an input of the module that it is listed under."""

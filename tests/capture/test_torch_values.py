@@ -17,10 +17,11 @@ from acc_pytest.capture.torch_hooks import model as module
 from acc_pytest.capture.torch_hooks import recorder
 from acc_pytest.capture.torch_hooks.values import in_cache, is_cache, snapshot
 from acc_pytest.dumps import Slot, open_dump
-from acc_pytest.dumps.torch_model import digests, weights_of
+from acc_pytest.dumps.torch_model import weights_of
 from acc_pytest.errors import DumpConfigError
 from acc_pytest.tensors.digest import digest
 
+from ..dumps.trees import digests
 from .models import Named, Output, Returns, Stack, entries, files, tensor
 
 A, B, C = (torch.full((2,), float(n)) for n in range(3))

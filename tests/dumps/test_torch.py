@@ -19,7 +19,6 @@ from acc_pytest.dumps.torch_model import (
     FOREIGN,
     SIGNS,
     Outline,
-    digests,
     outline_of,
     traced_modules,
     traces_of,
@@ -29,7 +28,7 @@ from acc_pytest.errors import DumpError
 from acc_pytest.tensors.digest import NAME, digest
 from acc_pytest.tensors.ref import TensorRef
 
-from .trees import torch_dump
+from .trees import digests, torch_dump
 
 
 def slots(dump: Dump, path: str, step: int = 0, rank: int = 0) -> dict[str, str]:

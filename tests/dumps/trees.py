@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from acc_pytest.dumps.torch_model import weights_of
 from acc_pytest.tensors import atb_bin
+from acc_pytest.tensors.digest import WeightDigest
 
 PREFILL = ("WordEmbedding", "Prefill_layer", "LmHead")
 DECODE = ("WordEmbedding", "Decoder_layer", "LmHead")
@@ -147,3 +149,8 @@ def torch_dump(
             torch.save(value, place / "input_0.pth")
             torch.save(torch.zeros(1, len(ids), WIDTH), place / "output.pth")
     return folder
+
+
+def digests(home: Path) -> dict[str, WeightDigest]:
+    """The digests of weights in a process folder, each under its first name."""
+    return {name: saved.digest for name, saved in weights_of(home).items() if saved.digest is not None}

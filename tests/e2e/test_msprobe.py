@@ -54,9 +54,9 @@ def generated(home: Path, dtype: torch.dtype = torch.float32, wrong: float = 1.0
     return home
 
 
-def run(pytester: pytest.Pytester, golden: Path, mine: Path) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, golden: Path, mine: Path, *words: str) -> pytest.RunResult:
     return pytester.runpytest_inprocess(
-        *QUICKER, "-p", "no:cacheprovider", f"--acc-golden={golden}", f"--acc-mine={mine}"
+        *QUICKER, "-p", "no:cacheprovider", f"--acc-golden={golden}", f"--acc-mine={mine}", *words
     )
 
 
@@ -78,6 +78,22 @@ def test_a_wrong_module_is_the_only_root(
     golden = dumped(tmp_path / "golden", **how)
     mine = dumped(tmp_path / "mine", fault="layers.1.linear", **how)
     result = run(pytester, golden, mine)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["root cause: weight of layers.1.linear differs*", "*verdicts: * 1 fail, *"])
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_checkpoints_beside_dumps_name_the_wrong_weight(
+    pytester: pytest.Pytester, tmp_path: Path, task: str
+) -> None:
+    golden = dumped(tmp_path / "golden", task=task)
+    mine = dumped(tmp_path / "mine", fault="layers.1.linear", task=task)
+    torch.manual_seed(5)
+    state = Model(width=32).state_dict()
+    torch.save(state, "golden.pth")
+    torch.save(state | {"layers.1.linear.weight": 1.1 * state["layers.1.linear.weight"]}, "mine.pth")
+    words = ("--acc-weights=golden=golden.pth", "--acc-weights=mine=mine.pth", "-oacc_cache_dir=cache")
+    result = run(pytester, golden, mine, *words)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["root cause: weight of layers.1.linear differs*", "*verdicts: * 1 fail, *"])
 

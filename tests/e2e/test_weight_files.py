@@ -15,8 +15,9 @@ from torch import nn
 
 import acc_pytest
 from acc_pytest.errors import SettingsError
+from acc_pytest.lab.demo import DemoPaths
 
-from .conftest import QUICKER, TWO_WORKERS, read_rows
+from .conftest import QUICKER, TWO_WORKERS, dump_options, read_rows
 
 transformers = pytest.importorskip("transformers")
 
@@ -154,6 +155,17 @@ def test_a_packed_port_of_other_names_is_green(pytester: pytest.Pytester, sides:
     assert len([row for row in read_rows("acc_report.csv") if row["layer"] == "weights"]) == len(sides)
     assert set(weights().values()) == {"pass"}
     assert "not compared" not in result.stdout.str()
+
+
+def test_weights_beside_a_dump_of_atb_are_compared(pytester: pytest.Pytester, clean: DemoPaths) -> None:
+    q, k = torch.randn(32, 32), torch.randn(32, 32)
+    torch.save({"model.layers.0.q.weight": q, "model.layers.0.k.weight": k}, "golden.pth")
+    torch.save({"layers.0.qk.weight": torch.cat([q, k + 1])}, "mine.pth")
+    words = ("--acc-weights=golden=golden.pth", "--acc-weights=mine=mine.pth", "-oacc_cache_dir=cache")
+    result = pytester.runpytest_inprocess(*QUICKER, *dump_options(clean), *words)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    rows = [row for row in read_rows("acc_report.csv") if row["layer"] == "weights"]
+    assert [row["verdict"] for row in rows] == ["pass", "fail"]
 
 
 def test_an_ini_file_names_checkpoints_beside_it(pytester: pytest.Pytester, sides: State) -> None:

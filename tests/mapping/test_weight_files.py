@@ -27,7 +27,7 @@ State = dict[str, torch.Tensor]
 def drawn() -> State:
     """Two layers of a query, a key with a bias, and an output; an embedding."""
     torch.manual_seed(0)
-    shapes = {"q.weight": (H, H), "k.weight": (16, H), "k.bias": (16,), "o.weight": (H, 2 * H)}
+    shapes = {"q.weight": (H, H), "k.weight": (H, H), "k.bias": (H,), "o.weight": (H, 2 * H)}
     layers = {f"layers.{n}.{name}": torch.randn(shape) for n in (0, 1) for name, shape in shapes.items()}
     return {"embed.weight": torch.randn(48, H), **layers}
 
@@ -70,9 +70,13 @@ def packed(state: State) -> State:
 
 
 def shard(state: State) -> State:
-    """The second half of the rows of queries, the first of the columns of outputs."""
-    rows = {name: w[H // 2 :] for name, w in state.items() if ".q." in name}
+    """The second half of the rows of queries and keys, the first of the columns of outputs."""
+    rows = {name: w[len(w) // 2 :] for name, w in state.items() if ".o." not in name and "layers" in name}
     return state | rows | {name: w[:, :H].contiguous() for name, w in state.items() if ".o." in name}
+
+
+def renamed(state: State) -> State:
+    return {name.replace("layers", "blocks").replace(".o.", ".out."): w for name, w in state.items()}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,7 @@ def shard(state: State) -> State:
         packed,
         lambda state: transposed(packed(state)),
         shard,
+        lambda state: renamed(shard(state)),
         lambda state: {name: w.bfloat16() for name, w in packed(state).items()},
     ],
 )
@@ -120,7 +125,7 @@ def test_what_mine_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_a_bias_of_zeros_is_not_lost(tmp_path: Path) -> None:
-    state = drawn() | {"layers.0.k.bias": torch.zeros(16)}
+    state = drawn() | {"layers.0.k.bias": torch.zeros(H)}
     mine = {name: w for name, w in state.items() if name != "layers.0.k.bias"}
     assert "its module has no bias" not in note_of(of_both(tmp_path, state, mine)[0])
 
