@@ -1,0 +1,64 @@
+"""Hooks of mkdocs: the reference pages, pages from outside of docs/, and links that hold in both places."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from docs.hooks.reference import pages  # noqa: E402
+
+log = logging.getLogger("mkdocs.hooks.site_build")
+
+PLACES = {
+    "README.md": "index.md",
+    "docs/README.md": "documents.md",
+    **{name: name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")},
+}
+"""Pages whose place in the site is another than in the repository, or that lie outside of docs/."""
+_HOMES = {place: home for home, place in PLACES.items()}
+_LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)")
+_LOADED = re.compile(r"""<(?:(?:script|img|iframe)\b[^>]*\bsrc|link\b[^>]*\bhref)=["']?(?:https?:)?//""")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is not in docs/."""
+    if (overview := files.get_file_from_path("README.md")) is not None:
+        files.remove(overview)
+    texts = {place: (ROOT / home).read_text("utf-8") for home, place in PLACES.items()}
+    for place, text in (texts | pages()).items():
+        files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links that hold in the repository into links that hold in the site."""
+    place = page.file.src_uri
+    home = posixpath.dirname(_HOMES.get(place, f"docs/{place}"))
+
+    def link(match: re.Match[str]) -> str:
+        before, target = match.groups()
+        if ":" in target:
+            return match[0]
+        path = posixpath.normpath(posixpath.join(home, target))
+        path = PLACES.get(path, path.removeprefix("docs/"))
+        if files.get_file_from_path(f"{path}/README.md"):
+            path += "/README.md"
+        return before + posixpath.relpath(path, posixpath.dirname(place) or ".")
+
+    return _LINK.sub(link, markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Warn of a page that loads something from another host: the site is read without a network."""
+    if match := _LOADED.search(output):
+        log.warning("%s loads something from another host: %s", page.file.src_uri, match[0])
+    return output
