@@ -150,7 +150,7 @@ def _entry(name: str, value: Any, signature: bool = True) -> Iterator[str]:
 def _signature(name: str, value: Any) -> str:
     """A call on one line, or an argument a line where it is long."""
     signature = inspect.signature(value)
-    arguments = []
+    arguments: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in arguments):
             arguments.append("*")
