@@ -144,15 +144,11 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
         if golden.width(g) == mine.width(name)
         and (layer is None or (m := _NUMBER.search(g)) is None or m[0] == layer[0])
     ]
-    packed: list[Piece] = []
-    names.sort(key=lambda candidate: golden.shape(candidate) != mine.shape(name))
-    for candidate in names:
-        if any(piece.whole and not piece.order for piece in packed) and (
-            golden.shape(candidate) != mine.shape(name)
-        ):
-            break  # no row is left for it
-        if (piece := _piece(golden, candidate, mine, name)) is not None:
-            packed.append(piece)
+    alike = [g for g in names if golden.shape(g) == mine.shape(name)]
+    packed = [piece for g in alike if (piece := _piece(golden, g, mine, name)) is not None]
+    if all(piece.order for piece in packed):  # else no row of it is left
+        others = (g for g in names if g not in alike)
+        packed += [piece for g in others if (piece := _piece(golden, g, mine, name)) is not None]
     yield from packed
     if any(piece.golden == name for piece in packed):  # a share of it, on one rank
         return
