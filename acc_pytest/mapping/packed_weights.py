@@ -147,8 +147,8 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
     alike = [g for g in names if golden.shape(g) == mine.shape(name)]
     packed = [piece for g in alike if (piece := _piece(golden, g, mine, name)) is not None]
     if all(piece.order for piece in packed):  # else no row of it is left
-        others = (g for g in names if g not in alike)
-        packed += [piece for g in others if (piece := _piece(golden, g, mine, name)) is not None]
+        further = (g for g in names if g not in alike)
+        packed += [piece for g in further if (piece := _piece(golden, g, mine, name)) is not None]
     yield from packed
     if any(piece.golden == name for piece in packed):  # a share of it, on one rank
         return
@@ -180,13 +180,15 @@ def _located(
     rows: torch.Tensor, target: torch.Tensor, near: float
 ) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
     """Where the rows lie in `target`: the first of them, and their runs where these are in another order."""
-    if rows.shape == target.shape:
-        in_place = (rows - target).norm(dim=1) <= near * rows.norm(dim=1)
-        if in_place.float().mean() >= 0.9:
-            return 0, ()
+    if _lie_at(rows, target, 0, near):
+        return 0, ()
     sample = torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLES)).long().unique()
-    if int((_nearest(rows[sample], target, near) >= 0).sum()) * 2 < len(sample):
+    sampled = _nearest(rows[sample], target, near)
+    if int((sampled >= 0).sum()) * 2 < len(sample):
         return None
+    start = Counter((sampled - sample)[sampled >= 0].tolist()).most_common(1)[0][0]
+    if _lie_at(rows, target, start, near):
+        return start, ()
     places = _nearest(rows, target, near)
     located = places[places >= 0]
     if 2 * len(located) < len(rows):
@@ -204,6 +206,14 @@ def _located(
     if len(located) < len(rows) and not inside:
         return None  # split
     return start, tuple(_runs(places - start))
+
+
+def _lie_at(rows: torch.Tensor, target: torch.Tensor, start: int, near: float) -> bool:
+    """Whether nine of ten rows lie in `target` from `start` on, in their order."""
+    if not 0 <= start <= len(target) - len(rows):
+        return False
+    off = (rows - target[start : start + len(rows)]).norm(dim=1)
+    return bool((off <= near * rows.norm(dim=1)).float().mean() >= 0.9)
 
 
 def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float) -> torch.Tensor:
