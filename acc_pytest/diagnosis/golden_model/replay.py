@@ -47,6 +47,8 @@ from .calls import (
 from .models import EAGER, ModelCopy, Nudge
 from .traced import TracedModule
 
+_KEPT = 1 << 20
+"""Elements of what a module gave and handed on that are kept until it is judged: it ran for its templates."""
 _OPEN = 64
 """Files that are kept open: those of a layer, which is computed twice, and each of its tensors judged."""
 
@@ -80,6 +82,7 @@ class StepReplay:
         self._templates: dict[ModuleCall, CallTemplate] = {}
         self._results: dict[ModuleCall, Any] = {}
         self._refusals: dict[ModuleCall, str] = {}
+        self._finely: dict[ModuleCall, Tensors] = {}
         self.makers: dict[NodeSlot, str] = {}
         self.opened = functools.lru_cache(maxsize=_OPEN)(TensorRef.open)
 
@@ -98,7 +101,9 @@ class StepReplay:
         """The results of a call's code by the finer copy and by the rounding one: its outputs, and the inputs
         of the calls in it. Raises `AccError`.
         """
-        fine = self._run(self._fine, call)
+        fine = self._finely.pop(call, None)
+        if fine is None:
+            fine = self._run(self._fine, call)
         return fine, self._run(self._rounding, call)
 
     def is_traced(self, call: ModuleCall) -> bool:
@@ -221,7 +226,9 @@ class StepReplay:
                 return None  # what is no tensor is in its trace
         if call.inside is not None and call not in self._templates:
             try:
-                self._run(self._fine, call.inside)
+                tensors = self._run(self._fine, call.inside)
+                if sum(tensor.numel() for tensor in tensors.values()) <= _KEPT:
+                    self._finely[call.inside] = tensors
             except AccError:
                 if self._is_plain(call):
                     return None
