@@ -185,8 +185,8 @@ class PairEvidence:
 
     def _known(self, number: int) -> tuple[int, ...]:
         """The earlier pairs that the tensor of a pair was found to be computed from, and nothing else."""
-        state = self._judged(number)
-        numbers = state.recomputed.sources.split() if state is not None else ()
+        state = None if self._plan.mine_kind == "atb" else self._judged(number)
+        numbers = self._recomputed(state).sources.split() if state is not None else ()
         return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < number)
 
     def _traced(self, number: int) -> _Error | None:
@@ -226,7 +226,7 @@ class PairEvidence:
         """The operator of a pair on the inputs of mine, and whether its result follows from pairs: it is
         right there and on golden's inputs, and all that it reads was compared."""
         number = state.number
-        recomputed = self._local.of_pair(number) if self._plan.mine_kind == "atb" else state.recomputed
+        recomputed = self._recomputed(state)
         if recomputed.outcome != "right":
             return recomputed, False
         known = self._known(number)
@@ -256,6 +256,11 @@ class PairEvidence:
         share = arriving.rounding / arriving.measured if arriving.measured else 0.0
         rounding = math.hypot(noise, share * carried)
         return _Error(measured, rounding if state.failing else min(rounding, measured))
+
+    def _recomputed(self, state: PairState) -> Recomputation:
+        """The operator of a pair computed again. Rows do not say what only values show of pairs that pass."""
+        asked = self._plan.mine_kind == "atb" or (self._lifts and not state.recomputed.outcome)
+        return self._local.of_pair(state.number) if asked else state.recomputed
 
     def _chosen(self, state: PairState, verified: bool) -> _Error | None:
         """The error of whole numbers, other shapes, and rows of one expert: golden's choice, or another that

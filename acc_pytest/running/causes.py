@@ -304,16 +304,19 @@ def recomputer_for(
 
         limited, opened = RecomputeBudget(UNASKED, measured=True), functools.cache(open_dump)
         refusing = StoredRecomputer({}, "it is compared with what several ranks of golden make up")
-        modules = by_outlines(
+        return by_outlines(
             plan, outlines, lambda outline: OutlinedRecomputer(plan, outline, limited, opened), refusing
         )
-    else:
-        modules = recomputer_of(plan, budget, settings.model if settings.replay else "")
+    return recomputer_of(plan, budget, settings.model if settings.replay else "")
+
+
+def with_values(recomputer: Recomputer, plan: Plan) -> Recomputer:
+    """The recomputer, and what values of golden and mine show of modules that it knows nothing of."""
     if plan.mine_kind not in OF_MODULES:
-        return modules
+        return recomputer
     from ..diagnosis.known_by_values import KnownByValues
 
-    return KnownByValues(modules, plan, UNASKED)
+    return KnownByValues(recomputer, plan, UNASKED)
 
 
 def _of_atb(

@@ -25,6 +25,7 @@ from .causes import (
     outlines_for,
     recomputer_for,
     unasked_of_atb,
+    with_values,
 )
 from .mode import SEPARATOR, GeneratedTest, together
 from .pairs import PairMode, PairTest
@@ -74,7 +75,7 @@ class ComparisonMode(PairMode):
         mode.judges = Judges.of(settings)
         check_replay(settings, plan)
         if settings.replay:
-            mode.recomputer = mode.make_recomputer()
+            mode.operators = mode.make_recomputer()
         return mode
 
     @property
@@ -127,7 +128,8 @@ class ComparisonMode(PairMode):
         """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
-        return self._replayed(row, number) if self._is_computed(pair, number) else self._copied(row, number)
+        row = self._replayed(row, number) if self._is_computed(pair, number) else row
+        return self._by_values(row, number) if row.verdict == "fail" and not row.replayed else row
 
     def _is_computed(self, pair: Pair, number: int) -> bool:
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
@@ -138,9 +140,9 @@ class ComparisonMode(PairMode):
             return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
         return pair.mine.slot.startswith("output") or number in self.plan.gaps
 
-    def _copied(self, row: Row, number: int) -> Row:
-        """The row of a tensor that a module reads: that it is one, or the sum of two, compared before."""
-        if row.verdict != "fail" or row.fed or not (self.settings.replay or self._all_outlined):
+    def _by_values(self, row: Row, number: int) -> Row:
+        """The row of a failing pair, right on its own inputs where values show that."""
+        if row.fed or not (self.settings.replay or self._all_outlined):
             return row
         from ..diagnosis.evidence import with_replay
 
@@ -158,7 +160,7 @@ class ComparisonMode(PairMode):
         from ..diagnosis.recomputation import DOUBTS
 
         if self.settings.replay or self._all_outlined:
-            replay = self.recomputer.of_pair(number)
+            replay = self.operators.of_pair(number)
             return with_replay(row, replay) if replay.outcome or replay.note or self.settings.replay else row
         if self._of_atb is None or row.verdict != "pass":
             return row
@@ -182,8 +184,14 @@ class ComparisonMode(PairMode):
         return bool(self._outlines) and self.plan.mine_kind == "torch"
 
     @functools.cached_property
-    def recomputer(self) -> Recomputer:
+    def operators(self) -> Recomputer:
+        """The recomputer of replay, whose outcomes stand in rows."""
         return self.make_recomputer()
+
+    @functools.cached_property
+    def recomputer(self) -> Recomputer:
+        """That of `operators`, and what values show, which only evidence asks for."""
+        return with_values(self.operators, self.plan)
 
     def make_recomputer(self) -> Recomputer:
         """The recomputer of mine's operators. Raises `AccError` where the golden model cannot be made."""
