@@ -77,8 +77,9 @@ class Tally:
         self.precision.add(row)
         self.lifted += row.times_lifted > 0
         self.most_lifted = max(self.most_lifted, row.times_lifted)
-        if row.replayed is not None:
-            self.replayed[row.replayed] += 1
+        by_values = f"{REPLAY}sources" in row.context
+        if row.replayed is not None and (not by_values or f"{REPLAY}why" in row.context):
+            self.replayed[row.replayed and not by_values] += 1
             self.unreplayed = self.unreplayed or str(row.context.get(f"{REPLAY}why", ""))
             self.lacking = self.lacking or str(row.context.get(f"{REPLAY}lacking", ""))
         if not row.red:
