@@ -1,10 +1,10 @@
-"""What made a tensor, by values alone: a sum or an attention of tensors that were compared before it.
+"""What made a tensor, by values alone: a sum, norm or attention of tensors that were compared before it.
 
 Golden shows what its operator computed, whatever it is called: its tensor is the sum of two earlier ones, as
-a residual stream is, or one of them again, or the causal attention of an earlier query, key and value. If
-that of mine is the same of their partners, it follows from them: their errors come together in it, also where
-large values cancel or a softmax is sharp. Another result says nothing: mine may compute it of what no dump
-has.
+a residual stream is, or one of them again, or the norm of one, or the causal attention of an earlier query,
+key and value. If that of mine is the same of their partners, it follows from them: their errors come together
+in it, also where large values cancel or a softmax is sharp. Another result says nothing: mine may compute it
+of what no dump has.
 """
 
 from __future__ import annotations
@@ -28,11 +28,17 @@ from .projected import whole
 from .recomputation import Recomputation, Recomputer, attempted
 
 _EARLIER = 16
-"""The latest tensors that are tried."""
+"""The latest parents that are tried, and as many of the tensors right before."""
+_ROWS = 4
+"""Rows that a gain is known by."""
+_EPSILONS = 1e-5, 1e-6, 1e-8, 1e-12
+"""What norms add to the mean square."""
 _BLOCKS = 16
 """Blocks of as many elements that rule out most pairs of summands."""
 _IDENTIFIED = 1e-3
 """The largest relative error of golden's attention: float32 makes 1e-5, another operator or head size 0.1."""
+_ONE_OPERATOR = 1e-5
+"""That of golden's norm, whose epsilons are to be told apart where they matter."""
 _REASON = "twice what rounding of what is added up, and of the sum, makes of a row, by its width"
 _NOTHING = Recomputation()
 
@@ -74,12 +80,22 @@ class KnownByValues(Recomputer):
         result = None if pair.fed else _floats(open_pair(pair))
         if result is None or math.prod(result.golden.shape) > self._limit:
             return _NOTHING
-        parents = [parent for parent in self._plan.parents[number] if not self._plan.pairs[parent].fed]
-        earlier = {parent: opened for parent in parents[-_EARLIER:] if (opened := self._opened(parent))}
-        for sources, outcome in chain(_sums(result, earlier), self._attentions(result, earlier)):
+        earlier = {one: opened for one in self._earlier(number) if (opened := self._opened(one)) is not None}
+        for sources, outcome in chain(
+            _sums(result, earlier), _norms(result, earlier), self._attentions(result, earlier)
+        ):
             if outcome.outcome == "right":
                 return replace(outcome, sources=" ".join(map(str, sources)))
         return _NOTHING
+
+    def _earlier(self, number: int) -> list[int]:
+        """The pairs whose tensors may have been read: parents, and those right before in one execution."""
+        pairs = self._plan.pairs
+        run = pairs[number].step, pairs[number].rank, pairs[number].graph
+        before = range(max(0, number - _EARLIER), number)
+        near = [one for one in before if (pairs[one].step, pairs[one].rank, pairs[one].graph) == run]
+        numbers = {*self._plan.parents[number][-_EARLIER:], *near}
+        return [one for one in sorted(numbers) if not pairs[one].fed]
 
     def _opened(self, number: int) -> Opened | None:
         try:
@@ -178,6 +194,53 @@ def _added(total: torch.Tensor, *addends: torch.Tensor) -> Recomputation:
         return _NOTHING
     relative, level = float(error.norm()) / norm, float(noise.norm()) / norm
     return Recomputation("right", relative, noise=level, allowed=scatter * level, reason=_REASON)
+
+
+# Norms.
+
+
+def _norms(result: Opened, earlier: dict[int, Opened]) -> Iterator[tuple[tuple[int, ...], Recomputation]]:
+    """The norm of an earlier tensor, or of the sum of two, that golden's result is but for a gain. Several
+    rows tell the gain: that of mine is the same, rounded."""
+    alike = [number for number, opened in earlier.items() if opened.golden.shape == result.golden.shape]
+    addends = (*combinations(alike, 1), *combinations(alike, 2))
+    width = result.golden.shape[-1] if result.golden.shape else 1
+    if math.prod(result.golden.shape) < _ROWS * width:
+        return
+    for read, centred, epsilon in product(addends, (False, True), _EPSILONS):
+        gain = _gain_of(result, [earlier[number] for number in read], _ROWS * width, centred, epsilon)
+        if gain is None:
+            continue
+        size = math.prod(result.golden.shape)
+        gain = _gain_of(result, [earlier[number] for number in read], size, centred, epsilon)
+        if gain is not None:
+            mine = [whole(earlier[number].mine) for number in read]
+            gain = gain.to(result.mine.dtype)
+            fine = _norm([side.double() for side in mine], centred, epsilon) * gain.double()
+            rounded = _norm([side.to(result.mine.dtype) for side in mine], centred, epsilon) * gain
+            how = f"the norm in {str(result.mine.dtype).removeprefix('torch.')} against float64"
+            yield read, judged_twice(Twice(fine, rounded, how, width), whole(result.mine))
+            return
+
+
+def _gain_of(
+    result: Opened, read: Sequence[Opened], size: int, centred: bool, epsilon: float
+) -> torch.Tensor | None:
+    """The gain by which the first elements of golden's result are the norm of a sum; `None` where none is."""
+    width = result.golden.shape[-1]
+    wanted, *addends = (side.golden.read(0, size).double().reshape(-1, width) for side in (result, *read))
+    normed = _norm(addends, centred, epsilon)
+    gain = (wanted * normed).sum(0) / normed.square().sum(0).clamp_min(torch.finfo(torch.float64).tiny)
+    off = float((wanted - normed * gain).norm())
+    return gain if off <= _ONE_OPERATOR * float(wanted.norm()) else None
+
+
+def _norm(addends: Sequence[torch.Tensor], centred: bool, epsilon: float) -> torch.Tensor:
+    """The norm of rows [.., width] of a sum, in float32 at least, in the dtype of the sum."""
+    x = torch.stack([*addends]).sum(0)
+    reals = x.to(torch.promote_types(x.dtype, torch.float32))
+    reals = reals - reals.mean(-1, keepdim=True) if centred else reals
+    return (reals * torch.rsqrt(reals.square().mean(-1, keepdim=True) + epsilon)).to(x.dtype)
 
 
 # Attention.

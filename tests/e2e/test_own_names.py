@@ -50,12 +50,12 @@ def test_a_fault_is_named(
     assert outcome == ("named" if fault else "green"), sentence
 
 
-def test_attention_under_another_name_is_computed_again(ports: ModuleType, tmp_path: Path) -> None:
-    """Golden's rows say what the module computed, and the rows of mine follow from those that it read."""
+def test_attention_and_fused_norms_are_known_by_their_values(ports: ModuleType, tmp_path: Path) -> None:
+    """Golden shows what a module computed, and mine follows from the partners of what that read."""
     (kind,) = [kind for kind in ports.KINDS if kind.name == "llama"]
     golden = ports.golden_of(kind, 5)
     ids = torch.arange(3, 3 + ports.TOKENS)
-    style = ports.Style(own_names=True, flat=True, dtype=torch.bfloat16)
+    style = ports.Style(own_names=True, flat=True, fused_norm=True, dtype=torch.bfloat16)
     mine = ports.Port(ports.Family(golden, golden.config), style, ports.Fault())
     with torch.no_grad():
         with register_hook(golden, DumpConfig(str(tmp_path / "golden"))):
@@ -63,11 +63,13 @@ def test_attention_under_another_name_is_computed_again(ports: ModuleType, tmp_p
         with register_hook(mine, DumpConfig(str(tmp_path / "mine"))):
             mine(ids, torch.arange(len(ids)))
     made = plan(*(open_dump(str(tmp_path / side)) for side in ("golden", "mine")))
-    cores = [n for n, p in enumerate(made.pairs) if p.mine.node.endswith("att.core") and "out" in p.mine.slot]
-    assert len(cores) == ports.LAYERS
     known = KnownByValues(StoredRecomputer({}), made, 1 << 20)
-    for number in cores:
-        recomputed = known.of_pair(number)
-        assert recomputed.outcome == "right"
-        read = [made.pairs[int(source)].golden.node for source in recomputed.sources.split()]
-        assert [node.rpartition(".")[2] for node in read] == ["q_proj", "k_proj", "v_proj"]
+    for name, sources in {"att.core": {"q_proj", "k_proj", "v_proj"}, "ln_b": {"o_proj"}}.items():
+        places = [(pair.mine.node, pair.mine.slot) for pair in made.pairs]
+        numbers = [n for n, (node, slot) in enumerate(places) if node.endswith(name) and slot == "output[0]"]
+        assert len(numbers) == ports.LAYERS
+        for number in numbers:
+            recomputed = known.of_pair(number)
+            assert recomputed.outcome == "right"
+            read = [made.pairs[int(source)].golden.node for source in recomputed.sources.split()]
+            assert sources <= {node.rpartition(".")[2] for node in read}
