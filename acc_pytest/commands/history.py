@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..errors import AccError
 from ..reporting.history import History, PastRun, since
 from ..reporting.summary import times
-from ..reporting.texts import message
+from ..reporting.texts import message, shortened
 
 if TYPE_CHECKING:
     from .arguments import Commands
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 """A block for each half of a power of ten; those of the upper half are beyond the bound."""
+
+
+_NARROWEST = 24
+"""The least width of the last column, which is cut to the width of a terminal."""
 
 
 def add_history(commands: Commands) -> None:
@@ -50,17 +55,20 @@ def run_history(arguments: argparse.Namespace) -> int:
 
 def _runs(history: History) -> Iterator[str]:
     """A table of the runs, and a sentence on each root of the last one."""
-    table = [("run", "verdict", "failures", "worst", "pair", "roots", "commit"), *map(_cells, history.runs)]
-    widths = [max(map(len, column)) for column in zip(*table)]
+    heads = ("run", "verdict", "failures", "worst", "commit", "roots, else the worst pair")
+    table: list[tuple[str, ...]] = [heads, *map(_cells, history.runs)]
+    widths = [max(map(len, column)) for column in zip(*table)][:-1]
+    room = shutil.get_terminal_size().columns - sum(widths) - 2 * len(widths)
     for cells in table:
-        yield "  ".join(map(str.ljust, cells, widths)).rstrip()
+        last = shortened(cells[-1], max(room, _NARROWEST)) if sys.stdout.isatty() else cells[-1]
+        yield "  ".join([*map(str.ljust, cells, widths), last])
     yield from map(message, since(history.runs))
 
 
 def _cells(run: PastRun) -> tuple[str, ...]:
     verdict = f"{run.verdict} (partial)" if run.partial else run.verdict
-    worst, roots = (_times(run.worst_error), run.worst), ", ".join(run.roots)
-    cells = run.time[:16], verdict, f"{run.failures} of {run.pairs}", *worst, roots, run.commit
+    failures, place = f"{run.failures} of {run.pairs}", ", ".join(run.roots) or run.worst
+    cells = run.time[:16], verdict, failures, _times(run.worst_error), run.commit, place
     return tuple(message(cell) or "-" for cell in cells)
 
 
