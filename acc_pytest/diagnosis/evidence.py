@@ -146,7 +146,8 @@ class PairEvidence:
             return None
         if state.accumulated is not None:
             stored = min(state.cap, state.accumulated)
-            return stored if not stored or min(state.needed, state.needed_of_right) <= stored else None
+            needed = min(state.needed, state.needed_of_right) if state.replayed else state.needed
+            return stored if not stored or needed <= stored else None
         error = self._error(state.number)
         if state.number not in self._lifted or error is None:
             return None
@@ -170,24 +171,21 @@ class PairEvidence:
         for current in pending:
             new = [
                 parent
-                for parent in self._sources(current)
+                for parent in self._parents(current)
                 if parent not in visited and parent not in self._errors
             ]
             visited.update(new)
             pending += new
         return sorted(visited)
 
-    def _sources(self, number: int) -> Sequence[int]:
+    def _parents(self, number: int) -> Sequence[int]:
         """The pairs through which an error may come to a pair."""
-        if self._plan.pairs[number].fed in EXACT:
-            return ()
-        return self._known(number) or self._plan.parents[number]
+        return () if self._plan.pairs[number].fed in EXACT else self._plan.parents[number]
 
-    def _known(self, number: int) -> tuple[int, ...]:
+    def _known(self, state: PairState) -> tuple[int, ...]:
         """The earlier pairs that the tensor of a pair was found to be computed from, and nothing else."""
-        state = None if self._plan.mine_kind == "atb" else self._judged(number)
-        numbers = self._recomputed(state).sources.split() if state is not None else ()
-        return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < number)
+        numbers = self.recomputed(state).sources.split() if self._plan.mine_kind != "atb" else ()
+        return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < state.number)
 
     def _traced(self, number: int) -> _Error | None:
         state = self._judged(number)
@@ -195,7 +193,7 @@ class PairEvidence:
             return None
         if not state.failing and (state.near or state.error == 0.0):
             return _Error(state.error or 0.0, state.error or 0.0)
-        parent_errors = [self._errors.get(parent) for parent in self._sources(number)]
+        parent_errors = [self._errors.get(parent) for parent in self._parents(number)]
         inputs = [error for error in parent_errors if error is not None]
         if len(inputs) < len(parent_errors) or state.replayed == "wrong":
             return None
@@ -203,7 +201,8 @@ class PairEvidence:
             return _joined(inputs) if inputs else None
         if self._plan.pairs[number].fed and not inputs:
             return _NONE if not state.failing and state.error is None else None
-        return self._of_operator(state, inputs)
+        known = [self._error(source) for source in self._known(state)]
+        return self._of_operator(state, [error for error in known if error is not None] or inputs)
 
     def _of_operator(self, state: PairState, inputs: Sequence[_Error]) -> _Error | None:
         """The error of what an operator made of `inputs` whose errors rounding has made."""
@@ -226,16 +225,16 @@ class PairEvidence:
         """The operator of a pair on the inputs of mine, and whether its result follows from pairs: it is
         right there and on golden's inputs, and all that it reads was compared."""
         number = state.number
-        recomputed = self._recomputed(state)
+        recomputed = self.recomputed(state)
         if recomputed.outcome != "right":
             return recomputed, False
-        known = self._known(number)
+        known = self._known(state)
         golden = recomputed if known else self._local.of_golden(number)
         if golden.outcome == "wrong":
             return golden, False
         if golden.outcome != "right":
             return recomputed, False
-        parent_states = map(self._judged, self._sources(number))
+        parent_states = map(self._judged, known or self._parents(number))
         between = () if known else self._plan.between.get(number, ())
         return recomputed, all(state is not None and state.compared for state in parent_states) and all(
             self._local.of_operator(number, path).outcome == "right" for path in between
@@ -257,7 +256,7 @@ class PairEvidence:
         rounding = math.hypot(noise, share * carried)
         return _Error(measured, rounding if state.failing else min(rounding, measured))
 
-    def _recomputed(self, state: PairState) -> Recomputation:
+    def recomputed(self, state: PairState) -> Recomputation:
         """The operator of a pair computed again. Rows do not say what only values show of pairs that pass."""
         asked = self._plan.mine_kind == "atb" or (self._lifts and not state.recomputed.outcome)
         return self._local.of_pair(state.number) if asked else state.recomputed
@@ -397,7 +396,7 @@ class PairState:
             roundoff,
             _quantised(row),
             needed_tolerance(row) if row.verdict in FAILING else math.inf,
-            needed_tolerance(row, True) if row.verdict in FAILING and _is_right(row) else math.inf,
+            needed_tolerance(row, True) if row.verdict in FAILING else math.inf,
             next((check.allowed for check in row.checks if check.metric == DISTANCE), math.inf),
             cap_of(factor if isinstance(factor := row.context.get(FACTOR), float) else 1.0),
             row.metrics.get("noise_error") is not None,

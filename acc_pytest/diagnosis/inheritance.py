@@ -85,6 +85,10 @@ class Inheritance:
     def lift(self, state: PairState) -> float | None:
         return self._evidence.lift(state)
 
+    def recomputed(self, state: PairState) -> Recomputation:
+        """See `PairEvidence.recomputed`."""
+        return self._evidence.recomputed(state)
+
     def cause(self, state: PairState) -> Cause:
         """Why the pair that stands so fails; it must be failing."""
         decision = self._decision(state)

@@ -12,7 +12,7 @@ from ..comparison.tie_reach import AfterTies
 from ..judging.judges import Judge
 from ..reporting.row import Cause, Row
 from ..reporting.view import Diagnosis
-from .evidence import PairState, as_accumulated, may_accumulate
+from .evidence import PairState, as_accumulated, may_accumulate, with_replay
 from .inheritance import Inheritance
 from .recomputers import recomputer_of
 from .summary import Ledger
@@ -67,7 +67,8 @@ def decide(
     """The row, which may pass as accumulated rounding, and the cause where it does not: the one that was
     `stored`, if any."""
     if may_accumulate(row) and (lift := inheritance.lift(state)) is not None:
-        return as_accumulated(row, lift), None
+        recomputed = inheritance.recomputed(state)
+        return as_accumulated(with_replay(row, recomputed) if recomputed.sources else row, lift), None
     if state.failing:
         return row, stored or inheritance.cause(state)
     return row, inheritance.cause_of_shapes(state)

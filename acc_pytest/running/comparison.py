@@ -128,8 +128,7 @@ class ComparisonMode(PairMode):
         """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
         row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
-        row = self._replayed(row, number) if self._is_computed(pair, number) else row
-        return self._by_values(row, number) if row.verdict == "fail" and not row.replayed else row
+        return self._replayed(row, number) if self._is_computed(pair, number) else row
 
     def _is_computed(self, pair: Pair, number: int) -> bool:
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
@@ -139,15 +138,6 @@ class ComparisonMode(PairMode):
 
             return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
         return pair.mine.slot.startswith("output") or number in self.plan.gaps
-
-    def _by_values(self, row: Row, number: int) -> Row:
-        """The row of a failing pair, right on its own inputs where values show that."""
-        if row.fed or not (self.settings.replay or self._all_outlined):
-            return row
-        from ..diagnosis.evidence import with_replay
-
-        replay = self.recomputer.of_pair(number)
-        return with_replay(row, replay) if replay.sources else row
 
     def _replayed(self, row: Row, number: int) -> Row:
         """The row of an operator with what replay found of it.
