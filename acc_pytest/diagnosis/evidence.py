@@ -10,10 +10,11 @@ error of its operator on its own inputs, n the rounding of that operator, and p 
     E = hypot(n, share * carried)        share = sqrt(sum E_p^2 / sum e_p^2)
 
 is what rounding has made of it; carried is sqrt(e^2 - r^2) where the operator was computed again and is right
-on both sides, so that its result follows from its inputs whatever it amplifies. An operator that was not
-computed again, or reads what is not compared, hands on at most the largest e_p: nothing says that it
-amplifies. An operator that is wrong, and one below a pair that fails, has no E. So a fault anywhere above
-makes share small in all that follows from it, and its error is not excused.
+on both sides, so that its result follows from its inputs whatever it amplifies. Where values show what a
+tensor is computed from (`known_by_values`), p are these pairs. An operator that was not computed again, or
+reads what is not compared, hands on at most the largest e_p: nothing says that it amplifies. An operator that
+is wrong, and one below a pair that fails, has no E. So a fault anywhere above makes share small in all that
+follows from it, and its error is not excused.
 
 The bounds of the pair may then follow from `T = min(1/4, 2 E)` (`judging.derive`); 2 is the safety factor of
 T. A rule's factor raises the 1/4, up to 1/2 (`PairState.cap`). Such a pair is `LIFTED`: its row says so, the
@@ -182,8 +183,8 @@ class PairEvidence:
         """The pairs through which an error may come to a pair."""
         return () if self._plan.pairs[number].fed in EXACT else self._plan.parents[number]
 
-    def _known(self, state: PairState) -> tuple[int, ...]:
-        """The earlier pairs that the tensor of a pair was found to be computed from, and nothing else."""
+    def _sources(self, state: PairState) -> tuple[int, ...]:
+        """The earlier pairs that values show a tensor to be computed from, and from nothing else."""
         numbers = self.recomputed(state).sources.split() if self._plan.mine_kind != "atb" else ()
         return tuple(int(text) for text in numbers if text.isdecimal() and int(text) < state.number)
 
@@ -201,8 +202,10 @@ class PairEvidence:
             return _joined(inputs) if inputs else None
         if self._plan.pairs[number].fed and not inputs:
             return _NONE if not state.failing and state.error is None else None
-        known = [self._error(source) for source in self._known(state)]
-        return self._of_operator(state, [error for error in known if error is not None] or inputs)
+        source_errors = [self._error(source) for source in self._sources(state)]
+        if None in source_errors:
+            return None  # values show it to be one, whatever the flow of modules says
+        return self._of_operator(state, [error for error in source_errors if error is not None] or inputs)
 
     def _of_operator(self, state: PairState, inputs: Sequence[_Error]) -> _Error | None:
         """The error of what an operator made of `inputs` whose errors rounding has made."""
@@ -228,14 +231,14 @@ class PairEvidence:
         recomputed = self.recomputed(state)
         if recomputed.outcome != "right":
             return recomputed, False
-        known = self._known(state)
-        golden = recomputed if known else self._local.of_golden(number)
+        sources = self._sources(state)
+        golden = recomputed if sources else self._local.of_golden(number)
         if golden.outcome == "wrong":
             return golden, False
         if golden.outcome != "right":
             return recomputed, False
-        parent_states = map(self._judged, known or self._parents(number))
-        between = () if known else self._plan.between.get(number, ())
+        parent_states = map(self._judged, sources or self._parents(number))
+        between = () if sources else self._plan.between.get(number, ())
         return recomputed, all(state is not None and state.compared for state in parent_states) and all(
             self._local.of_operator(number, path).outcome == "right" for path in between
         )

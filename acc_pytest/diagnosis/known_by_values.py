@@ -80,7 +80,8 @@ class KnownByValues(Recomputer):
         result = None if pair.fed else _floats(open_pair(pair))
         if result is None or math.prod(result.golden.shape) > self._limit:
             return _NOTHING
-        earlier = {one: opened for one in self._earlier(number) if (opened := self._opened(one)) is not None}
+        opened = {earlier: self._opened(earlier) for earlier in self._earlier(number)}
+        earlier = {source: pair for source, pair in opened.items() if pair is not None}
         for sources, outcome in chain(
             _sums(result, earlier), _norms(result, earlier), self._attentions(result, earlier)
         ):
@@ -93,9 +94,11 @@ class KnownByValues(Recomputer):
         pairs = self._plan.pairs
         run = pairs[number].step, pairs[number].rank, pairs[number].graph
         before = range(max(0, number - _EARLIER), number)
-        near = [one for one in before if (pairs[one].step, pairs[one].rank, pairs[one].graph) == run]
-        numbers = {*self._plan.parents[number][-_EARLIER:], *near}
-        return [one for one in sorted(numbers) if not pairs[one].fed]
+        near = [
+            place for place in before if (pairs[place].step, pairs[place].rank, pairs[place].graph) == run
+        ]
+        places = {*self._plan.parents[number][-_EARLIER:], *near}
+        return [place for place in sorted(places) if not pairs[place].fed]
 
     def _opened(self, number: int) -> Opened | None:
         try:
@@ -175,9 +178,11 @@ def _roundoff(tensor: torch.Tensor) -> float:
 
 def _is_sum(total: torch.Tensor, *addends: torch.Tensor) -> bool:
     """Whether each element is the sum of the others, as all of them are rounded."""
-    off = (total.double() - torch.stack([addend.double() for addend in addends]).sum(0)).abs()
-    rounding = torch.stack([_roundoff(side) * side.double().abs() for side in (total, *addends)]).sum(0)
-    return bool(total.any()) and bool((off <= rounding).all())
+    off, rounding = total.double(), _roundoff(total) * total.double().abs()
+    for addend in addends:
+        off = off - addend
+        rounding = rounding + _roundoff(addend) * addend.abs()
+    return bool(total.any()) and bool((off.abs() <= rounding).all())
 
 
 def _added(total: torch.Tensor, *addends: torch.Tensor) -> Recomputation:
@@ -185,11 +190,13 @@ def _added(total: torch.Tensor, *addends: torch.Tensor) -> Recomputation:
 
     Rounding to the nearest has a root mean square of at most u / sqrt(3) of the value, u the unit roundoff.
     """
-    exact = torch.stack([addend.double() for addend in addends]).sum(0)
-    error = (total.double() - exact).reshape(-1, total.shape[-1] if total.ndim else 1)
-    squares = [(_roundoff(side) * side.double()).square().reshape(error.shape) for side in (total, *addends)]
-    noise = (torch.stack([side.sum(1) for side in squares]).sum(0) / 3).sqrt()
-    norm, scatter = float(exact.norm()), RATIO * scatter_of(error.shape[1])
+    width = total.shape[-1] if total.ndim else 1
+    rows = [side.double().reshape(-1, width) for side in (total, *addends)]
+    exact = sum(rows[1:], torch.zeros(()))
+    error = rows[0] - exact
+    squares = [(_roundoff(side) * row.norm(dim=1)).square() for side, row in zip((total, *addends), rows)]
+    noise = (torch.stack(squares).sum(0) / 3).sqrt()
+    norm, scatter = float(exact.norm()), RATIO * scatter_of(width)
     if not math.isfinite(norm) or norm == 0.0 or bool((error.norm(dim=1) > scatter * noise).any()):
         return _NOTHING
     relative, level = float(error.norm()) / norm, float(noise.norm()) / norm

@@ -177,7 +177,7 @@ class AtbRecomputer:
     def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
         if output is None or readable(output) is None:
-            case = self._case_of(directory, index)
+            case = self._with_output(directory, index)
             with threads_for(check_size(filter(None, (*case.inputs, *case.outputs)), self._budget.limit)):
                 return _judged(case, index, self._budget)
         # Before its parameters are read: most operators that are too large are so by their weights.

@@ -409,3 +409,16 @@ def test_a_bias_that_all_layers_share_is_told_once(plan: Plan) -> None:
     )
     assert told(plan, replayed([0.2] * 12, [0.12, -0.12] * 6)) == ()
     assert told(plan, replayed([0.2] * 12, [0.12] * 12, known=0.06)) == ()
+
+
+@pytest.mark.parametrize(("own", "error", "lifted"), [("r", NOISE, True), ("w", 0.12, False)])
+def test_a_source_that_is_no_parent_counts_with_its_fault(own: str, error: float, lifted: bool) -> None:
+    """Values show what a tensor was computed from, also where the flow of modules does not."""
+    fork = plan_of([[], [], [1]])
+    errors = error, NOISE, 0.06
+    _, states = evidence(fork, errors)
+    total = replace(states[2], recomputed=replace(recomputed("r"), sources="0 1"))
+    rule, _ = evidence(fork, errors, f"{own}rr", states={2: total})
+    rule_without, _ = evidence(fork, errors, f"{own}rr", states={0: None, 2: total})
+    assert (rule.lift(total) is not None) == lifted
+    assert rule_without.lift(total) is None
