@@ -72,8 +72,7 @@ def _tensors(files: list[Path]) -> dict[str, tuple[Read, str]]:
     """What reads each tensor, by name, and the name of the codes that it was stored as, if of any."""
     tensors: dict[str, tuple[Read, str]] = {}
     for file in files:
-        stored = {name: (ref.open, "") for name, ref in tensors_in(file, 1) if ref.member}
-        for name, entry in (_gguf(file) if file.suffix == ".gguf" else stored).items():
+        for name, entry in (_gguf(file) if file.suffix == ".gguf" else _saved(file)).items():
             name = f"root.{name.replace('/', '.')}"
             if name in tensors:
                 raise FormatError(f"{FLAG}: {file} holds {name} again; give one file of {file.parent}")
@@ -81,6 +80,14 @@ def _tensors(files: list[Path]) -> dict[str, tuple[Read, str]]:
     if not tensors:
         raise FormatError(f"{FLAG}: {files[0]} holds no weights; give a file that does")
     return tensors
+
+
+def _saved(file: Path) -> Mapping[str, tuple[Read, str]]:
+    """The named tensors of a file. Raises `FormatError` for one that is damaged."""
+    entries = tensors_in(file, 1)
+    for _, ref in entries:
+        ref.header()
+    return {name: (ref.open, "") for name, ref in entries if ref.member}
 
 
 def _gguf(file: Path) -> Mapping[str, tuple[Read, str]]:

@@ -191,6 +191,8 @@ def test_an_ini_file_names_checkpoints_beside_it(pytester: pytest.Pytester, side
             "--acc-weights must be golden=PATH or mine=PATH, each once, got mine=a, mine=b",
         ),
         (["golden=absent"], "--acc-weights: absent: no such file or directory; correct the path"),
+        (["golden=cut.pth"], "cut.pth: is a damaged torch file (*); was it truncated[?]"),
+        (["golden=cut.safetensors"], "cut.safetensors: its tensors end at byte *; was it truncated[?]"),
     ],
 )
 def test_what_is_wrong_with_the_option_is_told(
@@ -198,6 +200,10 @@ def test_what_is_wrong_with_the_option_is_told(
 ) -> None:
     for side in ("golden", "mine"):
         np.savez(f"{side}.npz", ones=np.ones(4))
+    torch.save({"ones": torch.ones(64)}, "cut.pth")
+    save_file({"ones": torch.ones(64)}, "cut.safetensors")
+    for file in map(Path, ("cut.pth", "cut.safetensors")):
+        file.write_bytes(file.read_bytes()[:-99])
     result = compare(pytester, *(f"--acc-weights={word}" for word in words))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
