@@ -21,7 +21,7 @@ from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.operand_shards import extreme
 from ..mapping.pair import WEIGHTS, Operand, Pair
-from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.reconcile import Comparison, as_stored, open_pair
 from ..mapping.views import RowSpan
 from ..mapping.weights import POLICY
 from ..reporting.row import SUSPECT, UNJUDGED, Row, RowSide
@@ -73,10 +73,10 @@ def compare_pair(
         try:
             opened = open_pair(pair)
         except ShapesDiffer:
-            left = None if make_ties is None else make_ties().left(number, None)
-            if left is None:
+            rest = _rest_of_shapes(row, pair, judge, make_ties)
+            if rest is None:
                 raise
-            return after_ties(row, left)
+            return rest
         contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
@@ -103,6 +103,20 @@ def compare_pair(
     return with_code(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
 
 
+def _rest_of_shapes(
+    row: Row, pair: Pair, judge: Judge, make_ties: Callable[[], AfterTies] | None
+) -> Row | None:
+    """The row of what ties and padding leave of a pair whose sides are of other shapes; `None` where these do
+    not tell which rows go together."""
+    comparison = as_stored(pair)
+    left = None if make_ties is None or row.number is None else make_ties().left(row.number, comparison)
+    if left is None or left.rows is None or comparison is None:
+        return None if left is None else after_ties(row, left)
+    context = JudgeContext.of(pair, _length(comparison.golden))
+    measurement, judgement = judge.tensors(context, *left.rows.of(comparison.golden, comparison.mine))
+    return with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
+
+
 def _with_ties(
     row: Row,
     pair: Pair,
@@ -122,6 +136,8 @@ def _with_ties(
     row = with_choices(row, pair, comparison.golden, comparison.mine, reached)
     left = ties.left(number, comparison) if row.verdict == "fail" else None
     if left is None:
+        return row
+    if not left.tokens and any(c.measured for c in row.checks if c.metric == "new_nonfinite"):
         return row
     if left.rows is None:
         return _with_unjudged(after_ties(row, left), _unjudged(row, replace(row, counts={}, mine=RowSide())))

@@ -15,15 +15,15 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from ..dumps.base import StepLabel
-from ..errors import AccError
+from ..errors import AccError, ShapesDiffer
 from ..mapping.choices import ChoicesAbove, ReachingChoices, is_choice
 from ..mapping.pair import EXACT, Pair, Plan
-from ..mapping.reconcile import Comparison, open_pair
+from ..mapping.reconcile import Comparison, as_stored, open_pair
 from ..tensors.ref import readable
 from .choices import Chosen, chosen_of
 from .tokens import (
@@ -54,12 +54,14 @@ REMEMBERED = 4096
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
     """The layout of a step's tokens in the tensors of a pair: their rows (`None` where nobody can tell), the
-    share of T of each token, and the tokens `unlike` that chose otherwise: their rows do not go together."""
+    share of T of each token, and the tokens `unlike` that chose otherwise: their rows do not go together.
+    `by_choice`: their choices say which row is which token's, of those that have any."""
 
     sequences: Sequences
     rows: TokenRows | None
     level: torch.Tensor
     unlike: torch.Tensor
+    by_choice: bool = False
 
     @classmethod
     def unknown(cls, sequences: Sequences) -> _Layout:
@@ -92,13 +94,14 @@ class AfterTies:
         return self._tied.reached_rows(number)
 
     def left(self, number: int, comparison: Comparison | None) -> Left | None:
-        """The rest of a failing pair, whose sides are of other shapes where `comparison` is `None`.
+        """The rest of a failing pair, whose sides may be of other shapes; these are no single tensors where
+        `comparison` is `None`.
 
         `None` where no tie excuses it, and no token of it is padding.
         """
         left, pair = self._left_by_ties(number, comparison), self._plan.pairs[number]
         picked = pair.fed in EXACT or pair.golden.tokens or self._experts.holds(pair)
-        if left is not None or comparison is None or picked:
+        if left is not None or comparison is None or not comparison.alike or picked:
             return left
         return self._padding.left(pair.graph, pair.step, comparison.golden.shape)
 
@@ -117,27 +120,37 @@ class AfterTies:
             excused = bool(reached.any() and (explained.peak > 0).any())
             return Left(layout.sequences.tokens, layout.sequences.tokens) if excused else None
         present = torch.zeros_like(reached).index_fill_(0, layout.rows.tokens, value=True) | layout.unlike
-        padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
+        if not layout.by_choice:
+            padding = padding & present.all()  # one row of a sequence may be that of any of its tokens
         off = reached & (layout.level > OFF)
         usual = off & (layout.level <= AMPLIFIED * explained.usual)
         rare = off & ~usual & (layout.level <= AMPLIFIED * explained.peak)
         few = int((off & ~usual).sum()) <= max(1.0, RARE * int(reached.sum()))
         out = (usual | rare if few else usual) | padding
         padded, after = (int((which & present).sum()) for which in (padding, out & ~padding))
-        if not (after or padded) or bool((layout.unlike & ~out).any()):
+        by_token = layout.by_choice and not torch.equal(layout.rows.golden, layout.rows.mine)
+        if not (after or padded or by_token) or bool((layout.unlike & ~out).any()):
             return None
         rows = layout.rows.without(out)
-        return Left(after, int(present.sum()) - padded, rows if len(rows.tokens) else None, padded)
+        tokens = int(present.sum()) - padded
+        return Left(after, tokens, rows if len(rows.tokens) else None, padded, by_token)
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
         """The layout of a pair's tensors."""
         pair = self._plan.pairs[number]
         several = self._tied.sequences(pair)
-        if comparison is None or self._experts.holds(pair):
+        if comparison is None:
+            return _Layout.unknown(several[0])
+        for choice in reversed(self._choices.of(number).same):
+            if (layout := self._at_expert(number, choice, comparison)) is not None:
+                return layout
+        if not comparison.alike or self._experts.holds(pair):
             return _Layout.unknown(several[0])
         golden, mine = comparison.golden, comparison.mine
-        for sequences in several:
-            if (rows := token_rows(golden.shape, sequences)) is not None:
+        padded = self._padding.rows(pair.graph, pair.step, golden.shape)
+        laid_out = ((sequences, token_rows(golden.shape, sequences)) for sequences in several)
+        for sequences, rows in (padded, *laid_out) if padded else laid_out:
+            if rows is not None:
                 level = levels(pair, golden, mine, rows, sequences.tokens)
                 return _Layout(sequences, rows, level, torch.zeros_like(level, dtype=torch.bool))
         for choice in reversed(self._choices.of(number).same):
@@ -150,23 +163,47 @@ class AfterTies:
 
         Of the orders that bring golden and mine together it is the one in which ties explain most.
         """
-        chosen, (golden, mine) = self._tied.chosen(choice), (comparison.golden, comparison.mine)
+        chosen = self._tied.chosen(choice)
         if chosen is None:
             return None
-        possible = routed_rows(golden.shape, chosen.golden, chosen.mine)
-        apart = [strangers(golden, mine, rows) for rows in possible]
-        if not apart or min(apart) > STRANGERS:
+        possible = routed_rows(comparison.golden.shape, chosen.golden, chosen.mine)
+        return self._nearest(number, choice, comparison, possible, chosen.differing.any(-1), STRANGERS)
+
+    def _at_expert(self, number: int, choice: int, comparison: Comparison) -> _Layout | None:
+        """The layout of a tensor of one expert; `None` where its rows are not as many as chose it."""
+        chosen = self._tied.chosen(choice)
+        if chosen is None:
             return None
-        tokens, unlike = len(chosen.golden), chosen.differing.any(-1)
-        sequences = self._tied.sequences_of(choice, tokens)
+        possible, apart = self._experts.rows(self._plan.pairs[number], (chosen.golden, chosen.mine))
+        layout = self._nearest(number, choice, comparison, possible, apart, 1.0)
+        return None if layout is None else replace(layout, by_choice=True)
+
+    def _nearest(
+        self,
+        number: int,
+        choice: int,
+        comparison: Comparison,
+        possible: Sequence[TokenRows],
+        unlike: torch.Tensor,
+        most: float,
+    ) -> _Layout | None:
+        """The layout with the rows, among those that are possible, that have the fewest strangers, of which
+        there is at most this share; of several the one in which ties and padding explain most."""
+        golden, mine = comparison.golden, comparison.mine
+        apart = [strangers(golden, mine, rows) for rows in possible]
+        if not apart or min(apart) > most:
+            return None
+        sequences = self._tied.sequences_of(choice, len(unlike))
         layouts = []
         for rows in (rows for rows, share in zip(possible, apart) if share == min(apart)):
-            level = levels(self._plan.pairs[number], golden, mine, rows, tokens)
+            level = levels(self._plan.pairs[number], golden, mine, rows, len(unlike))
             layouts.append(_Layout(sequences, rows, level.masked_fill_(unlike, torch.inf), unlike))
         if len(layouts) == 1:
             return layouts[0]
+        pair = self._plan.pairs[number]
         usual = AMPLIFIED * self._explained(number, layouts[0]).usual
-        return min(layouts, key=lambda layout: float(layout.level[layout.level > usual].sum()))
+        judged = ~self._padding.of(pair.graph, pair.step, sequences)
+        return min(layouts, key=lambda layout: float(layout.level[judged & (layout.level > usual)].sum()))
 
     def _explained(self, number: int, layout: _Layout) -> _Explained:
         """Which share of T each token of a pair may have for what the pair computes from."""
@@ -213,6 +250,8 @@ class AfterTies:
             return Sequences(1, 1), torch.zeros(1)
         try:
             layouts = [self._layout(number, comparison) for comparison in open_pair(pair).comparisons]
+        except ShapesDiffer:
+            layouts = [self._layout(number, as_stored(pair))]
         except (AccError, OSError):
             layouts = [self._layout(number, None)]
         sequences = layouts[0].sequences

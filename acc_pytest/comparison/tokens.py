@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..dumps.base import StepLabel
 from ..errors import AccError
 from ..judging.tolerance import tolerance
-from ..mapping.pair import BLOCKED, Pair, Plan
+from ..mapping.pair import BLOCKED, Operand, Pair, Plan
 from ..mapping.reconcile import open_pair
 from ..metrics.measurement import Measurement
 from ..reporting.row import AFTER_TIE, PADDING, TOKENS, Row
@@ -215,13 +216,15 @@ def _tolerance(pair: Pair, dtypes: list[str], length: int, elements: int | None)
 class Left:
     """The rest of a pair after ties and padding: the `rows` of all other tokens, `None` without any.
 
-    `after` of its `tokens` come after a tie; so many more are `padding`.
+    `after` of its `tokens` come after a tie; so many more are `padding`. `by_token`: the rows of both sides
+    are in other orders, and meet by token.
     """
 
     after: int
     tokens: int
     rows: TokenRows | None = None
     padding: int = 0
+    by_token: bool = False
 
 
 def after_ties(row: Row, left: Left) -> Row:
@@ -230,6 +233,9 @@ def after_ties(row: Row, left: Left) -> Row:
     if left.tokens == 1:
         sentence = "its only token comes after a tie and is not judged"
     clean = replace(row, verdict="tie", sentence=sentence, reasons=(), checks=(), statistics={}, notes=())
+    if not left.tokens:
+        padding = Reason("{} tokens are padding, and no others can be judged here", left.padding)
+        clean = replace(clean, verdict="incomparable", sentence=padding, skipped=True)
     return _with_counts(clean, left)
 
 
@@ -237,7 +243,8 @@ def with_left(row: Row, left: Left) -> Row:
     """The row of those that are left, with what was left out."""
     notes = [f"{left.after} of {left.tokens} tokens come after a tie and are not judged"] * bool(left.after)
     padding = f"{left.padding} of {left.tokens + left.padding} tokens are padding and not judged"
-    return _with_counts(replace(row, notes=(*row.notes, *notes, *[padding] * bool(left.padding))), left)
+    notes += [padding] * bool(left.padding) + ["rows by token and expert"] * left.by_token
+    return _with_counts(replace(row, notes=(*row.notes, *notes)), left)
 
 
 def _with_counts(row: Row, left: Left) -> Row:
@@ -264,11 +271,21 @@ class Padding:
 
     def left(self, graph: str, step: StepLabel, shape: tuple[int, ...]) -> Left | None:
         """The rest of a result of a step; `None` where nobody can tell which rows of it are padding."""
-        for sequences, hidden in self._hidden(graph, step).items():
+        laid_out = self.rows(graph, step, shape)
+        if laid_out is None:
+            return None
+        sequences, rows = laid_out
+        hidden = self.of(graph, step, sequences)
+        padded = int(hidden.sum())
+        return Left(0, sequences.tokens - padded, rows.without(hidden), padded)
+
+    def rows(self, graph: str, step: StepLabel, shape: tuple[int, ...]) -> tuple[Sequences, TokenRows] | None:
+        """The sequences that a mask hides tokens of, and the rows of all their tokens in a tensor of this
+        shape, such as the keys of all steps; `None` where it is of others."""
+        for sequences in self._hidden(graph, step):
             rows = token_rows(shape, sequences) if shape[1:3].count(sequences.length) < 2 else None
             if rows is not None and rows.shape and len(rows.tokens) >= sequences.tokens:
-                padded = int(hidden.sum())
-                return Left(0, sequences.tokens - padded, rows.without(hidden), padded)
+                return sequences, rows
         return None
 
     def _read(self, graph: str, step: StepLabel) -> Mapping[Sequences, torch.Tensor]:
@@ -314,11 +331,15 @@ def _padding(mask: torch.Tensor, batch: int) -> torch.Tensor | None:
 # Calls of one expert: a module that runs several times in a step, each time on other tokens.
 
 
-_LATER_CALL = re.compile(r"\.call[0-9]+$")
+_LATER_CALL = re.compile(r"\.call([0-9]+)$")
 """The end of the path of a module's second and later calls in a step."""
 _EXPERT = re.compile("expert", re.IGNORECASE)
 """In paths of modules of experts. Where their calls have as many rows each, a token that names its experts in
 another order is still in another row."""
+_NUMBERED = re.compile(r"expert[a-z_]*\.([0-9]+)(\.|$)", re.IGNORECASE)
+"""In paths of modules that are of one expert each, in all their calls."""
+_Chosen = Sequence[torch.Tensor]
+"""The experts that golden and mine chose, each `[tokens, choices]`."""
 
 
 class ExpertCalls:
@@ -339,6 +360,61 @@ class ExpertCalls:
                 bool(_EXPERT.search(pair.mine.node)) or len(_row_counts(calls)) > 1
             )
         return self._of_experts[module]
+
+    def rows(self, pair: Pair, chosen: _Chosen) -> tuple[list[TokenRows], torch.Tensor]:
+        """The rows of the tokens that are at the expert of this call on both sides, in each order that they
+        may have: by token, or by choice and token. And the tokens that are there on one side alone; all that
+        chose otherwise, where the calls are of two experts.
+
+        No order where the experts are not known to be those of this call: a module of one expert has its
+        number, and another one's calls are those of the experts chosen, in order, with as many rows each.
+        """
+        experts = [self._expert(pair, number, side) for number, side in enumerate(chosen)]
+        headers = [readable(side.refs[0]) for side in (pair.golden, pair.mine)]
+        shapes = [header.shape if header is not None else () for header in headers]
+        here = [torch.zeros(len(side), dtype=torch.bool) for side in chosen]
+        orders: list[list[torch.Tensor]] = []
+        for side, expert in zip(chosen, experts) if None not in experts else ():
+            places = side.eq(torch.tensor(expert))
+            here[len(orders)] = places.any(-1)
+            orders.append([places.nonzero()[:, 0], places.T.nonzero()[:, 1]])  # by token, and by choice
+        alike = experts[0] == experts[1]
+        apart = here[0] ^ here[1] if alike else (chosen[0] != chosen[1]).any(-1)
+        fits = all(shape and shape[0] == len(tokens[0]) for shape, tokens in zip(shapes, orders))
+        if not orders or not fits or shapes[0][1:] != shapes[1][1:] or 0 in shapes[0][1:]:
+            return [], apart
+        rows = []
+        for golden, mine in zip(*orders) if alike else [(orders[0][0][:0], orders[1][0][:0])]:
+            places = torch.full((len(apart),), -1).index_copy_(0, mine, torch.arange(len(mine)))
+            common = places[golden] >= 0
+            tokens = golden[common]
+            numbers = torch.arange(len(golden))[common]
+            rows.append(TokenRows(numbers, places[tokens], tokens, shapes[0][1:], shapes[0][:1]))
+        return rows, apart
+
+    def _expert(self, pair: Pair, number: int, chosen: torch.Tensor) -> int | None:
+        """The expert of a call on one side; `None` where its calls are not those of the experts chosen."""
+        if match := _NUMBERED.search(_side(pair, number).node):
+            return int(match[1])
+        experts, counts = (values.tolist() for values in chosen.unique(return_counts=True))
+        rows = {_call_number(call, number): _leading(call, number) for call in self._calls[_module(pair)]}
+        if any(call >= len(counts) or counts[call] != count for call, count in rows.items()):
+            return None
+        return int(experts[_call_number(pair, number)]) if self.holds(pair) else None
+
+
+def _side(pair: Pair, number: int) -> Operand:
+    return pair.mine if number else pair.golden
+
+
+def _call_number(pair: Pair, number: int) -> int:
+    later = _LATER_CALL.search(_side(pair, number).node)
+    return int(later[1]) if later else 0
+
+
+def _leading(pair: Pair, number: int) -> int:
+    header = readable(_side(pair, number).refs[0])
+    return header.shape[0] if header is not None and header.shape else -1
 
 
 def _row_counts(calls: Iterable[Pair]) -> set[int]:

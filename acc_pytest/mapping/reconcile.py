@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
-from ..tensors.source import Exceeding, Floored, Reshaped, Source
+from ..tensors.source import Exceeding, Floored, Reshaped, Source, TensorSource
 from .operand_shards import (
     OperandShards,
     as_they_lie,
@@ -39,11 +39,17 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sources of one shape; `label` names a replica (`rank 1`), empty for the normal case."""
+    """Two sources, of one shape but for `as_stored`; `label` names a replica (`rank 1`), empty for the normal
+    case."""
 
     golden: Source
     mine: Source
     label: str = ""
+
+    @property
+    def alike(self) -> bool:
+        """Whether both are of one shape."""
+        return tuple(self.golden.shape) == tuple(self.mine.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,17 @@ def open_pair(pair: Pair) -> Opened:
         last = replace(pair.golden, view=LastToken()), replace(pair.mine, view=LastToken())
         opened = open_operands(*last)
     return _masks(opened) if pair.fed == "mask" else opened
+
+
+def as_stored(pair: Pair) -> Comparison | None:
+    """Both sides of a pair whose shapes differ, each as it was stored; `None` for more than one tensor.
+
+    Raises what opening a file raises.
+    """
+    sides = pair.golden, pair.mine
+    if any(len(side.refs) != 1 or side.view != Whole() for side in sides):
+        return None
+    return Comparison(TensorSource(pair.golden.refs[0].open()), TensorSource(pair.mine.refs[0].open()))
 
 
 def _is_head(pair: Pair) -> bool:

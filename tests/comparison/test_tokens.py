@@ -244,9 +244,12 @@ def compared(
     dtype: torch.dtype = torch.bfloat16,
     fault: Callable[[torch.Tensor], torch.Tensor] | None = None,
     mask: torch.Tensor | None = None,
+    change: Callable[[Any, Any], object] = lambda golden, mine: None,
 ) -> Compared:
-    """Golden in float32, which attends eagerly, against a port that calls one kernel."""
+    """Golden in float32, which attends eagerly, against a port that calls one kernel; `change` changes
+    both."""
     golden, mine = network(kind, "eager"), network(kind, "sdpa", dtype)
+    change(golden, mine)
     if fault is not None:
         mine.model.layers[1].mlp.register_forward_hook(lambda _, __, made: fault(made))
     right = mask_of_batch()
@@ -289,6 +292,52 @@ def test_a_fault_at_a_real_token_is_the_root(
     first = next(row for row in rows if row.verdict == "fail")
     assert MLP in first.mine.name
     assert MLP in diagnosis.roots[0].name
+
+
+def elsewhere(golden: Any, mine: Any) -> None:
+    """Have experts called one by one, and tokens of padding choose others than golden's."""
+    pytest.importorskip("transformers", minversion="5.0", reason="its experts are one module")
+    for network in (golden, mine):
+        network.config._experts_implementation = "eager"
+
+    def routed(_: Any, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        rows = given[0].clone()
+        if len(rows.reshape(-1, rows.shape[-1])) > 2:  # of the prefill
+            rows.reshape(-1, rows.shape[-1])[:HIDDEN] *= -1.0
+        return (rows, *given[1:])
+
+    for layer in mine.model.layers[1:]:
+        layer.mlp.register_forward_pre_hook(routed)
+
+
+def test_experts_of_padding_may_be_others(tmp_path: Path) -> None:
+    rows, diagnosis, _ = compared(tmp_path, "Mixtral", change=elsewhere)
+    assert not diagnosis.roots
+    assert not [row.name for row in rows if row.red]
+    calls = [row for row in rows if "experts.act_fn" in row.mine.name and row.step == 0]
+    partly = [row for row in calls if row.context.get("tokens_of_padding") and row.verdict == "pass"]
+    assert any(row.golden.shape != row.mine.shape for row in partly), (
+        "rows meet by token, whatever the shapes"
+    )
+
+
+@pytest.mark.parametrize("call", [0, 2])
+def test_a_fault_of_one_expert_is_red_though_padding_is_elsewhere(tmp_path: Path, call: int) -> None:
+    count = [0]
+
+    def scaled(_: Any, __: Any, made: torch.Tensor) -> torch.Tensor:
+        count[0] += 1
+        return made * 1.3 if count[0] == 1 + call else made
+
+    def change(golden: Any, mine: Any) -> None:
+        elsewhere(golden, mine)
+        mine.model.layers[1].mlp.experts.act_fn.register_forward_hook(scaled)
+
+    rows, diagnosis, _ = compared(tmp_path, "Mixtral", change=change)
+    name = "root.model.layers.1.mlp.experts.act_fn" + (f".call{call}" if call else "")
+    first = next(row for row in rows if row.red)
+    assert (first.mine.name, first.mine.slot) == (name, "output[0]")
+    assert name in str(diagnosis.roots[0])
 
 
 def test_nan_in_a_row_of_padding_is_the_root_of_what_it_spoils(tmp_path: Path) -> None:
