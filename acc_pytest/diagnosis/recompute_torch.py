@@ -48,8 +48,8 @@ class TorchRecomputer(FileRecomputer):
     """Computes modules of a dump again, by those of the golden `model`; each once.
 
     `projected` are the linear layers, by name, whose weights the model lacks, `names` the modules of the
-    model by those of the dump that are called otherwise. Rounding is always measured, whatever the budget
-    says.
+    model by those of the dump that are called otherwise; `golden` is the dump of the model itself. Rounding
+    is always measured, whatever the budget says.
     """
 
     def __init__(
@@ -60,8 +60,10 @@ class TorchRecomputer(FileRecomputer):
         budget: RecomputeBudget,
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
         names: Mapping[str, str] = MappingProxyType({}),
+        golden: Dump | None = None,
     ) -> None:
         super().__init__(pairs, budget)
+        self._golden = golden
         self._names = names
         self._dump = dump
         self._model = model
@@ -145,7 +147,7 @@ class TorchRecomputer(FileRecomputer):
         if replay is None:
             before = self._before(place)
             replay = self._replays[place.step, place.rank] = StepReplay(
-                calls, before, *self._copies, place.step
+                calls, before, *self._copies, place.step, functools.partial(self._golden_calls, place)
             )
         call = replay.maker_of(place.slot.path, place.slot.slot)
         if call not in self._outcomes:
@@ -167,6 +169,15 @@ class TorchRecomputer(FileRecomputer):
         if all(step.directory != before for step in self._dump.steps):
             return None
         return self._calls_of(replace(place, step=before))
+
+    def _golden_calls(self, place: _Place) -> Mapping[str, ModuleCall]:
+        """The calls of golden in the step of a tensor, on the rank in the same place or the only one."""
+        steps = [] if self._golden is None else [s for s in self._golden.steps if s.directory == place.step]
+        if self._golden is None or not steps:
+            return {}
+        number = [rank.name for rank in self._dump.ranks].index(place.rank)
+        ranks = self._golden.ranks
+        return module_calls(self._golden, steps[0], ranks[number if number < len(ranks) else 0])
 
     def _judged(
         self, call: ModuleCall, calls: dict[str, ModuleCall], replay: StepReplay
@@ -207,6 +218,8 @@ class TorchRecomputer(FileRecomputer):
                 outcomes[place] = with_draws(twice, mine, drawn)
             if outcomes[place].outcome == "wrong" and place in replay.makers:
                 outcomes[place] = replace(outcomes[place], culprit=replay.makers[place])
+            if outcomes[place].outcome == "wrong" and call in replay.guessed:
+                outcomes[place] = Recomputation(why=f"nothing says how golden's code calls {call.path}")
         return outcomes
 
     def _read_rows(self, ref: TensorRef, mine: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -365,7 +378,7 @@ class OutlinedRecomputer(Recomputer):
         layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
         if pairs is self._plan.pairs:
             self._names = _partners(pairs, {*(place.name for place in module_tree(model).walk()), *layers})
-            return TorchRecomputer(dump, pairs, model, self._budget, layers, self._names)
+            return TorchRecomputer(dump, pairs, model, self._budget, layers, self._names, golden_dump)
         return TorchRecomputer(dump, pairs, model, self._budget, layers)
 
     def _model(self, golden: Dump) -> nn.Module:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MethodType
 from typing import Any, NamedTuple
 
 import pytest
@@ -129,6 +130,34 @@ def test_the_module_that_is_wrong_is_the_only_one(dumps: Dumps, golden: Path, pa
     found = dumps.found(golden, dumps.dump(path, scaled(path, 1.01)))
     assert outcomes(found, "wrong") == {name}
     assert found[name].error == pytest.approx(0.01, rel=0.25)
+
+
+def by_place(factor: float) -> Spoil:
+    """A layer that hands its attention all arguments by place, which golden's does by name."""
+
+    def forward(
+        self: Any, hidden: torch.Tensor, attention_mask: Any = None, position_embeddings: Any = None, **_: Any
+    ) -> torch.Tensor:
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), position_embeddings, attention_mask)[0]
+        made: torch.Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return made
+
+    def spoil(module: Any) -> None:
+        layer = module.model.layers[1]
+        layer.self_attn.scaling *= factor
+        layer.forward = MethodType(forward, layer)
+
+    return spoil
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1.0, "right"), (300.0, "")])
+def test_arguments_are_known_by_their_place(dumps: Dumps, golden: Path, factor: float, outcome: str) -> None:
+    """They may be what golden's code hands over by name: if mine is right by them it is; nothing is wrong."""
+    caches_have_layers()
+    found = dumps.found(golden, dumps.dump(f"by_place_{factor}", by_place(factor)))
+    assert not outcomes(found, "wrong")
+    assert found["self_attn.o_proj[in0].2"].outcome == outcome
+    assert len(outcomes(found, "right")) >= 38
 
 
 def test_nothing_is_called_wrong_that_golden_itself_computes_otherwise(dumps: Dumps, mine: Path) -> None:

@@ -31,39 +31,66 @@ Mine = Mapping[Key, torch.Tensor]
 
 @dataclass(frozen=True, eq=False)
 class CallTemplate:
-    """Arguments in which the tensors of mine are still to be put; the others are golden's own."""
+    """Arguments in which the tensors of mine are still to be put; the others are golden's own. `keys` are the
+    keys of mine by golden's, which differ where one hands over by name what the other does by place."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    keys: Mapping[Key, Key]
 
     @classmethod
     def of_call(
-        cls, args: tuple[Any, ...], kwargs: Mapping[str, Any], of_mine: Collection[Key]
+        cls,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        of_mine: Collection[Key],
+        forward: Callable[..., Any] | None = None,
     ) -> CallTemplate:
-        """The template of a call by golden's code of a module whose inputs `of_mine` mine dumped."""
+        """The template of a call by golden's code of a module, by its `forward`, whose inputs `of_mine` mine
+        dumped."""
+        keys: dict[Key, Key] = {}
 
         def template(key: Key, tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.new_empty(0) if key in of_mine else tensor.clone()
+            keys[key] = key_of_mine(key, forward, of_mine)
+            return tensor.new_empty(0) if keys[key] in of_mine else tensor.clone()
 
-        return cls(*call_values(args, kwargs, template, lambda cache, _: cache))
+        values = call_values(args, kwargs, template, lambda cache, _: cache)
+        return cls(*values, {key: name for key, name in keys.items() if name in of_mine})
 
     def filled(
         self, mine: Mine, cast: Callable[[torch.Tensor], torch.Tensor], module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call of `module`. `cast` casts golden's own tensors."""
-        used: set[Key] = set()
 
         def filled_in(key: Key, tensor: torch.Tensor) -> torch.Tensor:
-            if key not in mine:
-                return cast(tensor)
-            used.add(key)
-            return _in_form(mine[key], cast(tensor))
+            name = self.keys.get(key, key)
+            return _in_form(mine[name], cast(tensor)) if name in mine else cast(tensor)
 
         def copied(cache: Any, key: Key) -> Any:
             return cache_for(module, cache, cast)
 
         args, kwargs = call_values(self.args, self.kwargs, filled_in, copied)
-        return _with_further(args, kwargs, {key: mine[key] for key in mine if key not in used})
+        names = list(inspect.signature(module.forward).parameters)
+        by_name = {place: name for place, name in enumerate(names) if place >= len(args)}
+        further = {
+            (by_name.get(key[0], key[0]) if isinstance(key[0], int) else key[0], *key[1:]): tensor
+            for key, tensor in mine.items()
+            if key not in self.keys.values()
+        }
+        return _with_further(args, kwargs, further)
+
+
+def key_of_mine(key: Key, forward: Callable[..., Any] | None, mine: Collection[Key]) -> Key:
+    """The key by which mine has an argument that golden's code hands over at `key`: that, unless it is among
+    those of mine in the other way, by place or by name."""
+    if key in mine or forward is None:
+        return key
+    names = list(inspect.signature(forward).parameters)
+    if isinstance(key[0], int):
+        first: int | str = names[key[0]] if key[0] < len(names) else key[0]
+    else:
+        first = names.index(key[0]) if key[0] in names else key[0]
+    return (first, *key[1:]) if (first, *key[1:]) in mine else key
 
 
 def of_dump(mine: Mine, forward: Callable[..., Any], path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -38,6 +38,7 @@ from .calls import (
     continues,
     filled_cache,
     is_of_torch,
+    key_of_mine,
     left_by,
     of_dump,
     starts_anew,
@@ -58,7 +59,10 @@ class StepReplay:
 
     `before` are those of the step before, `None` where that was not dumped; empty for the first step.
     `opened` opens a tensor of mine, and remembers the last. `step` is what golden's traces call the step.
-    `makers` has the modules without dumped results whose code made what another module was handed.
+    `makers` has the modules without dumped results whose code made what another module was handed. `golden`
+    gives the calls of golden in the step. `guessed` are those of mine whose arguments are partly guesses, as
+    the defaults of golden's code are where that of the module around them does not run, or the place of one
+    that golden hands over by name: they may be right, and else are not known.
     """
 
     def __init__(
@@ -68,8 +72,10 @@ class StepReplay:
         fine: ModelCopy,
         rounding: ModelCopy,
         step: str = "0",
+        golden: Callable[[], Mapping[str, ModuleCall]] = dict,
     ) -> None:
         self._calls = calls
+        self._golden = golden
         self._left = left_by(calls)
         self._before = None if before is None else left_by(before)
         self._calls_before = before
@@ -84,6 +90,7 @@ class StepReplay:
         self._refusals: dict[ModuleCall, str] = {}
         self._finely: dict[ModuleCall, Tensors] = {}
         self.makers: dict[NodeSlot, str] = {}
+        self.guessed: set[ModuleCall] = set()
         self.opened = functools.lru_cache(maxsize=_OPEN)(TensorRef.open)
 
     def maker_of(self, path: str, slot: Slot) -> ModuleCall:
@@ -149,7 +156,7 @@ class StepReplay:
             raise OperatorError(f"the weights of {call.module} are not there")
         args, kwargs = self._arguments(copy, call, module)
         run = CutRun(copy, call, self._modules, self._templates, self._results, self._refusals, self.opened)
-        run.makers = self.makers
+        run.makers, run.guessed = self.makers, self.guessed
         run.knows_past = self._knows_past
         computing = calling(f"computing {call.path} again", quoted=False)
         as_mine = experts_of_mine(module, call)
@@ -189,7 +196,9 @@ class StepReplay:
         self, copy: ModelCopy, call: ModuleCall, module: nn.Module
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         template = self._template(call)
-        mine = {key: copy.cast(self.opened(ref)) for key, ref in call.inputs.items()}
+        # Golden's code may not take several dtypes at once, of which no other guess would tell.
+        cast = copy.lowered if call in self.guessed and not copy.fine else copy.cast
+        mine = {key: cast(self.opened(ref)) for key, ref in call.inputs.items()}
         if template is not None:
             return template.filled(mine, copy.lowered, module)
         args, kwargs = of_dump(mine, module.forward, call.path)
@@ -232,7 +241,10 @@ class StepReplay:
             except AccError:
                 if self._is_plain(call):
                     return None
-                raise
+                if not self._takes_what_golden_gave(call):
+                    raise
+                self.guessed.add(call)
+                return None
             if call not in self._templates:
                 raise OperatorError(f"the model of --acc-model does not call {call.path} there")
         if call in self._refusals:
@@ -246,6 +258,14 @@ class StepReplay:
             return False
         names = [key[0] for key in call.inputs if len(key) == 1]  # the rest of a tuple may be no tensor
         return len(inspect.signature(module.forward).parameters) == len(names) == len(call.inputs)
+
+    def _takes_what_golden_gave(self, call: ModuleCall) -> bool:
+        """Whether mine gave a module all tensors that golden gave it, of those that its code names."""
+        module, golden = self._fine.modules.get(call.module), self._golden().get(call.module)
+        if module is None or golden is None:
+            return False
+        ours, theirs = ({_named(key, module.forward) for key in side.inputs} for side in (golden, call))
+        return ours & inspect.signature(module.forward).parameters.keys() <= theirs
 
 
 def _traced_caches(call: ModuleCall, module: nn.Module) -> Tensors:
@@ -296,6 +316,7 @@ class CutRun:
     ) -> None:
         self.handed: Tensors = {}
         self.makers: dict[NodeSlot, str] = {}
+        self.guessed: set[ModuleCall] = set()
         self._copy = copy
         self._call = call
         self._dumped = dumped
@@ -412,20 +433,23 @@ class CutRun:
             self._refusals[call] = self._problem
         if self._stack[-1] is self._call:
             for key, tensor in tensors:
-                if key in call.inputs:
-                    place = NodeSlot(call.path, Slot("input", key))
+                if (name := key_of_mine(key, forward, call.inputs)) in call.inputs:
+                    place = NodeSlot(call.path, Slot("input", name))
                     self.handed[place] = tensor.clone()
                     if id(tensor) in self._computed:
                         self.makers[place] = self._computed[id(tensor)][1]
         if call in self._templates:
             return
+        template = CallTemplate.of_call(args, kwargs, call.inputs.keys(), forward)
+        if self._call in self.guessed or any(key != name for key, name in template.keys.items()):
+            self.guessed.add(call)
         for key, tensor in tensors:
-            if key in call.inputs or id(tensor) in self._mine_tensors:
+            if key in template.keys or id(tensor) in self._mine_tensors:
                 continue
             # Golden's own mask or positions, made of what the run was fed, may stand for those of mine.
             if tensor.is_floating_point() and "mask" not in _named(key, forward):
                 self._refusals[call] = f"{Slot('input', key)} of {call.path} was not dumped"
-        self._templates[call] = CallTemplate.of_call(args, kwargs, call.inputs.keys())
+        self._templates[call] = template
 
     def _mine(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that mine gave, remembered as such: handed on as it is, it is still one of mine."""
