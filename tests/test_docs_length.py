@@ -55,5 +55,5 @@ def test_all_guides_together_are_short() -> None:
 
 
 def test_a_sentence_ends_at_its_stop() -> None:
-    text = "# Head\n\nOne `a b` [two](x.md). Three\nfour:\n\n    x\n\n- five\n- six.\n\n| x |\n\n```\nx\n```\n"
+    text = "# Head\n\nOne `a b` [two](x.md). Three\nfour:\n\n    x\n\n- five\n- six.\n\n| x |\n```\nx\n```\n"
     assert list(filter(None, sentences(text))) == ["One code two.", "Three four:", "five", "six."]
