@@ -13,7 +13,7 @@ element may be as far off as its row and its channel are.
 
 Golden all zero: nothing can be relative to it, so `max_absolute_error` <= the smallest normal number
 of the coarser dtype. Integers and booleans: `mismatches` <= 0.
-The other metrics are reported without a bound, docs/thresholds.md says why.
+The other metrics are reported without a bound, docs/bounds.md says why.
 """
 
 from __future__ import annotations

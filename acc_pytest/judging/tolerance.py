@@ -25,7 +25,7 @@ whose tensors are one token: 2 for one row, 1.3 for 8, 1.04 for 300.
 
 The cap 1/4 keeps T a gate at any depth
 and dtype: unrelated tensors differ by sqrt(2), zeros by 1, a forgotten operand by 0.3 to 1.
-docs/thresholds.md has the derivation at length, a table of T, and what was measured.
+docs/bounds.md has the derivation, docs/figures.md what was measured.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The first record is the `run` (what was compared, on what machine), the last the
 verdicts, their hash, the exit status, whether all tests ran); between them stands one `row` each. Each line
 ends with a checksum of itself and of the lines before it (`LineChain`). A file without a summary is that of
 a run that was killed; it is then called `{name}.partial` (`outputs/writing.py`). `rows_reading.py` reads it;
-docs/rows.md has every field.
+docs/on-disk.md has every field.
 """
 
 from __future__ import annotations

@@ -217,8 +217,8 @@ def _formats() -> Iterator[str]:
     yield "\n".join(f"- {_first(f'acc_pytest.tensors.{name}')}" for name in formats.FORMATS)
     yield "## Files that runs write"
     yield (
-        "[The columns of the CSV](columns.md), [rows](../rows.md#the-file), [bundles](../repro.md), [kept "
-        "dumps](../convert.md), [indexes and the cache of stores](../on-disk.md#the-index-of-a-dump)."
+        "[The columns of the CSV](columns.md), [rows](../on-disk.md#the-rows-file), [bundles](../repro.md), "
+        "[kept dumps](../convert.md), [indexes and the cache of stores](../on-disk.md#the-index-of-a-dump)."
     )
 
 

@@ -21,7 +21,7 @@ from acc_pytest.tensors.ref import TensorRef
 T = torch.tensor
 EXACT = torch.linspace(1.0, 2.0, 64, dtype=torch.float64)
 FACTOR = 8.0
-"""The factor of T: 8 times what roundings of one layer leave (docs/thresholds.md)."""
+"""The factor of T: 8 times what roundings of one layer leave (docs/bounds.md)."""
 
 
 def outcome(expected: Unrounded, mine: torch.Tensor) -> str:

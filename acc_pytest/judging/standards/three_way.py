@@ -30,7 +30,7 @@ The largest error may also be 16 times that of its neighbours. Rows, channels an
 A noise run in a finer dtype than mine does not show the rounding of mine, so the derived T stands where it is
 larger. It stands, too, where the noise run has no counterpart of the tensor, or k times the error of what is
 around it where that is known and larger. T ends at the cap of `tolerance.py`, times the factor of a rule. A
-noise run that is further off itself measures nothing: the derived T stands. docs/noise.md has the rest.
+noise run that is further off itself measures nothing: the derived T stands. docs/bounds.md has the rest.
 """
 
 from __future__ import annotations
