@@ -22,6 +22,7 @@ import torch
 from ..dumps.base import StepLabel
 from ..errors import AccError, ShapesDiffer
 from ..mapping.choices import ChoicesAbove, ReachingChoices, is_choice
+from ..mapping.module_flow import CACHES
 from ..mapping.pair import EXACT, Pair, Plan
 from ..mapping.reconcile import Comparison, as_stored, open_pair
 from ..tensors.ref import readable
@@ -147,10 +148,10 @@ class AfterTies:
         if not comparison.alike or self._experts.holds(pair):
             return _Layout.unknown(several[0])
         golden, mine = comparison.golden, comparison.mine
-        padded = self._padding.rows(pair.graph, pair.step, golden.shape)
-        laid_out = ((sequences, token_rows(golden.shape, sequences)) for sequences in several)
-        for sequences, rows in (padded, *laid_out) if padded else laid_out:
-            if rows is not None:
+        if any(word in pair.mine.slot for word in CACHES):
+            several = [*self._tied.until(pair), *several]
+        for sequences in several:
+            if (rows := token_rows(golden.shape, sequences)) is not None:
                 level = levels(pair, golden, mine, rows, sequences.tokens)
                 return _Layout(sequences, rows, level, torch.zeros_like(level, dtype=torch.bool))
         for choice in reversed(self._choices.of(number).same):
@@ -368,6 +369,17 @@ class TiedChoices:
     def sequences(self, pair: Pair) -> Sequence[Sequences]:
         """The sequences that the tokens of a pair's step may be; at least one."""
         return self._sequences_of_step.get((pair.graph, pair.step)) or [Sequences(1, 1)]
+
+    def until(self, pair: Pair) -> Sequence[Sequences]:
+        """The sequences of a pair's step and of those before, whose tokens a cache holds."""
+        until: list[Sequences] = []
+        for (graph, step), (sequences, *_) in self._sequences_of_step.items():
+            if graph == pair.graph and {sequences.batch} >= {earlier.batch for earlier in until}:
+                total = sequences.length + (until[-1].length if until else 0)
+                until.append(Sequences(sequences.batch, total))
+            if (graph, step) == (pair.graph, pair.step):
+                return until[-1:]
+        return ()
 
     @functools.cached_property
     def _sequences_of_step(self) -> Mapping[tuple[str, StepLabel], list[Sequences]]:

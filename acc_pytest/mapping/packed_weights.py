@@ -280,7 +280,7 @@ def _by_layer(side: Side, paired: Collection[str]) -> dict[tuple[str, int], dict
     vectors: dict[tuple[str, int], dict[str, torch.Tensor]] = defaultdict(dict)
     for name in side.saved:
         values = side.rows(name) if not side.width(name) and name not in paired else None
-        if values is not None and values.std() > _ROUNDED * values.square().mean().sqrt():
+        if values is not None and values.std(correction=0) > _ROUNDED * values.square().mean().sqrt():
             layer = _NUMBER.search(name)
             vectors[layer[0] if layer else "", len(values)][name] = values
     return vectors

@@ -11,7 +11,12 @@ import torch
 
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.base.threads import one_thread
+from acc_pytest.comparison.tie_reach import TiedChoices
+from acc_pytest.comparison.tokens import Sequences, token_rows
+from acc_pytest.dumps import open_dump
 from acc_pytest.lab.demo import DemoPaths
+from acc_pytest.mapping.choices import ChoicesAbove
+from acc_pytest.mapping.planner import plan
 from tests.mapping.test_choices import dumped, network
 from tests.newer import experts_are_one_module
 from tests.published_networks import published
@@ -88,6 +93,20 @@ def test_a_pair_alone_comes_after_the_tie_as_well(acc: Run, tied: DemoPaths) -> 
     assert result.parseoutcomes() == {"passed": 1}
     (row,) = [row for row in read_rows() if row["test_id"] == last]
     assert row["notes"] == whole[last]
+
+
+def test_keys_of_a_cache_are_of_all_tokens_until_their_step(tied: DemoPaths) -> None:
+    """So a tie in the prompt moves a few of them, and not the whole of what a decode step reads."""
+    made = plan(open_dump(str(tied.golden)), open_dump(str(tied.mine)))
+    choices = TiedChoices(made, ChoicesAbove(made))
+    keys = [pair for pair in made.pairs if pair.mine.slot == "output[past_key_values][key]"]
+    assert {pair.step for pair in keys} == {0, 1}
+    for pair in keys:
+        (sequences,) = choices.until(pair)
+        assert sequences == Sequences(1, TOKENS + int(pair.step))
+        rows = token_rows(pair.golden.refs[0].header().shape, sequences)
+        assert rows is not None
+        assert len(set(rows.tokens.tolist())) == sequences.tokens
 
 
 def test_a_fault_below_a_tie_is_the_first_root(acc: Run, golden: Path, tmp_path: Path) -> None:
