@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,10 +61,11 @@ def _files(home: Path) -> Path:
         with torch.no_grad(), register_hook(model, DumpConfig(home / f"{side}_torch")):
             model(x)
         torch.save(outputs, home / f"{side}.pt")
-        values = {name: output.numpy() for name, output in outputs.items()}
+        values: dict[str, Any] = {name: output.numpy() for name, output in outputs.items()}
         np.savez(home / f"{backend}.npz", **values)
-    np.savez(home / "executorch" / "values.npz", **{f"addmm_{name}.out": values[name] for name in values})
-    events = [{"key": f"addmm_{name}.out", "modules": [name]} for name in values]
+    results: dict[str, Any] = {f"addmm_{name}.out": values[name] for name in values}
+    np.savez(home / "executorch" / "values.npz", **results)
+    events = [{"key": key, "modules": [name]} for name, key in zip(values, results)]
     (home / "executorch" / "values.events.json").write_text(json.dumps(events))
     return home
 
