@@ -30,6 +30,12 @@ NAMES = (
     "`-time`: the default was 1",
     "`--type`: the default was `tensor`",
     "`token` of 2024 is `logits`",
+    "logitscmp",
+    "logitsdump",
+    "errcheck",
+    "bcanalyze",
+    "compare_data",
+    "l1_norm",
 )
 
 
