@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LOOKED_UP = {"Reference", "Figures", "Background"}
 """Sections of the navigation in mkdocs.yml whose pages are looked up: they are no guides."""
+MADE = {"gallery.md"}
+"""Pages that a script makes, of what runs print."""
 NAVIGATION = re.compile(r"^  - (.+?):\s|^      - .+?: ([\w-]+\.md)$", re.MULTILINE)
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 OTHER_LINES = re.compile(r"^(?: {4}|\||#|!\[).*$", re.MULTILINE)
@@ -26,7 +28,7 @@ def guides() -> list[str]:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     for match in NAVIGATION.finditer(navigation):
         section = match[1] or section
-        if match[2] and section not in LOOKED_UP:
+        if match[2] and section not in LOOKED_UP and match[2] not in MADE:
             pages.append(match[2])
     return pages
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import acc_pytest
+from acc_pytest import options
 from acc_pytest.base import threads
 from acc_pytest.base.imports import OwnModules, find_first
 
@@ -29,6 +30,12 @@ NAMES = (
     "`-time`: the default was 1",
     "`--type`: the default was `tensor`",
     "`token` of 2024 is `logits`",
+    "logitscmp",
+    "logitsdump",
+    "errcheck",
+    "bcanalyze",
+    "compare_data",
+    "l1_norm",
 )
 
 
@@ -69,6 +76,28 @@ def test_every_lower_bound_is_what_is_tested() -> None:
     pinned = re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / ".ci" / "oldest.txt").read_text(), re.MULTILINE)
     assert {name: release(bound) for name, bound in bounds.items()} == {
         name: release(version) for name, version in pinned
+    }
+
+
+# What the forms of the repository ask for exists, and what cites it has its version.
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {acc_pytest.__version__}\n" in citation
+
+
+@pytest.mark.parametrize(
+    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda f: f.stem
+)
+def test_a_form_of_an_issue_asks_for_options_that_exist(form: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    text = form.read_text(encoding="utf-8")
+    fields = [field for field in yaml.safe_load(text)["body"] if field["type"] != "markdown"]
+    assert any(field.get("validations", {}).get("required") for field in fields)
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert set(re.findall(r"--acc-[a-z-]+[a-z]", text)) <= {option.flag for option in options.ALL} | {
+        "--acc-debug"
     }
 
 
