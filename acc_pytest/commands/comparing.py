@@ -49,7 +49,10 @@ def add_compare(commands: Commands) -> None:
 def run_compare(arguments: argparse.Namespace) -> int:
     """Compare the two dumps, by pytest where they were given by its flags; returns its exit code."""
     if arguments.weight:
-        raise AccError("-w: weights are not compared by themselves; leave -w out and give the dumps of a run")
+        raise AccError(
+            "-w: weights are compared beside the dumps of a run; leave -w out, and give files of weights with "
+            "--acc-weights golden=PATH and --acc-weights mine=PATH"
+        )
     if arguments.stats:
         print(
             "acc: -st is not needed: dumps of statistics are recognised and compared as such", file=sys.stderr

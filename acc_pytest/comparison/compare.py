@@ -16,6 +16,7 @@ from ..base.imports import torch
 from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
+from ..judging.derive import nonfinite_thresholds
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
@@ -279,6 +280,9 @@ def _what(pair: Pair) -> str:
 def _how(row: Row, pair: Pair) -> str:
     if row.shapes_differ:
         return Reason(": {}", _lengths(row, pair))
+    further = next((c.measured for c in row.checks if c.metric == "new_nonfinite" and not c.passed), None)
+    if further and pair.fed in WEIGHTS:
+        return Reason(": {} of its values are NaN or infinite in mine alone", int(further))
     values = None if pair.fed in WEIGHTS or pair.fed == "input" else _whole_numbers(pair)
     if values is None:
         distance = row.metrics.get("relative_euclidean_distance")
@@ -394,7 +398,8 @@ def compare_weights(pair: Pair, row: Row) -> Row:
         raise NoPayload(str(error)) from error
     # A network may be rounded as a whole and computed in float32; a buffer that its code keeps so is not.
     is_kept = pair.fed == "buffer" and golden.dtype == mine.dtype
-    note = _agreement(golden, mine) if distance and not is_kept else ""
+    alike = bool(distance) and not is_kept and golden.nonfinite == mine.nonfinite
+    note = _agreement(golden, mine) if alike else ""
     if note:
         distance = 0.0
     scaled = [
@@ -458,10 +463,12 @@ def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgem
         if golden.dtype == mine.dtype
         else Reason("rounding of {} to {}", golden.dtype, mine.dtype)
     )
-    return verdict_of(
-        [Check.of(Threshold(METRIC, allowed, False, Reason("weights: {}", why)), distance)],
-        math.prod(golden.shape),
-    )
+    further = mine.nonfinite - golden.nonfinite
+    checks = [
+        Check.of(Threshold(METRIC, allowed, False, Reason("weights: {}", why)), distance),
+        *map(Check.of, nonfinite_thresholds(), (float(max(0, further)), float(max(0, -further)))),
+    ]
+    return verdict_of(checks if further else checks[:1], math.prod(golden.shape))
 
 
 def _agreement(golden: WeightDigest, mine: WeightDigest) -> str:

@@ -56,11 +56,13 @@ def _factor(row: Row) -> str:
     size, error, product = (
         _moment(row, name) for name in ("golden_squared", "difference_squared", "golden_times_difference")
     )
-    if int(row.counts.get("elements") or 0) < FEWEST or not (0 < size < math.inf and error < math.inf):
+    if int(row.counts.get("elements") or 0) < FEWEST or not (0 < size < math.inf and 0 < error < math.inf):
         return ""
     c, rest = 1 + product / size, max(0.0, error - product * product / size)
     if rest * GAP**2 > error or abs(c) * GAP < 1:
         return ""
+    if not rest:
+        return Reason("it is golden times {:.4g}", c)
     return Reason("it is golden times {:.4g}, but for {:.1g} of it", c, math.sqrt(rest / size) / abs(c))
 
 

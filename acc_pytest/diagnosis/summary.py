@@ -520,6 +520,16 @@ def _root(group: Sequence[RootAtStep]) -> Root:
     )
 
 
+def _share(group: Sequence[RootAtStep]) -> float | None:
+    """The part of the error of a final output that roots in all layers of a step explain together: the
+    largest of all steps and ranks."""
+    shares: dict[object, float] = defaultdict(float)
+    for root in group:
+        if root.share is not None:
+            shares[root.pair.step, root.pair.rank, root.final] += root.share
+    return min(1.0, max(shares.values())) if shares else None
+
+
 def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float | None) -> str:
     first = group[0]
     effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
@@ -528,8 +538,8 @@ def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float 
     if first.share is None and first.final:
         of = "of " if first.final == TOP else ""
         effects.append(f"the final output {of}{_final(first.final)} is within its bounds")
-    elif first.share is not None and first.final != first.row.name:
-        effects.append(f"explains {first.share:.0%} of the error of {_final(first.final)}")
+    elif (share := _share(group)) is not None and first.final != first.row.name:
+        effects.append(f"explains {share:.0%} of the error of {_final(first.final)}")
     repeats = again(group)
     suffix = f" ({repeats})" if repeats else ""
     if first.pair.fed in _OF_MODULES:

@@ -191,8 +191,8 @@ def _located(
         return start, ()
     places = _nearest(rows, target, near)
     located = places[places >= 0]
-    if 2 * len(located) < len(rows):
-        return None
+    if 2 * len(located) < len(rows) or len(located.unique()) < 0.9 * len(located):
+        return None  # not there, or no order of rows
     if len(located) < len(rows):
         nearest = _nearest(rows, target, math.inf)
         if len(nearest.unique()) == len(rows) == int(nearest.max() - nearest.min()) + 1:

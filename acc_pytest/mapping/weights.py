@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,23 +54,52 @@ def weight_pairs(
     if not groups:
         return _over_ranks(golden, mine, step)
     all_pairs: list[Pair] = []
-    note = ""
+    notes: dict[str, list[int]] = defaultdict(list)
+    shares: list[tuple[int, Packs]] = []
     for of_golden, of_mine, number in groups:
         golden_weights, mine_weights = _Weights(golden, of_golden), _Weights(mine, of_mine)
         of_ranks = golden.ranks.index(of_golden), mine.ranks.index(of_mine)
         packs = first_packs if of_ranks == (0, 0) else Packs.of(golden, mine, of_ranks)
         packed = list(_packed_pairs(packs, golden_weights, mine_weights, step, number))
         met = {(pair.golden.name, pair.mine.name) for pair in packed}
+        alike = unlike or len(golden.ranks) != len(mine.ranks)
         pairs = [
             pair
             for pair in _pairs(golden_weights, mine_weights, step, number)
-            if (pair.golden.name, pair.mine.name) not in met and (not unlike or _shapes_agree(pair))
+            if (pair.golden.name, pair.mine.name) not in met
+            and (not alike or _shapes_agree(pair, golden_weights, mine_weights))
         ]
         all_pairs += [*pairs, *packed]
         paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
-        lines = [*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)]
-        note = joined("; ", [line for line in lines if line]) if any(lines) else note
-    return WeightPairs(tuple(all_pairs), Reason("weights: {}", note) if note else "")
+        shares += [(of_ranks[1], packs)] if len(golden.ranks) == 1 < len(mine.ranks) else []
+        for line in (*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)):
+            notes[line].append(of_ranks[1])
+    for line in _uncovered(shares, _Weights(golden, golden.ranks[0]).side) if shares else ():
+        notes[line].extend(range(len(groups)))
+    lines = [
+        line if len(ranks) == len(groups) else f"rank {', '.join(map(str, ranks))}: {line}"
+        for line, ranks in notes.items()
+        if line
+    ]
+    return WeightPairs(tuple(all_pairs), Reason("weights: {}", joined("; ", lines)) if lines else "")
+
+
+def _uncovered(shares: Sequence[tuple[int, Packs]], golden: Side) -> Iterator[str]:
+    """Sentences on the rows, or columns, of golden's weights that no rank of mine has, where some have
+    others: each rank and its packs."""
+    spans: dict[tuple[str, bool], list[tuple[int, int, int]]] = defaultdict(list)
+    for rank, packs in shares:
+        for packs_mine, piece in packs.pieces:
+            if not packs_mine and not piece.whole:
+                spans[piece.mine, piece.turned[1]].append((piece.start, piece.start + piece.rows, rank))
+    for (name, turned), owned in spans.items():
+        shape = golden.shape(name)
+        missing = set(range(shape[-1] if turned else shape[0] if shape else 0))
+        missing -= {row for start, end, _ in owned for row in range(start, end)}
+        if missing:
+            of_ranks = ", ".join(f"rank {rank} has {start}-{end - 1}" for start, end, rank in owned)
+            kind = "columns" if turned else "rows"
+            yield f"{kind} {min(missing)}-{max(missing)} of {name} are on no rank ({of_ranks})"
 
 
 def _tell(golden: Dump, mine: Dump) -> bool:
@@ -79,9 +109,11 @@ def _tell(golden: Dump, mine: Dump) -> bool:
 
 def _rank_groups(golden: Dump, mine: Dump, evidence: Evidence) -> list[tuple[Rank, Rank, int | None]]:
     """The ranks whose weights meet, with a number where there are several; none where ranks are put together.
-    A checkpoint is that of the whole model, and meets each rank of the other side."""
+    What holds the whole model, a checkpoint or the digests of one rank, meets each rank of the other side."""
     ours, theirs = (dump.ranks[:1] if dump.checkpoint else dump.ranks for dump in (golden, mine))
-    if golden.checkpoint or mine.checkpoint:
+    by_digests = all(_Weights(dump, dump.ranks[0]).side.saved for dump in (golden, mine))
+    of_whole = len(ours) != len(theirs) and 1 in (len(ours), len(theirs)) and by_digests
+    if golden.checkpoint or mine.checkpoint or of_whole:
         met = [*itertools.product(ours, theirs)]
         return [(*ranks, number if len(met) > 1 else None) for number, ranks in enumerate(met)]
     groups = evidence.rank_groups() if len(ours) == len(theirs) else []
@@ -116,10 +148,13 @@ def _refused(golden: Operand, mine: Operand) -> bool:
         return True
 
 
-def _shapes_agree(pair: Pair) -> bool:
-    """Whether the headers say nothing else: an engine pads its vocabulary."""
-    golden, mine = (readable(side.refs[0]) for side in (pair.golden, pair.mine))
-    return golden is None or mine is None or golden.shape == mine.shape
+def _shapes_agree(pair: Pair, golden: _Weights, mine: _Weights) -> bool:
+    """Whether neither headers nor digests say otherwise: an engine pads its vocabulary, and shares it out."""
+    shapes = []
+    for side, weights in ((pair.golden, golden), (pair.mine, mine)):
+        digest, header = weights.listed[side.name].digest, readable(side.refs[0])
+        shapes.append(digest.shape if digest is not None else header.shape if header is not None else None)
+    return None in shapes or shapes[0] == shapes[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,9 @@ class WeightDigest:
         return math.sqrt(self.squares)
 
     def same_values(self, other: WeightDigest) -> bool:
-        """Whether both have the same bits, or one is the other rounded to its dtype, by their CRC-32."""
-        if self.shape != other.shape:
+        """Whether both have the same bits, or one is the other rounded to its dtype, by their CRC-32. A value
+        that is too large for the dtype is another one."""
+        if self.shape != other.shape or self.nonfinite != other.nonfinite:
             return False
         if self.dtype == other.dtype:
             return self.crc32 == other.crc32

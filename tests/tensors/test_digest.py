@@ -137,6 +137,15 @@ def test_rounding_is_told_by_the_check_sums() -> None:
     assert digest(checkpoint).same_values(digest(checkpoint.half()))
 
 
+@pytest.mark.parametrize("large", [1e6, -1e6])
+def test_a_value_that_is_too_large_for_a_dtype_is_no_rounding(large: float) -> None:
+    """float16 of it is infinite, which is the check sum of golden rounded to float16 as well."""
+    wide = torch.randn(64, 64)
+    wide[3, 4] = large
+    assert digest(wide).differs(digest(wide.half()))
+    assert not digest(wide).differs(digest(wide.bfloat16()))
+
+
 def test_rounding_of_another_kind_is_told_by_the_distance() -> None:
     tensor = weight()
     towards_zero = (tensor.view(torch.int32) & -65536).view(torch.float32).bfloat16()

@@ -368,11 +368,12 @@ _NUMBER = re.compile(r"\.\d+$")
 
 
 def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> dict[int, tuple[int, ...]]:
-    """The numbers of the weights of a pair's module itself, of its own rank, for each pair that has any."""
-    numbers: dict[tuple[str, int | None], list[int]] = defaultdict(list)
+    """The numbers of the weights of a pair's module itself, of its own rank, or of all where its tensor is
+    put together of theirs, for each pair that has any."""
+    numbers: dict[str, list[tuple[int | None, int]]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         if pair.policy == POLICY:
-            numbers[pair.mine.name, pair.rank].append(number)
+            numbers[pair.mine.name].append((pair.rank, number))
     if not numbers:
         return {}
     names_of = readers(mine)
@@ -382,7 +383,8 @@ def weights_read(pairs: Sequence[Pair], gaps: Mapping[int, Gap], mine: Dump) -> 
         if pair.fed or (gap is None and pair.mine.slot.startswith("input")):
             continue
         for name in names_of.get(gap.module if gap is not None else _module(pair.mine), ()):
-            weights[number] += numbers.get((name, pair.rank), ())
+            of_ranks = numbers.get(name, ())
+            weights[number] += [n for rank, n in of_ranks if pair.rank is None or rank in (None, pair.rank)]
     return {number: tuple(weight_numbers) for number, weight_numbers in weights.items()}
 
 
