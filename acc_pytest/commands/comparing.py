@@ -50,8 +50,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     """Compare the two dumps, by pytest where they were given by its flags; returns its exit code."""
     if arguments.weight:
         raise AccError(
-            "-w: weights are compared beside the dumps of a run; leave -w out, and give files of weights with "
-            "--acc-weights golden=PATH and --acc-weights mine=PATH"
+            "-w: weights are compared beside the dumps of a run; leave -w out, and give files of weights "
+            "with --acc-weights golden=PATH and --acc-weights mine=PATH"
         )
     if arguments.stats:
         print(

@@ -85,7 +85,7 @@ def gives(module: str, change: Change) -> Spoil:
     ("change", "sentence"),
     [
         (lambda y: y * 1.277, "it is golden times 1.277, but for "),
-        (lambda y: -y, "it is golden times -1;"),
+        (lambda y: -y, "it is golden times -1"),
         (lambda y: y.roll(1, 1), "each row is golden's row before it"),
         (lambda y: torch.cat([y[:, 1:], y[:, :1]], 1), "each row is golden's row after it"),
         (

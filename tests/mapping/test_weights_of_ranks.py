@@ -1,4 +1,4 @@
-"""Weights of a golden on one rank and of a port on two, by digests: shares of rows and columns, and replicas."""
+"""Weights of a golden on one rank and of a port on two, by digests: shares of rows and columns; replicas."""
 
 from __future__ import annotations
 
