@@ -93,7 +93,7 @@ def test_every_guide_has_a_chinese_page() -> None:
     assert [page for page in guides() if not is_translated(DOCS / page)] == []
 
 
-each_page = pytest.mark.parametrize("page", translated_pages(), ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", translated_pages(), ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @each_page
