@@ -1,6 +1,7 @@
 """Hooks of mkdocs: the reference pages, pages from outside of docs/, and links that hold in both places.
 
-Each language is built by its own call of `on_files` (mkdocs-static-i18n). Links of Chinese pages resolve to Chinese pages.
+mkdocs-static-i18n builds the site once for each language. In the Chinese one a link to `x.md` leads to
+`x.zh.md`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def _text(home: str, language: str) -> str:
     chinese = ROOT / ("README.zh-CN.md" if home == "README.md" else home.replace(".md", ".zh.md"))
     path = chinese if language == "zh" and chinese.exists() else ROOT / home
-    return _SWITCH.sub("", path.read_text("utf-8"))  # the head of every page has such a switch
+    return _SWITCH.sub("", path.read_text("utf-8"))  # the head of the site leads to the other language
 
 
 def _generated(config: MkDocsConfig, place: str, text: str, language: str) -> File:
