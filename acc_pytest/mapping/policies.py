@@ -10,10 +10,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from ..base.reason import Reason
 from ..dumps.base import NodeSlot, Slot
+from ..errors import AccError
 from ..tensors.ref import readable
 from ..topology.tree import SAVED, Node, Tree
 from .dump_step import DumpStep, LayeredTree
@@ -295,7 +297,9 @@ def _table(
 # the sum is right and the output is not, the ranks were not added up, or not rightly.
 
 
-SUMMANDS = "partial"
+SUMMANDS, COPIES = "partial", "copy"
+BESIDE = frozenset({SUMMANDS, COPIES})
+"""Policies of tensors that a program saved beside a result, whose errors they have."""
 
 
 def before_reduction(
@@ -320,23 +324,75 @@ def before_reduction(
                 yield candidate
 
 
+_SAMPLED = 64
+"""Elements by which a copy is looked for."""
+
+
+def copies(matches: Sequence[Match], evidence: Evidence, fits: Callable[[Match], bool]) -> Iterator[Match]:
+    """Matches of tensors of mine that a program saved by name, and that are, bit by bit, others that
+    `matches` join: the nearest of them in the tree."""
+    used = {match.mine.node for match in matches}
+    saved = [node for node in evidence.mine.tree.walk() if node.op_type == SAVED and node not in used]
+    if not saved or not evidence.mine.dump.has_modules:
+        return
+    joined: dict[object, list[Match]] = defaultdict(list)
+    for match in matches:
+        key = _sample(evidence.mine, match.mine) if match.mine_view.kind == "whole" else None
+        if key is not None:
+            joined[key].append(match)
+    for node in saved:
+        copy = Export(node, Slot("output"), "copy")
+        originals = joined.get(_sample(evidence.mine, copy), ())
+        for match in sorted(originals, key=lambda match: -_in_common(match.mine.node.path, node.path)):
+            candidate = replace(match, mine=copy, policy=COPIES, reason=f"a copy of {match.mine.node.name}")
+            if _equal(evidence.mine, match.mine, copy) and fits(candidate):
+                yield candidate
+                break
+
+
+def _sample(side: DumpStep, export: Export) -> object:
+    """The shape of a tensor of floats and some of its elements; `None` for others, and for what is one
+    number throughout."""
+    refs = side.refs(export, side.dump.ranks[:1])
+    try:
+        tensor = refs[0].open() if refs and refs[0].header().dtype.format is not None else None
+    except (AccError, OSError):
+        return None
+    if tensor is None or tensor.numel() < 2:
+        return None
+    flat = tensor.reshape(-1)
+    elements = tuple(flat[:: max(1, len(flat) // _SAMPLED)].tolist())
+    return (tuple(tensor.shape), tensor.dtype, elements) if len(set(elements)) > 1 else None
+
+
+def _equal(side: DumpStep, first: Export, second: Export) -> bool:
+    tensors = [side.refs(export, side.dump.ranks[:1])[0].open() for export in (first, second)]
+    return bool((tensors[0] == tensors[1]).all())
+
+
+def _in_common(path: str, other_path: str) -> int:
+    """The number of modules around both nodes."""
+    pairs = zip(path.split("."), other_path.split("."))
+    return len(list(takewhile(lambda names: names[0] == names[1], pairs)))
+
+
 def placed(match: Match) -> Match:
-    """The match at its place in the order of execution: a match of summands stands with that of their sum."""
-    module = match.mine.node.parent if match.policy == SUMMANDS else None
+    """The match at its place in the order of execution: what was saved beside a result stands behind it."""
+    module = match.mine.node.parent if match.policy in BESIDE else None
     return match if module is None else replace(match, mine=replace(match.mine, node=module))
 
 
 def sums_of(pairs: Sequence[Pair]) -> Mapping[int, tuple[int, ...]]:
-    """The number of the pair of their sum, for each pair of summands: it has the errors of that pair too."""
+    """The number of the pair of the result, for each pair of what was saved beside it, summands or a copy."""
     of_sum = {
         (pair.graph, pair.step, pair.golden.node, pair.golden.slot): number
         for number, pair in enumerate(pairs)
-        if pair.policy != SUMMANDS
+        if pair.policy not in BESIDE
     }
     sums = {}
     for number, pair in enumerate(pairs):
         sum_number = of_sum.get((pair.graph, pair.step, pair.golden.node, pair.golden.slot), number)
-        if pair.policy == SUMMANDS and sum_number < number:
+        if pair.policy in BESIDE and sum_number < number:
             sums[number] = (sum_number,)
     return sums
 

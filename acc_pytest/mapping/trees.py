@@ -14,7 +14,16 @@ from .dump_step import LayeredTree
 from .evidence import Evidence
 from .layers import Layer, align_layers
 from .match import WHOLE, End, ExpertRule, Export, Match, ViewRule
-from .policies import Scope, aligned_types, before_reduction, containers, equal_names, of_weights, only_file
+from .policies import (
+    Scope,
+    aligned_types,
+    before_reduction,
+    containers,
+    copies,
+    equal_names,
+    of_weights,
+    only_file,
+)
 from .roles.join import MADE, RoleJoin
 from .steps import Layouts, StepPair, both_layouts
 from .tables import Tables, TypeRule, type_rules
@@ -93,7 +102,8 @@ class TreeMatcher:
         if self._meanings is None:
             return matches
         matches = [self._meanings.completed(match) for match in matches]
-        return [*matches, *before_reduction(matches, self._evidence, self._fits)]
+        matches += before_reduction(matches, self._evidence, self._fits)
+        return [*matches, *copies(matches, self._evidence, self._fits)]
 
     def _matches(self) -> list[Match]:
         matches = list(self._user.named(self.places(), self._roles_of, self._fits))

@@ -417,6 +417,32 @@ def test_what_is_not_said_to_be_partial_or_was_saved_elsewhere_meets_nothing(
     assert places(planned(tmp_path)) == []
 
 
+@pytest.mark.parametrize(
+    ("saved", "meets"), [(tensor(2), True), (tensor(2) * (1 + 2**-20), False), (torch.ones(5), False)]
+)
+def test_a_copy_saved_by_name_meets_the_partner_of_its_tensor(
+    tmp_path: Path, saved: torch.Tensor, meets: bool
+) -> None:
+    """It stands behind it, and what is wrong in both is a root of the module."""
+    of_one_rank(tmp_path / "golden")
+    writer = SglangWriter(tmp_path / "mine")
+    writer.module("model.embed", {"0": tensor(9)}, [tensor(1)])
+    writer.enter(f"{MLP}.down_proj", {"0": tensor(1)}, layer_id=0)
+    writer.dump("mlp_out", saved, layer_id=0)
+    writer.leave(f"{MLP}.down_proj", [tensor(2)], layer_id=0)
+    writer.module("lm_head", {"0": tensor(2)}, [tensor(2).sin()])
+    found = planned(tmp_path)
+    numbers = [number for number, pair in enumerate(found.pairs) if pair.policy == "copy"]
+    assert len(numbers) == meets
+    for number in numbers:
+        pair = found.pairs[number]
+        assert (pair.golden.node, pair.golden.slot) == (f"root.{MLP}.down_proj", "output[0]")
+        assert pair.mine.node.endswith("mlp_out")
+        (parent,) = found.parents[number]
+        assert found.pairs[parent].mine.node == f"root.{MLP}.down_proj"
+        assert not any(number in parents for parents in found.parents)
+
+
 def test_the_same_name_on_both_sides_is_met_by_its_name(tmp_path: Path) -> None:
     of_two(tmp_path / "golden")
     of_two(tmp_path / "mine", reduced=False)

@@ -16,7 +16,7 @@ from ...base.reason import Reason
 from ...base.vocabulary import ORDERS_OF_NAMES
 from ...dumps.base import Dump, StepLabel
 from ..pair import SELF_CHECK, Gap, Pair
-from ..policies import SUMMANDS, sums_of
+from ..policies import BESIDE, sums_of
 from ..tables import Tables
 from ..weights import POLICY as WEIGHTS
 from .flows import FlowOf, atb_flows, captured_flows, fx_flows, ge_flows, torch_flows
@@ -60,7 +60,7 @@ def trace(golden: Dump, mine: Dump, pairs: Sequence[Pair], tables: Tables) -> Li
     """The lineage of `pairs`, which are in execution order; where there is no dataflow it is that order."""
     flow_of, basis = _flows(golden, mine, pairs, tables)
     tracing = _Tracing(len(pairs))
-    results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy not in (WEIGHTS, SUMMANDS)]
+    results = [(number, pair) for number, pair in enumerate(pairs) if pair.policy not in {WEIGHTS, *BESIDE}]
     for (graph, step, rank), (numbers, group) in _steps(results, mine.of_graphs).items():
         flow = flow_of(step, graph, rank, frozenset(map(place_of, group)))
         if flow is None:
