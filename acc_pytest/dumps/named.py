@@ -74,18 +74,12 @@ def _scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> 
     scoped = []
     for place in sorted({tensor.place for tensor in tensors}):
         here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
-        for slot, name in scope_map(homes, Listing(), here):
-            if not _is_folded(slot, name, here) and not _is_cut(slot, here[name], here):
+        shapes = {name: header.shape for name in here if (header := readable(here[name].ref)) is not None}
+        widths = {name: shape[-1] if shape else 0 for name, shape in shapes.items()}
+        for slot, name in scope_map(homes, Listing(), widths):
+            if not _is_folded(slot, name, here):
                 scoped.append(replace(here[name], name=slot))
     return scoped
-
-
-def _is_cut(slot: str, tensor: NamedTensor, tensors: Mapping[str, NamedTensor]) -> bool:
-    """Whether an input has the last rows alone: llama.cpp goes on with those whose logits are asked for."""
-    header, first = readable(tensor.ref), readable(next(iter(tensors.values())).ref)
-    if ".input." not in slot or header is None or first is None:
-        return False
-    return len(header.shape) == 2 == len(first.shape) and header.shape[0] < first.shape[0]
 
 
 def _is_folded(slot: str, name: str, tensors: Mapping[str, NamedTensor]) -> bool:

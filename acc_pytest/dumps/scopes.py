@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,10 +39,10 @@ class _Operator(NamedTuple):
     outputs: Sequence[str]
 
 
-def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) -> Places:
-    """The slots of modules that `values` are in, by a scope map in one of `homes` or by the vocabulary of an
-    engine; empty where there is none."""
-    names = set(values)
+def scope_map(homes: Sequence[Path], listing: Listing, widths: Mapping[str, int]) -> Places:
+    """The slots of modules that values are in, by a scope map in one of `homes` or by the vocabulary of an
+    engine; empty where there is none. `widths` are their last dimensions."""
+    names = set(widths)
     places: Places = ()
     for home in homes:
         for file in sorted(listing.files(home)):
@@ -55,7 +55,7 @@ def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) 
             if 2 * len(made & names) > len(names):
                 # Of graphs that were converted from one another, one has these names and the most scopes.
                 places = max(places, _ends(operators, names), key=len)
-    return places or _by_vocabulary(values)
+    return places or _by_vocabulary(widths)
 
 
 def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
@@ -139,7 +139,8 @@ def _of_events(file: Path) -> Sequence[_Operator]:
     return events
 
 
-# Vocabularies. The first value of a name is the one that a module hands out.
+# Vocabularies. Of several values of a name the last one that is as wide as the first is what a module hands
+# out (a product, then with its bias), the last of all what the next one is handed.
 
 _VOCABULARIES = tuple(
     tuple((re.compile(pattern), place) for pattern, place in vocabulary)
@@ -164,15 +165,21 @@ _VOCABULARIES = tuple(
         (
             (r"embd", "model.embed_tokens.output"),
             (r"attn_norm-(\d+)", r"model.layers.\1.input_layernorm.output"),
+            (r"Qcur-(\d+)", r"model.layers.\1.self_attn.q_proj.output"),
+            (r"Kcur-(\d+)", r"model.layers.\1.self_attn.k_proj.output"),
             (r"Vcur-(\d+)", r"model.layers.\1.self_attn.v_proj.output"),
+            (r"Qcur-(\d+)", r"model.layers.\1.self_attn.attn.input.0"),
+            (r"Kcur-(\d+)", r"model.layers.\1.self_attn.attn.input.1"),
             (r"kqv_out-(\d+)", r"model.layers.\1.self_attn.o_proj.input.0"),
             (r"attn_out-(\d+)", r"model.layers.\1.self_attn.o_proj.output"),
+            (r"attn_out-(\d+)", r"model.layers.\1.self_attn.output"),
             (r"ffn_inp-(\d+)", r"model.layers.\1.post_attention_layernorm.input.0"),
             (r"ffn_norm-(\d+)", r"model.layers.\1.post_attention_layernorm.output"),
             (r"ffn_gate-(\d+)", r"model.layers.\1.mlp.gate_proj.output"),
             (r"ffn_up-(\d+)", r"model.layers.\1.mlp.up_proj.output"),
             (r"ffn_swiglu-(\d+)", r"model.layers.\1.mlp.down_proj.input.0"),
             (r"ffn_out-(\d+)", r"model.layers.\1.mlp.down_proj.output"),
+            (r"ffn_out-(\d+)", r"model.layers.\1.mlp.output"),
             (r"l_out-(\d+)", r"model.layers.\1.output"),
             (r"result_norm", "model.norm.output"),
             (r"result_output", "lm_head.output"),
@@ -184,15 +191,16 @@ _FEWEST = 6
 """Rows of a vocabulary that a dump must have: names of other tools may be like some."""
 
 
-def _by_vocabulary(values: Collection[str]) -> Places:
+def _by_vocabulary(widths: Mapping[str, int]) -> Places:
     for vocabulary in _VOCABULARIES:
-        rows = {row for name in values for row, _ in _in(vocabulary, name)}
+        rows = {row for name in widths for row, _ in _in(vocabulary, name)}
         if len(rows) >= _FEWEST:
-            first: dict[str, str] = {}
-            for name in values:
+            chosen: dict[str, str] = {}
+            for name, width in widths.items():
                 for _, place in _in(vocabulary, name):
-                    first.setdefault(place, name)
-            return list(first.items())
+                    if ".input." in place or width == widths[chosen.get(place, name)]:
+                        chosen[place] = name
+            return list(chosen.items())
     return ()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
-from ..tensors.source import Exceeding, Floored, Reshaped, Source
+from ..tensors.source import Exceeding, Floored, Reshaped, Source, TensorSource
 from .operand_shards import (
     OperandShards,
     as_they_lie,
@@ -26,7 +26,7 @@ from .operand_shards import (
 from .pair import BLOCKED, Operand, Pair
 from .shapes import rows_and_width, same_order
 from .shard_sources import cut_out, merged, mismatch, multiplied, whole_shapes, without_padding
-from .shard_values import dequantised, settled, turned_alike
+from .shard_values import dequantised, in_halves, settled, turned_alike
 from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, RowParallel, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
@@ -233,22 +233,26 @@ def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
     for side, partner in ((golden, mine), (mine, golden)):
         if isinstance(side.view, _CUTS):
             cut, note = cut_out(side, partner)
+            partner, order_note = in_halves(partner, cut)
             shards, merge_note = merged(partner, tuple(cut.shape), golden, mine)
             sources = ([cut], shards) if side is golden else (shards, [cut])
-            return _opened(*sources, note, merge_note)
+            return _opened(*sources, note, order_note, merge_note)
+    golden, golden_order = in_halves(golden, TensorSource(mine.shards[0]))
+    mine, mine_order = in_halves(mine, TensorSource(golden.shards[0]))
+    order_notes = golden_order, mine_order
     golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
     golden, mine = without_padding(golden, mine), without_padding(mine, golden)
     for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):
         if same_order(golden_cut.shape, mine_cut.shape):
             goldens, golden_note = merged(golden_cut, golden_cut.shape, golden, mine)
             mines, mine_note = merged(mine_cut, golden_cut.shape, golden, mine)
-            return _opened(goldens, mines, note, golden_note, mine_note)
+            return _opened(goldens, mines, *order_notes, note, golden_note, mine_note)
     for golden_cut, mine_cut, note in _trimmed(golden, mine):
         for shape in (*whole_shapes(golden_cut, mine_cut), *whole_shapes(mine_cut, golden_cut)):
             if golden_cut.rule(shape) and mine_cut.rule(shape):
                 goldens, golden_note = merged(golden_cut, shape, golden, mine)
                 mines, mine_note = merged(mine_cut, shape, golden, mine)
-                return _opened(goldens, mines, note, golden_note, mine_note)
+                return _opened(goldens, mines, *order_notes, note, golden_note, mine_note)
     raise mismatch(golden, mine)
 
 

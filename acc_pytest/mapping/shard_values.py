@@ -23,7 +23,7 @@ from ..topology.tree import Node
 from .operand_shards import OperandShards
 from .pair import Operand
 from .shapes import rows_and_width
-from .views import RankSum, RowParallel, Turned, Whole, WithResidual
+from .views import Heads, RankSum, RowParallel, Turned, Whole, WithResidual
 
 _ROWS = 512
 """Leading rows by which a rotation is chosen."""
@@ -39,13 +39,14 @@ _KEPT = 0.05
 @dataclass(frozen=True, slots=True)
 class _Rotation:
     """Heads of `size` whose first or `last` part is turned, by `halves` or by neighbours; `alone` where that
-    part is all that is compared."""
+    part is all that is compared. With `moved` the halves of a head lie as neighbours once it is turned."""
 
     size: int
     halves: bool
     last: bool = False
     alone: bool = False
     once: bool = False
+    moved: bool = False
     factor: float = 1.0
 
     def compared_size(self, angles: int) -> int:
@@ -62,7 +63,8 @@ class _Rotation:
     def __str__(self) -> str:
         place = "the last part of " if self.last else ""
         factor = "" if self.factor == 1.0 else f", {self.factor:.4g} times as long on the other side"
-        return f"{place}heads of {self.size} by {'halves' if self.halves else 'neighbours'}{factor}"
+        how = "halves" if self.halves else "neighbours"
+        return f"{place}heads of {self.size} by {how}{', which lie as neighbours' * self.moved}{factor}"
 
 
 def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
@@ -95,6 +97,26 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     note = f"turned by position tables, {rotation}"
     suspect = note if rotation.factor != 1.0 == rotation.scale else ""
     return replace(side, shards=shards, view=Whole()), ShardNote(note, suspect)
+
+
+def in_halves(side: OperandShards, opposite: Source) -> tuple[OperandShards, str]:
+    """A side with `Heads` whose neighbours are put where halves lie, and a note on that, where it turns
+    neighbours and is nearer to the other side so; other sides as they are."""
+    if not isinstance(side.view, Heads):
+        return side, ""
+    view, side, shard = side.view, replace(side, view=Whole()), side.shards[0]
+    size = view.turned.header().shape[-1]
+    if shard.device.type == "meta" or side.count > 1 or size % 2 or rows_and_width(side.shape)[1] % size:
+        return side, ""
+    heads = [ref.open().reshape(-1, size).float() for ref in (view.plain, view.turned)]
+    neighbours = distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
+    apart = distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
+    halves = shard.reshape(-1, size // 2, 2).transpose(1, 2).reshape(shard.shape)
+    target = opposite.read(0, min(_SAMPLE, math.prod(opposite.shape))).float()
+    off = [distance(target, _numbers(tensor)) for tensor in (halves, shard)]
+    if neighbours > min(_KEPT, apart) or off[0] >= off[1]:
+        return side, ""
+    return replace(side, shards=[halves]), f"neighbours in heads of {size} as halves"
 
 
 def _nearest(
@@ -141,6 +163,8 @@ def _rotations_by(width: int, angles: int, opposite: OperandShards, once: bool) 
                 yield from (
                     _Rotation(size, halves, last, alone, once) for halves in (True, False) if angles % 2 == 0
                 )
+        if size == angles and angles % 2 == 0:
+            yield _Rotation(size, halves=True, once=once, moved=True)
 
 
 def _turned_shape(side: OperandShards, view: Turned, opposite: OperandShards) -> torch.Tensor:
@@ -187,6 +211,8 @@ def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotation:
     turned = piece * c[:, None].float() + perpendicular * s[:, None].float()
     if not rotation.alone:
         turned = torch.cat((apart[..., :start], turned, apart[..., start + angles :]), -1)
+    if rotation.moved:
+        turned = turned.unflatten(-1, (2, half)).transpose(-1, -2).flatten(-2)
     return turned.flatten(1)
 
 

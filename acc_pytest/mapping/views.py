@@ -71,6 +71,18 @@ class Turned:
 
 
 @dataclass(frozen=True, slots=True)
+class Heads:
+    """A query or key, before its own side turns it or after that; both are there, `turned` with heads apart.
+
+    What it turns together are the two halves of each head, or neighbours. Weights that were made for the
+    latter have golden's rows in that order.
+    """
+
+    plain: TensorRef
+    turned: TensorRef
+
+
+@dataclass(frozen=True, slots=True)
 class Largest:
     """The places of the `count` largest values of each row, the largest first: the choice of a router.
 
@@ -333,6 +345,7 @@ View = Union[
     RowParallel,
     WithResidual,
     Turned,
+    Heads,
     Largest,
     TopPlaces,
     Permuted,
