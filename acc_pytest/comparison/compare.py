@@ -6,6 +6,7 @@ is wrong) becomes the row's reason: a comparison never raises for it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..base.vocabulary import number
-from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
+from ..errors import AccError, FormatError, Incomparable, NoPayload, ShapesDiffer, guarded
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
@@ -77,7 +78,7 @@ def compare_pair(
             if left is None:
                 raise
             return after_ties(row, left)
-        contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
+        contexts = [JudgeContext.of(pair, comparison.length) for comparison in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):
@@ -98,6 +99,10 @@ def compare_pair(
                     context={**measured.context, SUSPECT: opened.suspect},
                 )
             rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
+        if pair.mine.printed and not pair.golden.printed:
+            with contextlib.suppress(NoPayload, Incomparable):  # the mean of all elements; a part has none
+                mean = compare_statistics(pair, row, judge, counterpart)
+                rows.append(replace(mean, notes=opened.notes))
         return worst_replica(rows)
 
     return with_code(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)

@@ -24,6 +24,7 @@ from ..base.imports import torch
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import AccError
 from ..tensors.dtypes import CONSTANTS, narrower_types
+from ..tensors.header import PRINTS
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
@@ -55,8 +56,8 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
-    if scoped := _scoped(tensors, files[0].parent, golden):
-        return NamedDump(root, scoped, in_order=True, beside=len(tensors))
+    if places := scoped(tensors, files[0].parent, golden):
+        return NamedDump(root, places, in_order=True, beside=len(tensors))
     is_named = (golden is not None and golden.has_modules) or any(
         any(tensor.place)
         or _LAYER.search(tensor.name)
@@ -68,18 +69,18 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     return NamedDump(root, tensors, in_order=len(files) == 1 and files[0].suffix in _IN_ORDER)
 
 
-def _scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
+def scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
     """Tensors of an engine by the slots of modules that they are; none where no scope map has them."""
     homes = [home] if golden is None else [home, Path(golden.root), Path(golden.root).parent]
-    scoped = []
+    named = []
     for place in sorted({tensor.place for tensor in tensors}):
         here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
         shapes = {name: header.shape for name in here if (header := readable(here[name].ref)) is not None}
         widths = {name: shape[-1] if shape else 0 for name, shape in shapes.items()}
         for slot, name in scope_map(homes, Listing(), widths):
             if not _is_folded(slot, name, here):
-                scoped.append(replace(here[name], name=slot))
-    return scoped
+                named.append(replace(here[name], name=slot))
+    return named
 
 
 def _is_folded(slot: str, name: str, tensors: Mapping[str, NamedTensor]) -> bool:
@@ -302,7 +303,7 @@ def _computed_in(tensors: Sequence[NamedTensor]) -> str:
     count = 0
     for tensor in tensors[:: max(1, len(tensors) // _SAMPLED)]:
         header = readable(tensor.ref)
-        if header is None or header.dtype.name != "float32":
+        if header is None or header.dtype.name != "float32" or header.payload == PRINTS:
             continue
         with suppress(AccError):  # its own pair says what is wrong with it
             values = tensor.ref.open().reshape(-1)[:_SAMPLE]

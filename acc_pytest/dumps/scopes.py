@@ -163,7 +163,7 @@ _VOCABULARIES = tuple(
             (r"unembed\.hook_out", "lm_head.output"),
         ),
         (
-            (r"embd", "model.embed_tokens.output"),
+            (r"(?:inp_)?embd", "model.embed_tokens.output"),
             (r"attn_norm-(\d+)", r"model.layers.\1.input_layernorm.output"),
             (r"Qcur-(\d+)", r"model.layers.\1.self_attn.q_proj.output"),
             (r"Kcur-(\d+)", r"model.layers.\1.self_attn.k_proj.output"),
@@ -200,7 +200,8 @@ def _by_vocabulary(widths: Mapping[str, int]) -> Places:
                 for _, place in _in(vocabulary, name):
                     if ".input." in place or width == widths[chosen.get(place, name)]:
                         chosen[place] = name
-            return list(chosen.items())
+            outputs = {name for place, name in chosen.items() if ".output" in place}
+            return [place for place in chosen.items() if ".output" in place[0] or place[1] not in outputs]
     return ()
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
+from ..tensors.eval_log import HALF_A_DIGIT, NOT_PRINTED
 from ..tensors.source import Exceeding, Floored, Reshaped, Source, TensorSource
 from .operand_shards import (
     OperandShards,
@@ -31,6 +32,8 @@ from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, Row
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece that is as large as the other side."""
+_SAID = 0.1
+"""Largest share of the size of numbers by which a print may be off, to say something of them."""
 _ORDERED = 0.7
 """Relative distance of rows in another order is twice as much."""
 _SAMPLE = 1 << 20
@@ -39,11 +42,18 @@ _SAMPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sources of one shape; `label` names a replica (`rank 1`), empty for the normal case."""
+    """Two sources of one shape; `label` names a replica (`rank 1`), empty for the normal case. `width`
+    is the last dimension of what elements were picked of."""
 
     golden: Source
     mine: Source
     label: str = ""
+    width: int | None = None
+
+    @property
+    def length(self) -> int | None:
+        """The last dimension of the tensors."""
+        return self.width or (int(self.golden.shape[-1]) if self.golden.shape else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,33 @@ def open_pair(pair: Pair) -> Opened:
         # A head may be asked for the last tokens alone (`logits_to_keep`).
         last = replace(pair.golden, view=LastToken()), replace(pair.mine, view=LastToken())
         opened = open_operands(*last)
-    return _masks(opened) if pair.fed == "mask" else opened
+    opened = _masks(opened) if pair.fed == "mask" else opened
+    prints = pair.golden.printed, pair.mine.printed
+    return _of_prints(opened, prints) if any(prints) else opened
+
+
+def _of_prints(opened: Opened, prints: tuple[bool, bool]) -> Opened:
+    """The elements that are printed where a side is; mine may be off by the digits that are not.
+
+    Raises `NoPayload` where nothing is printed, or values are too small for four decimals.
+    """
+    comparisons, note = [], ""
+    for pair in opened.comparisons:
+        count = math.prod(pair.golden.shape)
+        sides = (pair.golden, pair.mine)
+        printed = [side.read(0, count) != NOT_PRINTED for side, is_print in zip(sides, prints) if is_print]
+        places = torch.stack(printed).all(0).nonzero()[:, 0].tolist()
+        if not places:
+            raise NoPayload("no element that is compared was printed")
+        golden, mine = (torch.cat([side.read(p, p + 1) for p in places]).double() for side in sides)
+        digits, size = HALF_A_DIGIT * sum(prints), float(golden.square().mean().sqrt())
+        if size < digits / _SAID:
+            raise NoPayload(Reason("four decimals say nothing of values of about {:.2g}", size))
+        near = golden.clamp(mine - digits, mine + digits).where(golden.isfinite(), mine)
+        picked = (TensorSource(values.float()) for values in (golden, near))
+        comparisons.append(replace(pair, width=pair.length, golden=next(picked), mine=next(picked)))
+        note = Reason("{} of {} elements are printed, with four decimals", len(places), count)
+    return replace(opened, comparisons=tuple(comparisons), notes=(*opened.notes, note))
 
 
 def _is_head(pair: Pair) -> bool:

@@ -304,7 +304,7 @@ _RESIDUE = 0.02
 def multiplied(side: OperandShards, operand: Operand, partner: OperandShards) -> tuple[OperandShards, str]:
     """The side times the number that it is multiplied by next, and a note; unchanged where the multiple is no
     nearer to the other side, or where the next tensor is no multiple."""
-    if not operand.onward:
+    if not operand.onward or operand.printed:
         return side, ""
     factor = _factor([_total([ref.open() for ref in refs]) for refs in operand.onward])
     if abs(factor - 1) <= _RESIDUE:

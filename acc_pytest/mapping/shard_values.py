@@ -20,7 +20,7 @@ from ..errors import Incomparable, NoPayload
 from ..tensors.dtypes import by_torch
 from ..tensors.source import ExactSum, Source, TensorSource
 from ..topology.tree import Node
-from .operand_shards import OperandShards
+from .operand_shards import OperandShards, values_of
 from .pair import Operand
 from .shapes import rows_and_width
 from .views import Heads, RankSum, RowParallel, Turned, Whole, WithResidual
@@ -108,12 +108,12 @@ def in_halves(side: OperandShards, opposite: Source) -> tuple[OperandShards, str
     size = view.turned.header().shape[-1]
     if shard.device.type == "meta" or side.count > 1 or size % 2 or rows_and_width(side.shape)[1] % size:
         return side, ""
-    heads = [ref.open().reshape(-1, size).float() for ref in (view.plain, view.turned)]
-    neighbours = distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
-    apart = distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
+    heads = [values_of(ref).reshape(-1, size).float() for ref in (view.plain, view.turned)]
+    neighbours = _finite_distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
+    apart = _finite_distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
     halves = shard.reshape(-1, size // 2, 2).transpose(1, 2).reshape(shard.shape)
     target = opposite.read(0, min(_SAMPLE, math.prod(opposite.shape))).float()
-    off = [distance(target, _numbers(tensor)) for tensor in (halves, shard)]
+    off = [_finite_distance(target, _numbers(tensor)) for tensor in (halves, shard)]
     if neighbours > min(_KEPT, apart) or off[0] >= off[1]:
         return side, ""
     return replace(side, shards=[halves]), f"neighbours in heads of {size} as halves"
@@ -132,17 +132,19 @@ def _nearest(
     rotations = [rotation for rotation in rotations if columns % rotation.compared_size(angles) == 0]
     if not rotations:
         raise NoPayload("what attention is handed is not made of heads that the position tables turn")
-    errors = [distance(target, _turned(first, *tables, rotation)[:, :columns]) for rotation in rotations]
+    candidates = [_turned(first, *tables, rotation)[:, :columns] for rotation in rotations]
+    errors = [_finite_distance(target, candidate) for candidate in candidates]
     best = min(range(len(rotations)), key=errors.__getitem__)
-    if distance(target, first[:, :columns]) < errors[best] / 4:
+    if _finite_distance(target, first[:, :columns]) < errors[best] / 4:
         return None
-    rotated = _turned(first, *tables, rotations[best])[:, :columns]
+    finite = target.isfinite()
+    rotated, target = (tensor.where(finite, torch.zeros(())) for tensor in (candidates[best], target))
     if _lengths_agree(rotated, target, rotations[best].compared_size(angles)):
         return rotations[best]
     factor = float((rotated * target).sum() / rotated.square().sum())
     if distance(target, rotated * factor) <= _KEPT:
         return replace(rotations[best], factor=factor)
-    if errors[best] > UNRELATED:
+    if errors[best] > UNRELATED and finite.any():
         raise NoPayload("what attention is handed is not only turned by the position tables")
     return rotations[best]
 
@@ -321,6 +323,14 @@ def distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
         return float("inf")
     norm, error = float(reference.norm()), float((reference - tensor).norm())
     return error / norm if norm else error
+
+
+def _finite_distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
+    """The same over what is finite in both, which elements that were not printed are not; infinite where
+    nothing is."""
+    if reference.shape != tensor.shape or not (finite := (reference - tensor).isfinite()).any():
+        return float("inf")
+    return distance(reference[finite], tensor[finite])
 
 
 def _alike(shards: Sequence[torch.Tensor]) -> bool:

@@ -6,7 +6,7 @@ alone behind its attention. `write_files` and `write_log` write them as its user
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +108,36 @@ def write_files(graph: Nodes, home: Path) -> Path:
     for number, (name, tensor) in enumerate(graph):
         np.save(home / "0" / f"{number:05}_{name}.npy", tensor.numpy())
     return home
+
+
+def write_log(steps: Sequence[Nodes], file: Path, before: str = "") -> Path:
+    """A log of the eval callback, behind other lines that the program prints."""
+    blocks = [f"{before}build: 1 (abc)\n"]
+    for graph in steps:
+        for name, tensor in graph:
+            full = tensor.reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
+            sizes = ", ".join(map(str, reversed(full.shape)))
+            blocks.append(
+                f"{FUNCTION}: {name:>24} = (f32) {'MUL_MAT':>10}(w{{1, 1, 1, 1}}, }}) = {{{sizes}}}\n"
+            )
+            blocks += [f"    {line}\n" for line in _lines(full[0], 0)]
+            blocks.append(f"    sum = {full.float().sum().item():f}\n")
+    file.write_text("".join(blocks))
+    return file
+
+
+def _lines(tensor: torch.Tensor, depth: int) -> Iterator[str]:
+    """The lines of a tensor: the first three and the last three of more than six places."""
+    indent, count = 4 * depth * " ", len(tensor)
+    if tensor.dim() == 1:
+        cells = [f"{value:12.4f}" for value in tensor.tolist()]
+        cells = [*cells[:3], "   ...", *cells[-3:]] if count > 6 else cells
+        yield f"{indent}[{', '.join(cells)}  ],"
+        return
+    yield f"{indent}["
+    for place, inner in enumerate(tensor):
+        if count > 6 and place == 3:
+            yield f"{indent}    ..., "
+        if count <= 6 or place < 3 or place >= count - 3:
+            yield from _lines(inner, depth + 1)
+    yield f"{indent}],"

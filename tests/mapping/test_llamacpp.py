@@ -1,7 +1,8 @@
-"""Runs of llama.cpp against torch: permuted heads, and rows that the last layer leaves out."""
+"""Runs of llama.cpp against torch: permuted heads, rows left out in the last layer, logs of its callback."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 import torch
 
 from acc_pytest import compare
+from acc_pytest.dumps import open_dump
+from acc_pytest.errors import AccError
 
-from .ggml import dump_golden, nodes, small_llama, write_files
+from .ggml import dump_golden, nodes, small_llama, write_files, write_log
 
 pytest.importorskip("transformers")
 LAST = "model.layers.2"
@@ -72,3 +75,61 @@ def test_a_product_is_compared_with_its_bias(golden: Path, model: Any, tmp_path:
     place = next(number for number, (name, _) in enumerate(graph) if name == "Vcur-1")
     graph.insert(place, ("Vcur-1", graph[place][1] - torch.randn(64 // 2)))
     assert compare(golden, write_files(graph, tmp_path / "mine")).verdict == "pass"
+
+
+def test_a_log_is_compared_by_what_it_prints(golden: Path, model: Any, tmp_path: Path) -> None:
+    result = compare(golden, write_log([nodes(model)], tmp_path / "run.log"))
+    assert result.verdict == "pass"
+    of = {(row.mine.node, row.mine.slot): row for row in result.rows if not row.alone}
+    up = of["root.model.layers.0.mlp.up_proj", "output[0]"]
+    assert up.notes[-1] == "36 of 1152 elements are printed, with four decimals"
+    assert any("prints up to 3 numbers at each end" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("shift", ["printed", "elsewhere"])
+def test_a_fault_in_a_log_is_seen_where_it_is_printed_or_moves_the_mean(
+    golden: Path, model: Any, tmp_path: Path, shift: str
+) -> None:
+    graph = nodes(model)
+    place = next(number for number, (name, _) in enumerate(graph) if name == "ffn_up-1")
+    faulty = graph[place][1].clone()
+    faulty[0, 0] += shift == "printed"
+    faulty[4, 40:60] += shift == "elsewhere"
+    graph[place] = ("ffn_up-1", faulty)
+    result = compare(golden, write_log([graph], tmp_path / "run.log"))
+    assert [root.name for root in result.roots] == ["root.model.layers.1.mlp.up_proj"]
+
+
+def test_steps_of_a_log_begin_with_its_first_name(model: Any, tmp_path: Path) -> None:
+    file = write_log([nodes(model)] * 2, tmp_path / "run.txt", before="loading\n" * 1000)
+    assert [step.label for step in open_dump(str(file)).steps] == [0, 1]
+
+
+def test_small_values_are_not_said_to_agree(golden: Path, tmp_path: Path, model: Any) -> None:
+    graph = [(name, 1e-4 * tensor if name.startswith("Vcur") else tensor) for name, tensor in nodes(model)]
+    result = compare(write_files(graph, tmp_path / "golden"), write_log([graph], tmp_path / "run.log"))
+    rows = [row for row in result.rows if row.mine.node.endswith("v_proj")]
+    assert [row.sentence[:40] for row in rows] == ["four decimals say nothing of values of a"] * 3
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.62, 0.997])
+def test_a_log_that_was_cut_has_what_stands_before(
+    golden: Path, model: Any, tmp_path: Path, cut: float
+) -> None:
+    text = write_log([nodes(model)], tmp_path / "whole.log").read_text()
+    (tmp_path / "run.log").write_text(text[: int(cut * len(text))])
+    result = compare(golden, tmp_path / "run.log")
+    assert "the last output of golden's model was not compared" in result.summary
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [("{128, 9, 1, 1}", "{64, 999999999, 999999999, 1}"), ("sum", "sun"), ("f32", "q9_9"), ("]", "")],
+)
+def test_a_damaged_log_costs_its_own_tensors(
+    golden: Path, model: Any, tmp_path: Path, damage: tuple[str, str]
+) -> None:
+    text = write_log([nodes(model)], tmp_path / "whole.log").read_text()
+    (tmp_path / "run.log").write_text(text.replace(*damage))
+    with contextlib.suppress(AccError):
+        assert compare(golden, tmp_path / "run.log").roots == ()
