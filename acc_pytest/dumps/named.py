@@ -114,7 +114,10 @@ class NamedDump(RecordedDump):
         self.states_only = all(_STATES.search(_dotted(tensor.name)) for tensor in tensors)
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
-        in_order = in_order and (beside is not None or _may_be_time([tensor.name for tensor in tensors]))
+        names = [tensor.name for tensor in tensors]
+        in_order = in_order and (
+            _may_be_time(names) if beside is None else not _is_after(scope_of(names[0])[0])
+        )
         places: dict[tuple[int, int], list[NamedTensor]] = {}
         for tensor in tensors:
             places.setdefault(tensor.place, []).append(tensor)
@@ -286,6 +289,11 @@ def order_of(path: str) -> tuple[object, ...]:
     below = path[(inner or match).end() :]
     role = next((number for number, known in enumerate(_ROLES) if known.search(below)), len(_ROLES))
     return 1, int(match[1]), int(inner[1]) if inner else -1, role, "norm" in below.lower(), natural(path)
+
+
+def _is_after(path: str) -> bool:
+    """Whether a module stands behind the layers; engines hand out what a model returns before all else."""
+    return order_of(path)[0] in (2, 3)
 
 
 def _may_be_time(names: Sequence[str]) -> bool:

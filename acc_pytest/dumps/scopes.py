@@ -5,6 +5,7 @@ a fixed vocabulary:
 
     llama.onnx            metadata of the nodes (exporter of torch); also of a graph converted from it later
     run.events.json       rows with `key` and `modules`, as ExecuTorch's Inspector gives them
+    __module.model.norm/aten::mul/Multiply_1   OpenVINO: names of the frontend of torch
     00003_Vcur-0.npy      llama.cpp: the names of its graph
     blocks.0.ln1.hook_out TransformerLens: the names of its hooks
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ def scope_map(homes: Sequence[Path], listing: Listing, widths: Mapping[str, int]
             if 2 * len(made & names) > len(names):
                 # Of graphs that were converted from one another, one has these names and the most scopes.
                 places = max(places, _ends(operators, names), key=len)
-    return places or _by_vocabulary(widths)
+    return places or _ends(_of_names(widths), names) or _by_vocabulary(widths)
 
 
 def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
@@ -127,16 +128,35 @@ def _of_events(file: Path) -> Sequence[_Operator]:
         events = [_Operator([str(m) for m in row["modules"]], (), [str(row["key"])]) for row in rows]
     except (OSError, ValueError, KeyError, TypeError):
         return ()
-    shallow = {module for event in events for module in event.modules if module.count(".") == 0 and module}
-    if len(shallow) != 1:
-        return events
-    wrapper = f"{shallow.pop()}."  # the module around the model, which golden has not
-    if any(module.startswith(wrapper + "model.") for event in events for module in event.modules):
-        return [
-            e._replace(modules=[m.removeprefix(wrapper) for m in e.modules if m != wrapper[:-1]])
-            for e in events
-        ]
-    return events
+    return _unwrapped(events)
+
+
+def _unwrapped(operators: Sequence[_Operator]) -> Sequence[_Operator]:
+    """The operators without the one module around the model, which golden has not."""
+    modules = {module for operator in operators for module in operator.modules}
+    shallow = [module for module in modules if module and "." not in module]
+    if len(shallow) != 1 or not any(module.startswith(f"{shallow[0]}.model.") for module in modules):
+        return operators
+    wrapper = f"{shallow[0]}."
+    return [
+        operator._replace(modules=[m.removeprefix(wrapper) for m in operator.modules if m != wrapper[:-1]])
+        for operator in operators
+    ]
+
+
+# OpenVINO: names of the operators of a model that was traced by torch, in an order in which they can run.
+
+_TRACED = re.compile(r"__module\.([^/]+)/[^/]+/")
+
+
+def _of_names(names: Iterable[str]) -> Sequence[_Operator]:
+    operators = []
+    for name in names:
+        if match := _TRACED.match(name):
+            steps = match[1].split(".")
+            ends = [n for n in range(1, len(steps) + 1) if not "".join(steps[n : n + 1]).isdecimal()]
+            operators.append(_Operator([".".join(steps[:end]) for end in ends], (), [name]))
+    return _unwrapped(operators)
 
 
 # Vocabularies. Of several values of a name the last one that is as wide as the first is what a module hands
