@@ -20,7 +20,7 @@ from ..judging.statistics import judge_statistics, measure_statistics, threshold
 from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
 from ..mapping.pair import BLOCKED, Operand, Pair
-from ..mapping.views import LastToken, Permuted, RankSum, RowParallel, Whole
+from ..mapping.views import Heads, LastToken, Permuted, RankSum, RowParallel, Whole
 from ..metrics.measurement import STATISTICS
 from ..noise.errors import statistics_of
 from ..reporting.row import Row
@@ -158,7 +158,7 @@ def _may_be_summands(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bo
     return any(isinstance(end.view, RowParallel) and len(set(shards)) > 1 for end, shards in sides)
 
 
-_UNSLICED = (Whole, LastToken, RankSum, Permuted, RowParallel)
+_UNSLICED = (Whole, LastToken, RankSum, Permuted, RowParallel, Heads)
 """Views under which a tensor may be compared as it is, if the shapes allow it."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import DumpError
-from ..tensors.eval_log import FORMAT, members_of
+from ..tensors.eval_log import FORMAT, prints_in
 from ..tensors.formats import HEAD_OF_LOG
 from ..tensors.ref import TensorRef
 from .base import Dump, DumpLayout, Listing, PlainLayout
@@ -23,19 +23,16 @@ _NOTE = (
 def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
     """The dump of a log, or of each in a directory."""
     for file in logs_at(path, listing, FORMAT, HEAD_OF_LOG):
-        yield PlainLayout("llama.cpp log", file, functools.partial(EvalLogDump, file))
+        yield PlainLayout("llama.cpp log", file, functools.partial(_opened, file))
 
 
-class EvalLogDump(NamedDump):
-    """A log. Names of its nodes say the modules that they are."""
-
-    def __init__(self, root: Path, golden: Dump | None) -> None:
-        tensors = []
-        for member in members_of(str(root)):
-            step, _, name = member.partition("/")
-            tensors.append(NamedTensor(name, TensorRef(str(root), member), (int(step), 0)))
-        places = scoped(tensors, root.parent, golden)
-        if not places:
-            raise DumpError(f"{root}: names no tensor that golden has; is it the log of a whole model?")
-        super().__init__(root, places, in_order=True, beside=len(tensors))
-        self.notes = (*self.notes, _NOTE.format(root.name))
+def _opened(log: Path, golden: Dump | None) -> Dump:
+    tensors = []
+    for member in prints_in(str(log)):
+        step, _, name = member.partition("/")
+        tensors.append(NamedTensor(name, TensorRef(str(log), member), (int(step), 0)))
+    if not (places := scoped(tensors, log.parent, golden)):
+        raise DumpError(f"{log}: names no tensor of a known module; is it the log of a whole model?")
+    dump = NamedDump(log, places, in_order=True, beside=len(tensors))
+    dump.notes = (*dump.notes, _NOTE.format(log.name))
+    return dump

@@ -41,6 +41,7 @@ _NUMBERED = re.compile(r"\d{3,9}_")
 """Files numbered in the order of a step, whose folder is its number."""
 _RANK = re.compile(r"(?:rank|tp)[_=-]?(\d{1,9})", re.IGNORECASE)
 _NO_SCOPE = re.compile(r"tllm_debug|pp[_=-]?\d+", re.IGNORECASE)
+_FOLDED = "{} norms hand out what they normalised, their weights are in the next matrices: not compared"
 _SAMPLED, _SAMPLE = 64, 4096
 """Tensors, and elements of each, that are read to see in which type they were computed."""
 
@@ -57,7 +58,10 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
     if places := scoped(tensors, files[0].parent, golden):
-        return NamedDump(root, places, in_order=True, beside=len(tensors))
+        dump = NamedDump(root, [t for t in places if t.name], in_order=True, beside=len(tensors))
+        if folded := sum(not tensor.name for tensor in places):
+            dump.notes = (*dump.notes, _FOLDED.format(folded))
+        return dump
     is_named = (golden is not None and golden.has_modules) or any(
         any(tensor.place)
         or _LAYER.search(tensor.name)
@@ -70,7 +74,8 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
 
 
 def scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
-    """Tensors of an engine by the slots of modules that they are; none where no scope map has them."""
+    """Tensors of an engine by the slots of modules that they are, empty for norms whose weights are in the
+    next matrix; none where no scope map has them."""
     homes = [home] if golden is None else [home, Path(golden.root), Path(golden.root).parent]
     named = []
     for place in sorted({tensor.place for tensor in tensors}):
@@ -78,19 +83,17 @@ def scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> l
         shapes = {name: header.shape for name in here if (header := readable(here[name].ref)) is not None}
         widths = {name: shape[-1] if shape else 0 for name, shape in shapes.items()}
         for slot, name in scope_map(homes, Listing(), widths):
-            if not _is_folded(slot, name, here):
-                named.append(replace(here[name], name=slot))
+            named.append(replace(here[name], name="" if _is_folded(name, here) else slot))
     return named
 
 
-def _is_folded(slot: str, name: str, tensors: Mapping[str, NamedTensor]) -> bool:
-    """Whether a norm of TransformerLens has its weight in the next matrix: then what it hands out is what it
-    hands out without it, and the logits are centred."""
-    norm = "ln_final.hook_out" if slot == "lm_head.output" else name
-    bare = norm.replace(".hook_out", ".hook_normalized")
-    if bare == norm or norm not in tensors or bare not in tensors:
+def _is_folded(name: str, tensors: Mapping[str, NamedTensor]) -> bool:
+    """Whether a norm of TransformerLens has its weight in the next matrix: what it hands out is the same
+    without it."""
+    bare = name.replace(".hook_out", ".hook_normalized")
+    if bare == name or bare not in tensors:
         return False
-    return torch.equal(tensors[norm].ref.open()[:], tensors[bare].ref.open()[:])
+    return torch.equal(tensors[name].ref.open()[:], tensors[bare].ref.open()[:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +118,9 @@ class NamedDump(RecordedDump):
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
         names = [tensor.name for tensor in tensors]
-        in_order = in_order and (
-            _may_be_time(names) if beside is None else not _is_after(scope_of(names[0])[0])
-        )
+        # Engines may hand out what a model returns before all else.
+        is_time = _may_be_time(names) if beside is None else order_of(scope_of(names[0])[0])[0] not in (2, 3)
+        in_order = in_order and is_time
         places: dict[tuple[int, int], list[NamedTensor]] = {}
         for tensor in tensors:
             places.setdefault(tensor.place, []).append(tensor)
@@ -289,11 +292,6 @@ def order_of(path: str) -> tuple[object, ...]:
     below = path[(inner or match).end() :]
     role = next((number for number, known in enumerate(_ROLES) if known.search(below)), len(_ROLES))
     return 1, int(match[1]), int(inner[1]) if inner else -1, role, "norm" in below.lower(), natural(path)
-
-
-def _is_after(path: str) -> bool:
-    """Whether a module stands behind the layers; engines hand out what a model returns before all else."""
-    return order_of(path)[0] in (2, 3)
 
 
 def _may_be_time(names: Sequence[str]) -> bool:

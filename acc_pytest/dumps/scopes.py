@@ -60,8 +60,8 @@ def scope_map(homes: Sequence[Path], listing: Listing, widths: Mapping[str, int]
 
 
 def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
-    """The output of each module: what the last of its operators makes that is among `values`. Its input is
-    what its operators read and did not make, where that is one value."""
+    """The output of each module: what the last of its operators makes, where that is among `values`. Its
+    input is what its operators read and did not make, where that is one value."""
     last: dict[str, tuple[int, str]] = {}
     read: dict[str, dict[str, None]] = {}
     made: dict[str, set[str]] = {}
@@ -73,6 +73,7 @@ def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
                 (name, None) for name in operator.inputs if name in values and name not in inside
             )
             inside.update(operator.outputs)
+            last.pop(module, None)
             if outputs:
                 last[module] = number, outputs[0]
     places = []
@@ -133,11 +134,11 @@ def _of_events(file: Path) -> Sequence[_Operator]:
 
 def _unwrapped(operators: Sequence[_Operator]) -> Sequence[_Operator]:
     """The operators without the one module around the model, which golden has not."""
-    modules = {module for operator in operators for module in operator.modules}
-    shallow = [module for module in modules if module and "." not in module]
-    if len(shallow) != 1 or not any(module.startswith(f"{shallow[0]}.model.") for module in modules):
+    modules = {module for operator in operators for module in operator.modules if module}
+    outer = {module.partition(".")[0] for module in modules}
+    wrapper = f"{min(outer, default='')}."
+    if len(outer) != 1 or not any(module.startswith(f"{wrapper}model.") for module in modules):
         return operators
-    wrapper = f"{shallow[0]}."
     return [
         operator._replace(modules=[m.removeprefix(wrapper) for m in operator.modules if m != wrapper[:-1]])
         for operator in operators
@@ -150,13 +151,15 @@ _TRACED = re.compile(r"__module\.([^/]+)/[^/]+/")
 
 
 def _of_names(names: Iterable[str]) -> Sequence[_Operator]:
-    operators = []
-    for name in names:
-        if match := _TRACED.match(name):
-            steps = match[1].split(".")
-            ends = [n for n in range(1, len(steps) + 1) if not "".join(steps[n : n + 1]).isdecimal()]
-            operators.append(_Operator([".".join(steps[:end]) for end in ends], (), [name]))
-    return _unwrapped(operators)
+    """The operators by their names; a module that has none of its own among them may hand out anything."""
+    paths = {name: match[1] for name in names if (match := _TRACED.match(name))}
+    modules = sorted({*paths.values()}, key=len)
+    return _unwrapped(
+        [
+            _Operator([m for m in modules if f"{path}.".startswith(f"{m}.")], (), [name])
+            for name, path in paths.items()
+        ]
+    )
 
 
 # Vocabularies. Of several values of a name the last one that is as wide as the first is what a module hands

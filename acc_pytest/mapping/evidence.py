@@ -23,6 +23,7 @@ from .token_order import forms_of
 from .views import (
     CacheTail,
     ExpertPick,
+    Heads,
     LastToken,
     RankSum,
     Repeated,
@@ -176,6 +177,8 @@ class Evidence:
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         if rule.kind in BY_TENSORS:
             return by_tensors(rule, side, partner)
+        if rule.kind == "heads_of":
+            return Heads(rule.index)
         if rule.kind == "cache_heads":
             return CacheTail(rule.index)
         times = self._batches[0 if side[0] is self.golden else 1]

@@ -26,12 +26,25 @@ from .operand_shards import (
 )
 from .pair import BLOCKED, Operand, Pair
 from .shapes import rows_and_width, same_order
-from .shard_sources import cut_out, merged, mismatch, multiplied, whole_shapes, without_padding
-from .shard_values import dequantised, in_halves, settled, turned_alike
-from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, RowParallel, TableRows, Whole
+from .shard_sources import cut_out, in_halves, merged, mismatch, multiplied, whole_shapes, without_padding
+from .shard_values import dequantised, settled, turned_alike
+from .views import (
+    CacheTail,
+    HeadPart,
+    Heads,
+    LastToken,
+    Part,
+    Permuted,
+    Repeated,
+    RowParallel,
+    TableRows,
+    Whole,
+)
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece that is as large as the other side."""
+_CENTRED, _FEWEST = 1e-4, 64
+"""Largest mean of centred numbers by their size, and the least width of rows that tell."""
 _SAID = 0.1
 """Largest share of the size of numbers by which a print may be off, to say something of them."""
 _ORDERED = 0.7
@@ -49,11 +62,6 @@ class Comparison:
     mine: Source
     label: str = ""
     width: int | None = None
-
-    @property
-    def length(self) -> int | None:
-        """The last dimension of the tensors."""
-        return self.width or (int(self.golden.shape[-1]) if self.golden.shape else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,8 @@ def open_pair(pair: Pair) -> Opened:
         last = replace(pair.golden, view=LastToken()), replace(pair.mine, view=LastToken())
         opened = open_operands(*last)
     opened = _masks(opened) if pair.fed == "mask" else opened
+    if _is_head(pair) and "Linear" in pair.golden.op_type:
+        opened = _centred(opened)
     prints = pair.golden.printed, pair.mine.printed
     return _of_prints(opened, prints) if any(prints) else opened
 
@@ -117,7 +127,7 @@ def _of_prints(opened: Opened, prints: tuple[bool, bool]) -> Opened:
             raise NoPayload(Reason("four decimals say nothing of values of about {:.2g}", size))
         near = golden.clamp(mine - digits, mine + digits).where(golden.isfinite(), mine)
         picked = (TensorSource(values.float()) for values in (golden, near))
-        comparisons.append(replace(pair, width=pair.length, golden=next(picked), mine=next(picked)))
+        comparisons.append(replace(pair, width=pair.golden.shape[-1], golden=next(picked), mine=next(picked)))
         note = Reason("{} of {} elements are printed, with four decimals", len(places), count)
     return replace(opened, comparisons=tuple(comparisons), notes=(*opened.notes, note))
 
@@ -187,6 +197,24 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     return replace(opened, notes=(*notes, *opened.notes), unjudged=unjudged)
 
 
+def _centred(opened: Opened) -> Opened:
+    """Logits, golden's less the mean of each row where mine are given so: softmax does not see that."""
+    comparisons = []
+    for pair in opened.comparisons:
+        count, width = math.prod(pair.golden.shape), pair.golden.shape[-1] if pair.golden.shape else 0
+        if width < _FEWEST or not count:
+            return opened
+        ends = [[s.read(n, n + width).double() for s in (pair.golden, pair.mine)] for n in (0, count - width)]
+        means = [[float(row.mean().abs() / row.norm()) * width**0.5 for row in rows] for rows in ends]
+        if not all(golden > 10 * _CENTRED > 10 * mine for golden, mine in means):
+            return opened
+        logits = pair.golden.read(0, count).reshape(-1, width)
+        centred = (logits - logits.double().mean(-1, keepdim=True)).to(logits.dtype)
+        comparisons.append(replace(pair, golden=TensorSource(centred.reshape(pair.golden.shape))))
+    note = "mine are centred: golden's less the mean of each row, which softmax does not see"
+    return replace(opened, comparisons=tuple(comparisons), notes=(*opened.notes, note))
+
+
 def _masks(opened: Opened) -> Opened:
     """Masks that are added to scores, whatever they put where nothing may be seen; beside one that says what
     may be seen (truth values) as the same."""
@@ -223,7 +251,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken, Permuted, RowParallel)):
+        if not isinstance(operand.view, (Whole, LastToken, Permuted, RowParallel, Heads)):
             return "statistics cannot be sliced"
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""
@@ -256,9 +284,10 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     Raises `Incomparable` with both shapes when no rule makes them agree.
     """
     (golden, golden_turn), (mine, mine_turn) = turned_alike(golden, mine), turned_alike(mine, golden)
+    (golden, golden_order), (mine, mine_order) = in_halves(golden, mine), in_halves(mine, golden)
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
-    done = (golden_turn, mine_turn, golden_sum, mine_sum)
+    done = (golden_turn, mine_turn, golden_order, mine_order, golden_sum, mine_sum)
     notes = (golden.note, mine.note, *(shards.note for shards in done))
     distinct = tuple(dict.fromkeys(note for note in notes if note))
     suspect = next((shards.suspect for shards in done if shards.suspect), "")
@@ -269,26 +298,22 @@ def _reconciled(golden: OperandShards, mine: OperandShards) -> Opened:
     for side, partner in ((golden, mine), (mine, golden)):
         if isinstance(side.view, _CUTS):
             cut, note = cut_out(side, partner)
-            partner, order_note = in_halves(partner, cut)
             shards, merge_note = merged(partner, tuple(cut.shape), golden, mine)
             sources = ([cut], shards) if side is golden else (shards, [cut])
-            return _opened(*sources, note, order_note, merge_note)
-    golden, golden_order = in_halves(golden, TensorSource(mine.shards[0]))
-    mine, mine_order = in_halves(mine, TensorSource(golden.shards[0]))
-    order_notes = golden_order, mine_order
+            return _opened(*sources, note, merge_note)
     golden, mine = golden.side_by_side(_width(mine)), mine.side_by_side(_width(golden))
     golden, mine = without_padding(golden, mine), without_padding(mine, golden)
     for golden_cut, mine_cut, note in _last_token_of_replicas(golden, mine):
         if same_order(golden_cut.shape, mine_cut.shape):
             goldens, golden_note = merged(golden_cut, golden_cut.shape, golden, mine)
             mines, mine_note = merged(mine_cut, golden_cut.shape, golden, mine)
-            return _opened(goldens, mines, *order_notes, note, golden_note, mine_note)
+            return _opened(goldens, mines, note, golden_note, mine_note)
     for golden_cut, mine_cut, note in _trimmed(golden, mine):
         for shape in (*whole_shapes(golden_cut, mine_cut), *whole_shapes(mine_cut, golden_cut)):
             if golden_cut.rule(shape) and mine_cut.rule(shape):
                 goldens, golden_note = merged(golden_cut, shape, golden, mine)
                 mines, mine_note = merged(mine_cut, shape, golden, mine)
-                return _opened(goldens, mines, *order_notes, note, golden_note, mine_note)
+                return _opened(goldens, mines, note, golden_note, mine_note)
     raise mismatch(golden, mine)
 
 

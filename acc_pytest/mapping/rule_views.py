@@ -20,7 +20,6 @@ from .views import (
     CacheTail,
     ColumnRange,
     HeadPart,
-    Heads,
     Largest,
     LastToken,
     OwnPart,
@@ -78,7 +77,7 @@ def _rows(ref: TensorRef | None) -> Shape:
 
 
 BY_TENSORS = frozenset(
-    ("largest", "turned", "turns", "part", "heads", "interleaved", "own_part", "slots", "bias", "bias_sum")
+    ("largest", "turned", "part", "heads", "interleaved", "own_part", "slots", "bias", "bias_sum")
 )
 
 
@@ -89,7 +88,7 @@ def by_tensors(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
         of_ranks = side[0].refs(rule.parts[0], side[1]) if rule.parts else ()
         view = SlotRows(of_ranks) if rule.kind == "slots" else WithBias(of_ranks, rule.kind == "bias_sum")
         return view if of_ranks else None
-    dump, ranks = side if rule.kind in ("turned", "turns", "own_part") else opposite
+    dump, ranks = side if rule.kind in ("turned", "own_part") else opposite
     first_refs = [dump.refs(export, ranks[:1]) for export in rule.parts]
     if not all(first_refs):
         return None
@@ -99,8 +98,6 @@ def by_tensors(rule: ViewRule, side: OnRanks, opposite: OnRanks) -> View | None:
         return Largest(count, *refs) if len(refs) == 2 and count else None
     if rule.kind == "turned":
         return Turned(refs[0], refs[1])
-    if rule.kind == "turns":
-        return Heads(*refs)
     if rule.kind == "own_part":
         return OwnPart(rule.index, refs)
     if rule.kind == "part":

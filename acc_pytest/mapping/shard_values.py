@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 
 from ..base.imports import torch
 from ..dumps.base import Slot
-from ..errors import Incomparable, NoPayload
+from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.dtypes import by_torch
+from ..tensors.ref import TensorRef
 from ..tensors.source import ExactSum, Source, TensorSource
 from ..topology.tree import Node
 from .operand_shards import OperandShards, values_of
 from .pair import Operand
 from .shapes import rows_and_width
-from .views import Heads, RankSum, RowParallel, Turned, Whole, WithResidual
+from .views import RankSum, RowParallel, Turned, Whole, WithResidual
 
 _ROWS = 512
 """Leading rows by which a rotation is chosen."""
@@ -99,24 +100,19 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     return replace(side, shards=shards, view=Whole()), ShardNote(note, suspect)
 
 
-def in_halves(side: OperandShards, opposite: Source) -> tuple[OperandShards, str]:
-    """A side with `Heads` whose neighbours are put where halves lie, and a note on that, where it turns
-    neighbours and is nearer to the other side so; other sides as they are."""
-    if not isinstance(side.view, Heads):
-        return side, ""
-    view, side, shard = side.view, replace(side, view=Whole()), side.shards[0]
-    size = view.turned.header().shape[-1]
-    if shard.device.type == "meta" or side.count > 1 or size % 2 or rows_and_width(side.shape)[1] % size:
-        return side, ""
-    heads = [values_of(ref).reshape(-1, size).float() for ref in (view.plain, view.turned)]
-    neighbours = _finite_distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
-    apart = _finite_distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
-    halves = shard.reshape(-1, size // 2, 2).transpose(1, 2).reshape(shard.shape)
-    target = opposite.read(0, min(_SAMPLE, math.prod(opposite.shape))).float()
-    off = [_finite_distance(target, _numbers(tensor)) for tensor in (halves, shard)]
-    if neighbours > min(_KEPT, apart) or off[0] >= off[1]:
-        return side, ""
-    return replace(side, shards=[halves]), f"neighbours in heads of {size} as halves"
+def turns_neighbours(plain: TensorRef, turned: TensorRef) -> int:
+    """The size of heads whose neighbours are turned between two tensors, which their lengths tell; else 0."""
+    try:
+        tensors = [values_of(ref).float() for ref in (plain, turned)]
+    except AccError:
+        return 0
+    size = tensors[1].shape[-1] if tensors[1].dim() else 0
+    if size < 2 or size % 2 or tensors[0].numel() != tensors[1].numel():
+        return 0
+    heads = [tensor.reshape(-1, size) for tensor in tensors]
+    neighbours = finite_distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
+    halves = finite_distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
+    return size if neighbours <= min(_KEPT, halves) else 0
 
 
 def _nearest(
@@ -133,9 +129,9 @@ def _nearest(
     if not rotations:
         raise NoPayload("what attention is handed is not made of heads that the position tables turn")
     candidates = [_turned(first, *tables, rotation)[:, :columns] for rotation in rotations]
-    errors = [_finite_distance(target, candidate) for candidate in candidates]
+    errors = [finite_distance(target, candidate) for candidate in candidates]
     best = min(range(len(rotations)), key=errors.__getitem__)
-    if _finite_distance(target, first[:, :columns]) < errors[best] / 4:
+    if finite_distance(target, first[:, :columns]) < errors[best] / 4:
         return None
     finite = target.isfinite()
     rotated, target = (tensor.where(finite, torch.zeros(())) for tensor in (candidates[best], target))
@@ -325,7 +321,7 @@ def distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
     return error / norm if norm else error
 
 
-def _finite_distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
+def finite_distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
     """The same over what is finite in both, which elements that were not printed are not; infinite where
     nothing is."""
     if reference.shape != tensor.shape or not (finite := (reference - tensor).isfinite()).any():

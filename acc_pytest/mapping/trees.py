@@ -14,16 +14,7 @@ from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
 from .layers import Layer, align_layers
 from .match import WHOLE, End, ExpertRule, Export, Match, ViewRule
-from .policies import (
-    FIRST_OUTPUT,
-    Scope,
-    aligned_types,
-    before_reduction,
-    containers,
-    equal_names,
-    of_weights,
-    only_file,
-)
+from .policies import Scope, aligned_types, before_reduction, containers, equal_names, of_weights, only_file
 from .roles.join import MADE, RoleJoin
 from .shapes import rows_and_width
 from .steps import Layouts, StepPair, both_layouts
@@ -316,16 +307,16 @@ class TreeMatcher:
 def last_rows(side: DumpStep, layers: Sequence[Layer]) -> Iterator[tuple[Node, Slot]]:
     """The tensors of the last layer as short as what it hands out, where that has fewer rows than what the
     first one does: some engines go on there with the rows alone whose logits are wanted."""
+
+    def rows(ref: TensorRef | None) -> int:
+        header = readable(ref)
+        return rows_and_width(header.shape)[0] if header is not None else 0
+
     ends = (*layers[:1], *layers[-1:])
-    counts = [_rows(side.slots(layer.node).get(FIRST_OUTPUT)) for layer in ends]
+    counts = [rows(side.slots(layer.node).get(policies.FIRST_OUTPUT)) for layer in ends]
     if counts and 0 < counts[-1] < counts[0]:
         for node in layers[-1].node.walk():
-            yield from ((node, slot) for slot, ref in side.slots(node).items() if _rows(ref) == counts[-1])
-
-
-def _rows(ref: TensorRef | None) -> int:
-    header = readable(ref)
-    return rows_and_width(header.shape)[0] if header is not None else 0
+            yield from ((node, slot) for slot, ref in side.slots(node).items() if rows(ref) == counts[-1])
 
 
 def _make(tree: LayeredTree, layer: Layer) -> tuple[object, ...]:

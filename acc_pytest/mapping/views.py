@@ -72,14 +72,10 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """A query or key, before its own side turns it or after that; both are there, `turned` with heads apart.
+    """A query or key in heads of `size`, in which its own side turns neighbours: these may be the two halves
+    of a head on the other side, for which the rows of weights are moved."""
 
-    What it turns together are the two halves of each head, or neighbours. Weights that were made for the
-    latter have golden's rows in that order.
-    """
-
-    plain: TensorRef
-    turned: TensorRef
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
