@@ -30,7 +30,7 @@ def small_llama() -> Any:
         vocab_size=128, hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
         num_key_value_heads=2, head_dim=SIZE, tie_word_embeddings=False,
     )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = transformers.LlamaForCausalLM(config)
     with torch.no_grad():
         for parameter in model.parameters():
             drawn = torch.randn_like(parameter)
