@@ -78,7 +78,7 @@ def compare_pair(
             if left is None:
                 raise
             return after_ties(row, left)
-        contexts = [JudgeContext.of(pair, each.width or _length(each.golden)) for each in opened.comparisons]
+        contexts = [JudgeContext.of(pair, c.width or _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):

@@ -80,8 +80,8 @@ def scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> l
     named = []
     for place in sorted({tensor.place for tensor in tensors}):
         here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
-        shapes = {name: header.shape for name in here if (header := readable(here[name].ref)) is not None}
-        widths = {name: shape[-1] if shape else 0 for name, shape in shapes.items()}
+        headers = ((name, readable(tensor.ref)) for name, tensor in here.items())
+        widths = {name: h.shape[-1] if h is not None and h.shape else 0 for name, h in headers}
         for slot, name in scope_map(homes, Listing(), widths):
             named.append(replace(here[name], name="" if _is_folded(name, here) else slot))
     return named

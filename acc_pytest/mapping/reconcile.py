@@ -28,18 +28,7 @@ from .pair import BLOCKED, Operand, Pair
 from .shapes import rows_and_width, same_order
 from .shard_sources import cut_out, in_halves, merged, mismatch, multiplied, whole_shapes, without_padding
 from .shard_values import dequantised, settled, turned_alike
-from .views import (
-    CacheTail,
-    HeadPart,
-    Heads,
-    LastToken,
-    Part,
-    Permuted,
-    Repeated,
-    RowParallel,
-    TableRows,
-    Whole,
-)
+from .views import UNSLICED, CacheTail, HeadPart, LastToken, Part, Repeated, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece that is as large as the other side."""
@@ -199,18 +188,17 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
 
 def _centred(opened: Opened) -> Opened:
     """Logits, golden's less the mean of each row where mine are given so: softmax does not see that."""
+    shape = opened.golden.shape
+    width = shape[-1] if shape and math.prod(shape) else 0
+    rows = [side.read(0, width).double() for side in (opened.golden, opened.mine)]
+    means = [float(row.mean().abs() / row.square().mean().sqrt()) for row in rows]
+    if width < _FEWEST or not means[0] > 10 * _CENTRED > 10 * means[1]:
+        return opened
     comparisons = []
     for pair in opened.comparisons:
-        count, width = math.prod(pair.golden.shape), pair.golden.shape[-1] if pair.golden.shape else 0
-        if width < _FEWEST or not count:
-            return opened
-        ends = [[s.read(n, n + width).double() for s in (pair.golden, pair.mine)] for n in (0, count - width)]
-        means = [[float(row.mean().abs() / row.norm()) * width**0.5 for row in rows] for rows in ends]
-        if not all(golden > 10 * _CENTRED > 10 * mine for golden, mine in means):
-            return opened
-        logits = pair.golden.read(0, count).reshape(-1, width)
+        logits = pair.golden.read(0, math.prod(pair.golden.shape)).reshape(pair.golden.shape)
         centred = (logits - logits.double().mean(-1, keepdim=True)).to(logits.dtype)
-        comparisons.append(replace(pair, golden=TensorSource(centred.reshape(pair.golden.shape))))
+        comparisons.append(replace(pair, golden=TensorSource(centred)))
     note = "mine are centred: golden's less the mean of each row, which softmax does not see"
     return replace(opened, comparisons=tuple(comparisons), notes=(*opened.notes, note))
 
@@ -251,7 +239,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken, Permuted, RowParallel, Heads)):
+        if not isinstance(operand.view, UNSLICED):
             return "statistics cannot be sliced"
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""

@@ -40,14 +40,14 @@ _KEPT = 0.05
 @dataclass(frozen=True, slots=True)
 class _Rotation:
     """Heads of `size` whose first or `last` part is turned, by `halves` or by neighbours; `alone` where that
-    part is all that is compared. With `moved` the halves of a head lie as neighbours once it is turned."""
+    part is all that is compared. With `interleaved` its halves lie as neighbours then."""
 
     size: int
     halves: bool
     last: bool = False
     alone: bool = False
     once: bool = False
-    moved: bool = False
+    interleaved: bool = False
     factor: float = 1.0
 
     def compared_size(self, angles: int) -> int:
@@ -65,7 +65,7 @@ class _Rotation:
         place = "the last part of " if self.last else ""
         factor = "" if self.factor == 1.0 else f", {self.factor:.4g} times as long on the other side"
         how = "halves" if self.halves else "neighbours"
-        return f"{place}heads of {self.size} by {how}{', which lie as neighbours' * self.moved}{factor}"
+        return f"{place}heads of {self.size} by {how}{', which lie as neighbours' * self.interleaved}{factor}"
 
 
 def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
@@ -103,13 +103,13 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
 def turns_neighbours(plain: TensorRef, turned: TensorRef) -> int:
     """The size of heads whose neighbours are turned between two tensors, which their lengths tell; else 0."""
     try:
-        tensors = [values_of(ref).float() for ref in (plain, turned)]
+        tensors = [values_of(ref) for ref in (plain, turned)]
     except AccError:
         return 0
     size = tensors[1].shape[-1] if tensors[1].dim() else 0
     if size < 2 or size % 2 or tensors[0].numel() != tensors[1].numel():
         return 0
-    heads = [tensor.reshape(-1, size) for tensor in tensors]
+    heads = [tensor.reshape(-1, size)[: _SAMPLE // size].float() for tensor in tensors]
     neighbours = finite_distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
     halves = finite_distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
     return size if neighbours <= min(_KEPT, halves) else 0
@@ -162,7 +162,7 @@ def _rotations_by(width: int, angles: int, opposite: OperandShards, once: bool) 
                     _Rotation(size, halves, last, alone, once) for halves in (True, False) if angles % 2 == 0
                 )
         if size == angles and angles % 2 == 0:
-            yield _Rotation(size, halves=True, once=once, moved=True)
+            yield _Rotation(size, halves=True, once=once, interleaved=True)
 
 
 def _turned_shape(side: OperandShards, view: Turned, opposite: OperandShards) -> torch.Tensor:
@@ -209,7 +209,7 @@ def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotation:
     turned = piece * c[:, None].float() + perpendicular * s[:, None].float()
     if not rotation.alone:
         turned = torch.cat((apart[..., :start], turned, apart[..., start + angles :]), -1)
-    if rotation.moved:
+    if rotation.interleaved:
         turned = turned.unflatten(-1, (2, half)).transpose(-1, -2).flatten(-2)
     return turned.flatten(1)
 

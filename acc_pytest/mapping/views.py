@@ -349,3 +349,5 @@ View = Union[
 ]
 
 WHOLE = Whole()
+UNSLICED = (Whole, LastToken, Permuted, RowParallel, Heads)
+"""Views under which statistics of a tensor are those of what is compared, if the shapes allow it."""

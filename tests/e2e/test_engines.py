@@ -80,6 +80,16 @@ def test_centred_logits_are_compared_and_norms_whose_weights_are_elsewhere_are_n
     assert "golden 36 of 45 nodes (80%), mine 32 of 32 (100%)" in output
 
 
+def test_values_saved_in_part_are_no_outputs_of_modules_around_them(runs: Path, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    with numpy.load(runs / "ort" / "f32.npz") as values:
+        linears = {name: values[name] for name in values.files if name.startswith("linear")}
+    numpy.savez(runs / "ort" / "linears.npz", **linears)
+    status, output = compared(runs, "ort/linears.npz", "", tmp_path)
+    assert status == 0, output
+    assert "mine 28 of 28" in output
+
+
 def test_heads_and_rows_of_llamacpp_are_compared_as_they_lie(runs: Path, tmp_path: Path) -> None:
     steps = [(runs / "llamacpp" / f"right_eval_step{step}.txt").read_text() for step in (0, 1)]
     (tmp_path / "run.log").write_text("build: 1 (abc)\n" + "".join(steps))
