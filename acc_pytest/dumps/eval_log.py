@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import DumpError
 from ..tensors.eval_log import FORMAT, prints_in
-from ..tensors.formats import HEAD_OF_LOG
+from ..tensors.formats import HEAD_OF_LOG, LOGS
 from ..tensors.ref import TensorRef
 from .base import Dump, DumpLayout, Listing, PlainLayout
 from .debug_mode import logs_at
@@ -22,7 +22,7 @@ _NOTE = (
 
 def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
     """The dump of a log, or of each in a directory."""
-    for file in logs_at(path, listing, FORMAT, HEAD_OF_LOG):
+    for file in logs_at(path, listing, FORMAT, LOGS, HEAD_OF_LOG):
         yield PlainLayout("llama.cpp log", file, functools.partial(_opened, file))
 
 

@@ -189,7 +189,7 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
 def _centred(opened: Opened) -> Opened:
     """Logits, golden's less the mean of each row where mine are given so: softmax does not see that."""
     shape = opened.golden.shape
-    width = shape[-1] if shape and math.prod(shape) else 0
+    width = shape[-1] if shape and 0 not in shape else 0
     rows = [side.read(0, width).double() for side in (opened.golden, opened.mine)]
     means = [float(row.mean().abs() / row.square().mean().sqrt()) for row in rows]
     if width < _FEWEST or not means[0] > 10 * _CENTRED > 10 * means[1]:

@@ -5,8 +5,9 @@
         sum = -5.555188
 
 Shapes begin with the fastest dimension. Of more than six places in a dimension the first three and the last
-three are printed, with four decimals; the sum is that of all elements. A step begins where the first name
-comes again. A member is `{step}/{number in the step}_{name}`. A node whose print is cut is left out.
+three are printed, with four decimals; the sum is that of all elements, and older releases print none. A step
+begins where the first name comes again. A member is `{step}/{number in the step}_{name}`. A node whose print
+is cut is left out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ _EDGE = 3
 _LARGEST, _MOST_ELEMENTS = 1 << 28, 1 << 27
 _FUNCTION = r"(?:common_debug_cb_eval|ggml_debug): +"
 _NODE = re.compile(rf"{_FUNCTION}(\S.*?) = \((\w+)\) +\w+\(.*\) = \{{(\d+), (\d+), (\d+), (\d+)\}}\s*$", re.M)
-_START = re.compile(_FUNCTION.encode() + rb"\S[^\n]* = \(\w+\) ")
 _ROW = re.compile(r"^\s*\[([^\[\]\n]+)\],?\s*$", re.M)
 _SUM = re.compile(r"^\s*sum = (\S+)\s*$", re.M)
 _Print = tuple[TensorHeader, tuple[float, ...]]
@@ -44,7 +44,7 @@ class EvalLog:
 
     def matches(self, head: bytes) -> bool:
         """Whether a node is printed in these bytes; a program may print other things before."""
-        return _START.search(head) is not None
+        return _NODE.search(head.decode("utf-8", "surrogateescape")) is not None
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and mean of one tensor. Raises `FormatError`."""
@@ -93,7 +93,7 @@ def _parsed(path: str, text: str) -> Iterator[tuple[str, _Print]]:
             entry = _print(path, node, text[node.end() : stop])
         except (ValueError, OverflowError, FormatError):
             continue
-        if len(entry[1]) == math.prod(len(_places(size)) for size in entry[0].shape):
+        if entry[1] and len(entry[1]) == math.prod(len(_places(size)) for size in entry[0].shape):
             yield f"{step}/{number:05}_{node[1]}", entry
 
 
@@ -105,9 +105,7 @@ def _print(path: str, node: re.Match[str], body: str) -> _Print:
         sizes.pop()
     shape, dtype, sums = tuple(reversed(sizes)), by_name(node[2]), _SUM.findall(body)
     byte_count(path, shape, dtype.bits)
-    if not sums or not math.prod(shape):
-        raise ValueError("cut")
-    mean = math.fsum(map(float, sums)) / math.prod(shape)
+    mean = math.fsum(map(float, sums)) / math.prod(shape) if sums and 0 not in shape else None
     cells = [cell.strip() for row in _ROW.findall(body) for cell in row.split(",")]
     header = TensorHeader(dtype, shape, PRINTS, statistics=Statistics(None, None, mean, None))
     return header, tuple(float(cell) for cell in cells if cell != "...")
