@@ -104,7 +104,8 @@ def test_a_log_of_an_older_release_has_no_sums(golden: Path, model: Any, tmp_pat
     lines = write_log([nodes(model)], tmp_path / "run.log").read_text().replace(FUNCTION, "ggml_debug")
     (tmp_path / "run.log").write_text("\n".join(line for line in lines.split("\n") if "sum" not in line))
     result = compare(golden, tmp_path / "run.log")
-    assert (result.verdict, result.result.coverage > 0.8) == ("pass", True)
+    assert result.verdict == "pass"
+    assert len(verdicts(result)) > 50
 
 
 def test_steps_of_a_log_begin_with_its_first_name(model: Any, tmp_path: Path) -> None:
