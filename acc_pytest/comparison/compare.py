@@ -6,6 +6,7 @@ is wrong) becomes the row's reason: a comparison never raises for it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..base.vocabulary import number
-from ..errors import AccError, FormatError, NoPayload, ShapesDiffer, guarded
+from ..errors import AccError, FormatError, Incomparable, NoPayload, ShapesDiffer, guarded
 from ..judging.derive import nonfinite_thresholds
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
@@ -78,7 +79,7 @@ def compare_pair(
             if rest is None:
                 raise
             return rest
-        contexts = [JudgeContext.of(pair, _length(comparison.golden)) for comparison in opened.comparisons]
+        contexts = [JudgeContext.of(pair, c.width or _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):
@@ -99,6 +100,10 @@ def compare_pair(
                     context={**measured.context, SUSPECT: opened.suspect},
                 )
             rows.append(replace(measured, notes=(*notes, *measured.notes)) if notes else measured)
+        if pair.mine.printed and not pair.golden.printed:
+            with contextlib.suppress(NoPayload, Incomparable):  # the mean of all elements; a part has none
+                mean = compare_statistics(pair, row, judge, counterpart)
+                rows.append(replace(mean, notes=opened.notes))
         return worst_replica(rows)
 
     return with_code(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)

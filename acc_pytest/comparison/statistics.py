@@ -20,7 +20,7 @@ from ..judging.statistics import judge_statistics, measure_statistics, threshold
 from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
 from ..mapping.pair import BLOCKED, Operand, Pair
-from ..mapping.views import LastToken, Permuted, RankSum, RowParallel, Whole
+from ..mapping.views import UNSLICED, LastToken, RankSum, RowParallel, Whole
 from ..metrics.measurement import STATISTICS
 from ..noise.errors import statistics_of
 from ..reporting.row import Row
@@ -122,7 +122,9 @@ class _Shard:
 def _aligned(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> list[tuple[_Shard, _Shard]]:
     """The shards to compare: both sides joined, or one side with each replica of it."""
     summed = (isinstance(pair.mine.view, RankSum) and len(mine) > 1) or _may_be_summands(pair, golden, mine)
-    takes_values = summed or not all(isinstance(end.view, _UNSLICED) for end in (pair.golden, pair.mine))
+    takes_values = summed or not all(
+        isinstance(end.view, (*UNSLICED, RankSum)) for end in (pair.golden, pair.mine)
+    )
     if not takes_values and (of_one_size := _of_one_size(golden, mine)):
         return of_one_size
     golden_count, mine_count = (
@@ -156,10 +158,6 @@ def _may_be_summands(pair: Pair, golden: list[_Shard], mine: list[_Shard]) -> bo
     """Whether ranks hold what only their values could tell to be summands: statistics that differ."""
     sides = ((pair.golden, golden), (pair.mine, mine))
     return any(isinstance(end.view, RowParallel) and len(set(shards)) > 1 for end, shards in sides)
-
-
-_UNSLICED = (Whole, LastToken, RankSum, Permuted, RowParallel)
-"""Views under which a tensor may be compared as it is, if the shapes allow it."""
 
 
 def _shards(operand: Operand) -> list[_Shard]:

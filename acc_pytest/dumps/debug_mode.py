@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -19,6 +19,7 @@ from pathlib import Path
 from ..errors import DumpError
 from ..tensors.debug_log import FORMAT, LoggedCall, LoggedTensor, member, read_log
 from ..tensors.file_bytes import opened
+from ..tensors.formats import TensorFormat
 from ..tensors.location import is_file
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import MAX_DEPTH, UNKNOWN_TYPE
@@ -34,12 +35,20 @@ _HEAD = 4096
 
 def dumps_at(path: Path, listing: Listing) -> Iterator[DumpLayout]:
     """The dump of a log, or of each in a directory."""
+    for file in logs_at(path, listing, FORMAT, SUFFIXES, _HEAD):
+        yield PlainLayout("DebugMode", file, functools.partial(DebugModeDump, file))
+
+
+def logs_at(
+    path: Path, listing: Listing, log: TensorFormat, suffixes: Collection[str], length: int
+) -> Iterator[Path]:
+    """The path, or the files in it, that are logs of a format by their first bytes, so many of them."""
     for file in [path / name for name in listing.files(path)] or [path]:
-        if file.suffix in SUFFIXES and is_file(file):
+        if file.suffix.lower() in suffixes and is_file(file):
             with opened(str(file)) as (stream, _):
-                is_log = FORMAT.matches(stream.read(_HEAD))
+                is_log = log.matches(stream.read(length))
             if is_log:
-                yield PlainLayout("DebugMode", file, functools.partial(DebugModeDump, file))
+                yield file
 
 
 @dataclass(slots=True, eq=False)

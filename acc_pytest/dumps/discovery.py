@@ -54,7 +54,7 @@ FORMATS = {
 below. Names of directories end with a slash."""
 _TORCHAIR = "torchair_layout"
 """Asked about the user's path alone, which may lie anywhere in a dump."""
-_DEBUG_MODE = "debug_mode"
+_LOGS = ("debug_mode", "eval_log")
 """Asked about the user's path alone, where nothing else is there: files have to be opened."""
 _DOWN = 3
 """Levels below the given directory at which dumps are looked for (1 where it holds tensor files itself)."""
@@ -109,7 +109,7 @@ def locate(path: str, listing: Listing) -> DumpLayout:
     with suppress(DumpError):
         deep = () if files and _only_below(place, listing, _DOWN) else tensor_files(place, listing)
         files = FilesLayout(place, deep) if deep else files
-    if dump := files or _only(place, _dumps_of(_DEBUG_MODE, place, listing)):
+    if dump := files or _only(place, chain(*(_dumps_of(module, place, listing) for module in _LOGS))):
         return dump
     raise _no_dump(place, listing)
 
@@ -121,7 +121,7 @@ def _no_dump(place: Path, listing: Listing) -> DumpError:
         f"{place}: no dump here: no model_tree.json (torch), no model and tensors directories (ATB), "
         "no metadata.json (manual), no dump.json (msprobe), no files step=*.pt or Pass*.pt (SGLang), "
         "no debug tree (Hugging Face), no GE records or FX tensors (TorchAir), no log of DebugMode, "
-        "no tensor files"
+        "no eval log (llama.cpp), no tensor files"
     )
 
 
@@ -134,7 +134,7 @@ def _dump_kept_at(place: Path) -> Path:
 def _file(place: Path, listing: Listing) -> DumpLayout:
     if dump := _only(place, _added(place, listing)):
         return dump
-    modules = (*_named(place.name), _TORCHAIR, _DEBUG_MODE)
+    modules = (*_named(place.name), _TORCHAIR, *_LOGS)
     for dump in chain(FilesLayout.at(place, listing), *(_dumps_of(m, place, listing) for m in modules)):
         return dump
     around = _around(place.parent, listing) if place.suffix in {".json", ".csv"} else None

@@ -24,6 +24,7 @@ from ..base.imports import torch
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..errors import AccError
 from ..tensors.dtypes import CONSTANTS, narrower_types
+from ..tensors.header import PRINTS
 from ..tensors.ref import TensorRef, readable
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import Node
@@ -40,6 +41,7 @@ _NUMBERED = re.compile(r"\d{3,9}_")
 """Files numbered in the order of a step, whose folder is its number."""
 _RANK = re.compile(r"(?:rank|tp)[_=-]?(\d{1,9})", re.IGNORECASE)
 _NO_SCOPE = re.compile(r"tllm_debug|pp[_=-]?\d+", re.IGNORECASE)
+_FOLDED = "{} norms hand out what they normalised, their weights are in the next matrices: not compared"
 _SAMPLED, _SAMPLE = 64, 4096
 """Tensors, and elements of each, that are read to see in which type they were computed."""
 
@@ -55,8 +57,11 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     names = [name for listed in members.values() for name, ref in listed if ref.member]
     alone = len(set(names)) == len(names)
     tensors = [tensor for file in files for tensor in _tensors_in(file, top, members[file], alone)]
-    if scoped := _scoped(tensors, files[0].parent, golden):
-        return NamedDump(root, scoped, in_order=True, beside=len(tensors))
+    if places := scoped(tensors, files[0].parent, golden):
+        dump = NamedDump(root, [t for t in places if t.name], in_order=True, beside=len(tensors))
+        if folded := sum(not tensor.name for tensor in places):
+            dump.notes = (*dump.notes, _FOLDED.format(folded))
+        return dump
     is_named = (golden is not None and golden.has_modules) or any(
         any(tensor.place)
         or _LAYER.search(tensor.name)
@@ -68,34 +73,27 @@ def open_named(root: Path, files: Sequence[Path], golden: Dump | None = None) ->
     return NamedDump(root, tensors, in_order=len(files) == 1 and files[0].suffix in _IN_ORDER)
 
 
-def _scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
-    """Tensors of an engine by the slots of modules that they are; none where no scope map has them."""
+def scoped(tensors: Sequence[NamedTensor], home: Path, golden: Dump | None) -> list[NamedTensor]:
+    """Tensors of an engine by the slots of modules that they are, empty for norms whose weights are in the
+    next matrix; none where no scope map has them."""
     homes = [home] if golden is None else [home, Path(golden.root), Path(golden.root).parent]
-    scoped = []
+    named = []
     for place in sorted({tensor.place for tensor in tensors}):
         here = {tensor.name: tensor for tensor in tensors if tensor.place == place}
-        for slot, name in scope_map(homes, Listing(), here):
-            if not _is_folded(slot, name, here) and not _is_cut(slot, here[name], here):
-                scoped.append(replace(here[name], name=slot))
-    return scoped
+        headers = ((name, readable(tensor.ref)) for name, tensor in here.items())
+        widths = {name: h.shape[-1] if h is not None and h.shape else 0 for name, h in headers}
+        for slot, name in scope_map(homes, Listing(), widths):
+            named.append(replace(here[name], name="" if _is_folded(name, here) else slot))
+    return named
 
 
-def _is_cut(slot: str, tensor: NamedTensor, tensors: Mapping[str, NamedTensor]) -> bool:
-    """Whether an input has the last rows alone: llama.cpp goes on with those whose logits are asked for."""
-    header, first = readable(tensor.ref), readable(next(iter(tensors.values())).ref)
-    if ".input." not in slot or header is None or first is None:
+def _is_folded(name: str, tensors: Mapping[str, NamedTensor]) -> bool:
+    """Whether a norm of TransformerLens has its weight in the next matrix: what it hands out is the same
+    without it."""
+    bare = name.replace(".hook_out", ".hook_normalized")
+    if bare == name or bare not in tensors:
         return False
-    return len(header.shape) == 2 == len(first.shape) and header.shape[0] < first.shape[0]
-
-
-def _is_folded(slot: str, name: str, tensors: Mapping[str, NamedTensor]) -> bool:
-    """Whether a norm of TransformerLens has its weight in the next matrix: then what it hands out is what it
-    hands out without it, and the logits are centred."""
-    norm = "ln_final.hook_out" if slot == "lm_head.output" else name
-    bare = norm.replace(".hook_out", ".hook_normalized")
-    if bare == norm or norm not in tensors or bare not in tensors:
-        return False
-    return torch.equal(tensors[norm].ref.open()[:], tensors[bare].ref.open()[:])
+    return torch.equal(tensors[name].ref.open()[:], tensors[bare].ref.open()[:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,10 @@ class NamedDump(RecordedDump):
         self.states_only = all(_STATES.search(_dotted(tensor.name)) for tensor in tensors)
         self._weights: dict[str, dict[str, TensorRef]] = {}
         self._computed_in = _computed_in(tensors)
-        in_order = in_order and (beside is not None or _may_be_time([tensor.name for tensor in tensors]))
+        names = [tensor.name for tensor in tensors]
+        # Engines may hand out what a model returns before all else.
+        is_time = _may_be_time(names) if beside is None else order_of(scope_of(names[0])[0])[0] not in (2, 3)
+        in_order = in_order and is_time
         places: dict[tuple[int, int], list[NamedTensor]] = {}
         for tensor in tensors:
             places.setdefault(tensor.place, []).append(tensor)
@@ -309,7 +310,7 @@ def _computed_in(tensors: Sequence[NamedTensor]) -> str:
     count = 0
     for tensor in tensors[:: max(1, len(tensors) // _SAMPLED)]:
         header = readable(tensor.ref)
-        if header is None or header.dtype.name != "float32":
+        if header is None or header.dtype.name != "float32" or header.payload == PRINTS:
             continue
         with suppress(AccError):  # its own pair says what is wrong with it
             values = tensor.ref.open().reshape(-1)[:_SAMPLE]

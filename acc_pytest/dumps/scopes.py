@@ -5,6 +5,7 @@ a fixed vocabulary:
 
     llama.onnx            metadata of the nodes (exporter of torch); also of a graph converted from it later
     run.events.json       rows with `key` and `modules`, as ExecuTorch's Inspector gives them
+    __module.model.norm/aten::mul/Multiply_1   OpenVINO: names of the frontend of torch
     00003_Vcur-0.npy      llama.cpp: the names of its graph
     blocks.0.ln1.hook_out TransformerLens: the names of its hooks
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,10 +40,10 @@ class _Operator(NamedTuple):
     outputs: Sequence[str]
 
 
-def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) -> Places:
-    """The slots of modules that `values` are in, by a scope map in one of `homes` or by the vocabulary of an
-    engine; empty where there is none."""
-    names = set(values)
+def scope_map(homes: Sequence[Path], listing: Listing, widths: Mapping[str, int]) -> Places:
+    """The slots of modules that values are in, by a scope map in one of `homes` or by the vocabulary of an
+    engine; empty where there is none. `widths` are their last dimensions."""
+    names = set(widths)
     places: Places = ()
     for home in homes:
         for file in sorted(listing.files(home)):
@@ -55,12 +56,12 @@ def scope_map(homes: Sequence[Path], listing: Listing, values: Collection[str]) 
             if 2 * len(made & names) > len(names):
                 # Of graphs that were converted from one another, one has these names and the most scopes.
                 places = max(places, _ends(operators, names), key=len)
-    return places or _by_vocabulary(values)
+    return places or _ends(_of_names(widths), names) or _by_vocabulary(widths)
 
 
 def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
-    """The output of each module: what the last of its operators makes that is among `values`. Its input is
-    what its operators read and did not make, where that is one value."""
+    """The output of each module: what the last of its operators makes, where that is among `values`. Its
+    input is what its operators read and did not make, where that is one value."""
     last: dict[str, tuple[int, str]] = {}
     read: dict[str, dict[str, None]] = {}
     made: dict[str, set[str]] = {}
@@ -72,6 +73,7 @@ def _ends(operators: Sequence[_Operator], values: Collection[str]) -> Places:
                 (name, None) for name in operator.inputs if name in values and name not in inside
             )
             inside.update(operator.outputs)
+            last.pop(module, None)
             if outputs:
                 last[module] = number, outputs[0]
     places = []
@@ -127,19 +129,41 @@ def _of_events(file: Path) -> Sequence[_Operator]:
         events = [_Operator([str(m) for m in row["modules"]], (), [str(row["key"])]) for row in rows]
     except (OSError, ValueError, KeyError, TypeError):
         return ()
-    shallow = {module for event in events for module in event.modules if module.count(".") == 0 and module}
-    if len(shallow) != 1:
-        return events
-    wrapper = f"{shallow.pop()}."  # the module around the model, which golden has not
-    if any(module.startswith(wrapper + "model.") for event in events for module in event.modules):
-        return [
-            e._replace(modules=[m.removeprefix(wrapper) for m in e.modules if m != wrapper[:-1]])
-            for e in events
+    return _unwrapped(events)
+
+
+def _unwrapped(operators: Sequence[_Operator]) -> Sequence[_Operator]:
+    """The operators without the one module around the model, which golden has not."""
+    modules = {module for operator in operators for module in operator.modules if module}
+    outer = {module.partition(".")[0] for module in modules}
+    wrapper = f"{min(outer, default='')}."
+    if len(outer) != 1 or not any(module.startswith(f"{wrapper}model.") for module in modules):
+        return operators
+    return [
+        operator._replace(modules=[m.removeprefix(wrapper) for m in operator.modules if m != wrapper[:-1]])
+        for operator in operators
+    ]
+
+
+# OpenVINO: names of the operators of a model that was traced by torch, in an order in which they can run.
+
+_TRACED = re.compile(r"__module\.([^/]+)/[^/]+/")
+
+
+def _of_names(names: Iterable[str]) -> Sequence[_Operator]:
+    """The operators by their names; a module that has none of its own among them may hand out anything."""
+    paths = {name: match[1] for name in names if (match := _TRACED.match(name))}
+    modules = sorted({*paths.values()}, key=len)
+    return _unwrapped(
+        [
+            _Operator([m for m in modules if f"{path}.".startswith(f"{m}.")], (), [name])
+            for name, path in paths.items()
         ]
-    return events
+    )
 
 
-# Vocabularies. The first value of a name is the one that a module hands out.
+# Vocabularies. Of several values of a name the last one that is as wide as the first is what a module hands
+# out (a product, then with its bias), the last of all what the next one is handed.
 
 _VOCABULARIES = tuple(
     tuple((re.compile(pattern), place) for pattern, place in vocabulary)
@@ -162,17 +186,23 @@ _VOCABULARIES = tuple(
             (r"unembed\.hook_out", "lm_head.output"),
         ),
         (
-            (r"embd", "model.embed_tokens.output"),
+            (r"(?:inp_)?embd", "model.embed_tokens.output"),
             (r"attn_norm-(\d+)", r"model.layers.\1.input_layernorm.output"),
+            (r"Qcur-(\d+)", r"model.layers.\1.self_attn.q_proj.output"),
+            (r"Kcur-(\d+)", r"model.layers.\1.self_attn.k_proj.output"),
             (r"Vcur-(\d+)", r"model.layers.\1.self_attn.v_proj.output"),
+            (r"Qcur-(\d+)", r"model.layers.\1.self_attn.attn.input.0"),
+            (r"Kcur-(\d+)", r"model.layers.\1.self_attn.attn.input.1"),
             (r"kqv_out-(\d+)", r"model.layers.\1.self_attn.o_proj.input.0"),
             (r"attn_out-(\d+)", r"model.layers.\1.self_attn.o_proj.output"),
+            (r"attn_out-(\d+)", r"model.layers.\1.self_attn.output"),
             (r"ffn_inp-(\d+)", r"model.layers.\1.post_attention_layernorm.input.0"),
             (r"ffn_norm-(\d+)", r"model.layers.\1.post_attention_layernorm.output"),
             (r"ffn_gate-(\d+)", r"model.layers.\1.mlp.gate_proj.output"),
             (r"ffn_up-(\d+)", r"model.layers.\1.mlp.up_proj.output"),
             (r"ffn_swiglu-(\d+)", r"model.layers.\1.mlp.down_proj.input.0"),
             (r"ffn_out-(\d+)", r"model.layers.\1.mlp.down_proj.output"),
+            (r"ffn_out-(\d+)", r"model.layers.\1.mlp.output"),
             (r"l_out-(\d+)", r"model.layers.\1.output"),
             (r"result_norm", "model.norm.output"),
             (r"result_output", "lm_head.output"),
@@ -184,15 +214,17 @@ _FEWEST = 6
 """Rows of a vocabulary that a dump must have: names of other tools may be like some."""
 
 
-def _by_vocabulary(values: Collection[str]) -> Places:
+def _by_vocabulary(widths: Mapping[str, int]) -> Places:
     for vocabulary in _VOCABULARIES:
-        rows = {row for name in values for row, _ in _in(vocabulary, name)}
+        rows = {row for name in widths for row, _ in _in(vocabulary, name)}
         if len(rows) >= _FEWEST:
-            first: dict[str, str] = {}
-            for name in values:
+            chosen: dict[str, str] = {}
+            for name, width in widths.items():
                 for _, place in _in(vocabulary, name):
-                    first.setdefault(place, name)
-            return list(first.items())
+                    if ".input." in place or width == widths[chosen.get(place, name)]:
+                        chosen[place] = name
+            outputs = {name for place, name in chosen.items() if ".output" in place}
+            return [place for place in chosen.items() if ".output" in place[0] or place[1] not in outputs]
     return ()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..dumps.base import Rank, StepLabel
+from ..dumps.base import Rank, Slot, StepLabel
 from ..errors import AccError, Incomparable
 from ..tensors.ref import TensorRef, readable
+from ..topology.tree import Node
 from .choices import with_router_choices
 from .dump_step import DumpStep, OnRanks
 from .match import ExpertRule, Export, Match, SharedWeight, ViewRule
@@ -22,6 +23,7 @@ from .token_order import forms_of
 from .views import (
     CacheTail,
     ExpertPick,
+    Heads,
     LastToken,
     RankSum,
     Repeated,
@@ -71,12 +73,17 @@ class Evidence:
         self._splits = splits or Splits()
         self._layouts: tuple[TokenLayout | None, TokenLayout | None] = (None, None)
         self._tokens: tuple[TokenLayout, TokenLayout] | None = None
+        self._last_rows: frozenset[tuple[Node, Slot]] = frozenset()
         self._modules = golden.dump.has_modules and mine.dump.has_modules
 
     def lay_out(self, golden: TokenLayout | None, mine: TokenLayout | None, alike: bool = False) -> None:
         """Set the token layouts of both sides; where they are `alike` no rows are selected."""
         self._layouts = (golden, mine)
         self._tokens = (golden, mine) if golden is not None and mine is not None and not alike else None
+
+    def cut(self, last_rows: Iterable[tuple[Node, Slot]]) -> None:
+        """Set the tensors of which a side has the last row of each sequence alone."""
+        self._last_rows = frozenset(last_rows)
 
     @property
     def by_tokens(self) -> bool:
@@ -162,12 +169,16 @@ class Evidence:
             return columns(export, rule, side, partner)
         if rule.span is not None:
             return rule.span
+        if rule.kind == "whole" and (export.node, export.slot) in self._last_rows:
+            return LastToken()
         if rule.kind in ("row_parallel", "residual"):
             return of_summands(export, rule, side, self._splits)
         if rule.kind == "table":
             return TableRows(self._table_start, rule.index if rule.index >= 0 else None)
         if rule.kind in BY_TENSORS:
             return by_tensors(rule, side, partner)
+        if rule.kind == "heads_of":
+            return Heads(rule.index)
         if rule.kind == "cache_heads":
             return CacheTail(rule.index)
         times = self._batches[0 if side[0] is self.golden else 1]

@@ -37,6 +37,7 @@ class ViewRule:
       this side;
     - `row_parallel`: on every rank the whole or a summand of it;
     - `turned`: by the position tables that are the two parts, of this side;
+    - `heads_of`: in heads of `index` elements, in which this side turns neighbours;
     - `largest`: the places of the largest values; the two parts are such places and what they were chosen
       from, of the other side;
     - `span`: the columns that a `span` of the rows of a weight gives;

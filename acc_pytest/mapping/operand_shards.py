@@ -11,6 +11,8 @@ from typing import Literal
 
 from ..base.imports import torch
 from ..errors import Incomparable
+from ..tensors.eval_log import printed
+from ..tensors.header import PRINTS
 from ..tensors.read_source import element_type, opened_source
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source
@@ -119,7 +121,8 @@ def lie_alike(golden: Operand, mine: Operand) -> bool:
 
 def _is_plain(operand: Operand) -> bool:
     """Whether an operand is one tensor that its own side does not change."""
-    if len(operand.refs) != 1 or not isinstance(operand.view, (Whole, LastToken)):
+    plain_view = isinstance(operand.view, (Whole, LastToken))
+    if len(operand.refs) != 1 or not plain_view or operand.printed:
         return False
     return not (operand.tokens or operand.split or operand.experts or operand.onward or operand.slots_by)
 
@@ -145,7 +148,12 @@ def open_shards(operand: Operand) -> OperandShards:
 
     Raises what opening a file raises, and `Incomparable` for slots that are not in their cache.
     """
-    return shards_of(operand, [ref.open() for ref in operand.refs])
+    return shards_of(operand, [values_of(ref) for ref in operand.refs])
+
+
+def values_of(ref: TensorRef) -> torch.Tensor:
+    """A tensor; of one in a log what is printed, in float64, beside elements of `eval_log.NOT_PRINTED`."""
+    return printed(ref) if ref.header().payload == PRINTS else ref.open()
 
 
 def shards_of(operand: Operand, shards: list[torch.Tensor]) -> OperandShards:
@@ -310,6 +318,8 @@ def unjudged_values(operand: Operand) -> str:
     split, tokens = operand.split, operand.tokens
     if (split is None and tokens is None) or operand.experts or isinstance(operand.view, SlotRows):
         return ""
+    if operand.printed:
+        return ""  # what is not printed is no row
     shards = [ref.open() for ref in operand.refs]
     rows: list[torch.Tensor | None] = []
     if split is not None:

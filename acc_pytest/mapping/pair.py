@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..dumps.base import Dump, Slot, StepLabel
 from ..errors import with_addresses
+from ..tensors.header import PRINTS
 from ..tensors.ref import TensorRef
 from ..topology.tree import Node
 from .views import WHOLE, ExpertPick, TokenPick, TokenSplit, View
@@ -44,6 +45,11 @@ class Operand:
     onward: tuple[tuple[TensorRef, ...], ...] = ()
     slots_by: tuple[TensorRef, ...] = ()
     experts: ExpertPick | None = None
+
+    @property
+    def printed(self) -> bool:
+        """Whether a log prints some elements of its tensors. Raises `FormatError` for a header."""
+        return any(ref.header().payload == PRINTS for ref in self.refs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ..base.imports import torch
 from ..base.reason import Reason
 from ..errors import Incomparable, NoPayload, ShapesDiffer
+from ..tensors.eval_log import HALF_A_DIGIT, NOT_PRINTED
 from ..tensors.source import Exceeding, Floored, Reshaped, Source, TensorSource
 from .operand_shards import (
     OperandShards,
@@ -25,12 +26,16 @@ from .operand_shards import (
 )
 from .pair import BLOCKED, Operand, Pair
 from .shapes import rows_and_width, same_order
-from .shard_sources import cut_out, merged, mismatch, multiplied, whole_shapes, without_padding
+from .shard_sources import cut_out, in_halves, merged, mismatch, multiplied, whole_shapes, without_padding
 from .shard_values import dequantised, settled, turned_alike
-from .views import CacheTail, HeadPart, LastToken, Part, Permuted, Repeated, RowParallel, TableRows, Whole
+from .views import UNSLICED, CacheTail, HeadPart, LastToken, Part, Repeated, TableRows, Whole
 
 _CUTS = (Part, TableRows, CacheTail, HeadPart)
 """Views of a piece that is as large as the other side."""
+_CENTRED, _FEWEST = 1e-4, 64
+"""Largest mean of centred numbers by their size, and the least width of rows that tell."""
+_SAID = 0.1
+"""Largest share of the size of numbers by which a print may be off, to say something of them."""
 _ORDERED = 0.7
 """Relative distance of rows in another order is twice as much."""
 _SAMPLE = 1 << 20
@@ -40,11 +45,12 @@ _SAMPLE = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two sources, of one shape but for `as_stored`; `label` names a replica (`rank 1`), empty for the normal
-    case."""
+    case. `width` is the last dimension of what elements were picked of."""
 
     golden: Source
     mine: Source
     label: str = ""
+    width: int | None = None
 
     @property
     def alike(self) -> bool:
@@ -89,7 +95,35 @@ def open_pair(pair: Pair) -> Opened:
         # A head may be asked for the last tokens alone (`logits_to_keep`).
         last = replace(pair.golden, view=LastToken()), replace(pair.mine, view=LastToken())
         opened = open_operands(*last)
-    return _masks(opened) if pair.fed == "mask" else opened
+    opened = _masks(opened) if pair.fed == "mask" else opened
+    if _is_head(pair) and "Linear" in pair.golden.op_type:
+        opened = _centred(opened)
+    prints = pair.golden.printed, pair.mine.printed
+    return _of_prints(opened, prints) if any(prints) else opened
+
+
+def _of_prints(opened: Opened, prints: tuple[bool, bool]) -> Opened:
+    """The elements that are printed where a side is; mine may be off by the digits that are not.
+
+    Raises `NoPayload` where nothing is printed, or values are too small for four decimals.
+    """
+    comparisons, note = [], ""
+    for pair in opened.comparisons:
+        count = math.prod(pair.golden.shape)
+        sides = (pair.golden, pair.mine)
+        printed = [side.read(0, count) != NOT_PRINTED for side, is_print in zip(sides, prints) if is_print]
+        places = torch.stack(printed).all(0).nonzero()[:, 0].tolist()
+        if not places:
+            raise NoPayload("no element that is compared was printed")
+        golden, mine = (torch.cat([side.read(p, p + 1) for p in places]).double() for side in sides)
+        digits, size = HALF_A_DIGIT * sum(prints), float(golden.square().mean().sqrt())
+        if size < digits / _SAID:
+            raise NoPayload(Reason("four decimals say nothing of values of about {:.2g}", size))
+        near = golden.clamp(mine - digits, mine + digits).where(golden.isfinite(), mine)
+        picked = (TensorSource(values.float()) for values in (golden, near))
+        comparisons.append(replace(pair, width=pair.golden.shape[-1], golden=next(picked), mine=next(picked)))
+        note = Reason("{} of {} elements are printed, with four decimals", len(places), count)
+    return replace(opened, comparisons=tuple(comparisons), notes=(*opened.notes, note))
 
 
 def as_stored(pair: Pair) -> Comparison | None:
@@ -168,6 +202,23 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     return replace(opened, notes=(*notes, *opened.notes), unjudged=unjudged)
 
 
+def _centred(opened: Opened) -> Opened:
+    """Logits, golden's less the mean of each row where mine are given so: softmax does not see that."""
+    shape = opened.golden.shape
+    width = shape[-1] if shape and 0 not in shape else 0
+    rows = [side.read(0, width).double() for side in (opened.golden, opened.mine)]
+    means = [float(row.mean().abs() / row.square().mean().sqrt()) for row in rows]
+    if width < _FEWEST or not means[0] > 10 * _CENTRED > 10 * means[1]:
+        return opened
+    comparisons = []
+    for pair in opened.comparisons:
+        logits = pair.golden.read(0, math.prod(pair.golden.shape)).reshape(pair.golden.shape)
+        centred = (logits - logits.double().mean(-1, keepdim=True)).to(logits.dtype)
+        comparisons.append(replace(pair, golden=TensorSource(centred)))
+    note = "mine are centred: golden's less the mean of each row, which softmax does not see"
+    return replace(opened, comparisons=tuple(comparisons), notes=(*opened.notes, note))
+
+
 def _masks(opened: Opened) -> Opened:
     """Masks that are added to scores, whatever they put where nothing may be seen; beside one that says what
     may be seen (truth values) as the same."""
@@ -204,7 +255,7 @@ def agree(golden: Operand, mine: Operand) -> str:
 def _statistics_refusal(golden: Operand, mine: Operand) -> str:
     """Max, min, mean and norm of a whole say nothing of a part, so a pair must not need cutting."""
     for operand in (golden, mine):
-        if not isinstance(operand.view, (Whole, LastToken, Permuted, RowParallel)):
+        if not isinstance(operand.view, UNSLICED):
             return "statistics cannot be sliced"
     if not all(ref.header().counted for ref in (*golden.refs, *mine.refs)):
         return ""
@@ -237,9 +288,10 @@ def reconcile(golden: OperandShards, mine: OperandShards) -> Opened:
     Raises `Incomparable` with both shapes when no rule makes them agree.
     """
     (golden, golden_turn), (mine, mine_turn) = turned_alike(golden, mine), turned_alike(mine, golden)
+    (golden, golden_order), (mine, mine_order) = in_halves(golden, mine), in_halves(mine, golden)
     (golden, golden_sum), (mine, mine_sum) = settled(golden, mine), settled(mine, golden)
     opened = _reconciled(golden, mine)
-    done = (golden_turn, mine_turn, golden_sum, mine_sum)
+    done = (golden_turn, mine_turn, golden_order, mine_order, golden_sum, mine_sum)
     notes = (golden.note, mine.note, *(shards.note for shards in done))
     distinct = tuple(dict.fromkeys(note for note in notes if note))
     suspect = next((shards.suspect for shards in done if shards.suspect), "")

@@ -15,8 +15,8 @@ from ..tensors.source import Columns, ExactSum, PlusRow, Reshaped, Rows, Source,
 from .operand_shards import OperandShards
 from .pair import Operand
 from .shapes import Merge, Shape, rows_and_width, same_order
-from .shard_values import with_residual
-from .views import CacheTail, HeadPart, LastToken, Part, TableRows
+from .shard_values import ShardNote, finite_distance, with_residual
+from .views import CacheTail, HeadPart, Heads, LastToken, Part, TableRows, Whole
 
 _MOST_PADDING = 1024
 """Largest padding of a vocabulary."""
@@ -54,6 +54,24 @@ def cut_out(side: OperandShards, partner: OperandShards) -> tuple[Source, str]:
             return Reshaped(newest, (batch * tokens, heads * size)), note
     shape = list(side.shape)
     raise Incomparable(f"{partner.describe()} are not the newest tokens of a cache of shape {shape}")
+
+
+def in_halves(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
+    """A side in `Heads` with neighbours put where halves lie, and a note on that, where it is nearer to the
+    other side so; other sides as they are."""
+    if not isinstance(side.view, Heads):
+        return side, ShardNote()
+    size, side, shard = side.view.size, replace(side, view=Whole()), side.shards[0]
+    if shard.device.type == "meta" or side.count > 1 or rows_and_width(side.shape)[1] % size:
+        return side, ShardNote()
+    is_cache = isinstance(opposite.view, CacheTail)
+    target = cut_out(opposite, side)[0] if is_cache else TensorSource(opposite.shards[0])
+    first = target.read(0, min(_SAMPLE, math.prod(target.shape))).float()
+    halves = shard.reshape(-1, size // 2, 2).transpose(1, 2).reshape(shard.shape)
+    off = [finite_distance(first, tensor.flatten()[:_SAMPLE].float()) for tensor in (halves, shard)]
+    if off[0] >= off[1]:
+        return side, ShardNote()
+    return replace(side, shards=[halves]), ShardNote(f"neighbours in heads of {size} as halves")
 
 
 def without_padding(side: OperandShards, partner: OperandShards) -> OperandShards:
@@ -304,7 +322,7 @@ _RESIDUE = 0.02
 def multiplied(side: OperandShards, operand: Operand, partner: OperandShards) -> tuple[OperandShards, str]:
     """The side times the number that it is multiplied by next, and a note; unchanged where the multiple is no
     nearer to the other side, or where the next tensor is no multiple."""
-    if not operand.onward:
+    if not operand.onward or operand.printed:
         return side, ""
     factor = _factor([_total([ref.open() for ref in refs]) for refs in operand.onward])
     if abs(factor - 1) <= _RESIDUE:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 
 from ..base.imports import torch
 from ..dumps.base import Slot
-from ..errors import Incomparable, NoPayload
+from ..errors import AccError, Incomparable, NoPayload
 from ..tensors.dtypes import by_torch
+from ..tensors.ref import TensorRef
 from ..tensors.source import ExactSum, Source, TensorSource
 from ..topology.tree import Node
-from .operand_shards import OperandShards
+from .operand_shards import OperandShards, values_of
 from .pair import Operand
 from .shapes import rows_and_width
 from .views import RankSum, RowParallel, Turned, Whole, WithResidual
@@ -39,13 +40,14 @@ _KEPT = 0.05
 @dataclass(frozen=True, slots=True)
 class _Rotation:
     """Heads of `size` whose first or `last` part is turned, by `halves` or by neighbours; `alone` where that
-    part is all that is compared."""
+    part is all that is compared. With `interleaved` its halves lie as neighbours then."""
 
     size: int
     halves: bool
     last: bool = False
     alone: bool = False
     once: bool = False
+    interleaved: bool = False
     factor: float = 1.0
 
     def compared_size(self, angles: int) -> int:
@@ -62,7 +64,8 @@ class _Rotation:
     def __str__(self) -> str:
         place = "the last part of " if self.last else ""
         factor = "" if self.factor == 1.0 else f", {self.factor:.4g} times as long on the other side"
-        return f"{place}heads of {self.size} by {'halves' if self.halves else 'neighbours'}{factor}"
+        how = "halves" if self.halves else "neighbours"
+        return f"{place}heads of {self.size} by {how}{', which lie as neighbours' * self.interleaved}{factor}"
 
 
 def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandShards, ShardNote]:
@@ -97,6 +100,21 @@ def turned_alike(side: OperandShards, opposite: OperandShards) -> tuple[OperandS
     return replace(side, shards=shards, view=Whole()), ShardNote(note, suspect)
 
 
+def turns_neighbours(plain: TensorRef, turned: TensorRef) -> int:
+    """The size of heads whose neighbours are turned between two tensors, which their lengths tell; else 0."""
+    try:
+        tensors = [values_of(ref) for ref in (plain, turned)]
+    except AccError:
+        return 0
+    size = tensors[1].shape[-1] if tensors[1].dim() else 0
+    if size < 2 or size % 2 or tensors[0].numel() != tensors[1].numel():
+        return 0
+    heads = [tensor.reshape(-1, size)[: _SAMPLE // size].float() for tensor in tensors]
+    neighbours = finite_distance(*(head.unflatten(-1, (-1, 2)).norm(dim=-1) for head in heads))
+    halves = finite_distance(*(head.unflatten(-1, (2, -1)).norm(dim=-2) for head in heads))
+    return size if neighbours <= min(_KEPT, halves) else 0
+
+
 def _nearest(
     rotations: list[_Rotation],
     first: torch.Tensor,
@@ -110,17 +128,19 @@ def _nearest(
     rotations = [rotation for rotation in rotations if columns % rotation.compared_size(angles) == 0]
     if not rotations:
         raise NoPayload("what attention is handed is not made of heads that the position tables turn")
-    errors = [distance(target, _turned(first, *tables, rotation)[:, :columns]) for rotation in rotations]
+    candidates = [_turned(first, *tables, rotation)[:, :columns] for rotation in rotations]
+    errors = [finite_distance(target, candidate) for candidate in candidates]
     best = min(range(len(rotations)), key=errors.__getitem__)
-    if distance(target, first[:, :columns]) < errors[best] / 4:
+    if finite_distance(target, first[:, :columns]) < errors[best] / 4:
         return None
-    rotated = _turned(first, *tables, rotations[best])[:, :columns]
+    finite = target.isfinite()
+    rotated, target = (tensor.where(finite, torch.zeros(())) for tensor in (candidates[best], target))
     if _lengths_agree(rotated, target, rotations[best].compared_size(angles)):
         return rotations[best]
     factor = float((rotated * target).sum() / rotated.square().sum())
     if distance(target, rotated * factor) <= _KEPT:
         return replace(rotations[best], factor=factor)
-    if errors[best] > UNRELATED:
+    if errors[best] > UNRELATED and finite.any():
         raise NoPayload("what attention is handed is not only turned by the position tables")
     return rotations[best]
 
@@ -141,6 +161,8 @@ def _rotations_by(width: int, angles: int, opposite: OperandShards, once: bool) 
                 yield from (
                     _Rotation(size, halves, last, alone, once) for halves in (True, False) if angles % 2 == 0
                 )
+        if size == angles and angles % 2 == 0:
+            yield _Rotation(size, halves=True, once=once, interleaved=True)
 
 
 def _turned_shape(side: OperandShards, view: Turned, opposite: OperandShards) -> torch.Tensor:
@@ -187,6 +209,8 @@ def _turned(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, rotation:
     turned = piece * c[:, None].float() + perpendicular * s[:, None].float()
     if not rotation.alone:
         turned = torch.cat((apart[..., :start], turned, apart[..., start + angles :]), -1)
+    if rotation.interleaved:
+        turned = turned.unflatten(-1, (2, half)).transpose(-1, -2).flatten(-2)
     return turned.flatten(1)
 
 
@@ -295,6 +319,14 @@ def distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
         return float("inf")
     norm, error = float(reference.norm()), float((reference - tensor).norm())
     return error / norm if norm else error
+
+
+def finite_distance(reference: torch.Tensor, tensor: torch.Tensor) -> float:
+    """The same over what is finite in both, which elements that were not printed are not; infinite where
+    nothing is."""
+    if reference.shape != tensor.shape or not (finite := (reference - tensor).isfinite()).any():
+        return float("inf")
+    return distance(reference[finite], tensor[finite])
 
 
 def _alike(shards: Sequence[torch.Tensor]) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..dumps.base import Slot
-from ..tensors.ref import readable
+from ..tensors.ref import TensorRef, readable
 from ..topology.tree import Node
 from . import policies
-from .dump_step import LayeredTree
+from .dump_step import DumpStep, LayeredTree
 from .evidence import Evidence
 from .layers import Layer, align_layers
 from .match import WHOLE, End, ExpertRule, Export, Match, ViewRule
@@ -25,6 +25,7 @@ from .policies import (
     only_file,
 )
 from .roles.join import MADE, RoleJoin
+from .shapes import rows_and_width
 from .steps import Layouts, StepPair, both_layouts
 from .tables import Tables, TypeRule, type_rules
 from .unlike import (
@@ -80,6 +81,8 @@ class TreeMatcher:
 
     def lay_out(self, evidence: Evidence, met: StepPair, before: Layouts | None) -> Layouts | None:
         """Lay out the tokens of both sides of a step; `before` are the layouts of the first step."""
+        sides = (evidence.golden, self.golden.layers), (evidence.mine, self.mine.layers)
+        evidence.cut(tensor for side, layers in sides for tensor in last_rows(side, layers))
         if met.layouts is not None:
             evidence.lay_out(*met.layouts, alike=met.alike and not self.unlike)
             return None
@@ -309,6 +312,21 @@ class TreeMatcher:
             layered,
             claims.forced | claims.by_name,
         )
+
+
+def last_rows(side: DumpStep, layers: Sequence[Layer]) -> Iterator[tuple[Node, Slot]]:
+    """The tensors of the last layer as short as what it hands out, where that has fewer rows than what the
+    first one does: some engines go on there with the rows alone whose logits are wanted."""
+
+    def rows(ref: TensorRef | None) -> int:
+        header = readable(ref)
+        return rows_and_width(header.shape)[0] if header is not None else 0
+
+    ends = (*layers[:1], *layers[-1:])
+    counts = [rows(side.slots(layer.node).get(policies.FIRST_OUTPUT)) for layer in ends]
+    if counts and 0 < counts[-1] < counts[0]:
+        for node in layers[-1].node.walk():
+            yield from ((node, slot) for slot, ref in side.slots(node).items() if rows(ref) == counts[-1])
 
 
 def _make(tree: LayeredTree, layer: Layer) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from .dump_step import LayeredTree
 from .evidence import all_equal
 from .layers import Layer
 from .match import WHOLE, Export, Match, ViewRule
+from .shard_values import turns_neighbours
 
 _Place = tuple[str, Slot]
 _Role = tuple[str, str]
@@ -121,11 +122,31 @@ class Meanings:
             mine = replace(mine, onward=onward_of(self.mine, mine, self.roles[1]))
             match = self._in_slots(replace(match, golden=golden, mine=mine))
         golden_view, mine_view = match.golden_view, match.mine_view
+        if self.unlike and golden_view.kind in ("whole", "cache") and mine_view == WHOLE:
+            mine_view = self._in_heads(match.mine, 1)
+            golden_view = self._in_heads(match.golden, 0) if golden_view == WHOLE else golden_view
         if self._may_be_summand(match.golden, 0) and golden_view == WHOLE:
             golden_view = ViewRule("row_parallel")
         if self._may_be_summand(match.mine, 1) and mine_view == WHOLE:
             mine_view = ViewRule("row_parallel")
         return replace(match, golden_view=golden_view, mine_view=mine_view)
+
+    def _in_heads(self, export: Export, side: int) -> ViewRule:
+        """The view of a query or key, turned or not, on a side that turns neighbours; else the whole."""
+        role = self.roles[side].get((export.node.path, export.slot), ("", ""))[0]
+        is_turned = f"{role.removesuffix('_rope')}_rope" in _TURNED
+        return ViewRule("heads_of", size) if is_turned and (size := self._heads[side]) else WHOLE
+
+    @functools.cached_property
+    def _heads(self) -> tuple[int, ...]:
+        """The size of heads in which golden turns neighbours, and mine; 0 where it turns halves."""
+        sizes = []
+        for tree, roles in zip((self.golden, self.mine), self.roles):
+            first = {role: place for place, (role, _) in reversed(roles.items())}
+            ends = [first[role] for role in ("q", "q_rope") if role in first]
+            refs = [tree.side.slots(tree.side.tree.by_path[path])[slot] for path, slot in ends]
+            sizes.append(turns_neighbours(*refs) if len(refs) == 2 else 0)
+        return tuple(sizes)
 
     def _in_slots(self, match: Match) -> Match:
         """The match of what routers chose, or of its weights, with the tensors that order either."""

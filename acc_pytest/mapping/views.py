@@ -71,6 +71,14 @@ class Turned:
 
 
 @dataclass(frozen=True, slots=True)
+class Heads:
+    """A query or key in heads of `size`, in which its own side turns neighbours: these may be the two halves
+    of a head on the other side, for which the rows of weights are moved."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Largest:
     """The places of the `count` largest values of each row, the largest first: the choice of a router.
 
@@ -333,6 +341,7 @@ View = Union[
     RowParallel,
     WithResidual,
     Turned,
+    Heads,
     Largest,
     TopPlaces,
     Permuted,
@@ -340,3 +349,5 @@ View = Union[
 ]
 
 WHOLE = Whole()
+UNSLICED = (Whole, LastToken, Permuted, RowParallel, Heads)
+"""Views under which statistics of a tensor are those of what is compared, if the shapes allow it."""

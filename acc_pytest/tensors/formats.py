@@ -16,6 +16,8 @@ from .header import Location, TensorHeader, version_of
 GROUP = "acc_pytest.tensor_formats"
 """Entry points of formats that other packages add. They are asked first, about files that no suffix tells."""
 _HEAD = 64
+LOGS, HEAD_OF_LOG = (".txt", ".log"), 1 << 20
+"""Suffixes of texts, and the bytes of one that a format may look at: a program prints other things first."""
 
 
 class TensorFormat(Protocol):
@@ -45,6 +47,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "debug_tree": (),
     "msprobe_records": (),
     "debug_log": (),
+    "eval_log": (),
 }
 """Modules, each with its `FORMAT`, and what names of their files end with, in lower case."""
 
@@ -77,7 +80,7 @@ def _format(module: str) -> TensorFormat:
 @functools.lru_cache(maxsize=32768)
 def _sniffed(path: str, _version: tuple[int, ...]) -> TensorFormat:
     with opened(path) as (file, _):
-        head = file.read(_HEAD)
+        head = file.read(HEAD_OF_LOG if path.lower().endswith(LOGS) else _HEAD)
     others: tuple[TensorFormat, ...] = added(GROUP, "name", "matches", "header", "open")
     for tensor_format in (*others, *map(_format, FORMATS)):
         if tensor_format.matches(head):

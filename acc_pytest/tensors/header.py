@@ -14,6 +14,7 @@ from .dtypes import DType
 from .kept_dump import kept_version
 from .location import placed_at
 
+PRINTS = "prints"
 _LISTED = 10
 _Member = TypeVar("_Member")
 
@@ -39,8 +40,9 @@ class Statistics:
 class TensorHeader:
     """Description of a tensor, read before its payload is touched.
 
-    `payload` says what the file holds: `data`, `description` (dtype and shape only), `statistics`,
-    or `alias` (the values are in `alias`, a file name to be resolved by the dump).
+    `payload` says what the file holds: `data`, `description` (dtype and shape only), `statistics`, `prints`
+    (the mean, and the elements that a log prints) or `alias` (the values are in `alias`, a file name to be
+    resolved by the dump).
     `digest` is a check sum of the bytes, equal for equal bytes, where a writer gives one beside statistics.
     `counted` is false where statistics do not say of how many elements they are; `shape` is then ().
     `offset` and `nbytes` locate the payload inside the file, both already checked against its size. `plain`

@@ -122,3 +122,34 @@ def test_a_port_without_the_last_output_is_incomplete(golden: str, model: torch.
     result = compare(golden, tensors)
     assert (result.verdict, result.roots) == ("fail", ())
     assert "the last output of golden's model was not compared" in result.summary
+
+
+@pytest.mark.parametrize("wrapper", ["", "m."])
+@pytest.mark.parametrize("first", [False, True])
+def test_names_of_traced_operators_meet_modules_by_their_last_value(
+    golden: str, model: torch.nn.Module, tmp_path: Path, wrapper: str, first: bool
+) -> None:
+    values: dict[str, Any] = {}
+    for name, tensor in results(port(model, True)).items():
+        for number, value in enumerate((0.5 * tensor, tensor)):
+            values[f"__module.{wrapper}{name}/aten::mul/Multiply{f'_{number}' * bool(number)}"] = (
+                value.numpy()
+            )
+    if first:
+        logits = [name for name in values if "lm_head" in name]
+        values = {name: values[name] for name in dict.fromkeys([*logits, *values])}
+    np.savez(tmp_path / "mine.npz", **values)
+    result = compare(golden, tmp_path / "mine.npz")
+    assert [root.name for root in result.roots] == [f"root.model.{FAULT}"]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_centred_logits_meet_golden_s_less_their_means(
+    golden: str, model: torch.nn.Module, wrong: bool
+) -> None:
+    tensors = results(model)
+    logits = tensors["lm_head"] * (1.1 if wrong else 1.0)
+    tensors["lm_head"] = logits - logits.mean(-1, keepdim=True)
+    result = compare(golden, tensors)
+    if open_dump(golden).kind == "torch":  # elsewhere nothing says that these are logits
+        assert [root.name for root in result.roots] == (["root.lm_head"] if wrong else [])
