@@ -15,6 +15,8 @@ from tests.test_docs_length import DOCS, ROOT, guides
 
 README = ROOT / "README.md"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
+TITLE = re.compile(r"^ +- (.+?):", re.MULTILINE)
+TRANSLATION = re.compile(r"^ {12}(.+?): \S", re.MULTILINE)
 ANCHOR = re.compile(r" \{#([\w-]+)\}$")
 
 
@@ -91,6 +93,14 @@ def slug(heading: str) -> str:
 
 def test_every_guide_has_a_chinese_page() -> None:
     assert [page for page in guides() if not is_translated(DOCS / page)] == []
+
+
+def test_every_title_of_the_navigation_has_a_translation() -> None:
+    settings, _, navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")
+    translations = settings.partition("nav_translations:")[2].partition("\nextra_css:")[0]
+    titles = set(TITLE.findall(navigation))
+    assert len(titles) > 60
+    assert set(TRANSLATION.findall(translations)) == titles
 
 
 each_page = pytest.mark.parametrize("page", translated_pages(), ids=lambda page: str(page.relative_to(ROOT)))
