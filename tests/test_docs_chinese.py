@@ -17,6 +17,8 @@ README = ROOT / "README.md"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 TITLE = re.compile(r"^ +- (.+?):", re.MULTILINE)
 TRANSLATION = re.compile(r"^ {12}(.+?): \S", re.MULTILINE)
+ENGLISH = re.compile(r"(?<!（)\b(?:dump|tensor|rank|fixture)s?\b(?!）)")
+"""Words that docs/terms.zh.md has in Chinese; in brackets they explain it."""
 ANCHOR = re.compile(r" \{#([\w-]+)\}$")
 
 
@@ -73,6 +75,12 @@ def links(page: Path) -> list[str]:
     return sorted(str(target) for target in targets if target)
 
 
+def prose(page: Path) -> str:
+    """The text of a page without its code and anchors."""
+    children = [child for token in tokens_of(page) for child in token.children or ()]
+    return " ".join(ANCHOR.sub("", child.content) for child in children if child.type == "text")
+
+
 def translated_link(page: Path, link: str) -> str:
     """The Chinese page where there is one; README and its translation link to each other."""
     path, mark, anchor = link.partition("#")
@@ -121,6 +129,12 @@ def test_headings_carry_the_anchors_of_the_english_page(page: Path) -> None:
     if page != README:  # nothing links to its headings
         anchors = [match and match[1] for match in map(ANCHOR.search, headings(chinese(page)))]
         assert anchors == [slug(heading) for heading in headings(page)]
+
+
+@each_page
+def test_words_are_those_of_the_terms(page: Path) -> None:
+    if page.stem != "terms":  # has both
+        assert ENGLISH.findall(prose(chinese(page))) == []
 
 
 def test_every_chinese_page_has_an_english_one() -> None:
