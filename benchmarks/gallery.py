@@ -4,8 +4,8 @@
     python benchmarks/gallery.py --page         # run every command of docs/gallery.md again
     python benchmarks/gallery.py --page yarn    # that of one section
 
-With `--page` the output is written into the page, and the chart of the HTML page beside it, if there is a
-Chromium.
+With `--page` the output is written into the page and its Chinese translation, and the chart of the HTML page
+beside them, if there is a Chromium.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.reporting.html.chromium import Page, browser, find_chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "gallery.md"
+TRANSLATION = DOCUMENT.with_suffix(".zh.md")
 PICTURES = DOCUMENT.with_suffix("")
 SECTION = re.compile(
     r"```sh\n(?P<command>\S+ \S+ (?P<name>\w+).*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL
@@ -147,7 +148,7 @@ def _rgb(colour: str) -> str:
 
 
 def renew(name: str, command: str) -> None:
-    """Run the commands of a section, and write its output and its picture."""
+    """Run the commands of a section, and write its output into both languages, and its picture."""
     with tempfile.TemporaryDirectory() as home:
         output = excerpt(output_of(command, Path(home)))
         if find_chromium() is not None:
@@ -155,9 +156,10 @@ def renew(name: str, command: str) -> None:
                 drawing = chart(page, Path(home, "page.html"))
             PICTURES.mkdir(exist_ok=True)
             (PICTURES / f"{name}.svg").write_text(drawing, "utf-8")
-    text = DOCUMENT.read_text("utf-8")
-    section = next(section for section in SECTION.finditer(text) if section["name"] == name)
-    DOCUMENT.write_text(text[: section.start("output")] + output + text[section.end("output") :], "utf-8")
+    for document in (DOCUMENT, TRANSLATION):
+        text = document.read_text("utf-8")
+        section = next(section for section in SECTION.finditer(text) if section["name"] == name)
+        document.write_text(text[: section.start("output")] + output + text[section.end("output") :], "utf-8")
 
 
 def main(options: Sequence[str] | None = None) -> None:

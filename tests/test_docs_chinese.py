@@ -15,6 +15,10 @@ from tests.test_docs_length import DOCS, ROOT, guides
 
 README = ROOT / "README.md"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
+TITLE = re.compile(r"^ +- (.+?):", re.MULTILINE)
+TRANSLATION = re.compile(r"^ {12}(.+?): \S", re.MULTILINE)
+ENGLISH = re.compile(r"(?<!（)\b(?:dump|tensor|rank|fixture)s?\b(?!）)")
+"""Words that docs/terms.zh.md has in Chinese; in brackets they explain it."""
 ANCHOR = re.compile(r" \{#([\w-]+)\}$")
 
 
@@ -71,6 +75,12 @@ def links(page: Path) -> list[str]:
     return sorted(str(target) for target in targets if target)
 
 
+def prose(page: Path) -> str:
+    """The text of a page without its code and anchors."""
+    children = [child for token in tokens_of(page) for child in token.children or ()]
+    return " ".join(ANCHOR.sub("", child.content) for child in children if child.type == "text")
+
+
 def translated_link(page: Path, link: str) -> str:
     """The Chinese page where there is one; README and its translation link to each other."""
     path, mark, anchor = link.partition("#")
@@ -93,6 +103,14 @@ def test_every_guide_has_a_chinese_page() -> None:
     assert [page for page in guides() if not is_translated(DOCS / page)] == []
 
 
+def test_every_title_of_the_navigation_has_a_translation() -> None:
+    settings, _, navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")
+    translations = settings.partition("nav_translations:")[2].partition("\nextra_css:")[0]
+    titles = set(TITLE.findall(navigation))
+    assert len(titles) > 60
+    assert set(TRANSLATION.findall(translations)) == titles
+
+
 each_page = pytest.mark.parametrize("page", translated_pages(), ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -111,6 +129,12 @@ def test_headings_carry_the_anchors_of_the_english_page(page: Path) -> None:
     if page != README:  # nothing links to its headings
         anchors = [match and match[1] for match in map(ANCHOR.search, headings(chinese(page)))]
         assert anchors == [slug(heading) for heading in headings(page)]
+
+
+@each_page
+def test_words_are_those_of_the_terms(page: Path) -> None:
+    if page.stem != "terms":  # has both
+        assert ENGLISH.findall(prose(chinese(page))) == []
 
 
 def test_every_chinese_page_has_an_english_one() -> None:

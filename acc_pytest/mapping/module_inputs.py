@@ -71,7 +71,8 @@ def module_inputs(golden: Dump, mine: Dump, evidence: Evidence) -> ModuleInputs:
         if place.slot.kind == "input" and not _is_before_a_write(mine_nodes[place.path], place.slot)
     ]
     matches = [match for match in matches if _is_same_argument(evidence, match)]
-    coarsest = _coarsest(flow, golden_calls.dtypes, mine_calls.dtypes)
+    sides = (golden_calls, evidence.golden), (mine_calls, evidence.mine)
+    coarsest = _coarsest(flow, *(_dtypes(*side) for side in sides))
     frequencies = explained_by_frequencies(golden, mine, evidence, flow)
     return ModuleInputs(tuple(matches), _times(mine_calls, flow.order), coarsest, frequencies=frequencies)
 
@@ -160,6 +161,7 @@ def _token_ids(side: DumpStep, tree: LayeredTree) -> Export | None:
 
 
 def _dtypes(calls: Calls, side: DumpStep) -> dict[NodeSlot, str]:
+    """The dtype of each tensor, by its header where the calls do not say, as of statistics."""
     dtypes = {}
     for place, dtype in calls.dtypes.items():
         header = None if dtype else readable(side.slots(side.tree.by_path[place.path]).get(place.slot))

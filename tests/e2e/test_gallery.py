@@ -15,13 +15,16 @@ from acc_pytest.lab.demo import DemoSpec, Fault, make_demo
 pytest.importorskip("transformers", minversion="5.0", reason="its networks are those of transformers 5")
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "gallery.md").read_text("utf-8")
-CASES = {
-    name: (program, output)
-    for program, name, output in re.findall(
-        r"```sh\n(\S+) \S+ (\w+)[^`]*```\n\n```text\n(.*?)```", PAGE, re.DOTALL
-    )
-}
+PAGE, TRANSLATION = ((ROOT / "docs" / name).read_text("utf-8") for name in ("gallery.md", "gallery.zh.md"))
+
+
+def cases(page: str) -> dict[str, tuple[str, str]]:
+    """The program of each case and what the page prints of it."""
+    sections = re.findall(r"```sh\n(\S+) \S+ (\w+)[^`]*```\n\n```text\n(.*?)```", page, re.DOTALL)
+    return {name: (program, output) for program, name, output in sections}
+
+
+CASES = cases(PAGE)
 MOST_BYTES, MOST_LINES, WIDTH = 60_000, 16, 80
 Ports = Mapping[str, Callable[[Path], None]]
 
@@ -55,11 +58,16 @@ def test_a_run_names_the_root_of_the_page(name: str, tmp_path: Path, ports: Port
     assert outcome.verdict == ("fail" if roots_of(output) else "pass")
 
 
+def test_the_chinese_page_has_the_same_cases() -> None:
+    assert cases(TRANSLATION) == CASES
+
+
 def test_every_port_has_a_section_with_a_small_picture_and_few_lines(ports: Ports) -> None:
     assert {name for name, (program, _) in CASES.items() if program == "python"} == ports.keys()
     assert len(CASES) >= 16
     for name, (_, output) in CASES.items():
         assert f"](gallery/{name}.svg)" in PAGE
+        assert f"](gallery/{name}.svg)" in TRANSLATION
         assert (ROOT / "docs" / "gallery" / f"{name}.svg").stat().st_size < MOST_BYTES
         lines = output.splitlines()
         assert len(lines) <= MOST_LINES

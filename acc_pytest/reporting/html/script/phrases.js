@@ -4,7 +4,7 @@
    sentences of their own. What is not here stays as it is: names, options, texts of other programs. */
 
 const PHRASES = [
-  ["computed as {0} does, which the dump is of: on {1}, {2}", "按 dump 所属的 {0} 计算：在 {1} 上，{2}"],
+  ["computed as {0} does, which the dump is of: on {1}, {2}", "按转储所属的 {0} 计算：在 {1} 上，{2}"],
   // The verdict of a run (run_verdict.py).
   ["Incomplete, and already broken: {0}", "运行不完整，但已发现问题：{0}"],
   // What is said before the verdict (caveats.py).
@@ -13,8 +13,8 @@ const PHRASES = [
   ["{0} is {1}, where no error is allowed", "{0} 为 {1}，此处不允许任何误差"],
   ["NaN or infinite on one side only, in {0}", "仅一侧为 NaN 或无穷（位于 {0}）"],
   ["the last output of golden's model was not compared: {0}", "未比较标杆模型的最后输出：{0}"],
-  ["the dump names {0,}, which is not there", "dump 记录了 {0}，但文件不存在"],
-  ["the dump names {0,}, which are not there", "dump 记录了 {0}，但这些文件不存在"],
+  ["the dump names {0,}, which is not there", "转储记录了 {0}，但文件不存在"],
+  ["the dump names {0,}, which are not there", "转储记录了 {0}，但这些文件不存在"],
 
   // Why a bound is what it is.
   ["{0} plus {1} for printing six decimals", "{0}，另加 {1}（打印六位小数）"],
