@@ -71,7 +71,7 @@ def compare_pair(
             return compare_weights(pair, row)
         judge = make_judge()
         if _is_statistics(pair):
-            return compare_statistics(pair, row, judge, counterpart)
+            return _of_statistics(row, lambda: compare_statistics(pair, row, judge, counterpart), make_ties)
         try:
             opened = open_pair(pair)
         except ShapesDiffer:
@@ -107,6 +107,25 @@ def compare_pair(
         return worst_replica(rows)
 
     return with_code(with_input_sentence(_incomparable_on_error(row, compared), pair), pair)
+
+
+def _of_statistics(row: Row, compared: Callable[[], Row], make_ties: Callable[[], AfterTies] | None) -> Row:
+    """The row of a pair of statistics. Raises `NoPayload` where it fails and a choice decides it that may be
+    one among equals: values alone would tell."""
+
+    def check() -> None:
+        choice = "" if make_ties is None or row.number is None else make_ties().hidden_choice(row.number)
+        if choice:
+            raise NoPayload(Reason("statistics do not tell whether {} is a choice among equals", choice))
+
+    try:
+        made = compared()
+    except Incomparable:
+        check()
+        raise
+    if made.verdict == "fail":
+        check()
+    return made
 
 
 def _rest_of_shapes(

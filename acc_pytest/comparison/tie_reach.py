@@ -94,6 +94,23 @@ class AfterTies:
         """The tokens of the choice `number` that a tie above reaches; `None` where none does."""
         return self._tied.reached_rows(number)
 
+    def hidden_choice(self, number: int) -> str:
+        """The name of a choice of which only statistics are known, which differ: the pair itself, or that of
+        its whole numbers or of the experts whose tokens it holds; empty without one."""
+        pair = self._plan.pairs[number]
+        choices = [number] if is_choice(pair) and not pair.fed else []
+        header = readable(pair.golden.refs[0])
+        is_whole = header is not None and header.dtype.format is None
+        if not pair.fed and (is_whole or self._experts.holds(pair)):
+            choices += self._choices.of(number).same
+        for choice in (self._plan.pairs[choice] for choice in choices):
+            headers = [readable(side.refs[0]) for side in (choice.golden, choice.mine)]
+            if any(header is not None and header.payload == "statistics" for header in headers):
+                golden, mine = (header and header.statistics for header in headers)
+                if golden != mine:
+                    return choice.mine.name
+        return ""
+
     def left(self, number: int, comparison: Comparison | None) -> Left | None:
         """The rest of a failing pair, whose sides may be of other shapes; these are no single tensors where
         `comparison` is `None`.
