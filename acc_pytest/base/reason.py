@@ -16,6 +16,7 @@ from typing import SupportsIndex, Union
 Argument = Union[str, int, float]
 """A reason, a name, or a number."""
 _FIELD = re.compile(r"\{[^{}]*\}")
+_JOINED = re.compile(r"\{\}(; \{\})+")
 
 
 class Reason(str):
@@ -52,15 +53,47 @@ class Reason(str):
         return [arg if isinstance(arg, str) else field.format(arg) for field, arg in zip(fields, self.args)]
 
 
-def joined(separator: str, texts: Iterable[str]) -> Reason:
+def joined(separator: str, texts: Iterable[str]) -> str:
     """`separator.join` of texts, each of which is rendered for itself."""
     items = tuple(texts)
-    return Reason(separator.join(["{}"] * len(items)), *items)
+    return items[0] if len(items) == 1 else Reason(separator.join(["{}"] * len(items)), *items)
 
 
 def code_of(text: str) -> str:
     """The template of a reason, empty for a text that is none."""
     return text.code if isinstance(text, Reason) else ""
+
+
+# What a sentence says, for programs. A text that is no reason is of an earlier file, which has no templates:
+# there the words are asked.
+
+
+def arguments(text: str, code: str) -> tuple[Argument, ...] | None:
+    """The arguments of a reason with the template `code`; `None` for another text."""
+    if isinstance(text, Reason):
+        return text.args if text.code == code else None
+    match = _pattern(code).fullmatch(text)
+    return None if match is None else match.groups()
+
+
+@functools.cache
+def _pattern(code: str) -> re.Pattern[str]:
+    return re.compile("(.*?)".join(map(re.escape, _FIELD.split(code))), re.DOTALL)
+
+
+def contains(text: str, code: str) -> bool:
+    """Whether a reason, or one that it is made of, has the template `code`."""
+    if isinstance(text, Reason):
+        inside = (arg for arg in text.args if isinstance(arg, Reason))
+        return text.code == code or any(contains(arg, code) for arg in inside)
+    return all(literal in text for literal in _FIELD.split(code))
+
+
+def clauses(text: str) -> list[str]:
+    """The sentences that a reason joins by semicolons."""
+    if isinstance(text, Reason) and _JOINED.fullmatch(text.code):
+        return [clause for arg in text.args for clause in clauses(arg if isinstance(arg, str) else str(arg))]
+    return [text] if isinstance(text, Reason) else text.split("; ")
 
 
 def reasons_in(value: object) -> dict[str, Reason]:

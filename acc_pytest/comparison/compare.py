@@ -24,7 +24,7 @@ from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, open_pair
 from ..mapping.views import RowSpan
 from ..mapping.weights import POLICY
-from ..reporting.row import SUSPECT, UNJUDGED, Row, RowSide
+from ..reporting.row import SUSPECT, UNJUDGED, WORST_OF, Row, RowSide
 from ..tensors.header import looking_once
 from ..tensors.ref import TensorRef
 from .choices import with_choices
@@ -89,7 +89,7 @@ def compare_pair(
             if context.noise_reason:
                 notes += (context.noise_reason,)
             if comparison.label:
-                notes += (Reason("{}, the worst of {} replicas", comparison.label, len(opened.comparisons)),)
+                notes += (Reason(WORST_OF, comparison.label, len(opened.comparisons)),)
             if opened.suspect and measured.verdict == "fail":
                 measured = replace(
                     measured,

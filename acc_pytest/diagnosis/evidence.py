@@ -29,7 +29,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ..base.reason import Reason
+from ..base.reason import Reason, contains
 from ..base.vocabulary import OF_MODULES
 from ..comparison.tokens import ExpertCalls
 from ..judging.derive import (
@@ -526,7 +526,7 @@ def may_accumulate(row: Row) -> bool:
     if row.verdict == "incomparable":
         return row.shapes_differ and not row.fed
     failing = [check for check in row.checks if not check.passed]
-    return row.verdict == "fail" and not any("." in check.metric or SET in check.reason for check in failing)
+    return row.verdict == "fail" and not any("." in c.metric or contains(c.reason, SET) for c in failing)
 
 
 def needed_tolerance(row: Row, is_right: bool = False) -> float:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from ..base.reason import Reason, joined
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..mapping.pair import WEIGHTS
-from ..reporting.row import Cause
+from ..reporting.row import INHERITED, Cause
 from .evidence import PairEvidence, PairState, Standing
 from .recomputation import Recomputation, Recomputer, full_name, listed, shown
 
@@ -100,7 +100,7 @@ class Inheritance:
         route = Reason(" by way of {}", shown(via.name)) if via is not None and via.number != root else ""
         suffix = Reason(": {}", cause.text) if cause.text else ""
         step = self._plan.pairs[root].step
-        text = Reason("inherited from {} at step {}{}{}", shown(name), step, route, suffix)
+        text = Reason(INHERITED, shown(name), step, route, suffix)
         return replace(cause, text=text)
 
     def cause_of_shapes(self, state: PairState) -> Cause | None:

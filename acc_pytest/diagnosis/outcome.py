@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.reason import arguments
 from ..base.vocabulary import REPEATED
 from ..reporting.recorder import Recorder
 from ..reporting.summary import coverage, shortfalls, summary_lines
@@ -100,7 +101,7 @@ def result_of(
         input_roots = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     problems = recorder.problems
     lines = summary_lines(recorder.tally, plan, floor, roots, input_roots)
-    lines += [message(note) for note in (plan.notes if plan else ()) if note.startswith(REPEATED)]
+    lines += [message(note) for note in (plan.notes if plan else ()) if arguments(note, REPEATED)]
     lines += map(message, () if diagnosis is None else diagnosis.peers)
     lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:

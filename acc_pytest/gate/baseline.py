@@ -35,12 +35,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError
 from ..judging.replay import NominalBound, nominal_bounds
 from ..judging.standards import DEFAULT, Standard
-from ..judging.threshold import ThresholdRule
+from ..judging.threshold import OF_STANDARD, ThresholdRule
 from ..judging.tolerance import SAMPLE_SIGMAS, coarser
 from ..judging.verdict import Check
 from ..outputs import file_target
@@ -55,6 +55,8 @@ LEAST_FACTOR = 2.0
 RELATIVE, COUNT = "relative_euclidean_distance", "mismatches"
 PREFIX = "baseline."
 """What the metric's name begins with in the check that a row gets."""
+OTHER_KIND = "baseline: not compared, the accepted error is {}"
+"""A note on a row whose accepted error is of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,7 @@ class BaselineGate(Gate):
             return row
         if not comparable(before, now):
             accepted = f"{before.metric} of {' and '.join(before.dtypes)}"
-            return replace(
-                row, notes=(*row.notes, Reason("baseline: not compared, the accepted error is {}", accepted))
-            )
+            return replace(row, notes=(*row.notes, Reason(OTHER_KIND, accepted)))
         bound = allowed(before, now)
         bad = now.error > bound
         check = Check(f"{PREFIX}{now.metric}", now.error, bound, False, _reason(before, now), not bad)
@@ -178,19 +178,23 @@ class BaselineGate(Gate):
 
 def _reason(before: Accepted, now: Accepted) -> str:
     if before.metric == COUNT:
-        return f"baseline: {before.error:g} accepted; twice that, or what the scatter of counts allows"
-    return (
-        f"baseline: {factor(before, now):.3g} times the accepted {number(before.error)} (scatter of "
-        f"{min(before.elements, now.elements)} elements, at least 2) plus one rounding {roundoff(now):.2g}"
-    )
+        why = Reason("{:g} accepted; twice that, or what the scatter of counts allows", before.error)
+    else:
+        why = Reason(
+            "{:.3g} times the accepted {} (scatter of {} elements, at least 2) plus one rounding {:.2g}",
+            *(factor(before, now), number(before.error)),
+            *(min(before.elements, now.elements), roundoff(now)),
+        )
+    return Reason(OF_STANDARD, "baseline", why)
 
 
 def _sentence(before: Accepted, now: Accepted, bound: float, baseline: Baseline) -> str:
-    times = f"{now.error / before.error:.3g} times" if before.error else "above"
-    return (
-        f"{now.metric} {now.error:.3g} is {times} the accepted {before.error:.3g} of {baseline.path}; "
-        f"up to {bound:.3g} would be no significant change"
+    times = Reason("{:.3g} times", now.error / before.error) if before.error else "above"
+    comparison = Reason(
+        "{} {:.3g} is {} the accepted {:.3g} of {}",
+        *(now.metric, now.error, times, before.error, baseline.path),
     )
+    return joined("; ", (comparison, Reason("up to {:.3g} would be no significant change", bound)))
 
 
 # Thresholds apart from the data, and which of them are loosened.

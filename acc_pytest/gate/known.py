@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import number
 from ..errors import SettingsError
 from ..judging.rules import Known
@@ -19,6 +19,9 @@ from ..metrics.measurement import METRICS
 from ..reporting.row import Row
 from ..reporting.view import Run
 from .gate import Gate, PlanView, context_of_row, dtypes_of
+
+NOT_ACCEPTED = "known: not accepted by {}: {}"
+"""A note: the entry, and what of it a row does not keep."""
 
 
 def matches(entry: Known, row: Row) -> bool:
@@ -31,9 +34,9 @@ def beyond(entry: Known, row: Row) -> str:
     for metric, bound in entry.at_most:
         value = measured(row, metric)
         if value is None or math.isnan(value):
-            return f"{metric} has no value, and at most {number(bound)} of it is accepted"
+            return Reason("{} has no value, and at most {} of it is accepted", metric, number(bound))
         if value > bound:
-            return f"{metric} {number(value)} is more than the accepted {number(bound)}"
+            return Reason("{} {} is more than the accepted {}", metric, number(value), number(bound))
     return ""
 
 
@@ -64,7 +67,7 @@ class KnownGate(Gate):
             why = beyond(entry, row)
             if not why:
                 return entry, tuple(notes)
-            notes.append(f"known: not accepted by {entry.source}: {why}")
+            notes.append(Reason(NOT_ACCEPTED, entry.source, why))
         return None, tuple(notes)
 
     def apply(self, row: Row) -> Row:
@@ -74,7 +77,7 @@ class KnownGate(Gate):
         entry, notes = self.accepting(row)
         if entry is None:
             return replace(row, notes=(*row.notes, *notes)) if notes else row
-        sentence = Reason("known: {}; {}", entry.origin, row.sentence)
+        sentence = joined("; ", (Reason("known: {}", entry.origin), row.sentence))
         reasons = tuple(sentence if reason == row.sentence else reason for reason in row.reasons)
         return replace(row, verdict="known", sentence=sentence, reasons=reasons)
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..base.reason import Reason
+from ..base.reason import Reason, arguments, joined
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..diagnosis.outcome import FAILED, NOTHING, OK
 from ..errors import AccError, guarded
 from ..judging.standards import DEFAULT, THREE_WAY
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..outputs.writing import partials
+from ..reporting.recorder import ABSENT, NO_PARTNER
 from ..reporting.row import Row, RowSide
 from ..reporting.rows_file import PLAN_COUNTS, PlanFacts, StoredRows
 from ..reporting.rows_json import NO_LINKS, Links
@@ -198,13 +199,17 @@ def _operand(side: RowSide) -> Operand:
 def _unmapped(row: Row) -> Unmapped:
     which = "golden" if row.golden != RowSide() else "mine"
     side = row.golden if which == "golden" else row.mine
+    _, *reason = arguments(row.sentence, ABSENT if row.verdict == INCOMPLETE else NO_PARTNER) or (
+        "",
+        row.sentence,
+    )
     return Unmapped(
         side=which,
         step=row.step,  # type: ignore[arg-type]
         node=side.node,
         name=side.name,
         op_type=side.op_type,
-        reason=row.sentence.partition(": ")[2],
+        reason=joined("", map(str, reason)),
         why=INCOMPLETE if row.verdict == INCOMPLETE else "alone",
         slot=side.slot,
         rank=_rank(row),

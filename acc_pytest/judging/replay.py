@@ -14,8 +14,7 @@ from ..tensors.header import Statistics
 from .derive import ELEMENT_SIGMAS
 from .standards import DEFAULT, Standard
 from .statistics import NORMAL_SPREAD, StatisticsMeasurement, thresholds_for_statistics
-from .threshold import OFF as SWITCHED_OFF
-from .threshold import SET, JudgeContext, Threshold, ThresholdRule
+from .threshold import JudgeContext, Threshold, ThresholdRule, by_rule
 from .thresholds import factor_of, matching_rules, thresholds_for, tolerance_of_rules
 
 Scalar = Union[None, bool, int, float, str]
@@ -268,7 +267,7 @@ def _rule(
     threshold: Threshold, rules: Sequence[ThresholdRule], dtypes: tuple[str, str], standard: Standard
 ) -> str:
     """The origin of a bound, without the arithmetic."""
-    if threshold.reason.startswith((SET, SWITCHED_OFF)):
+    if by_rule(threshold.reason):
         return threshold.reason
     rule_tolerance = tolerance_of_rules(rules, dtypes)
     if rule_tolerance is not None:

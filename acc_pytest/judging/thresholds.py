@@ -13,7 +13,7 @@ from ..metrics.measurement import METRICS, STATISTICS_METRICS
 from ..tensors.dtypes import by_name
 from .derive import is_zero
 from .standards import DEFAULT, Adjustment, Standard
-from .threshold import OFF, SET, JudgeContext, Threshold, ThresholdRule
+from .threshold import OF_STANDARD, SET, SWITCHED_OFF, JudgeContext, Threshold, ThresholdRule
 from .tolerance import PER_LAYER, Tolerance, coarser
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ def thresholds_for(
     dtypes = context.dtypes(measurement)
     matching = matching_rules(context, dtypes, rules)
     adjustment = adjustment_of(matching, dtypes)
-    named = f"{standard.name}: "
     chosen = {
-        metric: Threshold(metric, bound, is_floor, named + reason, strict)
+        metric: Threshold(metric, bound, is_floor, Reason(OF_STANDARD, standard.name, reason), strict)
         for metric, bound, is_floor, reason, strict in standard.thresholds(context, measurement, adjustment)
     }
     if context.written:
@@ -121,7 +120,7 @@ def tolerance_of_rules(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) 
     fmt = coarser(*dtypes)
     # T of one layer is that many times u.
     rounding = max(fmt.roundoff, value / PER_LAYER)
-    return Tolerance(value, fmt, Reason("T = {:.3g} {}{}", value, SET, origin), rounding)
+    return Tolerance(value, fmt, Reason("T = {:.3g} {}", value, Reason(SET, origin)), rounding)
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:
@@ -133,12 +132,12 @@ def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: 
                 continue
             if bound.value is not None:
                 chosen[bound.metric] = Threshold(
-                    bound.metric, bound.value, bound.at_least, Reason("{}{}", SET, rule.origin)
+                    bound.metric, bound.value, bound.at_least, Reason(SET, rule.origin)
                 )
             elif bound.metric in chosen:
                 worst = -math.inf if bound.at_least else math.inf
                 chosen[bound.metric] = Threshold(
-                    bound.metric, worst, bound.at_least, Reason("{}{}", OFF, rule.origin)
+                    bound.metric, worst, bound.at_least, Reason(SWITCHED_OFF, rule.origin)
                 )
 
 

@@ -41,6 +41,8 @@ from ..tensors.dtypes import FloatFormat, by_name
 ROUNDINGS_PER_LAYER = 16
 SAFETY = 2.0
 CAP = 0.25
+CAPPED = "{}, capped at 0.25"
+"""The formula of a T that ends at `CAP`."""
 PER_LAYER = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
 SAMPLE_SIGMAS = 3.72
 TYPICAL_LENGTH = 4096
@@ -101,7 +103,7 @@ def tolerance(
         reasons.append(Reason("factor {:g} from {}", factor, factor_origin))
     if value > CAP:
         value = CAP
-        formula = Reason("{}, capped at {:g}", formula, CAP)
+        formula = Reason(CAPPED, formula)
     return Tolerance(value, fmt, Reason("{} = {:.3g} ({})", formula, value, joined(", ", reasons)), rounding)
 
 

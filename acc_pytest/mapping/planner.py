@@ -511,7 +511,7 @@ def ends_alone(ends: Mapping[StepLabel, Sequence[Node]], pairs: Iterable[Pair]) 
     for label, nodes in ends.items():
         if nodes and not any((label, node.path) in compared for node in nodes):
             last = nodes[0]
-            reason = f"{LAST_OUTPUT}: mine has no partner for it"
+            reason = Reason("{}: {}", Reason(LAST_OUTPUT), "mine has no partner for it")
             yield Unmapped("golden", label, last.path, last.name, last.op_type, reason, why=INCOMPLETE)
 
 

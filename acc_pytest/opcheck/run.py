@@ -158,6 +158,8 @@ def _noted(row: Row, note: str) -> Row:
 # are judged are gone afterwards.
 
 
+ON_DEVICE = "judged is what the device computed from the dumped inputs"
+"""The note on a row of what a device computed."""
 ROWS_PER_COPY = 100
 """Numbers of rows that a case, and each copy of it with an optimisation off, has for its outputs."""
 
@@ -200,8 +202,7 @@ def _rows(case: Case, backend: Backend, check: CheckCase, running: int) -> list[
     """The rows of outputs that were computed again and are in no file any more."""
     with tempfile.TemporaryDirectory() as home:
         rows = check(rerun(case, backend, home), running=running)
-    note = "judged is what the device computed from the dumped inputs"
-    return [_noted(replace(row, mine=replace(row.mine, path="")), note) for row in rows]
+    return [_noted(replace(row, mine=replace(row.mine, path="")), ON_DEVICE) for row in rows]
 
 
 def _all_judged(rows: Sequence[Row]) -> bool:

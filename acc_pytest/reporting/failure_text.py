@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.reason import Argument, Reason, arguments, clauses, code_of, joined
 from ..base.vocabulary import number
-from ..judging.threshold import OFF, SET
-from ..judging.verdict import Check
-from .row import Row, RowSide, Scalar
-from .texts import NAME, UNKNOWN, near, printable, wrapped, wrapped_command
+from ..judging.threshold import by_rule
+from ..judging.verdict import FURTHER, Check
+from .row import INHERITED, Row, RowSide, Scalar
+from .texts import NAME, REASON, UNKNOWN, near, printable, wrapped, wrapped_command
 
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
@@ -171,33 +172,29 @@ def _why(checks: Sequence[Check]) -> list[str]:
 
     Reasons that end in that of another bound (the derivation of T) say it there, once.
     """
-    explained = [check for check in checks if not check.passed or check.reason.startswith((SET, OFF))]
+    explained = [check for check in checks if not check.passed or by_rule(check.reason)]
     if not explained:
         return []
-    standards = {check.reason.partition(": ")[0] for check in explained}
-    standard = standards.pop() if len(standards) == 1 and ": " in explained[0].reason else ""
-    lines = []
-    for check, reason in _with_reasons([c for c in checks if c in explained or _ends_one_of(c, explained)]):
-        lines.append(f"  {check.metric}: {reason.removeprefix(f'{standard}: ')}")
-    return [f"why allowed{f' ({standard})' if standard else ''}:", *lines]
+    standards = {check.derivation[0] for check in explained}
+    standard = standards.pop() if len(standards) == 1 else ""
+    reasons = {check.derivation[1] for check in checks}
+    ends = {check.metric: [end for end in _ends(check.reason) if end in reasons] for check in explained}
+    repeated = {end for of_check in ends.values() for end in of_check}
+    lines = [f"why allowed{f' ({standard})' if standard else ''}:"]
+    for check in sorted(checks, key=lambda check: check.derivation[1] not in repeated):
+        if check in explained or check.derivation[1] in repeated:
+            reason = check.derivation[1] if standard else check.reason
+            end = next(iter(ends.get(check.metric, ())), "")
+            lines.append(f"  {check.metric}: {reason.removesuffix(f'; {end}')}")
+    return lines
 
 
-def _with_reasons(checks: Sequence[Check]) -> list[tuple[Check, str]]:
-    """The checks and their reasons. Checks whose reason ends that of another one come first."""
-    reasons = []
-    for check in sorted(checks, key=lambda check: not _ends_one_of(check, checks)):
-        ends = [f"; {_end(shorter)}" for shorter in checks if _ends_one_of(shorter, [check])]
-        reasons.append((check, check.reason.removesuffix(max(ends, key=len, default=""))))
-    return reasons
-
-
-def _ends_one_of(check: Check, candidates: Sequence[Check]) -> bool:
-    return any(longer is not check and longer.reason.endswith(f"; {_end(check)}") for longer in candidates)
-
-
-def _end(check: Check) -> str:
-    """A reason as others may end in it: without the name of the standard."""
-    return check.reason.partition(": ")[2] or check.reason
+def _ends(reason: str) -> Iterator[str]:
+    """The reasons that end a reason, the longest first."""
+    while isinstance(reason, Reason) and isinstance(end := reason.args[-1] if reason.args else None, str):
+        if reason.code.endswith("; {}"):
+            yield end
+        reason = end
 
 
 def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
@@ -240,7 +237,6 @@ _COUNTS = {
     "lost_nonfinite": ("NaN or Inf in golden only", "lost NaN/Inf"),
     "mismatches": ("different", "different"),
 }
-_OTHERS = "also beyond its bound: "
 
 
 def in_numbers(row: Row) -> str:
@@ -252,7 +248,13 @@ def in_numbers(row: Row) -> str:
 
 
 def briefly(row: Row) -> tuple[str, ...]:
-    """Texts for a failed comparison in the short summary, the fullest first."""
+    """Texts for a comparison that fails, or may, in the short summary, the fullest first."""
+    if row.excused:
+        excuse = printable(row.excuse, REASON)
+        if code_of(excuse) != INHERITED:
+            return (excuse,)
+        root, step, *_ = arguments(excuse, INHERITED) or ()
+        return excuse, Reason("inherited from {} at step {}", root, step), Reason("inherited from {}", root)
     check = main_check(row)
     if check is None:
         return (row.sentence, row.verdict) if row.alone else (row.sentence,)
@@ -266,14 +268,21 @@ def further_reasons(row: Row) -> Iterator[str]:
     failed = {check.metric for check in row.checks if not check.passed}
     if not failed:
         return
-    clauses = [
-        clause
-        for clause in row.sentence.split("; ")
-        if clause.partition(" ")[0] not in failed and not clause.startswith(_OTHERS)
+    sentences = [
+        sentence
+        for sentence in clauses(row.sentence)
+        if arguments(sentence, FURTHER) is None and _subject(sentence) not in failed
     ]
-    if clauses:
-        yield "; ".join(clauses)
+    if sentences:
+        yield joined("; ", sentences)
     yield from (reason for reason in row.reasons if reason != row.sentence and reason not in row.notes)
+
+
+def _subject(sentence: str) -> Argument:
+    """The first argument of a reason; of the texts of earlier files the first word."""
+    if isinstance(sentence, Reason):
+        return sentence.args[0] if sentence.args else ""
+    return sentence.partition(" ")[0]
 
 
 def main_check(row: Row) -> Check | None:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..judging.threshold import OFF, SET
+from ..judging.threshold import by_rule
 from ..outputs import Staged, target_of
 from ..tensors.location import shown_at
 from .row import FACTOR, LIKENESS, SUSPECT, VERDICTS, Row
@@ -49,7 +49,7 @@ class JsonReport(FileView[Staged]):
         """Take a row into account, in any order."""
         if row.number is not None and not row.alone:
             self._numbers.add(row.number)
-        self._by_rule += FACTOR in row.context or any(c.reason.startswith((SET, OFF)) for c in row.checks)
+        self._by_rule += FACTOR in row.context or any(by_rule(check.reason) for check in row.checks)
         if not row.red or row.cause is not None:
             return
         self._failed += 1

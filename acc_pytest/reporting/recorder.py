@@ -109,12 +109,16 @@ class Recorder:
                 self._left_out.append(view)
 
 
+NO_PARTNER, ABSENT = "unmapped {} node: {}{}", "incomplete {}: {}{}"
+"""The sentence on a node without a partner, and on what a dump states and does not hold."""
+
+
 def unmapped_reason(node: Unmapped) -> str:
     """Why a node is compared with nothing, in a sentence."""
     nearest = Reason("; nearest: {}", node.nearest) if node.nearest else ""
     if node.why == INCOMPLETE:
-        return Reason("incomplete {}: {}{}", node.side, node.reason, nearest)
-    return Reason("unmapped {} node: {}{}", node.side, node.reason, nearest)
+        return Reason(ABSENT, node.side, node.reason, nearest)
+    return Reason(NO_PARTNER, node.side, node.reason, nearest)
 
 
 def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..base.reason import Reason, joined
+from ..base.reason import Reason, clauses, contains, joined
 from ..base.vocabulary import INCOMPLETE
 from ..judging.threshold import is_narrowed
+from ..judging.tolerance import CAPPED
 from ..mapping.pair import LAST_OUTPUT
 from ..tensors.dtypes import by_name
 from .failure_text import in_numbers
@@ -286,8 +287,6 @@ def _cut(line: str, width: int = WIDTH) -> str:
 
 WHOLE = 0.9
 """The part of golden's nodes from which on a comparison is not called partial."""
-_CAPPED = "capped at 0.25"
-"""The words in the reason of a bound whose T is `judging.tolerance.CAP`."""
 _ANYTHING = ("mask", "cache", "buffer")
 """Kinds of feed that may hold NaN and Inf: masks do, and caches what the memory held."""
 
@@ -305,9 +304,10 @@ class Caveats:
 
     def add(self, row: Row) -> None:
         """Take a row into account, in any order."""
-        self._counts["absent"] += row.strict and row.verdict == INCOMPLETE and LAST_OUTPUT not in row.sentence
-        self._counts["end"] += row.strict and LAST_OUTPUT in row.sentence
-        self._counts["capped"] += any(_CAPPED in check.reason for check in row.checks)
+        is_end = row.strict and contains(row.sentence, LAST_OUTPUT)
+        self._counts["absent"] += row.strict and row.verdict == INCOMPLETE and not is_end
+        self._counts["end"] += is_end
+        self._counts["capped"] += any(contains(check.reason, CAPPED) for check in row.checks)
         if row.case or not row.counts:
             return
         place = row.number if row.number is not None else 2**62
@@ -494,7 +494,7 @@ def _step(row: Row) -> str:
 def _how(row: Row) -> str:
     """The excess of a comparison over its bound; its sentence where that is no number."""
     if not math.isfinite(row.excess) or not row.excess:
-        return printable(row.sentence.partition("; ")[0], SENTENCE)
+        return printable(clauses(row.sentence)[0], SENTENCE)
     if row.excess < 1.05:
         return "just beyond its bound"
     return Reason("{} times its bound", times(row.excess))

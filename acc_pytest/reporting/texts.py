@@ -23,6 +23,8 @@ from ..errors import AccError
 NAME = 300
 """Characters of one name that people are shown; what is longer is cut in its middle."""
 
+REASON = 2000
+"""Characters of why a test is skipped or may fail: names in it come from files."""
 _UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"))
 """Categories that show nothing or steer the display: controls, bidirectional marks, surrogates, line ends."""
 _SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}

@@ -18,10 +18,10 @@ from ..base.vocabulary import INCOMPLETE
 from ..mapping.pair import WEIGHTS
 from ..metrics.native.library import VARIABLE, chosen, described
 from ..options.marks import op_mark, unmapped_mark
-from ..reporting.texts import near, printable
+from ..reporting.texts import REASON, message, near, on_screen, printable
 from ..tensors.location import shown_at
 from .mode import GeneratedTest, Mode, TestFailed, together
-from .run import REASON, gated
+from .run import gated
 from .run_report import open_views
 
 if TYPE_CHECKING:
@@ -133,14 +133,12 @@ class UnmappedTest(GeneratedTest):
     @property
     def _reason(self) -> str:
         from ..reporting.recorder import unmapped_reason
-        from ..reporting.texts import printable
 
         return printable(unmapped_reason(self.node), REASON)
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         """Fail with the reason."""
         from ..reporting.failure_text import WIDTH
-        from ..reporting.texts import printable
 
         node = self.node
         lines = [self._reason, f"{node.side}: {node.op_type} {node.node} {node.slot}".rstrip()]
@@ -218,8 +216,6 @@ class PairMode(Mode):
 
     def header(self) -> list[str]:
         """The lines of the header: both dumps, the mapping (on request line by line), and the rules."""
-        from ..reporting.texts import on_screen
-
         judging = judging_lines(self.judges.standard, self.noise, self.plan)
         first = self.explanation() or on_screen(header_lines(self.plan))
         return [*first, *on_screen(judging), *on_screen(kernel_lines())]
@@ -229,7 +225,6 @@ class PairMode(Mode):
         if not self.settings.explain_mapping:
             return []
         from ..mapping.pair import explain
-        from ..reporting.texts import message
 
         return list(map(message, explain(self.plan)))
 

@@ -14,7 +14,7 @@ import pytest
 from ..options.marks import hook_rules, marker_rules
 from ..reporting.junit import properties
 from ..reporting.row import Row
-from ..reporting.texts import printable
+from ..reporting.texts import REASON, printable
 from ..tensors.address import caches_in_use, use_caches
 from .host import want_properties
 
@@ -194,8 +194,6 @@ ROWS = pytest.StashKey[int]()
 
 BESIDE = len("E       ")
 """The columns that pytest puts before each line of an assertion of people's own tests."""
-REASON = 2000
-"""Characters of why a test is skipped or may fail: names in it come from files."""
 
 LAST = "acc_last"
 """Attribute of the report of a call: true where no other is made of the test, whose teardown has passed."""

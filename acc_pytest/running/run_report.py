@@ -61,7 +61,7 @@ class RunReport:
         self._refused = ""
         self._collected: Sequence[str] | None = None
         self._reported: set[str] = set()
-        self._briefs: dict[str, tuple[str, ...]] = {}
+        self._briefs: dict[tuple[str, bool], tuple[str, ...]] = {}
         config.stash[SINK] = self._add
 
     def pytest_report_header(self) -> list[str]:
@@ -104,8 +104,8 @@ class RunReport:
     def _add(self, row: Row) -> None:
         """Record a row, and keep what the short summary may say of it."""
         self._recorder.add(row)
-        if row.red:
-            self._briefs.setdefault(row.test_id, briefly(row))
+        if row.red or row.excused:
+            self._briefs.setdefault((row.test_id, row.red), briefly(row))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -221,17 +221,15 @@ class RunReport:
         # printed, counted and written by then; only the short summary comes after.
         width = terminal_width()
         for report in terminalreporter.stats.get("failed", ()):
-            if isinstance(report.longrepr, FailureText) and (forms := self._briefs.get(report.nodeid)):
-                # The first that fits, else the last.
-                room = _room(report, width)
-                last = ""
-                for last in forms:
-                    if columns(last) <= room:
-                        break
-                report.longrepr = replace(report.longrepr, brief=last)
+            if isinstance(report.longrepr, FailureText) and (
+                forms := self._briefs.get((report.nodeid, True))
+            ):
+                report.longrepr = replace(report.longrepr, brief=_fitting(forms, report, width) or forms[-1])
         for report in terminalreporter.stats.get("xfailed", ()):
-            if report.nodeid in ours and getattr(report, "wasxfail", None):
-                report.wasxfail = _excuse(str(report.wasxfail), report, max(width, LONGEST))
+            if report.nodeid in ours and (reason := getattr(report, "wasxfail", None)):
+                room, start = max(width, LONGEST), f"{WORD}{report.nodeid} - "
+                forms = self._briefs.get((report.nodeid, False), (reason,))
+                report.wasxfail = _fitting(forms, report, room) or paragraph(reason, start, room)
         for report in terminalreporter.stats.get("skipped", ()):
             if report.nodeid in ours and isinstance(report.longrepr, tuple):
                 reason = str(report.longrepr[2]).removeprefix(_SKIPPED)
@@ -269,21 +267,13 @@ WORD = "FAILED "
 """The word before an id; `XFAIL` is as good here."""
 BESIDE_SKIPS = "SKIPPED [99999] .:0: "
 """The text before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
-_BY_WAY, _AT_STEP = " by way of ", " at step "
-"""Clauses that the reason of an inherited failure can do without, the first of them sooner."""
 _SKIPPED = "Skipped: "
 
 
-def _excuse(reason: str, report: Any, width: int) -> str:
-    """The longest form of a reason that fits one line, else all of it in several."""
-    for text in (reason, reason.partition(_BY_WAY)[0], reason.partition(_AT_STEP)[0]):
-        if columns(text) <= _room(report, width):
-            return text
-    return paragraph(reason, f"{WORD}{report.nodeid} - ", width)
-
-
-def _room(report: Any, width: int) -> int:
-    return width - columns(f"{WORD}{report.nodeid} - ")
+def _fitting(forms: Sequence[str], report: Any, width: int) -> str:
+    """The first of these texts that fits one line beside the id; empty where none does."""
+    room = width - columns(f"{WORD}{report.nodeid} - ")
+    return next((text for text in forms if columns(text) <= room), "")
 
 
 # The views of a run that the options ask for.

@@ -349,7 +349,10 @@ def ratio_thresholds(measurement: Measurement, adjustment: Adjustment, whose: st
             f"{name}_ratio",
             allowed * adjustment.factor,
             False,
-            f"{name} of mine {numbers[f'{name}_of_mine']:.3g}, of {whose} {numbers[f'{name}_of_second']:.3g}",
+            Reason(
+                "{} of mine {:.3g}, of {} {:.3g}",
+                *(name, numbers[f"{name}_of_mine"], whose, numbers[f"{name}_of_second"]),
+            ),
         )
         for name, allowed in RATIOS.items()
         if f"{name}_ratio" in numbers

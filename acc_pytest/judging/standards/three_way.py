@@ -55,7 +55,7 @@ from ..derive import (
     tolerance_of,
 )
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_text
+from ..tolerance import CAP, CAPPED, Tolerance, coarser, scatter_of, scatter_text
 from .ascend import FLOOR, RATIO_TEXT, ratio_thresholds
 from .base import (
     WHOLE_NUMBERS,
@@ -212,7 +212,8 @@ def _measured(
     if t < floor.value:
         t, reason = floor.value, Reason("{}, which is more than {}", floor.reason, reason)
     if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
-        t, reason = limit, Reason("{}, capped at {:g}", reason, limit)
+        t = limit
+        reason = Reason(CAPPED, reason) if t == CAP else Reason("{}, capped at {:g}", reason, limit)
     return Tolerance(t, fmt, reason, floor.rounding)
 
 

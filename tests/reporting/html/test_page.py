@@ -442,11 +442,24 @@ FIELDS = re.compile(r"\{[^{}]*\}")
 
 def codes() -> Iterator[str]:
     """The templates of all reasons that the package makes."""
-    for path in set(PACKAGE.rglob("*.py")) - {Path(reason_module.__file__)}:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    paths = set(PACKAGE.rglob("*.py")) - {Path(reason_module.__file__)}
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    constants = {name: code for tree in trees for name, code in _constants(tree)}
+    for tree in trees:
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason":
-                assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}: the template is a text"
-                yield str(node.args[0].value)
+                code = node.args[0]
+                yield str(code.value if isinstance(code, ast.Constant) else constants[ast.unparse(code)])
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The texts that a module gives names."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            names, values = (getattr(part, "elts", [part]) for part in (node.targets[0], node.value))
+            for name, value in zip(names, values):
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield ast.unparse(name), value.value
 
 
 def test_every_code_has_a_chinese_sentence() -> None:
