@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -116,6 +117,29 @@ def with_reasons(value: object, reasons: Mapping[str, Reason]) -> object:
     if isinstance(value, dict):
         return {name: with_reasons(item, reasons) for name, item in value.items()}
     return [with_reasons(item, reasons) for item in value] if isinstance(value, list) else value
+
+
+LANGUAGE = "ACC_LANG"
+"""The environment variable of the language of what people read: `zh`, else English. Files stay English."""
+
+
+def rendered(text: str) -> str:
+    """A text in the language that people asked for."""
+    return _in_chinese(text) if os.environ.get(LANGUAGE) == "zh" else text
+
+
+def sentence(code: str, *args: object) -> str:
+    """The sentence of a template and its arguments, rendered."""
+    return rendered(Reason(code, *args))
+
+
+def _in_chinese(text: str) -> str:
+    template = chinese().get(code_of(text) or text)
+    if not isinstance(text, Reason):
+        return template or text
+    return (template or _FIELD.sub("{}", text.code).replace("; ", "；")).format(
+        *map(_in_chinese, text.pieces)
+    )
 
 
 @functools.cache

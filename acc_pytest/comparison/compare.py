@@ -321,9 +321,9 @@ def _argmax(pair: Pair, golden: int, mine: int) -> str:
     if None in best or not isinstance(pair.step, int):
         return ""
     if best == [golden, mine]:
-        return f"; the argmax of step {pair.step - 1} diverged"
+        return Reason("; the argmax of step {} diverged", pair.step - 1)
     if best[0] == golden and best[1] != mine:
-        return f"; the argmax of mine at step {pair.step - 1} is {best[1]}"
+        return Reason("; the argmax of mine at step {} is {}", pair.step - 1, best[1])
     return ""
 
 
@@ -382,7 +382,7 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     if note:
         distance = 0.0
     scaled = [
-        f"{side} holds {w.dtype}, scaled by {w.scale}"
+        Reason("{} holds {}, scaled by {}", side, w.dtype, w.scale)
         for side, w in (("golden", golden), ("mine", mine))
         if w.scale
     ]
@@ -410,7 +410,9 @@ def _by_rows(
     distance = float((ours - theirs).norm()) / size if size else float(theirs.norm())
     stored = 2 * float(torch.finfo(torch.float16).eps) if ours.shape[1] > 1 else 0.0
     rounding = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
-    bound = Threshold(METRIC, rounding + stored, False, "weights: rounding of their numbers, and of types")
+    bound = Threshold(
+        METRIC, rounding + stored, False, Reason("weights: {}", "rounding of their numbers, and of types")
+    )
     order = next((span.order for span in spans if span is not None), ())
     return judged(
         row,

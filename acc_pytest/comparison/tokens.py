@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..dumps.base import StepLabel
 from ..errors import AccError
 from ..judging.tolerance import tolerance
@@ -226,7 +227,7 @@ class Left:
 
 def after_ties(row: Row, left: Left) -> Row:
     """The row of a pair of which nothing is left to be judged."""
-    sentence = f"each of {left.tokens} tokens comes after a tie and is not judged"
+    sentence = Reason("each of {} tokens comes after a tie and is not judged", left.tokens)
     if left.tokens == 1:
         sentence = "its only token comes after a tie and is not judged"
     clean = replace(row, verdict="tie", sentence=sentence, reasons=(), checks=(), statistics={}, notes=())

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.reason import arguments
+from ..base.reason import Reason, arguments
 from ..base.vocabulary import REPEATED
 from ..reporting.recorder import Recorder
 from ..reporting.summary import coverage, shortfalls, summary_lines
@@ -84,7 +84,7 @@ def ended(
     wrong = recorder.finish(result)
     if wrong and exit_status in (OK, NOTHING):
         exit_status = FAILED
-    lines = (*notes, *wrong, *(f"report: {near(file)}" for file in recorder.files))
+    lines = (*notes, *wrong, *(Reason("report: {}", near(file)) for file in recorder.files))
     return replace(result, lines=(*result.lines, *map(message, lines))), exit_status
 
 
@@ -105,7 +105,7 @@ def result_of(
     lines += map(message, () if diagnosis is None else diagnosis.peers)
     lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:
-        lines.append(f"verdict hash: {recorder.hash}")
+        lines.append(Reason("verdict hash: {}", str(recorder.hash)))
     return Result(
         exit_status,
         recorder.tally,

@@ -495,9 +495,11 @@ class BaselineView(PlanView):
         if self._update:
             return [*lines, self._update_line(new, better), *self._red_lines()]
         if new:
-            lines.append(f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new")
+            lines.append(Reason("baseline: {} not in it: add with --acc-update-baseline=new", _some(new)))
         if better:
-            lines.append(f"baseline: {_some(better)} clearly better than accepted: tighten with =all")
+            lines.append(
+                Reason("baseline: {} clearly better than accepted: tighten with =all", _some(better))
+            )
         return lines
 
     def problems(self) -> list[str]:
@@ -506,14 +508,20 @@ class BaselineView(PlanView):
         if self._loosened and self._update != ALL:
             tests = len({change.key for change in self._loosened})
             problems += [
-                f"baseline: {len(self._loosened)} thresholds of {tests} comparisons are looser than in "
-                f"{self._path}; put them back, or accept them with --acc-update-baseline=all",
-                *(f"baseline: loosened {change}" for change in self._worst()),
+                Reason(
+                    "baseline: {} thresholds of {} comparisons are looser than in {}; put them back, or "
+                    "accept them with --acc-update-baseline=all",
+                    *(len(self._loosened), tests, self._path),
+                ),
+                *(Reason("baseline: loosened {}", change) for change in self._worst()),
             ]
         if any(change.reason == WHY for change in self._before.history):
             problems.append(
-                f"baseline: {self._path} accepts loosened thresholds without a reason; write it in "
-                f'"history", in the place of "{WHY}"'
+                Reason(
+                    "baseline: {} accepts loosened thresholds without a reason; write it in "
+                    '"history", in the place of "{}"',
+                    *(self._path, WHY),
+                )
             )
         return problems
 
@@ -553,20 +561,24 @@ class BaselineView(PlanView):
         origin = self._before.origin
         if self._before.pairs:
             compared = len(common) - len(incomparable)
-            yield f"baseline: {compared} comparisons held against the errors of {self._path}"
+            yield Reason("baseline: {} comparisons held against the errors of {}", compared, self._path)
             differing = [
                 f"{name} {origin[name]} (now {self._environment.get(name, 'none')})"
                 for name in _TELLING
                 if name in origin and origin[name] != self._environment.get(name)
             ]
             if differing:
-                yield f"baseline: it was made with {', '.join(differing)}"
+                yield Reason("baseline: it was made with {}", ", ".join(differing))
         if self._without_error:
-            yield f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
+            yield Reason(
+                "baseline: {} comparisons have no relative error (statistics only)", self._without_error
+            )
         if incomparable:
-            yield f"baseline: {_some(incomparable)} of another dtype than accepted: not compared"
+            yield Reason("baseline: {} of another dtype than accepted: not compared", _some(incomparable))
         if stale := self._stale():
-            yield f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
+            yield Reason(
+                "baseline: {} in it met no test: stale, --acc-update-baseline=all drops them", _some(stale)
+            )
 
     def _threshold_lines(self) -> Iterator[str]:
         """Lines on the thresholds held against those of the file, and what it does not have."""
@@ -574,22 +586,27 @@ class BaselineView(PlanView):
         common = {key: bounds for key, bounds in self._bounds.items() if key in before.bounds}
         if common:
             count = sum(map(len, common.values()))
-            yield f"baseline: {count} thresholds of {len(common)} comparisons held against {self._path}"
+            yield Reason(
+                "baseline: {} thresholds of {} comparisons held against {}", count, len(common), self._path
+            )
         if tighter := sum(tightened(before.bounds[key], bounds) for key, bounds in common.items()):
-            yield f"baseline: {tighter} thresholds are tighter than in it: record them with =all"
+            yield Reason("baseline: {} thresholds are tighter than in it: record them with =all", tighter)
         lacking = [key for key in self._bounds if key in before.pairs and key not in before.bounds]
         if lacking and not self._update:
-            yield f"baseline: {_some(lacking)} without thresholds in it: add with --acc-update-baseline=new"
+            yield Reason(
+                "baseline: {} without thresholds in it: add with --acc-update-baseline=new", _some(lacking)
+            )
 
     def _update_line(self, new: list[str], better: list[str]) -> str:
         if not self._writes:
             return "baseline: NOT updated, for the run did not come to its end or compared nothing"
-        changed = f"{len(new)} new"
+        changes = [Reason("{} new", len(new))]
         if self._update == ALL:
-            changed += f", {len(self._now) - len(new)} recorded anew ({len(better)} clearly better)"
+            anew = len(self._now) - len(new), len(better)
+            changes.append(Reason("{} recorded anew ({} clearly better)", *anew))
             if self._loosened:
-                changed += f", {len(self._loosened)} thresholds loosened: say why in its history"
-        return f"baseline: updated, {changed}"
+                changes.append(Reason("{} thresholds loosened: say why in its history", len(self._loosened)))
+        return Reason("baseline: updated, {}", joined(", ", changes))
 
     def _worst(self) -> list[Loosened]:
         """The most loosened threshold of each kind of change: one rule may loosen thousands."""
@@ -603,12 +620,13 @@ class BaselineView(PlanView):
         """Lines that a baseline makes nothing green that is beyond its thresholds, and what does."""
         if not self._writes or self._first_red is None:
             return
-        which = f"{self._red} pairs stay red: they exceed their"
+        which = Reason("{} pairs stay red: they exceed their", self._red)
         if self._red == 1:
-            which = "1 pair stays red: it exceeds its"
-        yield (
-            f"baseline: {which} thresholds, which a baseline does not change. What is right all the same is "
-            f"accepted by an entry in a file of --acc-config; for {self._first_red.name}:"
+            which = Reason("1 pair stays red: it exceeds its")
+        yield Reason(
+            "baseline: {} thresholds, which a baseline does not change. What is right all the same is "
+            "accepted by an entry in a file of --acc-config; for {}:",
+            *(which, self._first_red.name),
         )
         yield from (f"{TO_PASTE}{line}" for line in entry_of(self._first_red, _today()))
 
@@ -620,7 +638,7 @@ def _today() -> datetime.date:
 def _some(keys: list[str]) -> str:
     """`12 entries (a, b, c, ...)`."""
     named = ", ".join(sorted(keys)[:SHOWN]) + (", ..." if len(keys) > SHOWN else "")
-    return f"{len(keys)} {'entry' if len(keys) == 1 else 'entries'} ({named})"
+    return Reason("{} {} ({})", len(keys), "entry" if len(keys) == 1 else "entries", named)
 
 
 def _user() -> str:

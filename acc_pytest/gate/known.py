@@ -125,18 +125,30 @@ class KnownView(PlanView):
         for entry, counts in zip(self._entries, self._counts):
             if accepted := self._accepted[entry]:
                 bounds = ", ".join(f"{metric} {number(bound)}" for metric, bound in entry.at_most)
-                lines.append(f"known: {entry.source} accepts {accepted} pairs up to {bounds}: {entry.origin}")
+                lines.append(
+                    Reason(
+                        "known: {} accepts {} pairs up to {}: {}",
+                        entry.source,
+                        accepted,
+                        bounds,
+                        entry.origin,
+                    )
+                )
             elif entry.expired:
-                failing = f"; {counts['fail']} pairs that it is about fail" if counts["fail"] else ""
-                lines.append(f"known: {entry.source} has expired: {entry.origin}{failing}")
+                failing = Reason("; {} pairs that it is about fail", counts["fail"]) if counts["fail"] else ""
+                lines.append(Reason("known: {} has expired: {}{}", entry.source, entry.origin, failing))
             elif not self._plan_ran:
                 continue
             elif not counts:
-                lines.append(f"known: {entry.source} is about no pair of this run: {entry.origin}")
+                lines.append(Reason("known: {} is about no pair of this run: {}", entry.source, entry.origin))
             elif counts.keys() <= {"pass", "tie"}:
                 lines.append(
-                    f"known: {entry.source} is about passing pairs only ({counts.total()}), remove it: "
-                    f"{entry.origin}"
+                    Reason(
+                        "known: {} is about passing pairs only ({}), remove it: {}",
+                        entry.source,
+                        counts.total(),
+                        entry.origin,
+                    )
                 )
         return lines
 

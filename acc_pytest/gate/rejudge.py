@@ -50,11 +50,12 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
         worst, *replicas = replicas_of(row.statistics)
         rows = [_rejudged(clean, worst, judge_), *(_replica(clean, replica, judge_) for replica in replicas)]
     except Incomparable as error:
-        return incomparable(clean, f"cannot be judged without data: {error}")
+        return incomparable(clean, Reason("cannot be judged without data: {}", str(error)))
     except AccError as error:
         return incomparable(clean, str(error))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        return incomparable(clean, f"cannot be judged without data: its statistics are not whole ({error})")
+        why = Reason("its statistics are not whole ({})", error)
+        return incomparable(clean, Reason("cannot be judged without data: {}", why))
     return as_replayed(max(rows, key=lambda judged_row: (judged_row.red, judged_row.excess)))
 
 
@@ -113,7 +114,7 @@ def _judgement(
     thresholds = thresholds_for(context, measurement, judge_.rules, judge_.standard)
     for name in (threshold.metric for threshold in thresholds if not threshold.off):
         if name not in METRICS and name not in measurement.custom:
-            raise Incomparable(f"the metric {name} was not measured when the rows were written")
+            raise Incomparable(Reason("the metric {} was not measured when the rows were written", name))
     return judge(measurement, thresholds)
 
 

@@ -199,10 +199,8 @@ def _operand(side: RowSide) -> Operand:
 def _unmapped(row: Row) -> Unmapped:
     which = "golden" if row.golden != RowSide() else "mine"
     side = row.golden if which == "golden" else row.mine
-    _, *reason = arguments(row.sentence, ABSENT if row.verdict == INCOMPLETE else NO_PARTNER) or (
-        "",
-        row.sentence,
-    )
+    code = ABSENT if row.verdict == INCOMPLETE else NO_PARTNER
+    _, *reason = arguments(row.sentence, code) or ("", row.sentence)
     return Unmapped(
         side=which,
         step=row.step,  # type: ignore[arg-type]
@@ -265,26 +263,24 @@ def incomplete(files: Sequence[StoredRows]) -> Iterator[str]:
     """A sentence for each part of the run that is in none of its files."""
     present, count = {_shard(file)[0] for file in files}, _shard(files[0])[1]
     if absent := [f"{number}/{count}" for number in range(1, count + 1) if number not in present]:
-        yield f"incomplete: no file is of shard {', '.join(absent[:20])}{', ...' if absent[20:] else ''}"
+        shards = ", ".join([*absent[:20], *(["..."] if absent[20:] else [])])
+        yield Reason("incomplete: no file is of shard {}", shards)
     for file in files:
         end = "stopped early"
         if file.exit_status is None:
-            end = f"killed, or the file was cut, after line {len(file.rows) + 1}"
+            end = Reason("killed, or the file was cut, after line {}", len(file.rows) + 1)
         if not file.complete:
-            yield (
-                Reason(
-                    "{} is incomplete: the run that wrote it was {}, and what it had not yet "
-                    "compared is not in it",
-                    file.path,
-                    end,
-                )
+            yield Reason(
+                "{} is incomplete: the run that wrote it was {}, and what it had not yet compared is not "
+                "in it",
+                *(file.path, end),
             )
 
 
 def unfinished(files: Sequence[StoredRows]) -> list[str]:
     """A sentence for each file of a run that has not ended, beside a file of rows of an earlier one."""
     return [
-        f"{file.path} is of an earlier run than {partial}, whose run was killed or still goes on"
+        Reason("{} is of an earlier run than {}, whose run was killed or still goes on", file.path, partial)
         for file in files
         for partial in partials(file.path)
     ]

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.reason import Argument, Reason, arguments, clauses, code_of, joined
+from ..base.reason import Argument, Reason, arguments, clauses, code_of, joined, rendered, sentence
 from ..base.vocabulary import number
 from ..judging.threshold import by_rule
 from ..judging.verdict import FURTHER, Check
 from .row import INHERITED, Row, RowSide, Scalar
-from .texts import NAME, REASON, UNKNOWN, near, printable, wrapped, wrapped_command
+from .texts import NAME, REASON, UNKNOWN, columns, near, printable, wrapped, wrapped_command
 
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
@@ -28,10 +28,9 @@ OTHERS = 10
 """Comparisons of a failing test that have a line each, beside the worst."""
 FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
-RERUN = "re-run: "
 _DETAILS = "\n\n"
-_COPIED = ("golden  ", "mine    ", RERUN)
-"""Beginnings of lines that stay whole, so that they can be copied."""
+_COPIED = ("golden  ", "mine    ")
+"""Beginnings of lines that stay whole, so that they can be copied; `rerun` is a further one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,13 @@ class FailureText:
         lines = (self.text if self.limit is None else self.text.partition(_DETAILS)[0]).split("\n")
         shown = [terminal_lines(line, width) for line in lines]
         excess = 0 if self.limit is None else sum(map(len, shown)) - self.limit
-        sentence = max(
-            (pieces for line, pieces in zip(lines, shown) if not line.startswith(_COPIED)), key=len
+        longest = max(
+            (pieces for line, pieces in zip(lines, shown) if not line.startswith((*_COPIED, rerun()))),
+            key=len,
         )
-        if excess > 0 and len(sentence) > 1:
-            sentence[max(1, len(sentence) - excess) :] = []
-            sentence[-1] = f"{sentence[-1][: width - 4]} ..."
+        if excess > 0 and len(longest) > 1:
+            longest[max(1, len(longest) - excess) :] = []
+            longest[-1] = f"{longest[-1][: width - 4]} ..."
         return shown
 
     def __str__(self) -> str:
@@ -91,10 +91,15 @@ class FailureText:
 
 def terminal_lines(line: str, width: int) -> list[str]:
     """A line of a failure text as lines of a screen."""
-    command = line.removeprefix(RERUN)
+    command = line.removeprefix(rerun())
     if command == line or len(line) <= width:
         return wrapped(line, width)
-    return [RERUN.rstrip(), *wrapped_command(command, width)]
+    return [rerun().rstrip(), *wrapped_command(command, width)]
+
+
+def rerun() -> str:
+    """The beginning of the line with the command that repeats a test."""
+    return rendered("re-run: ")
 
 
 def failure_text(row: Row) -> str:
@@ -102,12 +107,12 @@ def failure_text(row: Row) -> str:
     reasons = list(further_reasons(row))
     lines = [in_numbers(row)]
     if row.cause is not None and row.cause.text:
-        lines.append(f"cause: {row.cause.text}")
+        lines.append(Reason("cause: {}", row.cause.text))
     elif reasons:
         lines.append(reasons.pop(0))
     if row.worst.index:
-        values = f"golden {row.worst.golden!r}, mine {row.worst.mine!r}"
-        lines.append(f"worst element {row.worst.index}: {values}")
+        values = repr(row.worst.golden), repr(row.worst.mine)
+        lines.append(Reason("worst element {}: golden {}, mine {}", row.worst.index, *values))
     sides = (("golden", row.golden), ("mine", row.mine))
     files = [f"{label:6}  {near(side.path.partition(';')[0])}" for label, side in sides if side.path]
     code = ", ".join(f"{label} {side.code}" for label, side in sides if side.code)
@@ -116,17 +121,18 @@ def failure_text(row: Row) -> str:
     if row.checks:
         details += [*_table(row), *_unbounded(row), *_why(row.checks)]
     if row.policy:
-        details.append(f"matched by {row.policy}: {row.mapping_reason}")
-    details += [f"note: {note}" for note in row.notes]
+        details.append(Reason("matched by {}: {}", row.policy, row.mapping_reason))
+    details += [Reason("note: {}", note) for note in row.notes]
     brief = [*(printable(line, WIDTH) for line in lines), *(printable(line, WIDTH, WIDTH) for line in files)]
     details = [printable(line, WIDTH, WIDTH if line.startswith(FILE) else NAME) for line in details]
+    brief, details = [*map(rendered, brief)], [*map(rendered, details)]
     return "\n".join([*brief, "", *details] if details else brief)
 
 
 def with_rerun(text: str, command: str) -> str:
     """A failure text with the command that repeats its test."""
     brief, details, rest = text.partition(_DETAILS)
-    return f"{brief}\n{RERUN}{command}{details}{rest}"
+    return f"{brief}\n{rerun()}{command}{details}{rest}"
 
 
 def failure_text_of_all(rows: Sequence[Row]) -> str:
@@ -135,9 +141,10 @@ def failure_text_of_all(rows: Sequence[Row]) -> str:
     lesser = [row for row in rows if row is not worst]
     text = failure_text(worst)
     lines = [text, ""] if lesser and _DETAILS not in text else [text]
-    lines += [printable(f"also fails: {_of(row)}: {in_numbers(row)}", WIDTH) for row in lesser[:OTHERS]]
+    others = [Reason("also fails: {}: {}", _of(row), in_numbers(row)) for row in lesser[:OTHERS]]
+    lines += [rendered(printable(line, WIDTH)) for line in others]
     if len(lesser) > OTHERS:
-        lines.append(f"also fail: {len(lesser) - OTHERS} more, which the reports have")
+        lines.append(sentence("also fail: {} more, which the reports have", len(lesser) - OTHERS))
     return "\n".join(lines)
 
 
@@ -148,7 +155,7 @@ def _of(row: Row) -> str:
 
 def _table(row: Row) -> list[str]:
     """metric | measured | allowed, broken bounds first, and of these the one of the headline."""
-    cells = [("", "metric", "measured", "allowed")]
+    cells = [("", *rendered("metric|measured|allowed").split("|"))]
     main = main_check(row)
     for check in sorted(row.checks, key=lambda check: (check.passed, check is not main)):
         mark = "ok" if check.passed else "FAIL"
@@ -164,7 +171,7 @@ def _unbounded(row: Row) -> list[str]:
         for name, value in (*row.metrics.items(), *row.custom.items())
         if name not in bounded and value is not None
     ]
-    return [f"      also  {', '.join(metrics)}"] if metrics else []
+    return [Reason("      also  {}", ", ".join(metrics))] if metrics else []
 
 
 def _why(checks: Sequence[Check]) -> list[str]:
@@ -180,12 +187,13 @@ def _why(checks: Sequence[Check]) -> list[str]:
     reasons = {check.derivation[1] for check in checks}
     ends = {check.metric: [end for end in _ends(check.reason) if end in reasons] for check in explained}
     repeated = {end for of_check in ends.values() for end in of_check}
-    lines = [f"why allowed{f' ({standard})' if standard else ''}:"]
+    lines = [Reason("why allowed ({}):", standard) if standard else rendered("why allowed:")]
     for check in sorted(checks, key=lambda check: check.derivation[1] not in repeated):
         if check in explained or check.derivation[1] in repeated:
-            reason = check.derivation[1] if standard else check.reason
-            end = next(iter(ends.get(check.metric, ())), "")
-            lines.append(f"  {check.metric}: {reason.removesuffix(f'; {end}')}")
+            reason = rendered(check.derivation[1] if standard else check.reason)
+            for end in ends.get(check.metric, ())[:1]:
+                reason = reason.removesuffix(sentence("; {}", end))
+            lines.append(f"  {check.metric}: {reason}")
     return lines
 
 
@@ -198,9 +206,11 @@ def _ends(reason: str) -> Iterator[str]:
 
 
 def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
+    widths = [max(columns(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
     return [
-        "  ".join([*(text.ljust(width) for text, width in zip(line, widths)), line[-1]]).rstrip()
+        "  ".join(
+            [*(text + " " * (width - columns(text)) for text, width in zip(line, widths)), line[-1]]
+        ).rstrip()
         for line in cells
     ]
 
@@ -213,7 +223,7 @@ def _side(label: str, side: RowSide) -> list[str]:
     what = " ".join(word for word in (side.op_type, node, side.slot) if word)
     lines = [f"{label:6}  {side.dtype} {side.shape}  {what}".rstrip()]
     if len(paths) > FILES:
-        return [*lines, f"{FILE}and {len(paths) - 1} more files, which the CSV names"]
+        return [*lines, Reason("        and {} more files, which the CSV names", len(paths) - 1)]
     return [*lines, *(f"{FILE}{near(path)}" for path in paths[1:])]
 
 
@@ -244,7 +254,7 @@ def in_numbers(row: Row) -> str:
     check = main_check(row)
     if check is None:
         return row.sentence
-    return f"{_long(check, row)}{_times(check)}"
+    return Reason("{}{}", _long(check, row), _times(check))
 
 
 def briefly(row: Row) -> tuple[str, ...]:
@@ -269,9 +279,9 @@ def further_reasons(row: Row) -> Iterator[str]:
     if not failed:
         return
     sentences = [
-        sentence
-        for sentence in clauses(row.sentence)
-        if arguments(sentence, FURTHER) is None and _subject(sentence) not in failed
+        clause
+        for clause in clauses(row.sentence)
+        if arguments(clause, FURTHER) is None and _subject(clause) not in failed
     ]
     if sentences:
         yield joined("; ", sentences)
@@ -279,10 +289,11 @@ def further_reasons(row: Row) -> Iterator[str]:
 
 
 def _subject(sentence: str) -> Argument:
-    """The first argument of a reason; of the texts of earlier files the first word."""
-    if isinstance(sentence, Reason):
-        return sentence.args[0] if sentence.args else ""
-    return sentence.partition(" ")[0]
+    """The name or number that a reason is about, its first; of the texts of earlier files the first word."""
+    subject: Argument = sentence
+    while isinstance(subject, Reason):
+        subject = subject.args[0] if subject.args else ""
+    return sentence.partition(" ")[0] if subject is sentence else subject
 
 
 def main_check(row: Row) -> Check | None:
@@ -306,15 +317,17 @@ def _names(check: Check) -> tuple[str, ...]:
 def _long(check: Check, row: Row) -> str:
     word = "required" if check.at_least else "allowed"
     if check.metric in _COUNTS:
-        of = f" of {elements} elements" if (elements := row.counts.get("elements")) else ""
-        return f"{check.measured or 0:.0f}{of} {_COUNTS[check.metric][0]}, {word} {check.allowed:g}"
+        elements = row.counts.get("elements")
+        count: str = f"{check.measured or 0:.0f}"
+        count = Reason("{} of {} elements", count, elements) if elements else count
+        return Reason("{} {}, {} {:g}", count, _COUNTS[check.metric][0], word, check.allowed)
     measured, allowed = _apart(check, 3)
-    return f"{_names(check)[0]} {measured}, {word} {allowed}"
+    return Reason("{} {}, {} {}", _names(check)[0], measured, word, allowed)
 
 
 def _short(check: Check) -> str:
     if check.metric in _COUNTS:
-        return f"{check.measured or 0:.0f} {_COUNTS[check.metric][1]}"
+        return Reason("{} {}", f"{check.measured or 0:.0f}", _COUNTS[check.metric][1])
     measured, allowed = _apart(check, 2)
     return f"{_names(check)[-1]} {measured} {'<' if check.at_least else '>'} {allowed}"
 
@@ -343,4 +356,4 @@ def _times(check: Check) -> str:
     excess = check.excess
     if check.at_least or check.metric in _COUNTS or not 1.05 <= excess < math.inf:
         return ""
-    return f" ({excess:.0f} times)" if 10 <= excess < 1e6 else f" ({excess:.2g} times)"
+    return Reason(" ({} times)", f"{excess:.0f}" if 10 <= excess < 1e6 else f"{excess:.2g}")

@@ -104,7 +104,7 @@ class Recorder:
                 reason = str(error)
                 if view.place not in reason:
                     reason = f"{view.place}: {reason}"
-                self._wrong.append(f"a report could not be written: {reason}")
+                self._wrong.append(Reason("a report could not be written: {}", reason))
                 self._views.remove(view)
                 self._left_out.append(view)
 

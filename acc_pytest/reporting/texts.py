@@ -17,7 +17,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from ..base.reason import Reason
+from ..base.reason import Reason, rendered
 from ..errors import AccError
 
 NAME = 300
@@ -279,7 +279,7 @@ def wrapped_command(line: str, width: int) -> list[str]:
 def on_screen(lines: Iterable[str], width: int | None = None) -> Iterator[str]:
     """All the lines wrapped, by default to the terminal; but not what is to be pasted (`TO_PASTE`)."""
     for line in lines:
-        yield from [line] if line.startswith(TO_PASTE) else wrapped(line, width or terminal_width())
+        yield from [line] if line.startswith(TO_PASTE) else wrapped(rendered(line), width or terminal_width())
 
 
 def paragraph(text: str, before: str = "", width: int | None = None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..base.reason import rendered
 from ..options.marks import hook_rules, marker_rules
 from ..reporting.junit import properties
 from ..reporting.row import Row
@@ -248,11 +249,11 @@ def _end(rows: Sequence[Row]) -> None:
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused]
     if excused and not red:
-        pytest.xfail(printable(excused[0].excuse, REASON))
+        pytest.xfail(rendered(printable(excused[0].excuse, REASON)))
     # With --runxfail pytest.xfail does nothing, and what was excused fails after all.
     if failing := red or excused:
         from ..reporting.failure_text import failure_text_of_all
 
         raise ComparisonFailed(failure_text_of_all(failing))
     if all(row.skipped for row in rows):
-        pytest.skip(printable(rows[0].sentence, REASON))
+        pytest.skip(rendered(printable(rows[0].sentence, REASON)))

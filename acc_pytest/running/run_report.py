@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..base.reason import Reason
+from ..base.reason import Reason, rendered
 from ..diagnosis.outcome import ended
 from ..errors import AccError, guarded
-from ..reporting.failure_text import LINES, RERUN, FailureText, briefly
+from ..reporting.failure_text import LINES, FailureText, briefly, rerun
 from ..reporting.recorder import Recorder
 from ..reporting.texts import LONGEST, columns, message, on_screen, paragraph, printable, terminal_width
 from ..reporting.view import Run, View
@@ -161,7 +161,7 @@ class RunReport:
         except OSError as error:
             if not self._is_active:
                 raise
-            self._refused = f"a file of pytest or of a plugin could not be written: {error}"
+            self._refused = Reason("a file of pytest or of a plugin could not be written: {}", error)
             _redden(session)
         except KeyboardInterrupt:
             if not self._is_active:
@@ -197,7 +197,7 @@ class RunReport:
                 Reason("incomplete: {} of {} tests did not come to their end, the first {}", *counts)
             )
         elif stopped:
-            lacks.append(f"incomplete: {stopped}")
+            lacks.append(Reason("incomplete: {}", stopped))
         status = int(session.exitstatus)
         result, status = ended(self._recorder, self._ledger, self._plan, self._floor, status, lacks=lacks)
         session.exitstatus = status
@@ -224,7 +224,8 @@ class RunReport:
             if isinstance(report.longrepr, FailureText) and (
                 forms := self._briefs.get((report.nodeid, True))
             ):
-                report.longrepr = replace(report.longrepr, brief=_fitting(forms, report, width) or forms[-1])
+                brief = _fitting(forms, report, width) or rendered(forms[-1])
+                report.longrepr = replace(report.longrepr, brief=brief)
         for report in terminalreporter.stats.get("xfailed", ()):
             if report.nodeid in ours and (reason := getattr(report, "wasxfail", None)):
                 room, start = max(width, LONGEST), f"{WORD}{report.nodeid} - "
@@ -260,7 +261,7 @@ def _redden(session: pytest.Session) -> None:
 def lost(report: Any) -> str:
     """Why a test has no result: the last line of what pytest says of it, but for our command to re-run it."""
     lines = str(report.longreprtext).strip().split("\n")
-    return next((line for line in reversed(lines) if line and not line.startswith(RERUN)), "no result")
+    return next((line for line in reversed(lines) if line and not line.startswith(rerun())), "no result")
 
 
 WORD = "FAILED "
@@ -273,7 +274,7 @@ _SKIPPED = "Skipped: "
 def _fitting(forms: Sequence[str], report: Any, width: int) -> str:
     """The first of these texts that fits one line beside the id; empty where none does."""
     room = width - columns(f"{WORD}{report.nodeid} - ")
-    return next((text for text in forms if columns(text) <= room), "")
+    return next((text for text in map(rendered, forms) if columns(text) <= room), "")
 
 
 # The views of a run that the options ask for.

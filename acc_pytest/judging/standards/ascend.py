@@ -30,7 +30,7 @@ from ...metrics.measurement import EXACT as EQUAL
 from ...metrics.measurement import ElementTolerance
 from ..derive import is_exact, is_zero, nonfinite_thresholds
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import coarser
+from ..tolerance import coarser, layers_before
 from .base import LARGEST, MEAN, Adjustment, Second, Standard, derived_thresholds, kind_of, of_output
 
 if TYPE_CHECKING:
@@ -116,11 +116,11 @@ def _silent(context: JudgeContext, measurement: Measurement, kind: str, dtype: s
     if is_zero(measurement):
         return "the tables bound no tensor of zeros"
     if kind in EXACT:
-        return f"{kind} is exact on equal inputs, which two runs do not have"
+        return Reason("{} is exact on equal inputs, which two runs do not have", kind)
     if context.level in ("layer", "module"):
-        return f"the tables are for operators, and this is a {context.level}"
+        return Reason("the tables are for operators, and this is a {}", context.level)
     if dtype not in MEAN and not (kind and dtype == "float64"):
-        return f"no row for {dtype}"
+        return Reason("no row for {}", dtype)
     return ""
 
 
@@ -133,15 +133,17 @@ def _by_class(
     times = _SUMMING.get(operator, 0)
     length = context.length * times if context.length is not None and times else None
     bound = element_bound(kind, dtype, length)
-    row = f"ATB's row {kind}, {dtype}{_sums(length)}: every element within {_power(bound)}*max(1,|golden|)"
-    reason = f"{row}{_equal_inputs(context)}{adjustment.text}"
+    reason = Reason(
+        "ATB's row {}, {}{}: every element within {}*max(1,|golden|){}{}",
+        *(kind, dtype, _sums(length), _power(bound), _equal_inputs(context), adjustment.text),
+    )
     return (Threshold("max_scaled_error", bound * adjustment.factor, False, reason),)
 
 
 def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Threshold, ...]:
     t = MEAN[dtype]
     row = Reason("the open standard's row {}, T = {}", dtype, _power(t))
-    rest = _equal_inputs(context) + adjustment.text
+    rest = Reason("{}{}", _equal_inputs(context), adjustment.text)
     bounds = (
         ("mean_relative_error", 1, "mean", "T"),
         ("max_relative_error", LARGEST, "largest", f"{LARGEST} T"),
@@ -162,8 +164,7 @@ def _sums(length: int | None) -> str:
 
 
 def _equal_inputs(context: JudgeContext) -> str:
-    before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before"
-    return f", for one operator on equal inputs ({before} not forgiven)"
+    return Reason(", for one operator on equal inputs ({} not forgiven)", layers_before(context.depth))
 
 
 def _power(value: float) -> str:

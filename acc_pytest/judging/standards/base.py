@@ -13,7 +13,7 @@ from ...metrics.measurement import EXACT, ElementTolerance, default_tolerance
 from ...tensors.dtypes import by_name
 from ..derive import derived, is_exact, nonfinite_thresholds
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import Tolerance
+from ..tolerance import Tolerance, layers_before
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
@@ -209,7 +209,7 @@ def _msit_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
     tolerance, rate = _msit_rule(context, adjustment)
-    reason = f"share of elements of {context.written} with {tolerance}{adjustment.text}"
+    reason = Reason("share of elements of {} with {}{}", context.written, tolerance, adjustment.text)
     return of_output(measurement, Threshold("rel_precision_rate", rate, True, reason))
 
 
@@ -258,10 +258,9 @@ def _torch_thresholds(
             f"standard torch wants rtol {limits.rtol:g} and atol {limits.atol:g}; compare the dumps again"
         )
     rows = " and ".join(dict.fromkeys(dtypes))
-    before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before not forgiven"
-    reason = (
-        f"assert_close's row {rows}: every element within atol {limits.atol:g} + "
-        f"rtol {limits.rtol:g}*|golden| ({before}){adjustment.text}"
+    reason = Reason(
+        "assert_close's row {}: every element within atol {:g} + rtol {:g}*|golden| ({} not forgiven){}",
+        *(rows, limits.atol, limits.rtol, layers_before(context.depth), adjustment.text),
     )
     return (Threshold("beyond_fraction", 0.0, False, reason), *nonfinite_thresholds())
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.reason import chinese, reasons_in
+from ...base.reason import Reason, chinese, reasons_in
 from ...base.vocabulary import number
 from ...judging.verdict import Check
 from ...tensors.location import shown_at
@@ -145,7 +145,6 @@ _HERE = Path(__file__).parent
 
 SCRIPTS = (
     "strings",
-    "phrases",
     "dom",
     "numbers",
     "data",
@@ -332,7 +331,9 @@ def name_of(root: Root) -> str:
     """The operator; of what the run was fed the kind, and which where it is one."""
     feed_kind = root.row.fed
     is_one_name = all(also.name == root.row.name for also in root.also)
-    return f"{feed_kind} {root.name}".strip() if is_one_name or not feed_kind else feed_kind
+    if not feed_kind:
+        return root.name
+    return Reason("{} {}", feed_kind, root.name) if is_one_name else feed_kind
 
 
 def _different(values: Iterable[str]) -> int:

@@ -204,3 +204,14 @@ function say(key, ...values) {
   if (pair === undefined) return key;
   return pair[state.language === "zh" ? 1 : 0].replace(/\{(\d)\}/g, (_, place) => values[Number(place)]);
 }
+
+const CATALOGUE = new Map(Object.entries(CHINESE));
+
+/** A sentence of the run in the current language: its template, filled with what is told in turn. */
+function tell(text) {
+  if (state.language !== "zh" || !text) return text;
+  const [code, ...pieces] = REASONS.get(text) ?? [text];
+  const sentence = CATALOGUE.get(code) ?? (REASONS.has(text) ? code.replaceAll("; ", "；") : text);
+  let place = 0;
+  return sentence.replace(/\{(\d*)[^{}]*\}/g, (field, number) => pieces.length ? tell(pieces[number || place++]) : field);
+}
