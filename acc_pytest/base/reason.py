@@ -134,12 +134,10 @@ def sentence(code: str, *args: object) -> str:
 
 
 def _in_chinese(text: str) -> str:
-    template = chinese().get(code_of(text) or text)
     if not isinstance(text, Reason):
-        return template or text
-    return (template or _FIELD.sub("{}", text.code).replace("; ", "；")).format(
-        *map(_in_chinese, text.pieces)
-    )
+        return chinese().get(text, text)
+    joint = _FIELD.sub("{}", text.code).replace("; ", "；").replace(", ", "，").replace(" and ", "、")
+    return chinese().get(text.code, joint).format(*map(_in_chinese, text.pieces))
 
 
 @functools.cache

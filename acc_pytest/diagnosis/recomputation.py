@@ -14,7 +14,7 @@ from ..reporting.texts import shortened
 from ..tensors.ref import TensorRef
 
 WRONG_ITSELF = "is wrong on its own inputs"
-WRONG = f"the operator {WRONG_ITSELF}"
+WRONG = "the operator is wrong on its own inputs"
 NOT_AT_HAND = "the tensors are not at hand"
 
 
