@@ -30,7 +30,7 @@ def test_what_people_read_is_chinese(acc: Run, faulty: DemoPaths) -> None:
         ["相对 L2 *，允许 *倍）", "原因：*", "最差元素 *：标杆 *，待测 *", "重新运行：*"]
     )
     result.stdout.fnmatch_lines(
-        ["允许值的由来（默认）：", "结论：* pass, 1 fail*", "覆盖率：标杆 *", "根因：*"]
+        ["允许值的由来（默认）：", "结论：* pass，1 fail*", "覆盖率：标杆 *", "根因：*"]
     )
     result.stdout.fnmatch_lines(["结论哈希：*", "报告：*s.md"])
     _, _, summary = result.stdout.str().partition("= acc-pytest =")
