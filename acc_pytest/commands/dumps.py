@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..capture.atb import prepare
 from ..capture.atb.options import (
     DEFAULT_SEED,
     OPTIONS,
@@ -86,8 +87,6 @@ def run_dump(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, address_of: Callable[[str], str]) -> int:
     """Dump to a directory on the disk, which is told as `address_of` says."""
-    from ..capture.atb import prepare
-
     launch = prepare(options_of(arguments))
     for note in launch.notes:
         print(f"acc: note: {message(address_of(note))}", file=sys.stderr)

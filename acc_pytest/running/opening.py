@@ -12,6 +12,7 @@ import pytest
 from .. import options
 from ..base.imports import check_numpy, go_without_blas
 from ..errors import SettingsError, show_tracebacks
+from ..metrics.native.library import chosen as chosen_kernel
 from ..session import door, let_any_name_pass, noting_interrupts
 from ..tensors.whole_file import make_directory
 from .causes import LEFT_OUT, left_out_of
@@ -92,7 +93,6 @@ def run_of(config: pytest.Config) -> AccRun:
 def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
     if not option_values:
         return AccRun((), None)
-    from ..metrics.native.library import chosen as chosen_kernel
 
     check_numpy()
     chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened

@@ -15,9 +15,12 @@ import pytest
 
 from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE
-from ..mapping.pair import WEIGHTS
+from ..judging.threshold import JudgeContext
+from ..mapping.pair import WEIGHTS, explain
 from ..metrics.native.library import VARIABLE, chosen, described
 from ..options.marks import op_mark, unmapped_mark
+from ..reporting.failure_text import WIDTH
+from ..reporting.recorder import unmapped_reason, unmapped_row
 from ..reporting.texts import REASON, message, near, on_screen, printable
 from ..tensors.location import shown_at
 from .mode import GeneratedTest, Mode, TestFailed, together
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from ..dumps.torch_model import Outline
     from ..judging.judges import Judge
     from ..judging.standards import Standard
-    from ..judging.threshold import JudgeContext, ThresholdRule
+    from ..judging.threshold import ThresholdRule
     from ..mapping.pair import Pair, Plan, Unmapped
     from ..noise.counterparts import NoisePlan
     from ..reporting.row import Row
@@ -68,8 +71,6 @@ class PairTest(GeneratedTest):
 
     @property
     def context(self) -> JudgeContext:
-        from ..judging.threshold import JudgeContext
-
         return JudgeContext.of(self.pair)
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
@@ -132,14 +133,10 @@ class UnmappedTest(GeneratedTest):
 
     @property
     def _reason(self) -> str:
-        from ..reporting.recorder import unmapped_reason
-
         return printable(unmapped_reason(self.node), REASON)
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         """Fail with the reason."""
-        from ..reporting.failure_text import WIDTH
-
         node = self.node
         lines = [self._reason, f"{node.side}: {node.op_type} {node.node} {node.slot}".rstrip()]
         if node.ref is not None:
@@ -152,8 +149,6 @@ class UnmappedTest(GeneratedTest):
 
     def row(self, *, strict: bool = False) -> Row:
         """Its row; `strict`: the test fails."""
-        from ..reporting.recorder import unmapped_row
-
         return unmapped_row(self.node, self.number, self.node_id if self.runs else "", strict=strict)
 
 
@@ -224,8 +219,6 @@ class PairMode(Mode):
         """The plan in words (`--acc-explain-mapping`)."""
         if not self.settings.explain_mapping:
             return []
-        from ..mapping.pair import explain
-
         return list(map(message, explain(self.plan)))
 
     def described(self, run: Run) -> Run:

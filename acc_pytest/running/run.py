@@ -13,9 +13,10 @@ import pytest
 
 from ..base.reason import rendered
 from ..options.marks import hook_rules, marker_rules
+from ..reporting.failure_text import terminal_lines
 from ..reporting.junit import properties
 from ..reporting.row import Row
-from ..reporting.texts import REASON, printable
+from ..reporting.texts import REASON, printable, terminal_width
 from ..tensors.address import caches_in_use, use_caches
 from .host import want_properties
 
@@ -207,9 +208,6 @@ class ComparisonFailed(AssertionError):
     __module__ = "builtins"
 
     def __init__(self, text: str) -> None:
-        from ..reporting.failure_text import terminal_lines
-        from ..reporting.texts import terminal_width
-
         width = terminal_width() - BESIDE
         super().__init__("\n".join(row for line in text.split("\n") for row in terminal_lines(line, width)))
         self.text = text
