@@ -119,6 +119,8 @@ def with_reasons(value: object, reasons: Mapping[str, Reason]) -> object:
     return [with_reasons(item, reasons) for item in value] if isinstance(value, list) else value
 
 
+JOINTS = {"; ": "；", ", ": "，", ": ": "：", " and ": "、", " (": "（", ")": "）"}
+"""Chinese signs between the fields of a template that has no word of its own, and none in the catalogue."""
 LANGUAGE = "ACC_LANG"
 """The environment variable of the language of what people read: `zh`, else English. Files stay English."""
 
@@ -136,8 +138,12 @@ def sentence(code: str, *args: object) -> str:
 def _in_chinese(text: str) -> str:
     if not isinstance(text, Reason):
         return chinese().get(text, text)
-    joint = _FIELD.sub("{}", text.code).replace("; ", "；").replace(", ", "，").replace(" and ", "、")
-    return chinese().get(text.code, joint).format(*map(_in_chinese, text.pieces))
+    template = chinese().get(text.code, "")
+    if not template:
+        template = _FIELD.sub("{}", text.code)
+        for english, sign in JOINTS.items():
+            template = template.replace(english, sign)
+    return template.format(*map(_in_chinese, text.pieces))
 
 
 @functools.cache

@@ -347,8 +347,8 @@ def as_tie(row: Row) -> Row:
             if math.isfinite(tie.gap)
             else "that are none, or chosen twice"
         )
-        note = Reason("{}, among values {} (of a tie at most {:.3g})", many, apart, tie.allowed)
-        note = joined("; ", filter(None, (note, behind)))
+        among = Reason("{}, among values {} (of a tie at most {:.3g})", many, apart, tie.allowed)
+        note = joined("; ", filter(None, (among, behind)))
         return replace(row, notes=(*(present for present in row.notes if present != note), note))
     reason = "T times rms of the values chosen from: what these may be off"
     checks = (

@@ -96,7 +96,7 @@ def decide(policy: str, facts: Facts) -> Decision:
         chosen, why = _auto(facts)
     else:
         chosen, why = _named(policy, facts), "as asked for"
-    notes = [Reason("token policy {}: {} ({})", chosen.policy, chosen.description, why)]
+    notes: list[str] = [Reason("token policy {}: {} ({})", chosen.policy, chosen.description, why)]
     notes += _left_out(facts, chosen.steps)
     # Warm-up first, then by step; one directory per label.
     steps = sorted(chosen.steps, key=lambda step: -1 if isinstance(step.label, str) else step.label)

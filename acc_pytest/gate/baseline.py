@@ -166,35 +166,29 @@ class BaselineGate(Gate):
             return replace(row, notes=(*row.notes, Reason(OTHER_KIND, accepted)))
         bound = allowed(before, now)
         bad = now.error > bound
-        check = Check(f"{PREFIX}{now.metric}", now.error, bound, False, _reason(before, now), not bad)
+        if before.metric == COUNT:
+            why = Reason("{:g} accepted; twice that, or what the scatter of counts allows", before.error)
+        else:
+            why = Reason(
+                "{:.3g} times the accepted {} (scatter of {} elements, at least 2) plus one rounding {:.2g}",
+                *(factor(before, now), number(before.error)),
+                *(min(before.elements, now.elements), roundoff(now)),
+            )
+        check = Check(
+            f"{PREFIX}{now.metric}", now.error, bound, False, Reason(OF_STANDARD, "baseline", why), not bad
+        )
         checked = replace(row, checks=(*row.checks, check))
         if not bad:
             return checked
-        sentence = _sentence(before, now, bound, self._baseline)
+        times = Reason("{:.3g} times", now.error / before.error) if before.error else "above"
+        comparison = Reason(
+            "{} {:.3g} is {} the accepted {:.3g} of {}",
+            *(now.metric, now.error, times, before.error, self._baseline.path),
+        )
+        sentence = joined("; ", (comparison, Reason("up to {:.3g} would be no significant change", bound)))
         if row.verdict == "fail":
             return replace(checked, reasons=(*row.reasons, sentence))
         return replace(checked, verdict="fail", sentence=sentence, reasons=(sentence, *row.reasons))
-
-
-def _reason(before: Accepted, now: Accepted) -> str:
-    if before.metric == COUNT:
-        why = Reason("{:g} accepted; twice that, or what the scatter of counts allows", before.error)
-    else:
-        why = Reason(
-            "{:.3g} times the accepted {} (scatter of {} elements, at least 2) plus one rounding {:.2g}",
-            *(factor(before, now), number(before.error)),
-            *(min(before.elements, now.elements), roundoff(now)),
-        )
-    return Reason(OF_STANDARD, "baseline", why)
-
-
-def _sentence(before: Accepted, now: Accepted, bound: float, baseline: Baseline) -> str:
-    times = Reason("{:.3g} times", now.error / before.error) if before.error else "above"
-    comparison = Reason(
-        "{} {:.3g} is {} the accepted {:.3g} of {}",
-        *(now.metric, now.error, times, before.error, baseline.path),
-    )
-    return joined("; ", (comparison, Reason("up to {:.3g} would be no significant change", bound)))
 
 
 # Thresholds apart from the data, and which of them are loosened.
@@ -504,7 +498,7 @@ class BaselineView(PlanView):
 
     def problems(self) -> list[str]:
         """The worst loosened thresholds, loosened ones without a reason, and what to do about it."""
-        problems = []
+        problems: list[str] = []
         if self._loosened and self._update != ALL:
             tests = len({change.key for change in self._loosened})
             problems += [

@@ -121,7 +121,7 @@ class KnownView(PlanView):
 
     def lines(self) -> list[str]:
         """A line for each entry that accepts pairs, and for each that is to be looked at."""
-        lines = []
+        lines: list[str] = []
         for entry, counts in zip(self._entries, self._counts):
             if accepted := self._accepted[entry]:
                 bounds = ", ".join(f"{metric} {number(bound)}" for metric, bound in entry.at_most)

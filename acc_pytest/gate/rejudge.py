@@ -48,7 +48,14 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     try:
         judge_ = make_judge()
         worst, *replicas = replicas_of(row.statistics)
-        rows = [_rejudged(clean, worst, judge_), *(_replica(clean, replica, judge_) for replica in replicas)]
+        # The row under the rules of `judge_`, with the numbers it has.
+        judgement = _judgement(clean, worst, clean.custom, judge_)
+        nan_reasons = NAN_REASONS.values()
+        messages = [r for r in clean.reasons if (arguments(r, MESSAGE) or ("",))[0] in clean.custom]
+        again = judged(
+            clean, judgement, before=[r for r in clean.reasons if r in nan_reasons], after=messages
+        )
+        rows = [as_tie(again), *(_replica(clean, replica, judge_) for replica in replicas)]
     except Incomparable as error:
         return incomparable(clean, Reason("cannot be judged without data: {}", str(error)))
     except AccError as error:
@@ -77,15 +84,6 @@ def ungated(row: Row) -> Row:
 def _notes(row: Row, *left_out: str) -> tuple[str, ...]:
     """The notes of a row without those of these templates."""
     return tuple(note for note in row.notes if all(arguments(note, code) is None for code in left_out))
-
-
-def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
-    """The row under the rules of `judge_`, with the numbers it has."""
-    judgement = _judgement(row, statistics, row.custom, judge_)
-    nan_reasons = NAN_REASONS.values()
-    messages = [r for r in row.reasons if (arguments(r, MESSAGE) or ("",))[0] in row.custom]
-    again = judged(row, judgement, before=[r for r in row.reasons if r in nan_reasons], after=messages)
-    return as_tie(again)
 
 
 def _replica(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:

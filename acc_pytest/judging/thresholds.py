@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from ..base.reason import Reason
@@ -55,7 +54,10 @@ def thresholds_for(
         return (*chosen.values(), *in_order(further.values()))
     if matching:
         has_size = any(_sizes(metric) for metric in chosen)
-        overlay(chosen, matching, skip=_meaningless(measurement, has_size))
+        # Metrics no rule can bound here: of statistics; relative to zero; of no finite element at all.
+        zero = has_size and is_zero(measurement)
+        skip = STATISTICS_METRICS.keys() | {name for name, kind in METRICS.items() if zero and kind.relative}
+        overlay(chosen, matching, skip if has_size else METRICS.keys() - {"new_nonfinite", "lost_nonfinite"})
         if has_size:
             refuse_blind(chosen, matching)
     return in_order(chosen.values())
@@ -88,14 +90,6 @@ def adjustment_of(rules: Sequence[ThresholdRule], dtypes: tuple[str, str]) -> Ad
     if not rules:
         return _NONE
     return Adjustment(*factor_of(rules), tolerance_of_rules(rules, dtypes))
-
-
-def _meaningless(measurement: Measurement, has_size: bool) -> AbstractSet[str]:
-    """Metrics no rule can bound here: of statistics; relative to zero; of no finite element at all."""
-    if not has_size:
-        return METRICS.keys() - {"new_nonfinite", "lost_nonfinite"}
-    relative = {name for name, kind in METRICS.items() if kind.relative} if is_zero(measurement) else set()
-    return STATISTICS_METRICS.keys() | relative
 
 
 def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
@@ -157,11 +151,7 @@ def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -
 
 def in_order(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
     """Thresholds in catalogue order, custom metrics last by name."""
-    return tuple(sorted(thresholds, key=_place))
-
-
-def _place(threshold: Threshold) -> tuple[int, str]:
-    return _PLACES.get(threshold[0]) or (len(_PLACES), threshold[0])
+    return tuple(sorted(thresholds, key=lambda bound: _PLACES.get(bound[0]) or (len(_PLACES), bound[0])))
 
 
 def _sizes(metric: str) -> bool:

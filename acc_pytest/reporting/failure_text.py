@@ -119,7 +119,13 @@ def failure_text(row: Row) -> str:
     lines += [f"code    {code}"] if code else []
     details = [*reasons, *(line for label, side in sides for line in _side(label, side))]
     if row.checks:
-        details += [*_table(row), *_unbounded(row), *_why(row.checks)]
+        # metric | measured | allowed, broken bounds first, and of these the one of the headline.
+        cells = [("", *rendered("metric|measured|allowed").split("|"))]
+        main = main_check(row)
+        for check in sorted(row.checks, key=lambda check: (check.passed, check is not main)):
+            mark = "ok" if check.passed else "FAIL"
+            cells.append((mark, check.metric, _number(check.measured), check.bound))
+        details += [*_aligned(cells), *_unbounded(row), *_why(row.checks)]
     if row.policy:
         details.append(Reason("matched by {}: {}", row.policy, row.mapping_reason))
     details += [Reason("note: {}", note) for note in row.notes]
@@ -151,16 +157,6 @@ def failure_text_of_all(rows: Sequence[Row]) -> str:
 def _of(row: Row) -> str:
     side = row.mine if row.mine.slot or row.mine.node else row.golden
     return f"{row.name} {side.slot}".strip()
-
-
-def _table(row: Row) -> list[str]:
-    """metric | measured | allowed, broken bounds first, and of these the one of the headline."""
-    cells = [("", *rendered("metric|measured|allowed").split("|"))]
-    main = main_check(row)
-    for check in sorted(row.checks, key=lambda check: (check.passed, check is not main)):
-        mark = "ok" if check.passed else "FAIL"
-        cells.append((mark, check.metric, _number(check.measured), check.bound))
-    return _aligned(cells)
 
 
 def _unbounded(row: Row) -> list[str]:
@@ -254,7 +250,11 @@ def in_numbers(row: Row) -> str:
     check = main_check(row)
     if check is None:
         return row.sentence
-    return Reason("{}{}", _long(check, row), _times(check))
+    excess = check.excess
+    if check.at_least or check.metric in _COUNTS or not 1.05 <= excess < math.inf:
+        return _long(check, row)
+    times = f"{excess:.0f}" if 10 <= excess < 1e6 else f"{excess:.2g}"
+    return Reason("{} ({} times)", _long(check, row), times)
 
 
 def briefly(row: Row) -> tuple[str, ...]:
@@ -349,11 +349,3 @@ def _rounded(value: float, digits: int, is_similarity: bool = False) -> str:
         return f"{value:.{digits - 1 - math.floor(math.log10(1 - value))}f}"
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e6 else text
-
-
-def _times(check: Check) -> str:
-    """By how many times the bound is exceeded, where that is a number worth saying."""
-    excess = check.excess
-    if check.at_least or check.metric in _COUNTS or not 1.05 <= excess < math.inf:
-        return ""
-    return Reason(" ({} times)", f"{excess:.0f}" if 10 <= excess < 1e6 else f"{excess:.2g}")

@@ -421,31 +421,23 @@ def run_verdict(run: Run, result: Result) -> RunVerdict:
         return RunVerdict(
             "bad", Reason("Nothing was compared: none of {} {} could be", tally.tried, _units(run))
         )
-    return _green(run, result) if complete else _incomplete(run, result)
-
-
-def accepted_line(tally: Tally) -> str:
-    """The sentence on known differences; empty without any."""
-    known = tally.counts["known"]
-    return Reason("{} of them differ in a way that is known and accepted.", known) if known else ""
-
-
-def _incomplete(run: Run, result: Result) -> RunVerdict:
-    """Not all tests have run, and none of those that have fails."""
-    every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
-    compared = result.tally.compared
-    sentence = Reason("Incomplete: {}{} {} were compared, none fails", compared, every, _units(run))
-    return RunVerdict("bad" if result.exit_status else "open", sentence)
-
-
-def _green(run: Run, result: Result) -> RunVerdict:
-    tally = result.tally
+    if not complete:  # and none of the tests that have run fails
+        every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
+        counts = tally.compared, every, _units(run)
+        sentence = Reason("Incomplete: {}{} {} were compared, none fails", *counts)
+        return RunVerdict("bad" if result.exit_status else "open", sentence)
     sentence = Reason("No difference beyond its bound: {} {}", tally.compared, _units(run))
     if result.exit_status == 0:
         return RunVerdict("good", sentence, accepted_line(tally))
     why = (*result.problems, *shortfalls(tally, run.plan, run.floor))
     why += (Reason("pytest ended with exit status {}.", result.exit_status),)
     return RunVerdict("bad", Reason("{}, but the run fails", sentence), printable(why[0], SENTENCE))
+
+
+def accepted_line(tally: Tally) -> str:
+    """The sentence on known differences; empty without any."""
+    known = tally.counts["known"]
+    return Reason("{} of them differ in a way that is known and accepted.", known) if known else ""
 
 
 def _broken(roots: list[Root], complete: bool) -> str:
@@ -498,16 +490,11 @@ def _counted(run: Run, result: Result, failures: int) -> str:
 
 def _where(name: str, row: Row) -> str:
     """The operator, its layer, and the step, as people say it."""
-    labels = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
+    step: str = Reason("step {}", row.step) if row.graph else Reason("decode {}", row.step)
+    if row.step == "" or (row.step == 0 and not row.graph):
+        step = "prefill" if row.step == 0 else ""
+    labels = [name, "" if row.layer == row.graph else row.layer, row.graph, step]
     return joined(", ", (_named(label) for label in labels if label))
-
-
-def _step(row: Row) -> str:
-    if row.step == "":
-        return ""
-    if row.graph:
-        return Reason("step {}", row.step)
-    return "prefill" if row.step == 0 else Reason("decode {}", row.step)
 
 
 def _how(row: Row) -> str:

@@ -99,10 +99,6 @@ class ComparisonMode(PairMode):
         return {**super().__getstate__(), "_outlines": self._outlines}
 
     @functools.cached_property
-    def naming(self) -> Naming:
-        return Naming.of(self.plan)
-
-    @functools.cached_property
     def _ties(self) -> AfterTies:
         """The reach of ties in this plan, remembered in this process."""
         from ..comparison.tie_reach import AfterTies
@@ -239,10 +235,6 @@ class ReplayMode(PairMode):
         check_replay(settings, plan)
         mode.recomputer = recomputer_for(settings, plan)
         return mode
-
-    @functools.cached_property
-    def naming(self) -> Naming:
-        return Naming.of(self.plan)
 
     @functools.cached_property
     def pairs(self) -> tuple[PairTest, ...]:

@@ -23,7 +23,7 @@ from ..reporting.failure_text import WIDTH
 from ..reporting.recorder import unmapped_reason, unmapped_row
 from ..reporting.texts import REASON, message, near, on_screen, printable
 from ..tensors.location import shown_at
-from .mode import GeneratedTest, Mode, TestFailed, together
+from .mode import GeneratedTest, Mode, Naming, TestFailed, together
 from .run import gated
 from .run_report import open_views
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..noise.counterparts import NoisePlan
     from ..reporting.row import Row
     from ..reporting.view import Run, View
-    from .mode import GeneratedItem, Naming
+    from .mode import GeneratedItem
 
 
 _MAP_IT = "map it with a [mapping] table or --acc-op-mapping-file, or use acc_unmapped skip"
@@ -180,10 +180,10 @@ class PairMode(Mode):
     def root(self) -> str:
         return self.naming.root
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def naming(self) -> Naming:
         """The names of the pairs."""
+        return Naming.of(self.plan)
 
     @functools.cached_property
     def pairs(self) -> tuple[PairTest, ...]:
@@ -352,10 +352,11 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
         lines.append(f"acc standard: {standard.name}: {standard.about}")
     if noise is not None:
         pairs = _count(len(plan.pairs), "pair")
+        results = _count(sum(pair.fed not in WEIGHTS for pair in plan.pairs), "pair")
         lines.append(
             f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.count} of {pairs})"
             if not noise.is_profile
-            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.count} of {_results(plan)} "
+            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.count} of {results} "
             f"({_path(noise.root)})"
         )
         if noise.note:
@@ -367,10 +368,6 @@ def kernel_lines() -> list[str]:
     """Why the kernel in Python measures, unless it was asked for. Raises `SettingsError`."""
     python_requested = os.environ.get(VARIABLE) == "python"
     return [] if chosen() is not None or python_requested else [f"acc kernel: {printable(described(), NOTE)}"]
-
-
-def _results(plan: Plan) -> str:
-    return _count(sum(pair.fed not in WEIGHTS for pair in plan.pairs), "pair")
 
 
 def _warnings(plan: Plan) -> list[str]:

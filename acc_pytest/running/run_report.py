@@ -69,11 +69,6 @@ class RunReport:
         with door("describing the run"):
             return [line for mode in self._modes for line in mode.header()]
 
-    @property
-    def _runs_nothing(self) -> bool:
-        """Whether tests are only listed (`--co`, `--setup-plan`), so that there is nothing to report."""
-        return bool(self._config.option.collectonly or self._config.getoption("setupplan", default=False))
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Begin. With `-q` pytest prints no header, so an explanation that was asked for is printed here."""
@@ -89,9 +84,9 @@ class RunReport:
 
         A run that a fixture opens begins when its first test does.
         """
-        if self._runs_nothing or self._is_begun:
-            return
-
+        option = self._config.option
+        if self._is_begun or option.collectonly or self._config.getoption("setupplan", default=False):
+            return  # where tests are only listed (`--co`, `--setup-plan`), there is nothing to report
         with door("opening the reports"):
             run = Run(environment=environment())
             for mode in self._modes:

@@ -283,7 +283,11 @@ def op_class(operator: str, param: Mapping[str, Any]) -> str:
     if short == "AllReduce":
         return "COMPUTE_QUANT" if param["quantType"] > 0 else "COMPUTE_FLOAT"
     if short in ("LayerNorm", "RmsNorm"):
-        return _norm(short, param)
+        kind = param["layerType"]
+        inner = param[_NORMS[kind]] if kind in _NORMS else {}
+        if inner.get("quantType", 0):
+            return "COMPUTE_QUANT"
+        return "COMPUTE_FLOAT" if short == "LayerNorm" and kind == 1 else "VECTOR_FUSION"
     return _BY_NAME.get(operator, "COMPUTE_FLOAT")
 
 
@@ -296,14 +300,6 @@ def class_by_name(operator: str) -> str:
     if short in ("RmsNorm", "ReduceScatter", "ReduceScatterV"):
         return "VECTOR_FUSION"
     return _BY_NAME.get(operator, "COMPUTE_FLOAT")
-
-
-def _norm(short: str, param: Mapping[str, Any]) -> str:
-    kind = param["layerType"]
-    inner = param[_NORMS[kind]] if kind in _NORMS else {}
-    if inner.get("quantType", 0):
-        return "COMPUTE_QUANT"
-    return "COMPUTE_FLOAT" if short == "LayerNorm" and kind == 1 else "VECTOR_FUSION"
 
 
 # ATB's rule for fused attention (its class CV_FUSION), and the standard `two-golden` that always applies
@@ -417,17 +413,15 @@ def _sample_thresholds(
     return drawn or ASCEND.thresholds(context, measurement, adjustment)
 
 
-def _sample_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    if "ks_p_value" in measurement.further:
-        return f"KS p > {LEAST}"
-    return requirement(context, measurement, adjustment)
-
-
 DISTRIBUTION = replace(
     ASCEND,
     name="distribution",
     about="as ascend; random draws by their distribution",
     thresholds=_sample_thresholds,
-    requirement=_sample_requirement,
+    requirement=lambda context, measurement, adjustment: (
+        f"KS p > {LEAST}"
+        if "ks_p_value" in measurement.further
+        else requirement(context, measurement, adjustment)
+    ),
     samples=True,
 )

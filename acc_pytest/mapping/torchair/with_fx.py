@@ -204,7 +204,7 @@ class GeWithFx:
         if doubt:
             where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
             return None, Reason("not compared with {}: {}", where, doubt)
-        reasons = [Reason("the graph feeds it from {}:{}", edge.producer, edge.index)]
+        reasons: list[str] = [Reason("the graph feeds it from {}:{}", edge.producer, edge.index)]
         if meaning.through:
             reasons.append(Reason("whose FX name is known through {}", meaning.through))
         if note:

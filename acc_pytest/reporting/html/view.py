@@ -18,7 +18,7 @@ from ..history import LAST, HistoryFile, since
 from ..row import Row
 from ..summary import run_verdict
 from ..texts import printable
-from ..view import FileView, Result, Root, Run
+from ..view import FileView, Result, Run
 from .data import BUDGETS, PageData, place_of, plain
 from .graph import ModelGraph
 from .page import head, page, static
@@ -61,7 +61,8 @@ class HtmlReport(FileView[Staged]):
         """Look into the pairs that matter, and make the page; nothing where the run did not begin."""
         if self._run is None or self._file is None:
             return
-        roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
+        causes = () if result.diagnosis is None else result.diagnosis.roots
+        roots = [root.row for root in causes] + [row for root in causes for row in root.also]
         order = self._data.order()
         chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
@@ -91,11 +92,6 @@ class HtmlReport(FileView[Staged]):
             "since": [printable(sentence, _WIDTH) for sentence in since(runs)],
         }
         return last, {test: [plain(run.get(name)) for run in errors] for test, name in ids.items()}
-
-
-def _rows_of(roots: Sequence[Root]) -> list[Row]:
-    """The rows of roots: of each the first, then those of other steps and ranks."""
-    return [root.row for root in roots] + [row for root in roots for row in root.also]
 
 
 ELEMENTS = 200_000_000

@@ -461,7 +461,7 @@ def test_nothing_asks_for_the_words_of_a_sentence() -> None:
 
 def test_every_code_has_a_chinese_sentence() -> None:
     """What fails here is to be said in acc_pytest/base/zh.json."""
-    wanted = set(codes())
+    wanted = {code for code in codes() if re.search("[A-Za-z]", FIELDS.sub("", code))}
     assert len(wanted) > 100
     assert wanted - set(catalogue()) == set()
 

@@ -211,7 +211,7 @@ const CATALOGUE = new Map(Object.entries(CHINESE));
 function tell(text) {
   if (state.language !== "zh" || !text) return text;
   const [code, ...pieces] = REASONS.get(text) ?? [text];
-  const joint = () => code.replaceAll("; ", "；").replaceAll(", ", "，").replaceAll(" and ", "、");
+  const joint = () => Object.entries(JOINTS).reduce((template, [english, sign]) => template.replaceAll(english, sign), code);
   const sentence = CATALOGUE.get(code) ?? (REASONS.has(text) ? joint() : text);
   let place = 0;
   return sentence.replace(/\{(\d*)[^{}]*\}/g, (field, number) => pieces.length ? tell(pieces[number || place++]) : field);
