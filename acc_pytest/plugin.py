@@ -79,7 +79,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
         open_run(config)
     elif config.pluginmanager.hasplugin("dsession"):
-        from .running.worker_reports import LateRows
+        from .running.late import LateRows
 
         config.pluginmanager.register(LateRows(config), "acc_late_rows")
 

@@ -33,13 +33,7 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     A row without statistics was incomparable, or is not a pair's, and stays as it is. What cannot be judged
     without the tensors becomes incomparable with the reason, never a pass.
     """
-    clean = replace(
-        row,
-        cause=None,
-        strict=False,
-        levels={},
-        notes=_notes(row, OTHER_KIND, NOT_ACCEPTED),
-    )
+    clean = replace(row, cause=None, strict=False, levels={}, notes=_notes(row, OTHER_KIND, NOT_ACCEPTED))
     if row.shapes_differ and not row.fed:
         # That it follows from what the run was fed is found again, or not.
         return as_replayed(incomparable(clean, row.reason, row.skipped))

@@ -76,8 +76,7 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     yield _verdict(result, result.tally.caveats.first(run.plan))
     counts = result.tally.counts
     yield table(
-        "verdict|comparisons",
-        [(verdict, str(counts[verdict])) for verdict in VERDICTS if counts[verdict]],
+        "verdict|comparisons", [(verdict, str(counts[verdict])) for verdict in VERDICTS if counts[verdict]]
     )
     if run.plan is not None:
         line = rendered(coverage_line(run.plan, run.floor))
@@ -149,10 +148,7 @@ def _roots(result: Result) -> Iterator[str]:
         )
         for root in diagnosis.roots[:ROOTS]
     ]
-    yield table(
-        "root|operator|steps|layer|inherit|amplified|of the final error|what|test",
-        rows,
-    )
+    yield table("root|operator|steps|layer|inherit|amplified|of the final error|what|test", rows)
     if len(diagnosis.roots) > ROOTS:
         yield sentence("{} more roots are in the report's rows.", len(diagnosis.roots) - ROOTS)
     if diagnosis.basis:

@@ -160,15 +160,8 @@ class VerdictHash:
     def add(self, row: Row) -> None:
         """Take one row into account."""
         root = row.cause.root_name if row.cause is not None else ""
-        place = (
-            row.golden.node,
-            row.golden.slot,
-            row.mine.node,
-            row.mine.slot,
-            str(row.step),
-            row.rank,
-            row.graph,
-        )
+        golden, mine = row.golden, row.mine
+        place = (golden.node, golden.slot, mine.node, mine.slot, str(row.step), row.rank, row.graph)
         text = "\0".join((row.test_id, *place, row.verdict, root))
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         self._sum = (self._sum + int.from_bytes(digest, "big")) % 2**256

@@ -33,7 +33,7 @@ from .opcheck import FuzzMode, OpcheckMode
 from .run import CHANNEL, RUN, AccRun, received
 from .run_report import RunReport, open_views
 from .runtest import JunitSpool, RuntestProtocol, junit_report
-from .worker_reports import ReportsOfWorkers, WorkerReports
+from .worker_reports import ReportsOfWorkers, Silence, WorkerReports
 
 if TYPE_CHECKING:
     from ..reporting.view import View
@@ -93,7 +93,6 @@ def run_of(config: pytest.Config) -> AccRun:
 def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
     if not option_values:
         return AccRun((), None)
-
     check_numpy()
     chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened
     modes = tuple(_mode(config, kind, option_values) for kind in MODES if kind.takes(option_values))
@@ -154,8 +153,6 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if noun and not in_worker and on_nodes is None:  # nodes have lines of their own
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))
     if has_workers:
-        from .worker_reports import Silence
-
         silence = Silence(config)
         silence.listen(config.pluginmanager.get_plugin("dsession"))
         yield "acc_silence", silence

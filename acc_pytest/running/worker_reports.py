@@ -22,7 +22,7 @@ import pytest
 
 from ..reporting.row import Row
 from ..reporting.texts import printable
-from .host import REPORTS, WATCHED, is_open, is_read, say
+from .host import WATCHED, is_read, say
 from .run import LAST, SINK
 
 ROWS = "acc_rows"
@@ -55,30 +55,6 @@ class WorkerReports:
         """Pack a report with rows."""
         data = yield
         return {PACKED: pickle.dumps(data)} if data is not None and ROWS in data else data
-
-
-class LateRows:
-    """A plugin of xdist's controller of a run without options of ours, which opens the run when the first row
-    arrives: workers compare by a fixture."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_from_serializable(self, data: dict[str, Any]) -> None:
-        """Unpack a report with rows."""
-        unpack(data)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        """Before others see the report: our reports take the rows out of it."""
-        if not hasattr(report, ROWS) or is_open(self._config):
-            return
-        from .opening import run_of
-
-        run_of(self._config)
-        # pytest asks who is there before it calls the first, so that the new one is not called this time.
-        self._config.pluginmanager.get_plugin(REPORTS).pytest_runtest_logreport(report)  # type: ignore[union-attr]
 
 
 class ReportsOfWorkers:

@@ -222,44 +222,28 @@ def element_bound(kind: str, dtype: str, length: int | None = None) -> float:
 # COMPUTE_FLOAT. CV_FUSION needs the result of a second device; without one ATB judges it as VECTOR_FUSION.
 
 
-_MOVE = (
-    "AllGather AllGatherV AllToAll AllToAllV AllToAllVV2 AsStrided BlockCopy Broadcast Concat Fill Gather "
-    "GenAttentionMask GroupTopk KvCache Pad PadWithHiddenState PagedCacheLoad Recv ReshapeAndCache "
-    "ReshapeAndCacheOmni ReshapeAndCacheWithStride Send SetValue Slice Split Unpad UnpadWithHiddenState"
-)
-_CAST = "Transdata Transpose"
-_INTEGER = "Onehot Gating"
-_VECTOR_FUSION = (
-    "FusedAddTopkDiv GroupedMatmulInplaceAdd LaserAttention LaserAttentionGrad MlaPreprocess "
-    "MultiLatentAttention PagedAttention RelayAttention RingMLA RmsNormBackward RmsNormWithStride "
-    "SelfAttention"
-)
-_QUANT = "SwigluQuant"
-_BY_NAME = {
-    f"{name}Operation": kind
-    for kind, names in (
-        ("MOVE", _MOVE),
-        ("CAST", _CAST),
-        ("COMPUTE_INTEGER", _INTEGER),
-        ("VECTOR_FUSION", _VECTOR_FUSION),
-        ("COMPUTE_QUANT", _QUANT),
-    )
-    for name in names.split()
+_OF_CLASS = {
+    "MOVE": "AllGather AllGatherV AllToAll AllToAllV AllToAllVV2 AsStrided BlockCopy Broadcast Concat Fill "
+    "Gather GenAttentionMask GroupTopk KvCache Pad PadWithHiddenState PagedCacheLoad Recv ReshapeAndCache "
+    "ReshapeAndCacheOmni ReshapeAndCacheWithStride Send SetValue Slice Split Unpad UnpadWithHiddenState",
+    "CAST": "Transdata Transpose",
+    "COMPUTE_INTEGER": "Onehot Gating",
+    "VECTOR_FUSION": "FusedAddTopkDiv GroupedMatmulInplaceAdd LaserAttention LaserAttentionGrad "
+    "MlaPreprocess MultiLatentAttention PagedAttention RelayAttention RingMLA RmsNormBackward "
+    "RmsNormWithStride SelfAttention",
+    "COMPUTE_QUANT": "SwigluQuant",
 }
+_BY_NAME = {f"{name}Operation": kind for kind, names in _OF_CLASS.items() for name in names.split()}
 _ELEWISE = {1: "CAST"} | dict.fromkeys((7, 11, 12, 13, 14, 16), "COMPUTE_INTEGER")
 _ELEWISE |= dict.fromkeys((6, 17, 18, 19, 20), "COMPUTE_QUANT")
 _NORMS = {1: "normParam", 2: "preNormParam", 3: "postNormParam", 4: "preNormParam"}
 _FUSED_ACTIVATIONS = (4, 7, 8)
 _MAX_MIN = (1, 2)
-
-
-_CV_FUSION = frozenset(
-    f"{name}Operation"
-    for name in (
-        *("LaserAttention", "LaserAttentionGrad", "MultiLatentAttention", "PagedAttention"),
-        *("RelayAttention", "RingMLA", "SelfAttention"),
-    )
+_TWO_GOLDENS = (
+    *("LaserAttention", "LaserAttentionGrad", "MultiLatentAttention", "PagedAttention", "RelayAttention"),
+    *("RingMLA", "SelfAttention"),
 )
+_CV_FUSION = frozenset(f"{name}Operation" for name in _TWO_GOLDENS)
 
 
 def has_two_goldens(operator: str, param: Mapping[str, Any]) -> bool:

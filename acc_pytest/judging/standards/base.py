@@ -108,9 +108,7 @@ def derived_thresholds(
 
 
 DEFAULT = Standard(
-    "default",
-    "T, derived from dtype, length of sums, depth and size of the tensor",
-    derived_thresholds,
+    "default", "T, derived from dtype, length of sums, depth and size of the tensor", derived_thresholds
 )
 
 

@@ -238,15 +238,9 @@ def _spread(values: Sequence[int], count: int) -> Sequence[int]:
 
 
 _SHARES = {
-    "fail": 0.5,
-    "incomparable": 0.15,
-    "incomplete": 0.15,
-    "known": 0.1,
-    "inherited": 0.15,
-    "unmapped": 0.04,
-    "tie": 0.03,
-    "pass": 0.03,
-}
+    "fail": 0.5, "incomparable": 0.15, "incomplete": 0.15, "known": 0.1, "inherited": 0.15, "unmapped": 0.04,
+    "tie": 0.03, "pass": 0.03,
+}  # fmt: skip
 """The share of the room that each verdict may take before the others had theirs, most urgent first."""
 
 _Entry = tuple[float, float, int, Row]

@@ -137,28 +137,10 @@ def _text(text: str, width: int = _WIDTH) -> str:
 _HERE = Path(__file__).parent
 
 SCRIPTS = (
-    "strings",
-    "dom",
-    "numbers",
-    "data",
-    "state",
-    "banner",
-    "axis",
-    "network",
-    "heat",
-    "graph_fold",
-    "graph_layout",
-    "graph_draw",
-    "graph_moves",
-    "graph",
-    "filters",
-    "table",
-    "pictures",
-    "history",
-    "details",
-    "environment",
-    "main",
-)
+    "strings", "dom", "numbers", "data", "state", "banner", "axis", "network", "heat", "graph_fold",
+    "graph_layout", "graph_draw", "graph_moves", "graph", "filters", "table", "pictures", "history",
+    "details", "environment", "main",
+)  # fmt: skip
 """Modules of the page's script in the order in which they are joined; all share one scope."""
 
 _PLAIN = 100_000

@@ -128,18 +128,12 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     pair = plan.pairs[row.number]
     if not (pair.golden.refs and pair.mine.refs):
         return {"absent": "the page was made from rows, without the dumps"}, 0
-    opened = open_pair(pair)
-    label = row.replica
-    comparison = next(
-        (candidate for candidate in opened.comparisons if candidate.label == label), opened.comparisons[0]
-    )
+    comparisons = open_pair(pair).comparisons
+    comparison = next((replica for replica in comparisons if replica.label == row.replica), comparisons[0])
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
-        return {
-            "absent": Reason(
-                "{} elements: no more than {} are read for all pictures of a page", count, ELEMENTS
-            )
-        }, 0
+        limit = Reason("{} elements: no more than {} are read for all pictures of a page", count, ELEMENTS)
+        return {"absent": limit}, 0
     picture = pictures_of(comparison.golden, comparison.mine)
     return ({**picture, "replica": comparison.label} if comparison.label else picture), count
 
@@ -240,7 +234,12 @@ def pictures_of(golden: Source, mine: Source) -> dict[str, Any]:
             "cells": [[_cell(value) for value in row] for row in sums.cells.tolist()],
         },
         "worst": [
-            [_index(place, shape), _value(trusted), _value(tested), _cell(error)]
+            [
+                str(list(map(int, np.unravel_index(-place, shape)))),
+                _value(trusted),
+                _value(tested),
+                _cell(error),
+            ]
             for error, place, trusted, tested in sorted(sums.worst, key=lambda entry: (-entry[0], -entry[1]))
         ],
     }
@@ -361,7 +360,7 @@ def _cell(value: float) -> float | str | None:
 
 
 def _index(place: int, shape: tuple[int, ...]) -> str:
-    return str([int(index) for index in np.unravel_index(-place, shape)])
+    return str(list(map(int, np.unravel_index(-place, shape))))
 
 
 def _value(value: Any) -> Any:
