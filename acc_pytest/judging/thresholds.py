@@ -32,7 +32,8 @@ def thresholds_for(
     """The thresholds of a pair of tensors, in catalogue order; none for empty tensors.
 
     They are those of `standard`, whose name starts each reason, with `rules` laid over them. `rules` come
-    weakest first (`in_precedence`); of all that match the pair, the last that names a metric decides it.
+    weakest first (config files, markers, hooks); of all that match the pair, the last that names a metric
+    decides it.
     Bounds on relative metrics do not apply where golden is all zero, because the default bound on the
     absolute error stands in for them there. Of an operator's output (`context.written`) rules bound further
     metrics, and a factor is all that moves the standard's own bounds.

@@ -126,7 +126,9 @@ class Judges:
 
     def judge_by(self, rules: tuple[ThresholdRule, ...]) -> Judge:
         """The judge with these rules, weakest first."""
-        return self._judge(rules, self.custom, self.standard)
+        from ..judging.judges import Judge
+
+        return Judge(rules, self.custom, self.standard)
 
     def rules_of_pair(
         self,
@@ -158,19 +160,9 @@ class Judges:
     def _rules(
         self, item: pytest.Item, ignored: pytest.Mark | None, stronger: list[ThresholdRule]
     ) -> tuple[ThresholdRule, ...]:
-        return self._in_precedence(self.settings.rules, marker_rules(item, self._names, ignored), stronger)
-
-    @functools.cached_property
-    def _judge(self) -> type[Judge]:
-        from ..judging.judges import Judge
-
-        return Judge
-
-    @functools.cached_property
-    def _in_precedence(self) -> Callable[..., tuple[ThresholdRule, ...]]:
-        from ..judging.rules import in_precedence
-
-        return in_precedence
+        # `iter_markers` gives the closest to the test first.
+        markers = reversed(marker_rules(item, self._names, ignored))
+        return (*self.settings.rules, *markers, *stronger)
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
         """The row with its thresholds apart from its data, where a baseline is in use."""
