@@ -14,13 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..capture.atb import prepare
-from ..capture.atb.options import (
-    DEFAULT_SEED,
-    OPTIONS,
-    LaunchOptions,
-    read_options,
-    split_command,
-)
+from ..capture.atb.options import DEFAULT_SEED, OPTIONS, LaunchOptions, read_options, split_command
 from ..errors import AccError, DumpError, SettingsError
 from ..reporting.progress import Progress, size
 from ..reporting.texts import message, shell
@@ -314,11 +308,7 @@ def add_convert(commands: Commands) -> None:
         help="keep these steps only: 0,3-5; warmup is the name of what ran before step 0",
     )
     group.add_argument(
-        "--rank",
-        action="append",
-        default=[],
-        metavar="N,...",
-        help="keep these ranks only: 0,2-3",
+        "--rank", action="append", default=[], metavar="N,...", help="keep these ranks only: 0,2-3"
     )
     group.add_argument(
         "--node",

@@ -146,10 +146,7 @@ def _noise(context: JudgeContext) -> dict[str, float | None]:
     """The errors of the noise run of this tensor; none without one."""
     if context.noise_error is None:
         return {}
-    return {
-        "noise_error": context.noise_error,
-        "noise_max_absolute_error": context.noise_max_absolute_error,
-    }
+    return {"noise_error": context.noise_error, "noise_max_absolute_error": context.noise_max_absolute_error}
 
 
 def _element(value: object) -> Any:
