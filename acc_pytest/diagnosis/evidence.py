@@ -469,8 +469,9 @@ def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
         why = Reason("not computed again: {}", recomputed.why)
         row = replace(row, verdict="incomparable", sentence=why, reasons=(why,), skipped=True)
     else:
-        error = "" if recomputed.error is None else Reason(": relative L2 error {:.3g}", recomputed.error)
-        sentence = Reason("{}{}", "the operator is right on its own inputs", error)
+        sentence: str = "the operator is right on its own inputs"
+        if recomputed.error is not None:
+            sentence = Reason("{}: {}", sentence, Reason("relative L2 error {:.3g}", recomputed.error))
         row = replace(row, verdict="pass", sentence=sentence)
     return with_replay(row, recomputed)
 

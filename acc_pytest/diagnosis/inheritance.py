@@ -395,7 +395,7 @@ class KnownInputs:
         if where:
             fault = Reason("{}, {}", fault, joined(" and ", where))
         unseen = self._plan.unseen.get(number, ())
-        not_compared = Reason("; not compared: {}", listed(unseen)) if unseen else ""
+        not_compared = Reason("; {}", Reason("not compared: {}", listed(unseen))) if unseen else ""
         agree = (
             "what these modules gave and what it was given agree"
             if parents

@@ -140,13 +140,8 @@ def comparable(before: Accepted, now: Accepted) -> bool:
 
 
 def improved(before: Accepted, now: Accepted) -> bool:
-    """Whether the error has become significantly smaller."""
+    """Whether the error has become significantly smaller; it is larger where both are exchanged."""
     return comparable(before, now) and before.error > allowed(now, before)
-
-
-def worse(before: Accepted, now: Accepted) -> bool:
-    """Whether the error has become significantly larger."""
-    return comparable(before, now) and now.error > allowed(before, now)
 
 
 class BaselineGate(Gate):

@@ -165,7 +165,14 @@ ROOM = 1.05
 def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
     """The lines; whoever pastes them says why the difference is right, and whose it is."""
     yield "[[known]]"
-    for key, value in _matched(row).items():
+    # What tells the row from others: its operator, layer and step.
+    side = row.mine if row.mine.node else row.golden
+    match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
+    if row.layer:
+        match["layer"] = glob.escape(row.layer)
+    if isinstance(row.step, (int, str)) and row.step != "":
+        match["step"] = row.step
+    for key, value in match.items():
         yield f"match.{key} = {_toml(value)}"
     yield 'reason = "WHY IT IS RIGHT"'
     yield 'owner = "WHOSE IT IS"'
@@ -174,19 +181,9 @@ def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
     for metric in ("relative_euclidean_distance", *(metric for metric in failing if metric in METRICS)):
         error = measured(row, metric)
         if error is not None and math.isfinite(error):
-            yield f"at_most.{metric} = {_bound(error)}"
+            text = f"{error * ROOM:.2g}"
+            yield f"at_most.{metric} = {text if 'e' in text else f'{error * ROOM:#.2g}'.rstrip('.')}"
             return
-
-
-def _matched(row: Row) -> dict[str, str | int]:
-    """The fields that tell the row from others: its operator, layer and step."""
-    side = row.mine if row.mine.node else row.golden
-    match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
-    if row.layer:
-        match["layer"] = glob.escape(row.layer)
-    if isinstance(row.step, (int, str)) and row.step != "":
-        match["step"] = row.step
-    return match
 
 
 def _toml(value: str | int) -> str:
@@ -194,8 +191,3 @@ def _toml(value: str | int) -> str:
     if isinstance(value, int):
         return str(value)
     return json.dumps(value.encode("utf-8", "replace").decode("utf-8")).replace("\x7f", "\\u007f")
-
-
-def _bound(error: float) -> str:
-    text = f"{error * ROOM:.2g}"
-    return text if "e" in text else f"{error * ROOM:#.2g}".rstrip(".")

@@ -97,22 +97,19 @@ class _SortedRows:
                 unpaired.setdefault(row.test_id, []).append(row)
             else:
                 self.ranks |= named[1]
-                self._take_pair(row, file.path)
+                number = row.number or 0
+                if number >= self._facts.pairs:
+                    raise AccError(
+                        f"{file.path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
+                        f"run has {self._facts.pairs} pairs"
+                    )
+                earlier = self.pairs.setdefault(number, row)
+                # repr, because a NaN among the numbers does not equal itself
+                if earlier is not row and repr(earlier) != repr(row):
+                    raise _disagreement(row.test_id, file.path)
         for test_id, rows in unpaired.items():
             if self.unpaired.setdefault(test_id, tuple(rows)) != tuple(rows):
                 raise _disagreement(test_id, file.path)
-
-    def _take_pair(self, row: Row, path: str) -> None:
-        number = row.number or 0
-        if number >= self._facts.pairs:
-            raise AccError(
-                f"{path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
-                f"run has {self._facts.pairs} pairs"
-            )
-        earlier = self.pairs.setdefault(number, row)
-        # repr, because a NaN among the numbers does not equal itself
-        if earlier is not row and repr(earlier) != repr(row):
-            raise _disagreement(row.test_id, path)
 
 
 def pair_id(row: Row, root: str) -> tuple[str, bool] | None:

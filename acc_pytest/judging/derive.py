@@ -53,13 +53,12 @@ def derived(
         return (
             Threshold("mismatches", 0.0, False, Reason("{} values are exact: indices, masks, counts", dtype)),
         )
-    counts = nonfinite_thresholds()
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
-        return counts
+        return NONFINITE
     allowed = rule_tolerance or tolerance_of(context, measurement, factor, factor_origin)
     if peak == 0:
-        return (_zero(allowed), *counts)
+        return (_zero(allowed), *NONFINITE)
     t = allowed.value
     scale = element_scale(rms, peak)
     what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
@@ -77,18 +76,14 @@ def derived(
         Threshold("max_absolute_error", element, False, why),
         Threshold("relative_euclidean_distance", t, False, allowed.reason),
     )
-    return (*sized, *slice_thresholds(measurement, allowed), *counts)
+    return (*sized, *slice_thresholds(measurement, allowed), *NONFINITE)
 
 
-def nonfinite_thresholds() -> tuple[Threshold, ...]:
-    """NaN and infinities are where golden has them."""
-    return _NONFINITE
-
-
-_NONFINITE = (
+NONFINITE = (
     Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
     Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
 )
+"""NaN and infinities are where golden has them."""
 
 
 def is_exact(measurement: Measurement) -> bool:

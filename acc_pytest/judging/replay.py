@@ -164,6 +164,11 @@ NO_SAMPLE = 2**40
 _NO_SAMPLE_SHAPE = (2**20, 2**20)
 _NO_SAMPLE_NORMS = {"l2norm": math.sqrt(NO_SAMPLE), "l1norm": NO_SAMPLE / NORMAL_SPREAD}
 NOISE = 0.01
+_STANDARD_NOISE: dict[str, Any] = {
+    **dict.fromkeys(("noise_error", "noise_max_absolute_error"), NOISE),
+    **dict.fromkeys(("noise_mismatches", "noise_new_nonfinite", "noise_lost_nonfinite"), 0),
+    "noise_typical_row": None,
+}
 OFF = "off"
 
 
@@ -218,7 +223,9 @@ def nominal_bounds(
     `context` and `statistics` are those of its row (`replay`).
     """
     try:
-        place = _standard_place(context_of(context))
+        place = context_of(context)
+        noise = {"noise_nearby": None} if place.noise_error is None else _STANDARD_NOISE
+        place = replace(place, **noise)
         if is_stated(statistics):
             stated = stated_of(statistics)
             dtypes = (stated.golden_dtype, stated.mine_dtype)
@@ -247,20 +254,6 @@ def nominal_bounds(
         )
         for threshold in thresholds
     }
-
-
-def _standard_place(context: JudgeContext) -> JudgeContext:
-    if context.noise_error is None:
-        return replace(context, noise_nearby=None)
-    return replace(
-        context,
-        noise_error=NOISE,
-        noise_max_absolute_error=NOISE,
-        noise_mismatches=0,
-        noise_new_nonfinite=0,
-        noise_lost_nonfinite=0,
-        noise_typical_row=None,
-    )
 
 
 def _rule(

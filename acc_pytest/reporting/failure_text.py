@@ -268,9 +268,13 @@ def briefly(row: Row) -> tuple[str, ...]:
     check = main_check(row)
     if check is None:
         return (row.sentence, row.verdict) if row.alone else (row.sentence,)
-    short = _short(check)
-    bare = short.removeprefix(f"{_names(check)[-1]} ")
-    return in_numbers(row), _long(check, row), short, bare, bare.replace(" > ", ">").replace(" < ", "<")
+    if check.metric in _COUNTS:
+        count = Reason("{} {}", f"{check.measured or 0:.0f}", _COUNTS[check.metric][1])
+        return in_numbers(row), _long(check, row), count
+    (measured, allowed), sign = _apart(check, 2), "<" if check.at_least else ">"
+    bare = f"{measured} {sign} {allowed}"
+    named = Reason("{} {}", _names(check)[-1], bare)
+    return in_numbers(row), _long(check, row), named, bare, f"{measured}{sign}{allowed}"
 
 
 def further_reasons(row: Row) -> Iterator[str]:
@@ -323,13 +327,6 @@ def _long(check: Check, row: Row) -> str:
         return Reason("{} {}, {} {:g}", count, _COUNTS[check.metric][0], word, check.allowed)
     measured, allowed = _apart(check, 3)
     return Reason("{} {}, {} {}", _names(check)[0], measured, word, allowed)
-
-
-def _short(check: Check) -> str:
-    if check.metric in _COUNTS:
-        return Reason("{} {}", f"{check.measured or 0:.0f}", _COUNTS[check.metric][1])
-    measured, allowed = _apart(check, 2)
-    return f"{_names(check)[-1]} {measured} {'<' if check.at_least else '>'} {allowed}"
 
 
 def _apart(check: Check, digits: int) -> tuple[str, str]:

@@ -72,7 +72,9 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
     """The summary in blocks, the most important first."""
     what = "Operator checks" if run.title == "opcheck" else "Accuracy comparison"
     state = STATES.get(result.exit_status) or Reason("ended with exit status {}", result.exit_status)
-    yield sentence("## {} {}{}", what, state, _shard(run.command))
+    shard = [word.partition("=")[2] for word in run.command if word.startswith("--acc-shard=")][-1:]
+    is_shard = re.fullmatch(r"\d+/\d+", "".join(shard))
+    yield sentence("## {} {}{}", what, state, Reason(" (shard {})", *shard) if is_shard else "")
     yield _verdict(result, result.tally.caveats.first(run.plan))
     counts = result.tally.counts
     yield table(
@@ -99,12 +101,6 @@ def blocks(run: Run, result: Result) -> Iterator[str]:
         yield _folded("Environment", table("|", rows))
 
 
-def _shard(command: Sequence[str]) -> str:
-    """The shard of this run, if it is one."""
-    shards = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
-    return Reason(" (shard {})", shards[-1]) if shards and re.fullmatch(r"\d+/\d+", shards[-1]) else ""
-
-
 def _verdict(result: Result, caveats: Sequence[str] = ()) -> str:
     """The sentence that says it all, after those that say what the run does not prove."""
     if caveats:
@@ -122,7 +118,7 @@ def _verdict(result: Result, caveats: Sequence[str] = ()) -> str:
         cells = code(tally.first.name), code(tally.first.sentence, SENTENCE)
         return sentence("First failing: {}: {}", *cells)
     if not tally.tried:
-        return rendered("Nothing was compared.")
+        return sentence("{}.", "Nothing was compared")
     if not tally.compared:
         return rendered("Nothing was compared: every comparison that was tried could not be made.")
     return sentence("{} comparisons, all within their bounds or accepted.", tally.compared)

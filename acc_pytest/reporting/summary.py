@@ -444,7 +444,7 @@ def _broken(roots: list[Root], complete: bool) -> str:
     """The sentence on the first root: its place, its excess, and the number of further roots."""
     first = roots[0]
     row = next(row for row in (first.row, *first.also) if row.red)
-    remark = Reason("; and {} more", len(roots) - 1) if len(roots) > 1 else ""
+    remark = Reason("; {}", Reason("and {} more", len(roots) - 1)) if len(roots) > 1 else ""
     if first.fed:
         differ = row.fed in ("weight", "buffer")
         if not complete:

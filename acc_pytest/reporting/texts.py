@@ -212,7 +212,11 @@ def wrapped(line: str, width: int) -> list[str]:
     """
     if columns(line) <= width:
         return [line]
-    hang = _hang(line)
+    # The beginning of the lines after the first.
+    label = _LABELLED.match(line)
+    hang = " " * (len(line) - len(line.lstrip()) + HANG)
+    if label is not None and label.end() <= _LABEL:
+        hang = " " * label.end()
     lines, current = [], ""
     for space, word in _WORD.findall(line):
         folds = columns(hang + word) > max(width, LONGEST) and columns(current + space) <= _LABEL
@@ -223,14 +227,6 @@ def wrapped(line: str, width: int) -> list[str]:
         current = last if not full else hang + last
         lines += [full[0], *(hang + piece for piece in full[1:])] if full else []
     return [*lines, current.rstrip()]
-
-
-def _hang(line: str) -> str:
-    """The beginning of the lines after the first."""
-    label = _LABELLED.match(line)
-    if label is not None and label.end() <= _LABEL:
-        return " " * label.end()
-    return " " * (len(line) - len(line.lstrip()) + HANG)
 
 
 def _folded(before: str, word: str, width: int) -> list[str]:

@@ -13,6 +13,7 @@ from .. import options
 from ..base.imports import import_numpy, without_collector
 from ..base.vocabulary import OF_MODULES
 from ..errors import AccError, SettingsError
+from ..mapping.pair import CARRIED
 from ..options.marks import op_mark
 from ..reporting.row import RowSide
 from ..reporting.texts import escaped, on_screen, quoted
@@ -126,8 +127,6 @@ class ComparisonMode(PairMode):
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
         on."""
         if pair.fed:
-            from ..mapping.pair import CARRIED
-
             return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
         return pair.mine.slot.startswith("output") or number in self.plan.gaps
 

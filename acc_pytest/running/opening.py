@@ -36,7 +36,7 @@ from .runtest import JunitSpool, RuntestProtocol, junit_report
 from .worker_reports import ReportsOfWorkers, Silence, WorkerReports
 
 if TYPE_CHECKING:
-    from ..reporting.view import View
+    pass
 
 MODES: tuple[type[Mode], ...] = (OpcheckMode, ComparisonMode, ReplayMode, StoredRowsMode, FuzzMode)
 """In the order in which they are opened and their tests run. Operator checks come first: beside a comparison
@@ -73,7 +73,10 @@ def open_run(config: pytest.Config) -> None:
                 candidates = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
                 mode.selected = select_named(candidates, mode.root, ours)
         start_fewer(config, run.modes)
-        reports = WorkerReports(config) if in_worker else RunReport(config, run, _views(run, option_values))
+        views = [] if in_worker else [view for mode in run.modes for view in mode.views()]
+        if not (in_worker or views or run.settings is None):  # people's own tests alone
+            views = open_views(run.settings, csv=any(name in option_values for name in ASK_FOR_CSV))
+        reports = WorkerReports(config) if in_worker else RunReport(config, run, views)
         for name, plugin in _plugins(config, run, reports):
             config.pluginmanager.register(plugin, name)
     if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
@@ -118,14 +121,6 @@ def _mode(config: pytest.Config, kind: type[Mode], option_values: Mapping[str, A
     doing = "reading and mapping what was dumped"
     with door(kind.doing), while_it_lasts(config, doing) if kind.leaves_rows else nullcontext():
         return kind.opened(option_values)
-
-
-def _views(run: AccRun, option_values: Mapping[str, Any]) -> list[View]:
-    """The reports of the modes; without any, those of people's own tests."""
-    views = [view for mode in run.modes for view in mode.views()]
-    if views or run.settings is None:
-        return views
-    return open_views(run.settings, csv=any(name in option_values for name in ASK_FOR_CSV))
 
 
 def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tuple[str, object]]:

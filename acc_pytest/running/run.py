@@ -13,7 +13,7 @@ import pytest
 
 from ..base.reason import rendered
 from ..options.marks import hook_rules, marker_rules
-from ..reporting.failure_text import terminal_lines
+from ..reporting.failure_text import failure_text_of_all, terminal_lines
 from ..reporting.junit import properties
 from ..reporting.row import Row
 from ..reporting.texts import REASON, printable, terminal_width
@@ -242,8 +242,6 @@ def _end(rows: Sequence[Row]) -> None:
         pytest.xfail(rendered(printable(excused[0].excuse, REASON)))
     # With --runxfail pytest.xfail does nothing, and what was excused fails after all.
     if failing := red or excused:
-        from ..reporting.failure_text import failure_text_of_all
-
         raise ComparisonFailed(failure_text_of_all(failing))
     if all(row.skipped for row in rows):
         pytest.skip(rendered(printable(rows[0].sentence, REASON)))

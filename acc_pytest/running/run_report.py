@@ -178,7 +178,11 @@ class RunReport:
         tally = self._recorder.tally
         for row in [row for mode in self._modes for row in mode.late_rows(tally.tests)]:
             self._recorder.add(row)
-        if session.exitstatus == pytest.ExitCode.OK and self._tried_in_vain:
+        # Something was to be compared, be it only nodes without a partner, and nothing was.
+        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
+        elsewhere = any(mode.compares_elsewhere for mode in self._modes)
+        in_vain = not tally.compared and (tally.tried or (only_unmapped and not elsewhere))
+        if session.exitstatus == pytest.ExitCode.OK and in_vain:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         # A sentence for each thing that makes the run incomplete. Tests that were deselected do not.
         lacks = [sentence for mode in self._modes for sentence in mode.lacks]
@@ -197,16 +201,6 @@ class RunReport:
         result, status = ended(self._recorder, self._ledger, self._plan, self._floor, status, lacks=lacks)
         session.exitstatus = status
         self._lines = result.lines
-
-    @property
-    def _tried_in_vain(self) -> bool:
-        """Whether something was to be compared, be it only nodes without a partner, and nothing was."""
-        if self._recorder.tally.compared:
-            return False
-        if self._recorder.tally.tried:
-            return True
-        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
-        return only_unmapped and not any(mode.compares_elsewhere for mode in self._modes)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.reason import Reason
 from ...metrics.measurement import EXACT as EQUAL
 from ...metrics.measurement import ElementTolerance
-from ..derive import is_exact, is_zero, nonfinite_thresholds
+from ..derive import NONFINITE, is_exact, is_zero
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import coarser, layers_before
 from .base import LARGEST, MEAN, Adjustment, Second, Standard, derived_thresholds, kind_of, of_output
@@ -70,12 +70,6 @@ def _of_operator(context: JudgeContext, adjustment: Adjustment) -> tuple[Element
     return ElementTolerance(bound * adjustment.factor, scale="scaled"), reason
 
 
-def _elements(
-    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
-) -> ElementTolerance | None:
-    return _of_operator(context, adjustment)[0] if context.written else None
-
-
 def requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
     """The bound of an operator's output in the words of the old result sheet."""
     return f"100%({_of_operator(context, adjustment)[0]})"
@@ -96,7 +90,7 @@ def _thresholds(
             return (Threshold("max_absolute_error", 1.0 * adjustment.factor, False, reason),)
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
-        return nonfinite_thresholds()
+        return NONFINITE
     dtype = coarser(measurement.golden_dtype, measurement.mine_dtype).name
     dtype = _COMPONENTS.get(dtype, dtype)
     silent = _silent(context, measurement, kind, dtype)
@@ -108,7 +102,7 @@ def _thresholds(
     bounds = (
         _by_class(context, operator, kind, dtype, adjustment) if kind else _open(dtype, context, adjustment)
     )
-    return (*bounds, *nonfinite_thresholds())
+    return (*bounds, *NONFINITE)
 
 
 def _silent(context: JudgeContext, measurement: Measurement, kind: str, dtype: str) -> str:
@@ -175,7 +169,7 @@ ASCEND = Standard(
     "ascend",
     "the open Ascend operator standard, and ATB's own table by class of operator",
     _thresholds,
-    _elements,
+    lambda context, dtypes, adjustment: _of_operator(context, adjustment)[0] if context.written else None,
     requirement,
 )
 

@@ -11,7 +11,7 @@ from ...base.reason import Reason
 from ...errors import Incomparable, SettingsError
 from ...metrics.measurement import EXACT, ElementTolerance, default_tolerance
 from ...tensors.dtypes import by_name
-from ..derive import derived, is_exact, nonfinite_thresholds
+from ..derive import NONFINITE, derived, is_exact
 from ..threshold import JudgeContext, Threshold
 from ..tolerance import Tolerance, layers_before
 
@@ -247,7 +247,7 @@ def _torch_thresholds(
     if is_exact(measurement):
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
-        return nonfinite_thresholds()
+        return NONFINITE
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
     limits = _torch_tolerance(context, dtypes, adjustment)
     if (measurement.rtol, measurement.atol) != (limits.rtol, limits.atol):
@@ -260,7 +260,7 @@ def _torch_thresholds(
         "assert_close's row {}: every element within atol {:g} + rtol {:g}*|golden| ({} not forgiven){}",
         *(rows, limits.atol, limits.rtol, layers_before(context.depth), adjustment.text),
     )
-    return (Threshold("beyond_fraction", 0.0, False, reason), *nonfinite_thresholds())
+    return (Threshold("beyond_fraction", 0.0, False, reason), *NONFINITE)
 
 
 TORCH = Standard(

@@ -251,7 +251,7 @@ def _summed(golden: Source, mine: Source, fold: Fold, low: float, high: float) -
     sums = _PictureSums(
         bins=np.zeros(HIGHEST - LOWEST + 1, np.int64),
         grid=np.zeros((GRID, GRID), np.int64),
-        cells=np.full((_cells(fold.rows, MAP_ROWS), _cells(fold.columns, MAP_COLUMNS)), -1.0),
+        cells=np.full((max(1, min(fold.rows, MAP_ROWS)), max(1, min(fold.columns, MAP_COLUMNS))), -1.0),
     )
     per_block = max(1, BLOCK // fold.columns) * fold.columns
     for start in range(0, count, per_block):
@@ -346,10 +346,6 @@ def _scatter(low: float, high: float, grid: NDArray[np.int64]) -> dict[str, Any]
     up, across = np.nonzero(grid)
     cells = [[int(x), int(y), int(grid[y, x])] for y, x in zip(up, across)]
     return {"low": low, "high": high, "size": GRID, "cells": cells}
-
-
-def _cells(size: int, limit: int) -> int:
-    return max(1, min(size, limit))
 
 
 def _cell(value: float) -> float | str | None:
