@@ -75,9 +75,9 @@ def ungated(row: Row) -> Row:
     return clean
 
 
-def _notes(row: Row, *left_out: str) -> tuple[str, ...]:
-    """The notes of a row without those of these templates."""
-    return tuple(note for note in row.notes if all(arguments(note, code) is None for code in left_out))
+def _notes(row: Row, *codes: str) -> tuple[str, ...]:
+    """The notes of a row, without those of the templates `codes`."""
+    return tuple(note for note in row.notes if all(arguments(note, code) is None for code in codes))
 
 
 def _replica(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:

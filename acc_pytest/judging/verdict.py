@@ -131,12 +131,12 @@ def verdict_of(
     if not failing:
         checks = tuple(checks)
         return Judgement("pass", checks, _passed(checks))
-    worst, *others = failing
+    worst, *lesser = failing
     sentences = [_failed(worst, numel, elements, _at(worst, places))]
     if elements is not None and elements.beyond and not severity(worst)[0]:
         sentences.append(Reason("{} of {} elements are beyond it{}", elements.beyond, numel, _box(elements)))
-    if others:
-        further = joined(", ", [Reason("{}{}", check.metric, _at(check, places)) for check in others])
+    if lesser:
+        further = joined(", ", [Reason("{}{}", check.metric, _at(check, places)) for check in lesser])
         sentences.append(Reason(FURTHER, further))
     return Judgement("fail", tuple(checks), joined("; ", sentences))
 

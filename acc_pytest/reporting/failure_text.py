@@ -147,8 +147,8 @@ def failure_text_of_all(rows: Sequence[Row]) -> str:
     lesser = [row for row in rows if row is not worst]
     text = failure_text(worst)
     lines = [text, ""] if lesser and _DETAILS not in text else [text]
-    others = [Reason("also fails: {}: {}", _of(row), in_numbers(row)) for row in lesser[:OTHERS]]
-    lines += [rendered(printable(line, WIDTH)) for line in others]
+    failures = [Reason("also fails: {}: {}", _of(row), in_numbers(row)) for row in lesser[:OTHERS]]
+    lines += [rendered(printable(line, WIDTH)) for line in failures]
     if len(lesser) > OTHERS:
         lines.append(sentence("also fail: {} more, which the reports have", len(lesser) - OTHERS))
     return "\n".join(lines)
