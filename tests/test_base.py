@@ -21,6 +21,7 @@ from acc_pytest import cli
 from acc_pytest.base import imports
 from acc_pytest.base.named_operators import draws, is_random, operator_named, operator_of, overloads
 from acc_pytest.base.older_torch import rms_norm, rounded_once, tree_leaves
+from acc_pytest.base.reason import LANGUAGE, Reason, arguments, clauses, contains, joined, rendered, sentence
 from acc_pytest.base.texts import NotJson, parsed
 from acc_pytest.capture.manual import dump_data
 from acc_pytest.capture.torch_hooks import DumpConfig, register_hook
@@ -474,3 +475,42 @@ def test_an_old_torch_that_was_built_for_it_is_believed(
     monkeypatch.undo()
     monkeypatch.setattr(imports, "installed_version", lambda name: versions[name])
     imports.check_numpy()
+
+
+# Sentences: what a program asks of one, and what people read.
+
+
+def test_a_text_of_an_earlier_file_is_asked_like_a_reason() -> None:
+    """Rows of before there were templates have the words alone."""
+    code = "{}, the worst of {} replicas"
+    reason = Reason(code, "rank 1", 4)
+    assert arguments(reason, code) == ("rank 1", 4)
+    assert arguments(str.__str__(reason), code) == ("rank 1", "4")
+    assert arguments(Reason("{}", reason), code) is None
+    assert arguments("rank 1", code) is None
+    wrapped = Reason("default: {}", reason)
+    assert contains(wrapped, code)
+    assert contains(str.__str__(wrapped), code)
+    assert not contains(Reason("{} replicas", 4), code)
+
+
+def test_clauses_are_those_of_the_template() -> None:
+    first, second = Reason("{} is {}; so far", "a; b", 3), Reason("also {}", "c")
+    sentence = joined("; ", [joined("; ", [first, "then"]), second])
+    assert clauses(sentence) == [first, "then", second]
+    assert clauses(str.__str__(second)) == ["also c"]
+    assert clauses("one; two") == ["one", "two"]
+
+
+def test_a_text_is_rendered_in_the_language_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = Reason("{} of {} choices differ", 3, 8)
+    both = joined(", ", [reason, Reason("step {}", 2)])
+    assert rendered(both) == "3 of 8 choices differ, step 2"
+    monkeypatch.setenv(LANGUAGE, "zh")
+    assert rendered(both) == "8 个选择中有 3 个不同，第 2 步"
+    assert rendered("model.layers.0") == "model.layers.0"
+    assert sentence("{:.0f} of {} elements are {}, {}", 2.0, 9, "different from golden", "none may be") == (
+        "9 个元素中有 2 个与标杆不同，一个都不允许"
+    )
+    monkeypatch.setenv(LANGUAGE, "fr")
+    assert rendered(both) == both

@@ -33,10 +33,7 @@ Pairs = Callable[[list[tuple[str, Any]]], Any]
 
 
 def parsed(
-    content: str | bytes,
-    *,
-    pairs: Pairs | None = None,
-    constant: Callable[[str], Any] | None = None,
+    content: str | bytes, *, pairs: Pairs | None = None, constant: Callable[[str], Any] | None = None
 ) -> Any:
     """The value in `content`; bytes are UTF-8, with or without a byte order mark.
 

@@ -52,8 +52,8 @@ DEFAULT_SOC = "Ascend910B"
 """The chip whose rules apply to a dump that names none."""
 GRADIENTS = ("backward", "parameters_grad")
 """The suffix of nodes of gradients, behind the name of the forward call."""
-REPEATED = "weights: "
-"""The beginning of a note of the plan that the summary repeats: it says what a run does not prove."""
+REPEATED = "weights: {}"
+"""The template of a note of the plan that the summary repeats: it says what a run does not prove."""
 PRECISIONS: Mapping[str, str] = {
     "f32": "float32",
     "f16": "float16",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AccError
@@ -52,8 +53,6 @@ def run_demo(arguments: argparse.Namespace) -> int:
     if arguments.list_faults:
         list_faults()
         return 0
-    from pathlib import Path
-
     from ..lab.demo import make_demo
 
     directory, spec = (
@@ -181,8 +180,6 @@ def add_demo_torchair(commands: Commands) -> None:
 
 def run_demo_torchair(arguments: argparse.Namespace) -> int:
     """Write the dumps and print the commands that compare them."""
-    from pathlib import Path
-
     from ..lab.demo.torchair import GeFault, TorchairSpec, make_torchair_demo
 
     spec = TorchairSpec(

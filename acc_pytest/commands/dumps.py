@@ -13,13 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..capture.atb.options import (
-    DEFAULT_SEED,
-    OPTIONS,
-    LaunchOptions,
-    read_options,
-    split_command,
-)
+from ..capture.atb import prepare
+from ..capture.atb.options import DEFAULT_SEED, OPTIONS, LaunchOptions, read_options, split_command
 from ..errors import AccError, DumpError, SettingsError
 from ..reporting.progress import Progress, size
 from ..reporting.texts import message, shell
@@ -86,8 +81,6 @@ def run_dump(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, address_of: Callable[[str], str]) -> int:
     """Dump to a directory on the disk, which is told as `address_of` says."""
-    from ..capture.atb import prepare
-
     launch = prepare(options_of(arguments))
     for note in launch.notes:
         print(f"acc: note: {message(address_of(note))}", file=sys.stderr)
@@ -315,11 +308,7 @@ def add_convert(commands: Commands) -> None:
         help="keep these steps only: 0,3-5; warmup is the name of what ran before step 0",
     )
     group.add_argument(
-        "--rank",
-        action="append",
-        default=[],
-        metavar="N,...",
-        help="keep these ranks only: 0,2-3",
+        "--rank", action="append", default=[], metavar="N,...", help="keep these ranks only: 0,2-3"
     )
     group.add_argument(
         "--node",

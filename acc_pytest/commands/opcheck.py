@@ -35,12 +35,7 @@ def add_opcheck(commands: Commands) -> None:
     # Options that select operators: the dump or its CSVs, ids and names.
     parser.add_argument("-i", "--input", default="", metavar="DIR", help="the dump, or a directory in it")
     parser.add_argument(
-        "-c",
-        "--csv-path",
-        nargs="+",
-        default=[],
-        metavar="CSV",
-        help="operation CSVs; -i has their tensors",
+        "-c", "--csv-path", nargs="+", default=[], metavar="CSV", help="operation CSVs; -i has their tensors"
     )
     parser.add_argument(
         "-ids",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from ..base.imports import torch
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..errors import AccError
 from ..judging.tolerance import tolerance
 from ..judging.verdict import Check
@@ -340,15 +340,15 @@ def as_tie(row: Row) -> Row:
     if tie is None or not _only_choices_differ(row):
         return row
     many = Reason("{} of {} choices differ", tie.count, row.counts.get("elements"))
-    behind = f"{tie.after} of them of tokens after a tie" if tie.after else ""
+    behind = Reason("{} of them of tokens after a tie", tie.after) if tie.after else ""
     if not tie.gap <= tie.allowed:
         apart = (
             Reason("up to {:.3g} apart", tie.gap)
             if math.isfinite(tie.gap)
             else "that are none, or chosen twice"
         )
-        note = Reason("{}, among values {} (of a tie at most {:.3g})", many, apart, tie.allowed)
-        note += f"; {behind}" if behind else ""
+        among = Reason("{}, among values {} (of a tie at most {:.3g})", many, apart, tie.allowed)
+        note = joined("; ", filter(None, (among, behind)))
         return replace(row, notes=(*(present for present in row.notes if present != note), note))
     reason = "T times rms of the values chosen from: what these may be off"
     checks = (
@@ -364,7 +364,7 @@ def _sentence(many: str, behind: str, tie: _Tie) -> str:
     if tie.after == tie.count:
         return Reason("{}, each of a token after a tie", many)
     among = "equal values" if tie.gap == 0 else Reason("values at most {:.3g} apart", tie.gap)
-    subject = f"{behind}, the others among" if behind else "each among"
+    subject = Reason("{}, the others among", behind) if behind else "each among"
     return Reason("{}, {} {} (allowed {:.3g})", many, subject, among, tie.allowed)
 
 

@@ -17,7 +17,7 @@ from ..base.imports import torch
 from ..base.reason import Reason
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError, Incomparable, NoPayload, ShapesDiffer, guarded
-from ..judging.derive import nonfinite_thresholds
+from ..judging.derive import NONFINITE
 from ..judging.judges import Judge
 from ..judging.threshold import JudgeContext, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
@@ -26,7 +26,7 @@ from ..mapping.pair import WEIGHTS, Operand, Pair
 from ..mapping.reconcile import Comparison, as_stored, open_pair
 from ..mapping.views import RowSpan
 from ..mapping.weights import POLICY
-from ..reporting.row import SUSPECT, UNJUDGED, Row, RowSide
+from ..reporting.row import SUSPECT, UNJUDGED, WORST_OF, Row, RowSide
 from ..tensors.header import looking_once
 from ..tensors.ref import TensorRef
 from .choices import with_choices
@@ -91,7 +91,7 @@ def compare_pair(
             if context.noise_reason:
                 notes += (context.noise_reason,)
             if comparison.label:
-                notes += (Reason("{}, the worst of {} replicas", comparison.label, len(opened.comparisons)),)
+                notes += (Reason(WORST_OF, comparison.label, len(opened.comparisons)),)
             if opened.suspect and measured.verdict == "fail":
                 measured = replace(
                     measured,
@@ -365,9 +365,9 @@ def _argmax(pair: Pair, golden: int, mine: int) -> str:
     if None in best or not isinstance(pair.step, int):
         return ""
     if best == [golden, mine]:
-        return f"; the argmax of step {pair.step - 1} diverged"
+        return Reason("; the argmax of step {} diverged", pair.step - 1)
     if best[0] == golden and best[1] != mine:
-        return f"; the argmax of mine at step {pair.step - 1} is {best[1]}"
+        return Reason("; the argmax of mine at step {} is {}", pair.step - 1, best[1])
     return ""
 
 
@@ -427,7 +427,7 @@ def compare_weights(pair: Pair, row: Row) -> Row:
     if note:
         distance = 0.0
     scaled = [
-        f"{side} holds {w.dtype}, scaled by {w.scale}"
+        Reason("{} holds {}, scaled by {}", side, w.dtype, w.scale)
         for side, w in (("golden", golden), ("mine", mine))
         if w.scale
     ]
@@ -455,7 +455,9 @@ def _by_rows(
     distance = float((ours - theirs).norm()) / size if size else float(theirs.norm())
     stored = 2 * float(torch.finfo(torch.float16).eps) if ours.shape[1] > 1 else 0.0
     rounding = 0.0 if golden.dtype == mine.dtype else golden.rounding(mine)
-    bound = Threshold(METRIC, rounding + stored, False, "weights: rounding of their numbers, and of types")
+    bound = Threshold(
+        METRIC, rounding + stored, False, Reason("weights: {}", "rounding of their numbers, and of types")
+    )
     order = next((span.order for span in spans if span is not None), ())
     return judged(
         row,
@@ -490,7 +492,7 @@ def _judged(golden: WeightDigest, mine: WeightDigest, distance: float) -> Judgem
     further = mine.nonfinite - golden.nonfinite
     checks = [
         Check.of(Threshold(METRIC, allowed, False, Reason("weights: {}", why)), distance),
-        *map(Check.of, nonfinite_thresholds(), (float(max(0, further)), float(max(0, -further)))),
+        *map(Check.of, NONFINITE, (float(max(0, further)), float(max(0, -further)))),
     ]
     return verdict_of(checks if further else checks[:1], math.prod(golden.shape))
 

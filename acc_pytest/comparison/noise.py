@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason
 from ..errors import AccError, Incomparable
 from ..judging.threshold import JudgeContext
 from ..mapping.operand_shards import rows_in
@@ -45,7 +46,7 @@ def with_noise(
             errors = _measured(pair, comparisons, counterpart)
             return [noise.applied_to(context) for context, noise in zip(contexts, errors)]
     except (AccError, OSError) as error:
-        reason = f"the noise run's tensor cannot be measured: {error}"
+        reason = Reason("the noise run's tensor cannot be measured: {}", error)
     return [replace(context, noise_reason=reason, noise_nearby=counterpart.nearby) for context in contexts]
 
 
@@ -64,7 +65,7 @@ def with_noise_of_statistics(
             errors = NoiseErrors.largest_of([stated_errors(golden, noise) for golden, noise in ends])
             return errors.applied_to(context)
     except (AccError, OSError) as error:
-        reason = f"the noise run's tensor cannot be measured: {error}"
+        reason = Reason("the noise run's tensor cannot be measured: {}", error)
     return replace(context, noise_reason=reason, noise_nearby=counterpart.nearby)
 
 

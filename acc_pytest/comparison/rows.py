@@ -18,7 +18,8 @@ from ..reporting.row import FACTOR, Row, RowSide, Scalar, WorstElement, native, 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""
 
-
+MESSAGE = "{}: {}"
+"""A message of a metric of the user's: its name, and what it says."""
 ROW_METRICS = (*COLUMN_METRICS, "mean_error", "beyond_fraction")
 
 
@@ -102,7 +103,7 @@ def measured_row(
 
 def messages_of(m: Measurement) -> list[str]:
     """Messages of the user's metrics, beside their numbers."""
-    return [Reason("{}: {}", name, message) for name, (_, message) in m.custom.items() if message]
+    return [Reason(MESSAGE, name, message) for name, (_, message) in m.custom.items() if message]
 
 
 def measured_fields(row: Row, m: Measurement) -> dict[str, Any]:
@@ -145,10 +146,7 @@ def _noise(context: JudgeContext) -> dict[str, float | None]:
     """The errors of the noise run of this tensor; none without one."""
     if context.noise_error is None:
         return {}
-    return {
-        "noise_error": context.noise_error,
-        "noise_max_absolute_error": context.noise_max_absolute_error,
-    }
+    return {"noise_error": context.noise_error, "noise_max_absolute_error": context.noise_max_absolute_error}
 
 
 def _element(value: object) -> Any:

@@ -228,7 +228,7 @@ def judged_by_digests(equal: bool) -> Judgement:
     """The verdict where nothing but digests is known."""
     if equal:
         return Judgement("pass", (), EQUAL)
-    return Judgement("fail", (), f"{DIFFERENT}; how far they are apart was not recorded")
+    return Judgement("fail", (), Reason("{}; how far they are apart was not recorded", DIFFERENT))
 
 
 def _meet(golden: TensorHeader, mine: TensorHeader) -> bool:

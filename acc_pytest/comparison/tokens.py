@@ -229,9 +229,9 @@ class Left:
 
 def after_ties(row: Row, left: Left) -> Row:
     """The row of a pair of which nothing is left to be judged."""
-    sentence = f"each of {left.tokens} tokens comes after a tie and is not judged"
-    if left.tokens == 1:
-        sentence = "its only token comes after a tie and is not judged"
+    sentence = "its only token comes after a tie and is not judged"
+    if left.tokens != 1:
+        sentence = Reason("each of {} tokens comes after a tie and is not judged", left.tokens)
     clean = replace(row, verdict="tie", sentence=sentence, reasons=(), checks=(), statistics={}, notes=())
     if not left.tokens:
         padding = Reason("{} tokens are padding, and no others can be judged here", left.padding)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ..base.reason import Reason
+from ..base.reason import Reason, contains
 from ..base.vocabulary import OF_MODULES
 from ..comparison.tokens import ExpertCalls
 from ..judging.derive import (
@@ -469,8 +469,10 @@ def judged_by_replay(row: Row, recomputed: Recomputation) -> Row:
         why = Reason("not computed again: {}", recomputed.why)
         row = replace(row, verdict="incomparable", sentence=why, reasons=(why,), skipped=True)
     else:
-        error = "" if recomputed.error is None else f": relative L2 error {recomputed.error:.3g}"
-        row = replace(row, verdict="pass", sentence=f"the operator is right on its own inputs{error}")
+        sentence: str = "the operator is right on its own inputs"
+        if recomputed.error is not None:
+            sentence = Reason("{}: {}", sentence, Reason("relative L2 error {:.3g}", recomputed.error))
+        row = replace(row, verdict="pass", sentence=sentence)
     return with_replay(row, recomputed)
 
 
@@ -526,7 +528,7 @@ def may_accumulate(row: Row) -> bool:
     if row.verdict == "incomparable":
         return row.shapes_differ and not row.fed
     failing = [check for check in row.checks if not check.passed]
-    return row.verdict == "fail" and not any("." in check.metric or SET in check.reason for check in failing)
+    return row.verdict == "fail" and not any("." in c.metric or contains(c.reason, SET) for c in failing)
 
 
 def needed_tolerance(row: Row, is_right: bool = False) -> float:
@@ -564,12 +566,12 @@ def as_accumulated(row: Row, t: float) -> Row:
         return replace(
             row,
             verdict="tie",
-            sentence=f"{row.sentence}: a choice above differs by rounding that has accumulated",
+            sentence=Reason("{}: a choice above differs by rounding that has accumulated", row.sentence),
             context=context,
             checks=tuple(check if check.passed else check._replace(passed=True) for check in row.checks),
         )
-    reason = (
-        f"T = {t:.3g}: rounding that has accumulated, {SAFETY:g} times what the operators up to here make"
+    reason = Reason(
+        "T = {:.3g}: rounding that has accumulated, {:g} times what the operators up to here make", t, SAFETY
     )
     measurement = measurement_of(row.statistics)
     thresholds = by_tolerance(context_of(row.context), measurement, t, reason)
@@ -589,7 +591,7 @@ def as_accumulated(row: Row, t: float) -> Row:
         for check in row.checks
     )
     times = max(check.excess for check in row.checks if not check.passed)
-    sentence = f"rounding that has accumulated, {times:.3g} times the bound without it: {reason}"
+    sentence = Reason("rounding that has accumulated, {:.3g} times the bound without it: {}", times, reason)
     return replace(
         row,
         verdict="pass",
@@ -608,7 +610,7 @@ def _with_bound(threshold: Threshold, check: Check) -> Threshold:
 def _checks(replay: Recomputation) -> Iterator[Check]:
     measured = replay.measured
     for name, (error, allowed) in measured.items():
-        yield _check(name, error, allowed, f"{_WHAT[name]}{replay.reason}")
+        yield _check(name, error, allowed, Reason("{}{}", _WHAT[name], replay.reason))
     beyond = any(error > allowed for error, allowed in measured.values())
     if replay.outcome == "wrong" and not beyond:
         yield _check("wrong", 1.0, 0.0, replay.why or replay.reason)

@@ -30,10 +30,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..base.reason import Reason, joined
+from ..base.reason import Reason, contains, joined
 from ..base.vocabulary import ORDERS_OF_NAMES
 from ..mapping.pair import WEIGHTS
-from ..reporting.row import Cause
+from ..reporting.row import INHERITED, Cause
 from .evidence import PairEvidence, PairState, Standing
 from .recomputation import Recomputation, Recomputer, full_name, listed, shown
 
@@ -100,7 +100,7 @@ class Inheritance:
         route = Reason(" by way of {}", shown(via.name)) if via is not None and via.number != root else ""
         suffix = Reason(": {}", cause.text) if cause.text else ""
         step = self._plan.pairs[root].step
-        text = Reason("inherited from {} at step {}{}{}", shown(name), step, route, suffix)
+        text = Reason(INHERITED, shown(name), step, route, suffix)
         return replace(cause, text=text)
 
     def cause_of_shapes(self, state: PairState) -> Cause | None:
@@ -366,13 +366,13 @@ class KnownInputs:
             return self._inside(number, parents)
         agree = self.agreement(number, parents)
         if unlike := self._suspects.unlike(number):
-            agree += f"; {unlike}"
+            agree = joined("; ", (agree, unlike))
         return Reason("{} (not computed again: {})", agree, why)
 
     def agreement(self, number: int, parents: Sequence[PairState]) -> str:
         """A sentence on the inputs of a root, by the rule of evidence."""
-        if self._plan.lineage.startswith(ORDERS_OF_NAMES):
-            return f"the first that differs in {self._plan.lineage}, as no inputs were dumped"
+        if any(contains(self._plan.lineage, order) for order in ORDERS_OF_NAMES):
+            return Reason("the first that differs in {}, as no inputs were dumped", self._plan.lineage)
         if number in self._plan.by_order:
             return "nothing that ran before it fails" if parents else "it ran first"
         inputs = self._evidence.inputs(number, parents, self._ancestors.passed(number))
@@ -382,7 +382,7 @@ class KnownInputs:
         maker = _maker(self._plan, number)
         not_compared = [name for name in inputs.not_compared if name != maker]
         if Standing.LIFTED in inputs.compared:
-            sentence += ", but for ties and accumulated rounding"
+            sentence = Reason("{}, but for ties and accumulated rounding", sentence)
         return Reason("{} (not compared: {})", sentence, listed(not_compared)) if not_compared else sentence
 
     def _inside(self, number: int, parents: Sequence[PairState]) -> str:
@@ -395,13 +395,13 @@ class KnownInputs:
         if where:
             fault = Reason("{}, {}", fault, joined(" and ", where))
         unseen = self._plan.unseen.get(number, ())
-        not_compared = Reason("; not compared: {}", listed(unseen)) if unseen else ""
+        not_compared = Reason("; {}", Reason("not compared: {}", listed(unseen))) if unseen else ""
         agree = (
             "what these modules gave and what it was given agree"
             if parents
             else "nothing above it is compared"
         )
-        tensor_name = f"{pair.mine.slot} of {shown(gap.before)}" if gap.before else pair.mine.slot
+        tensor_name = Reason("{} of {}", pair.mine.slot, shown(gap.before)) if gap.before else pair.mine.slot
         return Reason("{}: {} differs, and {}{}", fault, tensor_name, agree, not_compared)
 
 

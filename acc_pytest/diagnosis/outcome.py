@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.reason import Reason, arguments
 from ..base.vocabulary import REPEATED
 from ..reporting.recorder import Recorder
 from ..reporting.summary import coverage, shortfalls, summary_lines
@@ -83,7 +84,7 @@ def ended(
     wrong = recorder.finish(result)
     if wrong and exit_status in (OK, NOTHING):
         exit_status = FAILED
-    lines = (*notes, *wrong, *(f"report: {near(file)}" for file in recorder.files))
+    lines = (*notes, *wrong, *(Reason("report: {}", near(file)) for file in recorder.files))
     return replace(result, lines=(*result.lines, *map(message, lines))), exit_status
 
 
@@ -100,11 +101,11 @@ def result_of(
         input_roots = sum(1 for root in diagnosis.roots[:MOST_LINES] if root.fed)
     problems = recorder.problems
     lines = summary_lines(recorder.tally, plan, floor, roots, input_roots)
-    lines += [message(note) for note in (plan.notes if plan else ()) if note.startswith(REPEATED)]
+    lines += [message(note) for note in (plan.notes if plan else ()) if arguments(note, REPEATED)]
     lines += map(message, () if diagnosis is None else diagnosis.peers)
     lines += map(message, (*recorder.lines, *problems))
     if plan is not None or recorder.tally.tried:
-        lines.append(f"verdict hash: {recorder.hash}")
+        lines.append(Reason("verdict hash: {}", str(recorder.hash)))
     return Result(
         exit_status,
         recorder.tally,

@@ -14,7 +14,7 @@ from ..reporting.texts import shortened
 from ..tensors.ref import TensorRef
 
 WRONG_ITSELF = "is wrong on its own inputs"
-WRONG = f"the operator {WRONG_ITSELF}"
+WRONG = "the operator is wrong on its own inputs"
 NOT_AT_HAND = "the tensors are not at hand"
 
 
@@ -98,8 +98,10 @@ class Recomputation:
             return Reason("relative L2 error {:.3g}", self.error)
         if self.error <= self.allowed:
             return self.why
-        times = f"{self.error / self.noise:.3g} times its rounding" if self.noise else "it rounds nothing"
-        return f"relative L2 error {self.error:.3g} ({times})"
+        times: str = "it rounds nothing"
+        if self.noise:
+            times = Reason("{:.3g} times its rounding", self.error / self.noise)
+        return Reason("relative L2 error {:.3g} ({})", self.error, times)
 
 
 NOT_COMPUTED = Recomputation()

@@ -126,10 +126,10 @@ def root_lines(diagnosis: Diagnosis) -> list[str]:
 
     What is beyond `MOST_LINES` is counted; then comes what has to be known of how they were found.
     """
-    lines = [f"root cause: {root.sentence}" for root in diagnosis.roots[:MOST_LINES]]
+    lines: list[str] = [Reason("root cause: {}", root.sentence) for root in diagnosis.roots[:MOST_LINES]]
     if len(diagnosis.roots) > MOST_LINES:
-        lines.append(f"root cause: and {len(diagnosis.roots) - MOST_LINES} more operators")
-    return lines + [f"root causes: {note}" for note in diagnosis.notes]
+        lines.append(Reason("root cause: and {} more operators", len(diagnosis.roots) - MOST_LINES))
+    return lines + [Reason("root causes: {}", note) for note in diagnosis.notes]
 
 
 def _notes(plan: Plan, roots: Sequence[Root], guessed: bool) -> tuple[str, ...]:
@@ -343,11 +343,12 @@ class Peers:
                 if middle and limit < share < math.inf:
                     peer, times = self._peers[number], share / middle
                     what = "error on its own inputs" if peer.replayed else "share of its bounds"
-                    yield (
-                        times,
-                        f"outlier: {shown(peer.name)} step {plan.pairs[number].step}: its {what} is "
-                        f"{times:.2g} times that of its {len(peers) - 1} peers, and within its bounds",
+                    line = Reason(
+                        "outlier: {} step {}: its {} is {:.2g} times that of its {} peers, and within its "
+                        "bounds",
+                        *(shown(peer.name), plan.pairs[number].step, what, times, len(peers) - 1),
                     )
+                    yield times, line
 
     def _comparable(self, groups: Iterable[Sequence[int]], plan: Plan) -> Iterator[Sequence[int]]:
         """Peers that are judged in one way, of prefills or of decode steps."""
@@ -370,11 +371,11 @@ class Peers:
             allowed = DIRECTED * biases[0].roundoff + expected + _SIGMAS / math.sqrt(total)
             if abs(mean) > allowed:
                 name = _everywhere(plan.pairs[group[0]])
-                yield (
-                    abs(mean) / allowed,
-                    f"bias: all {len(biases)} of {shown(name)} are {abs(mean):.2g} too "
-                    f"{'large' if mean > 0 else 'small'} together, rounding may do {allowed:.2g}",
+                line = Reason(
+                    "bias: all {} of {} are {:.2g} too {} together, rounding may do {:.2g}",
+                    *(len(biases), shown(name), abs(mean), "large" if mean > 0 else "small", allowed),
                 )
+                yield abs(mean) / allowed, line
 
 
 def _kind(pair: Pair) -> tuple[str, ...]:
@@ -532,42 +533,48 @@ def _share(group: Sequence[RootAtStep]) -> float | None:
 
 def _sentence(group: Sequence[RootAtStep], inherited: int, amplification: float | None) -> str:
     first = group[0]
-    effects = ["1 pair inherits from it" if inherited == 1 else f"{inherited} pairs inherit from it"]
+    effects: list[str] = [
+        Reason("{} pair inherits from it", 1)
+        if inherited == 1
+        else Reason("{} pairs inherit from it", inherited)
+    ]
     if amplification is not None and inherited:
-        effects.append(f"at most {amplification:.2g} times its error there")
+        effects.append(Reason("at most {:.2g} times its error there", amplification))
     if first.share is None and first.final:
-        of = "of " if first.final == TOP else ""
-        effects.append(f"the final output {of}{_final(first.final)} is within its bounds")
+        final = Reason("of {}", _final(TOP)) if first.final == TOP else _final(first.final)
+        effects.append(Reason("the final output {} is within its bounds", final))
     elif (share := _share(group)) is not None and first.final != first.row.name:
-        effects.append(f"explains {share:.0%} of the error of {_final(first.final)}")
+        effects.append(Reason("explains {:.0%} of the error of {}", share, _final(first.final)))
     repeats = again(group)
-    suffix = f" ({repeats})" if repeats else ""
-    if first.pair.fed in _OF_MODULES:
-        return f"{_input_sentence(group)}; {', '.join(effects)}"  # a weight is one thing for all steps
+    suffix = Reason(" ({})", repeats) if repeats else ""
     if first.pair.fed:
-        return f"{_input_sentence(group)}{suffix}; {', '.join(effects)}"
-    rows = first.row.statistics.get(ROWS_OFF)
-    effects += [f"in rows {rows}"] if rows else []
-    sentences = [first.row.context[name] for name in (LIKENESS, SUSPECT) if name in first.row.context]
-    why = joined("; ", [*map(str, sentences), first.cause.text or first.row.sentence])
-    return Reason("{}{}: {}; {}", _about(first), suffix, ", ".join(effects), why)
+        # A weight is one thing for all steps.
+        again_there = "" if first.pair.fed in _OF_MODULES else suffix
+        return Reason("{}{}; {}", _input_sentence(group), again_there, joined(", ", effects))
+    if rows := first.row.statistics.get(ROWS_OFF):
+        effects.append(Reason("in rows {}", rows))
+    context = first.row.context
+    hints = [hint for name in (LIKENESS, SUSPECT) if isinstance(hint := context.get(name), str)]
+    why = joined("; ", [*hints, first.cause.text or first.row.sentence])
+    return Reason("{}{}: {}; {}", _about(first), suffix, joined(", ", effects), why)
 
 
 def _final(name: str) -> str:
     """The name of a final output; of a torch model as a whole what it is as well."""
-    return f"the model ({name})" if name == TOP else shown(name)
+    return Reason("the model ({})", name) if name == TOP else shown(name)
 
 
 def _about(root: RootAtStep) -> str:
     """The name of an operator, its type, and where it is."""
     row, name = root.row, root.name
     kind = row.mine.op_type or row.golden.op_type if name == row.name else ""
-    where = [f"step {row.step}"] if row.step != "" else []
-    where += [f"rank {row.rank}"] if row.rank else []
-    where += [row.graph] if row.graph else []
-    where += [row.layer] if row.layer and row.layer != row.graph else []
-    first_place = "" if name == row.name else f" (first seen at {shown(row.name)})"
-    return f"{shown(name)}{f' ({shown(kind)})' if kind else ''} {' '.join(map(shown, where))}{first_place}"
+    where: list[str] = [Reason("step {}", row.step)] if row.step != "" else []
+    where += [Reason("rank {}", row.rank)] if row.rank else []
+    where += [shown(row.graph)] if row.graph else []
+    where += [shown(row.layer)] if row.layer and row.layer != row.graph else []
+    first_place = "" if name == row.name else Reason(" (first seen at {})", shown(row.name))
+    operator = f"{shown(name)}{f' ({shown(kind)})' if kind else ''}"
+    return Reason("{} {}{}", operator, joined(" ", where), first_place)
 
 
 def _input_sentence(group: Sequence[RootAtStep]) -> str:
@@ -577,12 +584,15 @@ def _input_sentence(group: Sequence[RootAtStep]) -> str:
     if len(names) == 1:
         if first.cause.text:
             return first.cause.text
-        subject = f"{kind} of {shown(first.name)}" if kind in _OF_MODULES else f"{kind} {shown(first.name)}"
+        name = shown(first.name)
+        subject = Reason("{} of {}", kind, name) if kind in _OF_MODULES else Reason("{} {}", kind, name)
         verb = "differs" if kind in _DIFFER else "differ"
-        return f"{subject} {verb} at step {first.row.step}: {first.row.sentence}"
-    omitted = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    several = _DIFFER.get(kind, kind) + (f" of {len(names)} modules" if kind in _OF_MODULES else "")
-    return f"{several} differ: {', '.join(map(shown, names[:NAMED]))}{omitted}"
+        return Reason("{} {} at step {}: {}", subject, verb, first.row.step, first.row.sentence)
+    omitted = Reason(" and {} more", len(names) - NAMED) if len(names) > NAMED else ""
+    several: str = _DIFFER.get(kind, kind)
+    if kind in _OF_MODULES:
+        several = Reason("{} of {} modules", several, len(names))
+    return Reason("{} differ: {}{}", several, ", ".join(map(shown, names[:NAMED])), omitted)
 
 
 def _names(group: Sequence[RootAtStep]) -> list[str]:
@@ -595,18 +605,20 @@ def again(group: Sequence[RootAtStep]) -> str:
     first = group[0].row
     layers = sorted({number for root in group if (number := _number_of(root.pair.layer)) is not None})
     own = _number_of(group[0].pair.layer)
-    same = f"the same in layers {number_ranges(layers)}" if own is not None and layers != [own] else ""
+    is_same = own is not None and layers != [own]
+    same = Reason("the same in layers {}", number_ranges(layers)) if is_same else ""
     steps = [str(root.row.step) for root in group if root.row.step != first.step]
     ranks = [root.row.rank for root in group if root.row.rank != first.rank]
-    places = []
+    places: list[str] = []
     for what, names in (("step", list(dict.fromkeys(steps))), ("rank", list(dict.fromkeys(ranks)))):
         if names:
-            omitted = f" and {len(names) - STEPS_NAMED} more" if len(names) > STEPS_NAMED else ""
-            places.append(f"{what}{'s' if len(names) > 1 else ''} {', '.join(names[:STEPS_NAMED])}{omitted}")
+            omitted = Reason(" and {} more", len(names) - STEPS_NAMED) if len(names) > STEPS_NAMED else ""
+            kind = f"{what}s" if len(names) > 1 else what
+            places.append(Reason("{} {}{}", kind, ", ".join(names[:STEPS_NAMED]), omitted))
     graphs = [root.pair.graph for root in group if root.pair.graph != group[0].pair.graph]
     places += dict.fromkeys(map(shown, graphs))
-    elsewhere = f"again at {' and '.join(places)}" if places else ""
-    return "; ".join(filter(None, (same, elsewhere)))
+    elsewhere = Reason("again at {}", joined(" and ", places)) if places else ""
+    return joined("; ", filter(None, (same, elsewhere)))
 
 
 def _number_of(layer: str) -> int | None:

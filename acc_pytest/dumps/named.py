@@ -215,11 +215,10 @@ def scope_of(name: str, last_state: int = -1) -> tuple[str, Slot]:
 
 
 def _with_states(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
-    """The tensors; of hidden states that `generate` gave each token its step, and a bare list of one shape
-    [batch, tokens, width] is hidden states."""
+    """The tensors; of hidden states that `generate` gave each token its step, and a bare list of one width is
+    hidden states."""
     shapes = {header.shape if (header := readable(tensor.ref)) else () for tensor in tensors}
-    bare = len(tensors) > 2 and all(tensor.name.isdecimal() for tensor in tensors)
-    bare = bare and len(shapes) == 1 and all(len(shape) == 3 for shape in shapes)
+    bare = len(tensors) > 2 and len(shapes) == 1 and all(tensor.name.isdecimal() for tensor in tensors)
     states = [replace(tensor, name=f"hidden_states.{tensor.name}") if bare else tensor for tensor in tensors]
     for number, tensor in enumerate(states):
         match = _STATES.search(_dotted(tensor.name))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
+from ..base.reason import Reason
 from ..base.vocabulary import TOKEN_POLICIES
 from ..errors import AccError, DumpError, SettingsError
 from ..tensors.header import TensorHeader
@@ -95,7 +96,7 @@ def decide(policy: str, facts: Facts) -> Decision:
         chosen, why = _auto(facts)
     else:
         chosen, why = _named(policy, facts), "as asked for"
-    notes = [f"token policy {chosen.policy}: {chosen.description} ({why})"]
+    notes: list[str] = [Reason("token policy {}: {} ({})", chosen.policy, chosen.description, why)]
     notes += _left_out(facts, chosen.steps)
     # Warm-up first, then by step; one directory per label.
     steps = sorted(chosen.steps, key=lambda step: -1 if isinstance(step.label, str) else step.label)
@@ -276,7 +277,7 @@ def _left_out(facts: Facts, steps: Sequence[Assignment]) -> list[str]:
         for model in sorted(models)
         if (number, model) not in assigned and (number, ALL_MODELS) not in assigned
     ]
-    return [f"not part of any step: {', '.join(lost)}"] if lost else []
+    return [Reason("not part of any step: {}", ", ".join(lost))] if lost else []
 
 
 # The tokens that a step worked on, as its dump shows them: their ids where dumped, else their number.

@@ -35,12 +35,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError
 from ..judging.replay import NominalBound, nominal_bounds
 from ..judging.standards import DEFAULT, Standard
-from ..judging.threshold import ThresholdRule
+from ..judging.threshold import OF_STANDARD, ThresholdRule
 from ..judging.tolerance import SAMPLE_SIGMAS, coarser
 from ..judging.verdict import Check
 from ..outputs import file_target
@@ -55,6 +55,8 @@ LEAST_FACTOR = 2.0
 RELATIVE, COUNT = "relative_euclidean_distance", "mismatches"
 PREFIX = "baseline."
 """What the metric's name begins with in the check that a row gets."""
+OTHER_KIND = "baseline: not compared, the accepted error is {}"
+"""A note on a row whose accepted error is of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +140,8 @@ def comparable(before: Accepted, now: Accepted) -> bool:
 
 
 def improved(before: Accepted, now: Accepted) -> bool:
-    """Whether the error has become significantly smaller."""
+    """Whether the error has become significantly smaller; it is larger where both are exchanged."""
     return comparable(before, now) and before.error > allowed(now, before)
-
-
-def worse(before: Accepted, now: Accepted) -> bool:
-    """Whether the error has become significantly larger."""
-    return comparable(before, now) and now.error > allowed(before, now)
 
 
 class BaselineGate(Gate):
@@ -161,36 +158,32 @@ class BaselineGate(Gate):
             return row
         if not comparable(before, now):
             accepted = f"{before.metric} of {' and '.join(before.dtypes)}"
-            return replace(
-                row, notes=(*row.notes, Reason("baseline: not compared, the accepted error is {}", accepted))
-            )
+            return replace(row, notes=(*row.notes, Reason(OTHER_KIND, accepted)))
         bound = allowed(before, now)
         bad = now.error > bound
-        check = Check(f"{PREFIX}{now.metric}", now.error, bound, False, _reason(before, now), not bad)
+        if before.metric == COUNT:
+            why = Reason("{:g} accepted; twice that, or what the scatter of counts allows", before.error)
+        else:
+            why = Reason(
+                "{:.3g} times the accepted {} (scatter of {} elements, at least 2) plus one rounding {:.2g}",
+                *(factor(before, now), number(before.error)),
+                *(min(before.elements, now.elements), roundoff(now)),
+            )
+        check = Check(
+            f"{PREFIX}{now.metric}", now.error, bound, False, Reason(OF_STANDARD, "baseline", why), not bad
+        )
         checked = replace(row, checks=(*row.checks, check))
         if not bad:
             return checked
-        sentence = _sentence(before, now, bound, self._baseline)
+        times = Reason("{:.3g} times", now.error / before.error) if before.error else "above"
+        comparison = Reason(
+            "{} {:.3g} is {} the accepted {:.3g} of {}",
+            *(now.metric, now.error, times, before.error, self._baseline.path),
+        )
+        sentence = joined("; ", (comparison, Reason("up to {:.3g} would be no significant change", bound)))
         if row.verdict == "fail":
             return replace(checked, reasons=(*row.reasons, sentence))
         return replace(checked, verdict="fail", sentence=sentence, reasons=(sentence, *row.reasons))
-
-
-def _reason(before: Accepted, now: Accepted) -> str:
-    if before.metric == COUNT:
-        return f"baseline: {before.error:g} accepted; twice that, or what the scatter of counts allows"
-    return (
-        f"baseline: {factor(before, now):.3g} times the accepted {number(before.error)} (scatter of "
-        f"{min(before.elements, now.elements)} elements, at least 2) plus one rounding {roundoff(now):.2g}"
-    )
-
-
-def _sentence(before: Accepted, now: Accepted, bound: float, baseline: Baseline) -> str:
-    times = f"{now.error / before.error:.3g} times" if before.error else "above"
-    return (
-        f"{now.metric} {now.error:.3g} is {times} the accepted {before.error:.3g} of {baseline.path}; "
-        f"up to {bound:.3g} would be no significant change"
-    )
 
 
 # Thresholds apart from the data, and which of them are loosened.
@@ -491,25 +484,33 @@ class BaselineView(PlanView):
         if self._update:
             return [*lines, self._update_line(new, better), *self._red_lines()]
         if new:
-            lines.append(f"baseline: {_some(new)} not in it: add with --acc-update-baseline=new")
+            lines.append(Reason("baseline: {} not in it: add with --acc-update-baseline=new", _some(new)))
         if better:
-            lines.append(f"baseline: {_some(better)} clearly better than accepted: tighten with =all")
+            lines.append(
+                Reason("baseline: {} clearly better than accepted: tighten with =all", _some(better))
+            )
         return lines
 
     def problems(self) -> list[str]:
         """The worst loosened thresholds, loosened ones without a reason, and what to do about it."""
-        problems = []
+        problems: list[str] = []
         if self._loosened and self._update != ALL:
             tests = len({change.key for change in self._loosened})
             problems += [
-                f"baseline: {len(self._loosened)} thresholds of {tests} comparisons are looser than in "
-                f"{self._path}; put them back, or accept them with --acc-update-baseline=all",
-                *(f"baseline: loosened {change}" for change in self._worst()),
+                Reason(
+                    "baseline: {} thresholds of {} comparisons are looser than in {}; put them back, or "
+                    "accept them with --acc-update-baseline=all",
+                    *(len(self._loosened), tests, self._path),
+                ),
+                *(Reason("baseline: loosened {}", change) for change in self._worst()),
             ]
         if any(change.reason == WHY for change in self._before.history):
             problems.append(
-                f"baseline: {self._path} accepts loosened thresholds without a reason; write it in "
-                f'"history", in the place of "{WHY}"'
+                Reason(
+                    "baseline: {} accepts loosened thresholds without a reason; write it in "
+                    '"history", in the place of "{}"',
+                    *(self._path, WHY),
+                )
             )
         return problems
 
@@ -549,20 +550,24 @@ class BaselineView(PlanView):
         origin = self._before.origin
         if self._before.pairs:
             compared = len(common) - len(incomparable)
-            yield f"baseline: {compared} comparisons held against the errors of {self._path}"
+            yield Reason("baseline: {} comparisons held against the errors of {}", compared, self._path)
             differing = [
                 f"{name} {origin[name]} (now {self._environment.get(name, 'none')})"
                 for name in _TELLING
                 if name in origin and origin[name] != self._environment.get(name)
             ]
             if differing:
-                yield f"baseline: it was made with {', '.join(differing)}"
+                yield Reason("baseline: it was made with {}", ", ".join(differing))
         if self._without_error:
-            yield f"baseline: {self._without_error} comparisons have no relative error (statistics only)"
+            yield Reason(
+                "baseline: {} comparisons have no relative error (statistics only)", self._without_error
+            )
         if incomparable:
-            yield f"baseline: {_some(incomparable)} of another dtype than accepted: not compared"
+            yield Reason("baseline: {} of another dtype than accepted: not compared", _some(incomparable))
         if stale := self._stale():
-            yield f"baseline: {_some(stale)} in it met no test: stale, --acc-update-baseline=all drops them"
+            yield Reason(
+                "baseline: {} in it met no test: stale, --acc-update-baseline=all drops them", _some(stale)
+            )
 
     def _threshold_lines(self) -> Iterator[str]:
         """Lines on the thresholds held against those of the file, and what it does not have."""
@@ -570,22 +575,27 @@ class BaselineView(PlanView):
         common = {key: bounds for key, bounds in self._bounds.items() if key in before.bounds}
         if common:
             count = sum(map(len, common.values()))
-            yield f"baseline: {count} thresholds of {len(common)} comparisons held against {self._path}"
+            yield Reason(
+                "baseline: {} thresholds of {} comparisons held against {}", count, len(common), self._path
+            )
         if tighter := sum(tightened(before.bounds[key], bounds) for key, bounds in common.items()):
-            yield f"baseline: {tighter} thresholds are tighter than in it: record them with =all"
+            yield Reason("baseline: {} thresholds are tighter than in it: record them with =all", tighter)
         lacking = [key for key in self._bounds if key in before.pairs and key not in before.bounds]
         if lacking and not self._update:
-            yield f"baseline: {_some(lacking)} without thresholds in it: add with --acc-update-baseline=new"
+            yield Reason(
+                "baseline: {} without thresholds in it: add with --acc-update-baseline=new", _some(lacking)
+            )
 
     def _update_line(self, new: list[str], better: list[str]) -> str:
         if not self._writes:
             return "baseline: NOT updated, for the run did not come to its end or compared nothing"
-        changed = f"{len(new)} new"
+        changes = [Reason("{} new", len(new))]
         if self._update == ALL:
-            changed += f", {len(self._now) - len(new)} recorded anew ({len(better)} clearly better)"
+            anew = len(self._now) - len(new), len(better)
+            changes.append(Reason("{} recorded anew ({} clearly better)", *anew))
             if self._loosened:
-                changed += f", {len(self._loosened)} thresholds loosened: say why in its history"
-        return f"baseline: updated, {changed}"
+                changes.append(Reason("{} thresholds loosened: say why in its history", len(self._loosened)))
+        return Reason("baseline: updated, {}", joined(", ", changes))
 
     def _worst(self) -> list[Loosened]:
         """The most loosened threshold of each kind of change: one rule may loosen thousands."""
@@ -599,12 +609,13 @@ class BaselineView(PlanView):
         """Lines that a baseline makes nothing green that is beyond its thresholds, and what does."""
         if not self._writes or self._first_red is None:
             return
-        which = f"{self._red} pairs stay red: they exceed their"
+        which = Reason("{} pairs stay red: they exceed their", self._red)
         if self._red == 1:
-            which = "1 pair stays red: it exceeds its"
-        yield (
-            f"baseline: {which} thresholds, which a baseline does not change. What is right all the same is "
-            f"accepted by an entry in a file of --acc-config; for {self._first_red.name}:"
+            which = Reason("1 pair stays red: it exceeds its")
+        yield Reason(
+            "baseline: {} thresholds, which a baseline does not change. What is right all the same is "
+            "accepted by an entry in a file of --acc-config; for {}:",
+            *(which, self._first_red.name),
         )
         yield from (f"{TO_PASTE}{line}" for line in entry_of(self._first_red, _today()))
 
@@ -616,7 +627,7 @@ def _today() -> datetime.date:
 def _some(keys: list[str]) -> str:
     """`12 entries (a, b, c, ...)`."""
     named = ", ".join(sorted(keys)[:SHOWN]) + (", ..." if len(keys) > SHOWN else "")
-    return f"{len(keys)} {'entry' if len(keys) == 1 else 'entries'} ({named})"
+    return Reason("{} {} ({})", len(keys), "entry" if len(keys) == 1 else "entries", named)
 
 
 def _user() -> str:

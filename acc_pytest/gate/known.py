@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import number
 from ..errors import SettingsError
 from ..judging.rules import Known
@@ -19,6 +19,9 @@ from ..metrics.measurement import METRICS
 from ..reporting.row import Row
 from ..reporting.view import Run
 from .gate import Gate, PlanView, context_of_row, dtypes_of
+
+NOT_ACCEPTED = "known: not accepted by {}: {}"
+"""A note: the entry, and what of it a row does not keep."""
 
 
 def matches(entry: Known, row: Row) -> bool:
@@ -31,9 +34,9 @@ def beyond(entry: Known, row: Row) -> str:
     for metric, bound in entry.at_most:
         value = measured(row, metric)
         if value is None or math.isnan(value):
-            return f"{metric} has no value, and at most {number(bound)} of it is accepted"
+            return Reason("{} has no value, and at most {} of it is accepted", metric, number(bound))
         if value > bound:
-            return f"{metric} {number(value)} is more than the accepted {number(bound)}"
+            return Reason("{} {} is more than the accepted {}", metric, number(value), number(bound))
     return ""
 
 
@@ -64,7 +67,7 @@ class KnownGate(Gate):
             why = beyond(entry, row)
             if not why:
                 return entry, tuple(notes)
-            notes.append(f"known: not accepted by {entry.source}: {why}")
+            notes.append(Reason(NOT_ACCEPTED, entry.source, why))
         return None, tuple(notes)
 
     def apply(self, row: Row) -> Row:
@@ -74,7 +77,7 @@ class KnownGate(Gate):
         entry, notes = self.accepting(row)
         if entry is None:
             return replace(row, notes=(*row.notes, *notes)) if notes else row
-        sentence = Reason("known: {}; {}", entry.origin, row.sentence)
+        sentence = joined("; ", (Reason("known: {}", entry.origin), row.sentence))
         reasons = tuple(sentence if reason == row.sentence else reason for reason in row.reasons)
         return replace(row, verdict="known", sentence=sentence, reasons=reasons)
 
@@ -118,22 +121,34 @@ class KnownView(PlanView):
 
     def lines(self) -> list[str]:
         """A line for each entry that accepts pairs, and for each that is to be looked at."""
-        lines = []
+        lines: list[str] = []
         for entry, counts in zip(self._entries, self._counts):
             if accepted := self._accepted[entry]:
                 bounds = ", ".join(f"{metric} {number(bound)}" for metric, bound in entry.at_most)
-                lines.append(f"known: {entry.source} accepts {accepted} pairs up to {bounds}: {entry.origin}")
+                lines.append(
+                    Reason(
+                        "known: {} accepts {} pairs up to {}: {}",
+                        entry.source,
+                        accepted,
+                        bounds,
+                        entry.origin,
+                    )
+                )
             elif entry.expired:
-                failing = f"; {counts['fail']} pairs that it is about fail" if counts["fail"] else ""
-                lines.append(f"known: {entry.source} has expired: {entry.origin}{failing}")
+                failing = Reason("; {} pairs that it is about fail", counts["fail"]) if counts["fail"] else ""
+                lines.append(Reason("known: {} has expired: {}{}", entry.source, entry.origin, failing))
             elif not self._plan_ran:
                 continue
             elif not counts:
-                lines.append(f"known: {entry.source} is about no pair of this run: {entry.origin}")
+                lines.append(Reason("known: {} is about no pair of this run: {}", entry.source, entry.origin))
             elif counts.keys() <= {"pass", "tie"}:
                 lines.append(
-                    f"known: {entry.source} is about passing pairs only ({counts.total()}), remove it: "
-                    f"{entry.origin}"
+                    Reason(
+                        "known: {} is about passing pairs only ({}), remove it: {}",
+                        entry.source,
+                        counts.total(),
+                        entry.origin,
+                    )
                 )
         return lines
 
@@ -150,7 +165,14 @@ ROOM = 1.05
 def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
     """The lines; whoever pastes them says why the difference is right, and whose it is."""
     yield "[[known]]"
-    for key, value in _matched(row).items():
+    # What tells the row from others: its operator, layer and step.
+    side = row.mine if row.mine.node else row.golden
+    match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
+    if row.layer:
+        match["layer"] = glob.escape(row.layer)
+    if isinstance(row.step, (int, str)) and row.step != "":
+        match["step"] = row.step
+    for key, value in match.items():
         yield f"match.{key} = {_toml(value)}"
     yield 'reason = "WHY IT IS RIGHT"'
     yield 'owner = "WHOSE IT IS"'
@@ -159,19 +181,9 @@ def entry_of(row: Row, today: datetime.date) -> Iterator[str]:
     for metric in ("relative_euclidean_distance", *(metric for metric in failing if metric in METRICS)):
         error = measured(row, metric)
         if error is not None and math.isfinite(error):
-            yield f"at_most.{metric} = {_bound(error)}"
+            text = f"{error * ROOM:.2g}"
+            yield f"at_most.{metric} = {text if 'e' in text else f'{error * ROOM:#.2g}'.rstrip('.')}"
             return
-
-
-def _matched(row: Row) -> dict[str, str | int]:
-    """The fields that tell the row from others: its operator, layer and step."""
-    side = row.mine if row.mine.node else row.golden
-    match: dict[str, str | int] = {"name": glob.escape(side.name or side.node or row.name)}
-    if row.layer:
-        match["layer"] = glob.escape(row.layer)
-    if isinstance(row.step, (int, str)) and row.step != "":
-        match["step"] = row.step
-    return match
 
 
 def _toml(value: str | int) -> str:
@@ -179,8 +191,3 @@ def _toml(value: str | int) -> str:
     if isinstance(value, int):
         return str(value)
     return json.dumps(value.encode("utf-8", "replace").decode("utf-8")).replace("\x7f", "\\u007f")
-
-
-def _bound(error: float) -> str:
-    text = f"{error * ROOM:.2g}"
-    return text if "e" in text else f"{error * ROOM:#.2g}".rstrip(".")

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..base.reason import Reason
+from ..base.reason import Reason, arguments
 from ..base.vocabulary import number
 from ..comparison.choices import as_tie
-from ..comparison.rows import NAN_REASONS, incomparable, judged, measured_row
+from ..comparison.rows import MESSAGE, NAN_REASONS, incomparable, judged, measured_row
 from ..diagnosis.evidence import as_replayed
 from ..errors import AccError, Incomparable
 from ..judging.judges import Judge
@@ -18,11 +18,10 @@ from ..judging.statistics import judge_statistics, thresholds_for_statistics
 from ..judging.thresholds import thresholds_for
 from ..judging.verdict import Judgement, judge
 from ..metrics.measurement import METRICS
-from ..reporting.row import Row, Scalar
-from .baseline import PREFIX
+from ..reporting.row import WORST_OF, Row, Scalar
+from .baseline import OTHER_KIND, PREFIX
+from .known import NOT_ACCEPTED
 
-NOTE_STARTS = ("baseline: ", "known: ")
-"""What the notes of gates begin with; they are made anew."""
 _CUSTOM = "custom."
 _TEXTS = ("shape", "golden_dtype", "mine_dtype", "slices.worst_row", "slices.worst_channel", ROWS_OFF)
 _WHOLES = ("numel", "compared", "near_zero", "beyond_tolerance")
@@ -34,13 +33,7 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     A row without statistics was incomparable, or is not a pair's, and stays as it is. What cannot be judged
     without the tensors becomes incomparable with the reason, never a pass.
     """
-    clean = replace(
-        row,
-        cause=None,
-        strict=False,
-        levels={},
-        notes=tuple(n for n in row.notes if not n.startswith(NOTE_STARTS)),
-    )
+    clean = replace(row, cause=None, strict=False, levels={}, notes=_notes(row, OTHER_KIND, NOT_ACCEPTED))
     if row.shapes_differ and not row.fed:
         # That it follows from what the run was fed is found again, or not.
         return as_replayed(incomparable(clean, row.reason, row.skipped))
@@ -49,21 +42,28 @@ def rejudge(row: Row, make_judge: Callable[[], Judge]) -> Row:
     try:
         judge_ = make_judge()
         worst, *replicas = replicas_of(row.statistics)
-        rows = [_rejudged(clean, worst, judge_), *(_replica(clean, replica, judge_) for replica in replicas)]
+        # The row under the rules of `judge_`, with the numbers it has.
+        judgement = _judgement(clean, worst, clean.custom, judge_)
+        nan_reasons = NAN_REASONS.values()
+        messages = [r for r in clean.reasons if (arguments(r, MESSAGE) or ("",))[0] in clean.custom]
+        again = judged(
+            clean, judgement, before=[r for r in clean.reasons if r in nan_reasons], after=messages
+        )
+        rows = [as_tie(again), *(_replica(clean, replica, judge_) for replica in replicas)]
     except Incomparable as error:
-        return incomparable(clean, f"cannot be judged without data: {error}")
+        return incomparable(clean, Reason("cannot be judged without data: {}", str(error)))
     except AccError as error:
         return incomparable(clean, str(error))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        return incomparable(clean, f"cannot be judged without data: its statistics are not whole ({error})")
+        why = Reason("its statistics are not whole ({})", error)
+        return incomparable(clean, Reason("cannot be judged without data: {}", why))
     return as_replayed(max(rows, key=lambda judged_row: (judged_row.red, judged_row.excess)))
 
 
 def ungated(row: Row) -> Row:
     """A row that is not judged again, as its own bounds left it: without what gates made of it."""
     checks = tuple(check for check in row.checks if not check.metric.startswith(PREFIX))
-    notes = tuple(note for note in row.notes if not note.startswith(NOTE_STARTS))
-    clean = replace(row, checks=checks, notes=notes)
+    clean = replace(row, checks=checks, notes=_notes(row, OTHER_KIND, NOT_ACCEPTED))
     failing = [check for check in checks if not check.passed]
     if row.verdict == "known" and failing:
         worst = max(failing, key=lambda check: check.excess)
@@ -75,22 +75,16 @@ def ungated(row: Row) -> Row:
     return clean
 
 
-def _rejudged(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
-    """The row under the rules of `judge_`, with the numbers it has."""
-    judgement = _judgement(row, statistics, row.custom, judge_)
-    nan_reasons = NAN_REASONS.values()
-    messages = [
-        reason for reason in row.reasons if reason.startswith(tuple(f"{name}: " for name in row.custom))
-    ]
-    again = judged(row, judgement, before=[r for r in row.reasons if r in nan_reasons], after=messages)
-    return as_tie(again)
+def _notes(row: Row, *codes: str) -> tuple[str, ...]:
+    """The notes of a row, without those of the templates `codes`."""
+    return tuple(note for note in row.notes if all(arguments(note, code) is None for code in codes))
 
 
 def _replica(row: Row, statistics: Mapping[str, Scalar], judge_: Judge) -> Row:
     """The row of another replica, which was not the worst when it was measured."""
     custom = {name[len(_CUSTOM) :]: value for name, value in statistics.items() if name.startswith(_CUSTOM)}
     judgement = _judgement(row, statistics, custom, judge_)
-    notes = (*(note for note in row.notes if not note.endswith(" replicas")), "another of its replicas")
+    notes = (*_notes(row, WORST_OF), "another of its replicas")
     if is_stated(statistics):
         return judged(row, judgement, metrics=dict(stated_of(statistics).values), notes=notes)
     measured = measurement_of(statistics, _custom(custom))
@@ -112,7 +106,7 @@ def _judgement(
     thresholds = thresholds_for(context, measurement, judge_.rules, judge_.standard)
     for name in (threshold.metric for threshold in thresholds if not threshold.off):
         if name not in METRICS and name not in measurement.custom:
-            raise Incomparable(f"the metric {name} was not measured when the rows were written")
+            raise Incomparable(Reason("the metric {} was not measured when the rows were written", name))
     return judge(measurement, thresholds)
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..base.reason import Reason
+from ..base.reason import Reason, arguments, joined
 from ..base.vocabulary import INCOMPLETE, selectable
 from ..diagnosis.outcome import FAILED, NOTHING, OK
 from ..errors import AccError, guarded
 from ..judging.standards import DEFAULT, THREE_WAY
 from ..mapping.pair import Gap, Operand, Pair, Plan, Unmapped
 from ..outputs.writing import partials
+from ..reporting.recorder import ABSENT, NO_PARTNER
 from ..reporting.row import Row, RowSide
 from ..reporting.rows_file import PLAN_COUNTS, PlanFacts, StoredRows
 from ..reporting.rows_json import NO_LINKS, Links
@@ -96,22 +97,19 @@ class _SortedRows:
                 unpaired.setdefault(row.test_id, []).append(row)
             else:
                 self.ranks |= named[1]
-                self._take_pair(row, file.path)
+                number = row.number or 0
+                if number >= self._facts.pairs:
+                    raise AccError(
+                        f"{file.path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
+                        f"run has {self._facts.pairs} pairs"
+                    )
+                earlier = self.pairs.setdefault(number, row)
+                # repr, because a NaN among the numbers does not equal itself
+                if earlier is not row and repr(earlier) != repr(row):
+                    raise _disagreement(row.test_id, file.path)
         for test_id, rows in unpaired.items():
             if self.unpaired.setdefault(test_id, tuple(rows)) != tuple(rows):
                 raise _disagreement(test_id, file.path)
-
-    def _take_pair(self, row: Row, path: str) -> None:
-        number = row.number or 0
-        if number >= self._facts.pairs:
-            raise AccError(
-                f"{path}: {row.test_id:.200} has the number {row.number}, but the plan of its "
-                f"run has {self._facts.pairs} pairs"
-            )
-        earlier = self.pairs.setdefault(number, row)
-        # repr, because a NaN among the numbers does not equal itself
-        if earlier is not row and repr(earlier) != repr(row):
-            raise _disagreement(row.test_id, path)
 
 
 def pair_id(row: Row, root: str) -> tuple[str, bool] | None:
@@ -198,13 +196,15 @@ def _operand(side: RowSide) -> Operand:
 def _unmapped(row: Row) -> Unmapped:
     which = "golden" if row.golden != RowSide() else "mine"
     side = row.golden if which == "golden" else row.mine
+    code = ABSENT if row.verdict == INCOMPLETE else NO_PARTNER
+    _, *reason = arguments(row.sentence, code) or ("", row.sentence)
     return Unmapped(
         side=which,
         step=row.step,  # type: ignore[arg-type]
         node=side.node,
         name=side.name,
         op_type=side.op_type,
-        reason=row.sentence.partition(": ")[2],
+        reason=joined("", map(str, reason)),
         why=INCOMPLETE if row.verdict == INCOMPLETE else "alone",
         slot=side.slot,
         rank=_rank(row),
@@ -260,26 +260,24 @@ def incomplete(files: Sequence[StoredRows]) -> Iterator[str]:
     """A sentence for each part of the run that is in none of its files."""
     present, count = {_shard(file)[0] for file in files}, _shard(files[0])[1]
     if absent := [f"{number}/{count}" for number in range(1, count + 1) if number not in present]:
-        yield f"incomplete: no file is of shard {', '.join(absent[:20])}{', ...' if absent[20:] else ''}"
+        shards = ", ".join([*absent[:20], *(["..."] if absent[20:] else [])])
+        yield Reason("incomplete: no file is of shard {}", shards)
     for file in files:
         end = "stopped early"
         if file.exit_status is None:
-            end = f"killed, or the file was cut, after line {len(file.rows) + 1}"
+            end = Reason("killed, or the file was cut, after line {}", len(file.rows) + 1)
         if not file.complete:
-            yield (
-                Reason(
-                    "{} is incomplete: the run that wrote it was {}, and what it had not yet "
-                    "compared is not in it",
-                    file.path,
-                    end,
-                )
+            yield Reason(
+                "{} is incomplete: the run that wrote it was {}, and what it had not yet compared is not "
+                "in it",
+                *(file.path, end),
             )
 
 
 def unfinished(files: Sequence[StoredRows]) -> list[str]:
     """A sentence for each file of a run that has not ended, beside a file of rows of an earlier one."""
     return [
-        f"{file.path} is of an earlier run than {partial}, whose run was killed or still goes on"
+        Reason("{} is of an earlier run than {}, whose run was killed or still goes on", file.path, partial)
         for file in files
         for partial in partials(file.path)
     ]

@@ -53,26 +53,37 @@ def derived(
         return (
             Threshold("mismatches", 0.0, False, Reason("{} values are exact: indices, masks, counts", dtype)),
         )
-    counts = nonfinite_thresholds()
     peak, rms = measurement.golden_max_abs, measurement.golden_rms
     if peak is None or rms is None:
-        return counts
+        return NONFINITE
     allowed = rule_tolerance or tolerance_of(context, measurement, factor, factor_origin)
     if peak == 0:
-        return (_zero(allowed), *counts)
-    sized = _sized(measurement, allowed, rms, peak)
-    return (*sized, *slice_thresholds(measurement, allowed), *counts)
+        return (_zero(allowed), *NONFINITE)
+    t = allowed.value
+    scale = element_scale(rms, peak)
+    what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
+    reason = Reason(
+        "T times {} = {:.3g}: no element may leave the noise of the whole; {}", what, scale, allowed.reason
+    )
+    element, why = beside_neighbours(measurement, t * scale, reason)
+    sized = (
+        Threshold(
+            "cosine_similarity",
+            max(-1.0, 1 - t * t / 2 - COSINE_RESOLUTION),
+            True,
+            Reason("1 - T^2/2: what noise of relative size T leaves of the angle; {}", allowed.reason),
+        ),
+        Threshold("max_absolute_error", element, False, why),
+        Threshold("relative_euclidean_distance", t, False, allowed.reason),
+    )
+    return (*sized, *slice_thresholds(measurement, allowed), *NONFINITE)
 
 
-def nonfinite_thresholds() -> tuple[Threshold, ...]:
-    """NaN and infinities are where golden has them."""
-    return _NONFINITE
-
-
-_NONFINITE = (
+NONFINITE = (
     Threshold("new_nonfinite", 0.0, False, "NaN or Inf where golden is finite is never rounding"),
     Threshold("lost_nonfinite", 0.0, False, "a NaN or Inf of golden must appear in mine too"),
 )
+"""NaN and infinities are where golden has them."""
 
 
 def is_exact(measurement: Measurement) -> bool:
@@ -151,26 +162,6 @@ def element_scale(rms: float, peak: float) -> float:
     """The factor of T in the bound of one element: max(8 * rms, max|golden|)."""
     # Near the largest float64 the product overflows, and an infinite bound would mean none.
     return min(max(ELEMENT_SIGMAS * rms, peak), sys.float_info.max)
-
-
-def _sized(measurement: Measurement, allowed: Tolerance, rms: float, peak: float) -> tuple[Threshold, ...]:
-    t = allowed.value
-    scale = element_scale(rms, peak)
-    what = "max|golden|" if scale == peak else f"{ELEMENT_SIGMAS}*rms(golden)"
-    reason = Reason(
-        "T times {} = {:.3g}: no element may leave the noise of the whole; {}", what, scale, allowed.reason
-    )
-    element, why = beside_neighbours(measurement, t * scale, reason)
-    return (
-        Threshold(
-            "cosine_similarity",
-            max(-1.0, 1 - t * t / 2 - COSINE_RESOLUTION),
-            True,
-            Reason("1 - T^2/2: what noise of relative size T leaves of the angle; {}", allowed.reason),
-        ),
-        Threshold("max_absolute_error", element, False, why),
-        Threshold("relative_euclidean_distance", t, False, allowed.reason),
-    )
 
 
 def _zero(allowed: Tolerance) -> Threshold:

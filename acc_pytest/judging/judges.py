@@ -26,11 +26,7 @@ class Judge:
     standard: Standard = DEFAULT
 
     def tensors(
-        self,
-        context: JudgeContext,
-        golden: Source,
-        mine: Source,
-        further: Mapping[str, float] | None = None,
+        self, context: JudgeContext, golden: Source, mine: Source, further: Mapping[str, float] | None = None
     ) -> tuple[Measurement, Judgement]:
         """Measure and judge two sources of one shape. Raises `AccError` for what cannot be judged.
 

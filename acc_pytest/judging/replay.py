@@ -14,8 +14,7 @@ from ..tensors.header import Statistics
 from .derive import ELEMENT_SIGMAS
 from .standards import DEFAULT, Standard
 from .statistics import NORMAL_SPREAD, StatisticsMeasurement, thresholds_for_statistics
-from .threshold import OFF as SWITCHED_OFF
-from .threshold import SET, JudgeContext, Threshold, ThresholdRule
+from .threshold import JudgeContext, Threshold, ThresholdRule, by_rule
 from .thresholds import factor_of, matching_rules, thresholds_for, tolerance_of_rules
 
 Scalar = Union[None, bool, int, float, str]
@@ -165,6 +164,11 @@ NO_SAMPLE = 2**40
 _NO_SAMPLE_SHAPE = (2**20, 2**20)
 _NO_SAMPLE_NORMS = {"l2norm": math.sqrt(NO_SAMPLE), "l1norm": NO_SAMPLE / NORMAL_SPREAD}
 NOISE = 0.01
+_STANDARD_NOISE: dict[str, Any] = {
+    **dict.fromkeys(("noise_error", "noise_max_absolute_error"), NOISE),
+    **dict.fromkeys(("noise_mismatches", "noise_new_nonfinite", "noise_lost_nonfinite"), 0),
+    "noise_typical_row": None,
+}
 OFF = "off"
 
 
@@ -219,7 +223,9 @@ def nominal_bounds(
     `context` and `statistics` are those of its row (`replay`).
     """
     try:
-        place = _standard_place(context_of(context))
+        place = context_of(context)
+        noise = {"noise_nearby": None} if place.noise_error is None else _STANDARD_NOISE
+        place = replace(place, **noise)
         if is_stated(statistics):
             stated = stated_of(statistics)
             dtypes = (stated.golden_dtype, stated.mine_dtype)
@@ -250,25 +256,11 @@ def nominal_bounds(
     }
 
 
-def _standard_place(context: JudgeContext) -> JudgeContext:
-    if context.noise_error is None:
-        return replace(context, noise_nearby=None)
-    return replace(
-        context,
-        noise_error=NOISE,
-        noise_max_absolute_error=NOISE,
-        noise_mismatches=0,
-        noise_new_nonfinite=0,
-        noise_lost_nonfinite=0,
-        noise_typical_row=None,
-    )
-
-
 def _rule(
     threshold: Threshold, rules: Sequence[ThresholdRule], dtypes: tuple[str, str], standard: Standard
 ) -> str:
     """The origin of a bound, without the arithmetic."""
-    if threshold.reason.startswith((SET, SWITCHED_OFF)):
+    if by_rule(threshold.reason):
         return threshold.reason
     rule_tolerance = tolerance_of_rules(rules, dtypes)
     if rule_tolerance is not None:

@@ -66,18 +66,6 @@ def rule_from_hook(
     return rule_from_table(table, f"hook {hook}", custom)
 
 
-def in_precedence(
-    config: Sequence[ThresholdRule] = (),
-    markers: Sequence[ThresholdRule] = (),
-    hook: Sequence[ThresholdRule] = (),
-) -> tuple[ThresholdRule, ...]:
-    """All rules of a pair, weakest first: config files in order, markers, hook.
-
-    `markers` come as pytest's `iter_markers` gives them, closest to the test first.
-    """
-    return (*config, *reversed(markers), *hook)
-
-
 def _bound(metric: str, value: object, source: str) -> Bound:
     where = f"{source}: {metric}"
     kind = METRICS.get(metric)

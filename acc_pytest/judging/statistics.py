@@ -33,7 +33,7 @@ from ..tensors.header import Statistics
 from .derive import ELEMENT_SIGMAS
 from .standards import DEFAULT, THREE_WAY, Adjustment, Standard
 from .standards.three_way import by_noise
-from .threshold import JudgeContext, Threshold, ThresholdRule
+from .threshold import OF_STANDARD, JudgeContext, Threshold, ThresholdRule
 from .thresholds import factor_of, in_order, matching_rules, overlay, refuse_blind
 from .tolerance import tolerance
 from .verdict import Check, Judgement, verdict_of
@@ -100,7 +100,7 @@ def thresholds_for_statistics(
     matching = matching_rules(context, dtypes, rules)
     adjustment = Adjustment(*factor_of(matching))
     chosen = {
-        t.metric: t._replace(reason=Reason("{}: {}", standard.name, t.reason))
+        t.metric: t._replace(reason=Reason(OF_STANDARD, standard.name, t.reason))
         for t in _derived(context, measurement, adjustment, standard)
         if t.metric in measurement.values
     }

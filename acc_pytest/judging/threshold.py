@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base.reason import Reason
+from ..base.reason import Reason, arguments
 from ..tensors.dtypes import by_name
 
 if TYPE_CHECKING:
@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
 
 
-SET, OFF = "set by ", "switched off by "
-"""Start of the reason for a bound that a rule of the user's has set, or switched off."""
+SET, SWITCHED_OFF = "set by {}", "switched off by {}"
+"""The reason for a bound that a rule of the user's has set, or switched off."""
+
+OF_STANDARD = "{}: {}"
+"""The reason for a bound of a standard: its name, and how it comes to the bound."""
+
+
+def by_rule(reason: str) -> bool:
+    """Whether a rule of the user's has set a bound for this reason, or switched it off."""
+    return arguments(reason, SET) is not None or arguments(reason, SWITCHED_OFF) is not None
 
 
 _COARSEST = "bfloat16"

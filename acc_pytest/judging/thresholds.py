@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from ..base.reason import Reason
@@ -13,7 +12,7 @@ from ..metrics.measurement import METRICS, STATISTICS_METRICS
 from ..tensors.dtypes import by_name
 from .derive import is_zero
 from .standards import DEFAULT, Adjustment, Standard
-from .threshold import OFF, SET, JudgeContext, Threshold, ThresholdRule
+from .threshold import OF_STANDARD, SET, SWITCHED_OFF, JudgeContext, Threshold, ThresholdRule
 from .tolerance import PER_LAYER, Tolerance, coarser
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ def thresholds_for(
     """The thresholds of a pair of tensors, in catalogue order; none for empty tensors.
 
     They are those of `standard`, whose name starts each reason, with `rules` laid over them. `rules` come
-    weakest first (`in_precedence`); of all that match the pair, the last that names a metric decides it.
+    weakest first (config files, markers, hooks); of all that match the pair, the last that names a metric
+    decides it.
     Bounds on relative metrics do not apply where golden is all zero, because the default bound on the
     absolute error stands in for them there. Of an operator's output (`context.written`) rules bound further
     metrics, and a factor is all that moves the standard's own bounds.
@@ -45,9 +45,8 @@ def thresholds_for(
     dtypes = context.dtypes(measurement)
     matching = matching_rules(context, dtypes, rules)
     adjustment = adjustment_of(matching, dtypes)
-    named = f"{standard.name}: "
     chosen = {
-        metric: Threshold(metric, bound, is_floor, named + reason, strict)
+        metric: Threshold(metric, bound, is_floor, Reason(OF_STANDARD, standard.name, reason), strict)
         for metric, bound, is_floor, reason, strict in standard.thresholds(context, measurement, adjustment)
     }
     if context.written:
@@ -56,7 +55,10 @@ def thresholds_for(
         return (*chosen.values(), *in_order(further.values()))
     if matching:
         has_size = any(_sizes(metric) for metric in chosen)
-        overlay(chosen, matching, skip=_meaningless(measurement, has_size))
+        # Metrics no rule can bound here: of statistics; relative to zero; of no finite element at all.
+        zero = has_size and is_zero(measurement)
+        skip = STATISTICS_METRICS.keys() | {name for name, kind in METRICS.items() if zero and kind.relative}
+        overlay(chosen, matching, skip if has_size else METRICS.keys() - {"new_nonfinite", "lost_nonfinite"})
         if has_size:
             refuse_blind(chosen, matching)
     return in_order(chosen.values())
@@ -91,14 +93,6 @@ def adjustment_of(rules: Sequence[ThresholdRule], dtypes: tuple[str, str]) -> Ad
     return Adjustment(*factor_of(rules), tolerance_of_rules(rules, dtypes))
 
 
-def _meaningless(measurement: Measurement, has_size: bool) -> AbstractSet[str]:
-    """Metrics no rule can bound here: of statistics; relative to zero; of no finite element at all."""
-    if not has_size:
-        return METRICS.keys() - {"new_nonfinite", "lost_nonfinite"}
-    relative = {name for name, kind in METRICS.items() if kind.relative} if is_zero(measurement) else set()
-    return STATISTICS_METRICS.keys() | relative
-
-
 def factor_of(rules: Iterable[ThresholdRule]) -> tuple[float, str]:
     """The factor of the last rule that has one, and where that rule was written."""
     factor, origin = 1.0, ""
@@ -121,7 +115,7 @@ def tolerance_of_rules(rules: Iterable[ThresholdRule], dtypes: tuple[str, str]) 
     fmt = coarser(*dtypes)
     # T of one layer is that many times u.
     rounding = max(fmt.roundoff, value / PER_LAYER)
-    return Tolerance(value, fmt, Reason("T = {:.3g} {}{}", value, SET, origin), rounding)
+    return Tolerance(value, fmt, Reason("T = {:.3g} {}", value, Reason(SET, origin)), rounding)
 
 
 def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: Iterable[str] = ()) -> None:
@@ -133,12 +127,12 @@ def overlay(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule], skip: 
                 continue
             if bound.value is not None:
                 chosen[bound.metric] = Threshold(
-                    bound.metric, bound.value, bound.at_least, Reason("{}{}", SET, rule.origin)
+                    bound.metric, bound.value, bound.at_least, Reason(SET, rule.origin)
                 )
             elif bound.metric in chosen:
                 worst = -math.inf if bound.at_least else math.inf
                 chosen[bound.metric] = Threshold(
-                    bound.metric, worst, bound.at_least, Reason("{}{}", OFF, rule.origin)
+                    bound.metric, worst, bound.at_least, Reason(SWITCHED_OFF, rule.origin)
                 )
 
 
@@ -158,11 +152,7 @@ def refuse_blind(chosen: dict[str, Threshold], rules: Iterable[ThresholdRule]) -
 
 def in_order(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
     """Thresholds in catalogue order, custom metrics last by name."""
-    return tuple(sorted(thresholds, key=_place))
-
-
-def _place(threshold: Threshold) -> tuple[int, str]:
-    return _PLACES.get(threshold[0]) or (len(_PLACES), threshold[0])
+    return tuple(sorted(thresholds, key=lambda bound: _PLACES.get(bound[0]) or (len(_PLACES), bound[0])))
 
 
 def _sizes(metric: str) -> bool:

@@ -41,6 +41,8 @@ from ..tensors.dtypes import FloatFormat, by_name
 ROUNDINGS_PER_LAYER = 16
 SAFETY = 2.0
 CAP = 0.25
+CAPPED = "{}, capped at 0.25"
+"""The formula of a T that ends at `CAP`."""
 PER_LAYER = SAFETY * math.sqrt(ROUNDINGS_PER_LAYER)
 SAMPLE_SIGMAS = 3.72
 TYPICAL_LENGTH = 4096
@@ -90,7 +92,7 @@ def tolerance(
     rounding = factor * (roundoff + math.sqrt(terms) * accumulator)
     value = PER_LAYER * rounding * math.sqrt(1 + depth)
     reasons.append(Reason("sums of {} terms at {}", terms, _power(accumulator)))
-    reasons.append(f"{depth} layer{'' if depth == 1 else 's'} before")
+    reasons.append(layers_before(depth))
     formula = f"T = {PER_LAYER:g}*(u + sqrt({terms})*{_power(accumulator)})*sqrt(1+{depth})"
     for multiplier, why in _of_few(elements, rows):
         value *= multiplier
@@ -101,8 +103,13 @@ def tolerance(
         reasons.append(Reason("factor {:g} from {}", factor, factor_origin))
     if value > CAP:
         value = CAP
-        formula = Reason("{}, capped at {:g}", formula, CAP)
+        formula = Reason(CAPPED, formula)
     return Tolerance(value, fmt, Reason("{} = {:.3g} ({})", formula, value, joined(", ", reasons)), rounding)
+
+
+def layers_before(depth: int) -> str:
+    """How many layers came before."""
+    return Reason("{} layer before", depth) if depth == 1 else Reason("{} layers before", depth)
 
 
 def _of_few(elements: int | None, rows: int | None) -> Iterator[tuple[float, str]]:
@@ -124,7 +131,7 @@ def _rounding(
     if origin is not None and origin.roundoff > fmt.roundoff:
         fmt, clause = origin, ", which it was computed from"
     if subnormal_rms is None:
-        return fmt, fmt.roundoff, [f"u = {_power(fmt.roundoff)} of {fmt.name}{clause}"]
+        return fmt, fmt.roundoff, [Reason("u = {} of {}{}", _power(fmt.roundoff), fmt.name, clause)]
     u = max(fmt.roundoff, fmt.spacing / 2 / subnormal_rms)
     return (
         fmt,
@@ -146,7 +153,7 @@ def scatter_of(elements: int) -> float:
 def scatter_text(elements: int) -> str:
     """The scatter as a factor in a reason; empty where it is not worth a mention."""
     scatter = scatter_of(elements)
-    return f"*{scatter:.3g} (scatter of {elements} elements)" if scatter >= _WORTH_SAYING else ""
+    return Reason("*{:.3g} (scatter of {} elements)", scatter, elements) if scatter >= _WORTH_SAYING else ""
 
 
 @functools.lru_cache(maxsize=1024)

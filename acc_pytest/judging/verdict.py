@@ -10,10 +10,10 @@ from math import isinf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..base.reason import Reason
+from ..base.reason import Reason, arguments, joined
 from ..base.vocabulary import number
 from ..errors import SettingsError
-from .threshold import Threshold
+from .threshold import OF_STANDARD, Threshold
 
 if TYPE_CHECKING:
     from ..metrics.elements import ElementErrors
@@ -26,6 +26,7 @@ COUNTS = {
     "nonfinite_mismatch": "NaN or infinite on one side only",
     "mismatches": "different from golden",
 }
+FURTHER = "also beyond its bound: {}"
 
 
 class Check(NamedTuple):
@@ -52,6 +53,12 @@ class Check(NamedTuple):
     def off(self) -> bool:
         """Whether a rule switched the metric off."""
         return isinf(self.allowed)
+
+    @property
+    def derivation(self) -> tuple[str, str]:
+        """The standard that the bound is of, empty for none, and how it comes to it."""
+        standard, why = arguments(self.reason, OF_STANDARD) or ("", self.reason)
+        return str(standard), why if isinstance(why, str) else str(why)
 
     @property
     def bound(self) -> str:
@@ -124,11 +131,14 @@ def verdict_of(
     if not failing:
         checks = tuple(checks)
         return Judgement("pass", checks, _passed(checks))
-    sentence = _failed(failing[0], numel, elements) + _at(failing[0], places)
-    if len(failing) > 1:
-        further = ", ".join(f"{c.metric}{_at(c, places)}" for c in failing[1:])
-        sentence += Reason("; also beyond its bound: {}", further)
-    return Judgement("fail", tuple(checks), sentence)
+    worst, *lesser = failing
+    sentences = [_failed(worst, numel, elements, _at(worst, places))]
+    if elements is not None and elements.beyond and not severity(worst)[0]:
+        sentences.append(Reason("{} of {} elements are beyond it{}", elements.beyond, numel, _box(elements)))
+    if lesser:
+        further = joined(", ", [Reason("{}{}", check.metric, _at(check, places)) for check in lesser])
+        sentences.append(Reason(FURTHER, further))
+    return Judgement("fail", tuple(checks), joined("; ", sentences))
 
 
 def _at(c: Check, places: Mapping[str, str]) -> str:
@@ -145,27 +155,27 @@ def severity(c: Check) -> tuple[int, float]:
     return 0, c.excess
 
 
-def _failed(c: Check, numel: int, elements: ElementErrors | None) -> str:
+def _box(elements: ElementErrors | None) -> str:
+    return Reason(", in {}", elements.box) if elements is not None and elements.box else ""
+
+
+def _failed(c: Check, numel: int, elements: ElementErrors | None, at: str) -> str:
     bound = f"{c.allowed:.6g}"
-    box = Reason(", in {}", elements.box) if elements is not None and elements.box else ""
-    where = ""
-    if elements is not None and elements.beyond:
-        where = Reason("; {} of {} elements are beyond it", elements.beyond, numel) + box
     if c.measured is None:
         return Reason("{} is not defined for these tensors, so its bound {} cannot hold", c.metric, bound)
     if c.measured != c.measured:
         return Reason("{} is NaN, so its bound {} cannot hold", c.metric, bound)
     if c.metric in COUNTS:
         allowed = Reason("{} may be", bound) if c.allowed else "none may be"
-        what = COUNTS[c.metric] + box
+        what = Reason("{}{}", COUNTS[c.metric], _box(elements))
         return Reason("{:.0f} of {} elements are {}, {}", c.measured, numel, what, allowed)
     if c.at_least:
-        return Reason("{} {:.6g} is below the required {}{}", c.metric, c.measured, bound, where)
+        return Reason("{} {:.6g} is below the required {}{}", c.metric, c.measured, bound, at)
     share = c.excess
     if share in (0.0, float("inf")):
-        return Reason("{} {:.3g} is above the allowed {:.3g}{}", c.metric, c.measured, c.allowed, where)
+        return Reason("{} {:.3g} is above the allowed {:.3g}{}", c.metric, c.measured, c.allowed, at)
     times = f"{share:.0f}" if share >= 10 else f"{share:.1f}" if share >= 1.05 else f"{share:.4g}"
-    return Reason("{} {:.3g} is {} times the allowed {:.3g}{}", c.metric, c.measured, times, c.allowed, where)
+    return Reason("{} {:.3g} is {} times the allowed {:.3g}{}", c.metric, c.measured, times, c.allowed, at)
 
 
 def _passed(checks: tuple[Check, ...]) -> str:

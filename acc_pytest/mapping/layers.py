@@ -115,7 +115,7 @@ def align_layers(golden: list[Layer], mine: list[Layer]) -> tuple[list[tuple[Lay
             if len(stack) == len(shorter) and len(stack) < len(longer):
                 pairs = list(zip(stack, golden if longer is mine else mine))
                 pairs = pairs if longer is golden else [(g, m) for m, g in pairs]
-                return pairs, f"layers: only the {len(stack)} of `{tower}` have a counterpart"
+                return pairs, Reason("layers: only the {} of `{}` have a counterpart", len(stack), tower)
     shared = min(len(golden), len(mine))
     note = Reason("layers: golden has {}, mine {}; the first {} are mapped", len(golden), len(mine), shared)
     return list(zip(golden, mine)), note

@@ -284,7 +284,7 @@ def _incomplete(
 def _refused(evidence: Evidence, match: Match, refusal: str) -> Unmapped:
     """Why a match is no pair in a step of which the other side has other tokens, too."""
     node = match.mine.node
-    reason = f"{match.mine.slot} is not compared: {refusal}"
+    reason = Reason("{} is not compared: {}", match.mine.slot, refusal)
     return Unmapped("mine", evidence.label, node.path, node.name, node.op_type, reason, why="refused")
 
 
@@ -295,10 +295,11 @@ def _was_dumped(side: DumpStep, node: Node) -> bool:
 def _rank_note(golden: Dump, mine: Dump, together: int) -> list[str]:
     counts = len(golden.ranks), len(mine.ranks)
     if counts[0] == counts[1]:
-        joint = f"; all ranks at once in {together} pairs" if together else ""
-        return [f"ranks: {counts[0]} on both sides, compared rank by rank{joint}"] if counts[0] > 1 else []
+        joint = Reason("; all ranks at once in {} pairs", together) if together else ""
+        note = Reason("ranks: {} on both sides, compared rank by rank{}", counts[0], joint)
+        return [note] if counts[0] > 1 else []
     merged = "shards are merged as the shapes of each pair ask for"
-    return [f"ranks: golden {counts[0]}, mine {counts[1]}; {merged}"]
+    return [Reason("ranks: golden {}, mine {}; {}", *counts, merged)]
 
 
 _UNFIT = re.compile(r"[^\w+\-.]", re.ASCII)
@@ -511,7 +512,7 @@ def ends_alone(ends: Mapping[StepLabel, Sequence[Node]], pairs: Iterable[Pair]) 
     for label, nodes in ends.items():
         if nodes and not any((label, node.path) in compared for node in nodes):
             last = nodes[0]
-            reason = f"{LAST_OUTPUT}: mine has no partner for it"
+            reason = Reason("{}: {}", Reason(LAST_OUTPUT), "mine has no partner for it")
             yield Unmapped("golden", label, last.path, last.name, last.op_type, reason, why=INCOMPLETE)
 
 
@@ -562,12 +563,12 @@ class Absences:
             totals[mapped] = max(0, totals[mapped] * len(self.dump.ranks) - self.lacking.total())
 
     def _look_at(self, dump_step: DumpStep, rank: Rank) -> None:
-        where = f" of rank {rank.name}" if len(self.dump.ranks) > 1 else ""
+        where = Reason(" of rank {}", rank.name) if len(self.dump.ranks) > 1 else ""
         for path, files in self.dump.absent(dump_step.step, rank).items():
             node = dump_step.tree.by_path.get(path) or Node(path, "", path)
             names = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if files[_NAMED:] else "")
             verb = "is" if len(files) == 1 else "are"
-            reason = f"the dump names {names}{where}, which {verb} not there"
+            reason = Reason("the dump names {}{}, which {} not there", names, where, verb)
             self._add(dump_step.step.label, rank, node, reason)
             self.lacking[rank.index] += not _outputs(dump_step.slots(node, rank))
 

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ..base.reason import Reason
 from ..dumps.base import Slot
 from ..tensors.ref import readable
 from ..topology.tree import Node
@@ -101,7 +102,9 @@ class Meanings:
             return match if alike and _of_one_code(match.golden.node, match.mine.node) else None
         role, form = mine
         return (
-            replace(match, reason=f"equal names, both are `{role}`") if self._may_meet(role, form) else None
+            replace(match, reason=Reason("equal names, both are `{}`", role))
+            if self._may_meet(role, form)
+            else None
         )
 
     def _may_meet(self, role: str, form: str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..base.reason import Reason
 from ..base.vocabulary import BACKENDS, DUMPED
 from ..errors import LaunchError, MissingPackage, NoPayload, OperatorError
 from ..operators import operator_of
@@ -70,7 +71,9 @@ def rerun(case: Case, backend: Backend, home: str) -> Case:
     """
     operator = operator_of(case.name, case.param)
     if operator.collective:
-        raise NoPayload(f"cannot judge: {case.name} computes between ranks and cannot be run again on one")
+        raise NoPayload(
+            Reason("cannot judge: {} computes between ranks and cannot be run again on one", case.name)
+        )
     if not case.clean and (operator.writes or operator.aliases):
         return case  # said where it is judged
     try:

@@ -52,8 +52,11 @@ class Golden:
         self.case = case = in_precision(case)
         if (self.operator.writes or self.operator.aliases) and not case.clean:
             raise NoPayload(
-                f"cannot judge: {case.name} writes its inputs in place, and the dump has them only as "
-                "they are afterwards; dump the state before execution as well (-time 0 or 2)"
+                Reason(
+                    "cannot judge: {} writes its inputs in place, and the dump has them only as they are "
+                    "afterwards; dump the state before execution as well (-time 0 or 2)",
+                    case.name,
+                )
             )
         ranks: tuple[Case, ...] = (case,)
         if self.operator.collective:
@@ -176,8 +179,11 @@ def refuse_unseen(golden: Golden) -> None:
     """Raises `NoPayload` for an operator whose only results are inputs that the dump lost."""
     if not golden.outputs and len(golden.unseen) == len(golden.operator.writes):
         raise NoPayload(
-            f"cannot judge: {golden.case.name} writes its inputs in place and has no other output, and the "
-            "dump lacks the state after execution; dump with -time 2"
+            Reason(
+                "cannot judge: {} writes its inputs in place and has no other output, and the dump lacks the "
+                "state after execution; dump with -time 2",
+                golden.case.name,
+            )
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import number
 from ..comparison.rows import incomparable, judged, measured_fields, messages_of
 from ..errors import AccError, Incomparable, guarded
@@ -432,7 +432,8 @@ def ulp_note(m: Measurement, exact: torch.Tensor | None, dtype: str) -> str:
         return ""
     text = Reason("the worst element is {:.4g} ULP of {} from golden", errors.worst_ulp, dtype)
     if exact is not None:
-        text += f"; its exact value is {number(float(exact.reshape(-1)[errors.worst]))}"
+        value = number(float(exact.reshape(-1)[errors.worst]))
+        return joined("; ", (text, Reason("its exact value is {}", value)))
     return text
 
 

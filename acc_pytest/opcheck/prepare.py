@@ -55,8 +55,12 @@ def prepare(entry: Entry, input_directory: str = "", soc: str = "") -> Case:
     for number, (ref, declared) in enumerate(zip(case.inputs, declared_in)):
         if ref is None and declared.numel:
             raise DumpError(
-                f"input {number} of {case.full_name} ({declared.dtype} {list(declared.shape)}) has no "
-                f"file in {case.directory or case.source}; was the dump cut, or filtered with -er or -child?"
+                Reason(
+                    "input {} of {} ({} {}) has no file in {}; was the dump cut, or filtered with -er or "
+                    "-child?",
+                    *(number, case.full_name, declared.dtype, list(declared.shape)),
+                    case.directory or case.source,
+                )
             )
     return case
 
@@ -120,7 +124,10 @@ def _from_directory(entry: Entry, directory: str, base: str) -> Case:
     inputs, outputs, in_place, clean = _tensors(directory, base)
     if not any((*inputs, *outputs, *in_place)):
         raise DumpError(
-            f"{directory}: holds no tensors of {entry.full_name} (before, after); dump it with --type tensor"
+            Reason(
+                "{}: holds no tensors of {} (before, after); dump it with --type tensor",
+                *(directory, entry.full_name),
+            )
         )
     if (param := _param_of(directory)) is None and (param := _param_of_row(entry)) is None:
         if entry.name not in WITHOUT_PARAMETERS:

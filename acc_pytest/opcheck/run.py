@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
-from ..base.reason import Reason
+from ..base.reason import Reason, joined
 from ..base.vocabulary import SOCS
 from ..errors import AccError, NoPayload, guarded
 from ..judging.judges import Judge
@@ -135,8 +135,9 @@ def on_its_chip(case: Case, check: Callable[[Case], list[Row]]) -> list[Row]:
     for soc in (soc for soc in SOCS if soc != case.soc):
         chip_rows = check(replace(case, soc=soc))
         if refused and all(row.verdict != "incomparable" for row in chip_rows):
-            refusal = f"on {case.soc}, {refused[0].sentence}"
-            note = f"computed as {soc} does, which the dump is of: {refusal}"
+            note = Reason(
+                "computed as {} does, which the dump is of: on {}, {}", soc, case.soc, refused[0].sentence
+            )
             return [_noted(row, note) for row in chip_rows]
         if not refused and all(row.verdict == "pass" for row in chip_rows):
             note = Reason(
@@ -158,6 +159,8 @@ def _noted(row: Row, note: str) -> Row:
 # are judged are gone afterwards.
 
 
+ON_DEVICE = "judged is what the device computed from the dumped inputs"
+"""The note on a row of what a device computed."""
 ROWS_PER_COPY = 100
 """Numbers of rows that a case, and each copy of it with an optimisation off, has for its outputs."""
 
@@ -188,7 +191,7 @@ def rows_on_device(
         red = _any_red(rows)
         rows = [_noted(row, sentence) if not red else row for row in rows]
         rows = [
-            replace(row, sentence=f"{row.sentence}; {sentence}", reasons=(*row.reasons, sentence))
+            replace(row, sentence=joined("; ", (row.sentence, sentence)), reasons=(*row.reasons, sentence))
             if row.red
             else row
             for row in rows
@@ -200,8 +203,7 @@ def _rows(case: Case, backend: Backend, check: CheckCase, running: int) -> list[
     """The rows of outputs that were computed again and are in no file any more."""
     with tempfile.TemporaryDirectory() as home:
         rows = check(rerun(case, backend, home), running=running)
-    note = "judged is what the device computed from the dumped inputs"
-    return [_noted(replace(row, mine=replace(row.mine, path="")), note) for row in rows]
+    return [_noted(replace(row, mine=replace(row.mine, path="")), ON_DEVICE) for row in rows]
 
 
 def _all_judged(rows: Sequence[Row]) -> bool:
@@ -245,8 +247,8 @@ def _of_copy(row: Row, off: OptimizationOff) -> Row:
     case = {**row.case, "optimization_closed": off.parameter}
     row = replace(row, case=case, mine=replace(row.mine, name=f"{row.mine.name}[{off.change}]"))
     if row.verdict == "incomparable":
-        return unjudged(row, f"not tried with {off.change}: {row.sentence}", skipped=True)
-    return replace(row, sentence=f"with {off.change}: {row.sentence}")
+        return unjudged(row, Reason("not tried with {}: {}", off.change, row.sentence), skipped=True)
+    return replace(row, sentence=Reason("with {}: {}", off.change, row.sentence))
 
 
 def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
@@ -259,13 +261,13 @@ def conclusion(rows: Sequence[Row], copies: Sequence[CopyRows]) -> str:
     changes = " or ".join(off.change for off in changing)
     if red and changing:
         names = " and ".join(off.parameter for off in changing)
-        return f"with {changes} the device's result passes: suspect the optimisation {names}"
+        return Reason("with {} the device's result passes: suspect the optimisation {}", changes, names)
     if changing:
-        return f"passes as dumped, and not with {changes}"
+        return Reason("passes as dumped, and not with {}", changes)
     if not red:
         return ""
     tried = ", ".join(copy.off.change for copy in judged)
-    return f"fails with {tried} as well: no optimisation explains it"
+    return Reason("fails with {} as well: no optimisation explains it", tried)
 
 
 OFF_VALUES: Mapping[str, Mapping[str, int | bool]] = {

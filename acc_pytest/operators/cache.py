@@ -211,11 +211,7 @@ def block_copy(call: OperatorCall, t: Tensors) -> Outputs:
     return results
 
 
-LOAD = {
-    "kvCacheCfg": choice(0, "NZ", "ND"),
-    "isSeqLensCumsumMode": flag(),
-    "hasSeqStarts": flag(),
-}
+LOAD = {"kvCacheCfg": choice(0, "NZ", "ND"), "isSeqLensCumsumMode": flag(), "hasSeqStarts": flag()}
 
 
 def _load_inputs(param: Param) -> list[str]:

@@ -283,9 +283,7 @@ def dynamic_ntk(call: OperatorCall, t: Tensors) -> Outputs:
 
 
 @operator(
-    "RopeGradOperation",
-    {"c_qSeqLen": integers(alias="qSeqLen")},
-    ("queryGrad", "keyGrad", "cos", "sin"),
+    "RopeGradOperation", {"c_qSeqLen": integers(alias="qSeqLen")}, ("queryGrad", "keyGrad", "cos", "sin")
 )
 def rope_grad(call: OperatorCall, t: Tensors) -> Outputs:
     """g * (cos + [sin2, -sin1]) for each head: what the kernel computes.

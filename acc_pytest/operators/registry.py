@@ -148,11 +148,7 @@ def operator(
 
 
 def collective(
-    name: str,
-    schema: Schema,
-    inputs: Names | Callable[[Param], Names],
-    *,
-    writes: Names = (),
+    name: str, schema: Schema, inputs: Names | Callable[[Param], Names], *, writes: Names = ()
 ) -> Callable[[ComputeRanks], ComputeRanks]:
     """Register the decorated function, which takes the operands of all ranks, under ATB's class name."""
 

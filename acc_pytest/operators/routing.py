@@ -37,10 +37,7 @@ def onehot(call: OperatorCall, t: Tensors) -> Outputs:
 
 
 MAX, MIN, SUM = 1, 2, 3
-REDUCE = {
-    "reduceType": choice(0, "max", "min", "sum", start=1, extra={0: "undefined"}),
-    "axis": integers(),
-}
+REDUCE = {"reduceType": choice(0, "max", "min", "sum", start=1, extra={0: "undefined"}), "axis": integers()}
 
 
 @operator("ReduceOperation", REDUCE, ("x",))

@@ -75,7 +75,7 @@ def _threshold_mark(bounds: tuple[tuple[str, float | None], ...]) -> pytest.Mark
 def marker_rules(
     item: pytest.Item, custom: tuple[str, ...], ignored: pytest.Mark | None = None
 ) -> list[ThresholdRule]:
-    """The rules of the `acc_threshold` markers on a test, closest first, as `in_precedence` wants them.
+    """The rules of the `acc_threshold` markers on a test, closest first.
 
     `ignored` is the marker a generated test got from the config files, whose rules count already.
     Raises `SettingsError` for a wrong marker.

@@ -27,18 +27,7 @@ from .tables import (
     Option,
 )
 
-OPTIONS = (
-    *COMPARISON,
-    *STORES,
-    *THRESHOLDS,
-    *REPLAY,
-    *REPORTS,
-    *GATE,
-    *GATES,
-    *FUZZ,
-    *SHARING,
-    *ENGINE,
-)
+OPTIONS = (*COMPARISON, *STORES, *THRESHOLDS, *REPLAY, *REPORTS, *GATE, *GATES, *FUZZ, *SHARING, *ENGINE)
 """The options whose fields are those of `Settings`."""
 ALL = (*OPTIONS, *OPCHECK, *DEBUGGING)
 TOPICS = {

@@ -15,75 +15,45 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from ..metrics.measurement import SLICE_METRICS
+from ..metrics.measurement import COLUMN_METRICS, SLICE_METRICS
 from ..outputs import Growing, target_of
 from .row import Row, Scalar
 from .texts import escaped, plain
 from .view import GrowingFileView, Run
 
+_SIDE = {
+    "data_path": "path", "op_type": "op_type", "dtype": "dtype", "shape": "shape",
+    "max_value": "max", "min_value": "min", "mean_value": "mean",
+}  # fmt: skip
+"""Columns of each side, without its name, and the fields of a `RowSide`."""
 OLD_COLUMNS = {
     "token_id": "step",
     "data_id": "number",
-    "golden_data_path": "golden.path",
-    "golden_op_type": "golden.op_type",
-    "golden_dtype": "golden.dtype",
-    "golden_shape": "golden.shape",
-    "golden_max_value": "golden.max",
-    "golden_min_value": "golden.min",
-    "golden_mean_value": "golden.mean",
-    "my_data_path": "mine.path",
-    "my_op_type": "mine.op_type",
-    "my_dtype": "mine.dtype",
-    "my_shape": "mine.shape",
-    "my_max_value": "mine.max",
-    "my_min_value": "mine.min",
-    "my_mean_value": "mine.mean",
-    "cosine_similarity": "metrics.cosine_similarity",
-    "max_relative_error": "metrics.max_relative_error",
-    "mean_relative_error": "metrics.mean_relative_error",
-    "max_absolute_error": "metrics.max_absolute_error",
-    "mean_absolute_error": "metrics.mean_absolute_error",
-    "kl_divergence": "metrics.kl_divergence",
-    "relative_euclidean_distance": "metrics.relative_euclidean_distance",
+    **{f"golden_{column}": f"golden.{name}" for column, name in _SIDE.items()},
+    **{f"my_{column}": f"mine.{name}" for column, name in _SIDE.items()},
+    **{name: f"metrics.{name}" for name in COLUMN_METRICS},
     "cmp_fail_reason": "reason",
 }
 """The old tool's columns, which people's scripts read, in its order; and where a `Row` has the value."""
 
+_OF_ROW = ("verdict", "level", "layer", "step", "rank", "graph", "fed", "policy", "mapping_reason")
+_COUNTS = ("elements", "golden_nan", "golden_inf", "my_nan", "my_inf", "common_nan", "common_inf")
 OUR_COLUMNS = {
-    "verdict": "verdict",
-    "level": "level",
-    "layer": "layer",
-    "step": "step",
-    "rank": "rank",
-    "graph": "graph",
-    "fed": "fed",
-    "policy": "policy",
-    "mapping_reason": "mapping_reason",
+    **dict(zip(_OF_ROW, _OF_ROW)),
     "golden_node": "golden.node",
     "golden_slot": "golden.slot",
     "my_node": "mine.node",
     "my_name": "mine.name",
     "my_slot": "mine.slot",
-    "mean_error": "metrics.mean_error",
-    "beyond_fraction": "metrics.beyond_fraction",
-    **{name: f"metrics.{name}" for name in SLICE_METRICS},
-    "noise_error": "metrics.noise_error",
-    "elements": "counts.elements",
-    "golden_nan": "counts.golden_nan",
-    "golden_inf": "counts.golden_inf",
-    "my_nan": "counts.my_nan",
-    "my_inf": "counts.my_inf",
-    "common_nan": "counts.common_nan",
-    "common_inf": "counts.common_inf",
+    **{name: f"metrics.{name}" for name in ("mean_error", "beyond_fraction", *SLICE_METRICS, "noise_error")},
+    **{name: f"counts.{name}" for name in _COUNTS},
     "worst_index": "worst.index",
     "worst_golden_value": "worst.golden",
     "worst_my_value": "worst.mine",
     "thresholds": "thresholds",
     "cause": "cause.kind",
     "root": "cause.root_name",
-    "inherits_from": "cause.inherits_from",
-    "local": "cause.local",
-    "local_error": "cause.local_error",
+    **{name: f"cause.{name}" for name in ("inherits_from", "local", "local_error")},
     "why": "cause.text",
     "notes": "note",
     "test_id": "test_id",

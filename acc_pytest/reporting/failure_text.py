@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.reason import Argument, Reason, arguments, clauses, code_of, joined, rendered, sentence
 from ..base.vocabulary import number
-from ..judging.threshold import OFF, SET
-from ..judging.verdict import Check
-from .row import Row, RowSide, Scalar
-from .texts import NAME, UNKNOWN, near, printable, wrapped, wrapped_command
+from ..judging.threshold import by_rule
+from ..judging.verdict import FURTHER, Check
+from .row import INHERITED, Row, RowSide, Scalar
+from .texts import NAME, REASON, UNKNOWN, columns, near, printable, wrapped, wrapped_command
 
 WIDTH = 4000
 """Characters of a line: names come from files, and paths may be long."""
@@ -27,10 +28,9 @@ OTHERS = 10
 """Comparisons of a failing test that have a line each, beside the worst."""
 FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
-RERUN = "re-run: "
 _DETAILS = "\n\n"
-_COPIED = ("golden  ", "mine    ", RERUN)
-"""Beginnings of lines that stay whole, so that they can be copied."""
+_COPIED = ("golden  ", "mine    ")
+"""Beginnings of lines that stay whole, so that they can be copied; `rerun` is a further one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,13 @@ class FailureText:
         lines = (self.text if self.limit is None else self.text.partition(_DETAILS)[0]).split("\n")
         shown = [terminal_lines(line, width) for line in lines]
         excess = 0 if self.limit is None else sum(map(len, shown)) - self.limit
-        sentence = max(
-            (pieces for line, pieces in zip(lines, shown) if not line.startswith(_COPIED)), key=len
+        longest = max(
+            (pieces for line, pieces in zip(lines, shown) if not line.startswith((*_COPIED, rerun()))),
+            key=len,
         )
-        if excess > 0 and len(sentence) > 1:
-            sentence[max(1, len(sentence) - excess) :] = []
-            sentence[-1] = f"{sentence[-1][: width - 4]} ..."
+        if excess > 0 and len(longest) > 1:
+            longest[max(1, len(longest) - excess) :] = []
+            longest[-1] = f"{longest[-1][: width - 4]} ..."
         return shown
 
     def __str__(self) -> str:
@@ -90,10 +91,15 @@ class FailureText:
 
 def terminal_lines(line: str, width: int) -> list[str]:
     """A line of a failure text as lines of a screen."""
-    command = line.removeprefix(RERUN)
+    command = line.removeprefix(rerun())
     if command == line or len(line) <= width:
         return wrapped(line, width)
-    return [RERUN.rstrip(), *wrapped_command(command, width)]
+    return [rerun().rstrip(), *wrapped_command(command, width)]
+
+
+def rerun() -> str:
+    """The beginning of the line with the command that repeats a test."""
+    return rendered("re-run: ")
 
 
 def failure_text(row: Row) -> str:
@@ -101,31 +107,38 @@ def failure_text(row: Row) -> str:
     reasons = list(further_reasons(row))
     lines = [in_numbers(row)]
     if row.cause is not None and row.cause.text:
-        lines.append(f"cause: {row.cause.text}")
+        lines.append(Reason("cause: {}", row.cause.text))
     elif reasons:
         lines.append(reasons.pop(0))
     if row.worst.index:
-        values = f"golden {row.worst.golden!r}, mine {row.worst.mine!r}"
-        lines.append(f"worst element {row.worst.index}: {values}")
+        values = repr(row.worst.golden), repr(row.worst.mine)
+        lines.append(Reason("worst element {}: golden {}, mine {}", row.worst.index, *values))
     sides = (("golden", row.golden), ("mine", row.mine))
     files = [f"{label:6}  {near(side.path.partition(';')[0])}" for label, side in sides if side.path]
     code = ", ".join(f"{label} {side.code}" for label, side in sides if side.code)
     lines += [f"code    {code}"] if code else []
     details = [*reasons, *(line for label, side in sides for line in _side(label, side))]
     if row.checks:
-        details += [*_table(row), *_unbounded(row), *_why(row.checks)]
+        # metric | measured | allowed, broken bounds first, and of these the one of the headline.
+        cells = [("", *rendered("metric|measured|allowed").split("|"))]
+        main = main_check(row)
+        for check in sorted(row.checks, key=lambda check: (check.passed, check is not main)):
+            mark = "ok" if check.passed else "FAIL"
+            cells.append((mark, check.metric, _number(check.measured), check.bound))
+        details += [*_aligned(cells), *_unbounded(row), *_why(row.checks)]
     if row.policy:
-        details.append(f"matched by {row.policy}: {row.mapping_reason}")
-    details += [f"note: {note}" for note in row.notes]
+        details.append(Reason("matched by {}: {}", row.policy, row.mapping_reason))
+    details += [Reason("note: {}", note) for note in row.notes]
     brief = [*(printable(line, WIDTH) for line in lines), *(printable(line, WIDTH, WIDTH) for line in files)]
     details = [printable(line, WIDTH, WIDTH if line.startswith(FILE) else NAME) for line in details]
+    brief, details = [*map(rendered, brief)], [*map(rendered, details)]
     return "\n".join([*brief, "", *details] if details else brief)
 
 
 def with_rerun(text: str, command: str) -> str:
     """A failure text with the command that repeats its test."""
     brief, details, rest = text.partition(_DETAILS)
-    return f"{brief}\n{RERUN}{command}{details}{rest}"
+    return f"{brief}\n{rerun()}{command}{details}{rest}"
 
 
 def failure_text_of_all(rows: Sequence[Row]) -> str:
@@ -134,25 +147,16 @@ def failure_text_of_all(rows: Sequence[Row]) -> str:
     lesser = [row for row in rows if row is not worst]
     text = failure_text(worst)
     lines = [text, ""] if lesser and _DETAILS not in text else [text]
-    lines += [printable(f"also fails: {_of(row)}: {in_numbers(row)}", WIDTH) for row in lesser[:OTHERS]]
+    failures = [Reason("also fails: {}: {}", _of(row), in_numbers(row)) for row in lesser[:OTHERS]]
+    lines += [rendered(printable(line, WIDTH)) for line in failures]
     if len(lesser) > OTHERS:
-        lines.append(f"also fail: {len(lesser) - OTHERS} more, which the reports have")
+        lines.append(sentence("also fail: {} more, which the reports have", len(lesser) - OTHERS))
     return "\n".join(lines)
 
 
 def _of(row: Row) -> str:
     side = row.mine if row.mine.slot or row.mine.node else row.golden
     return f"{row.name} {side.slot}".strip()
-
-
-def _table(row: Row) -> list[str]:
-    """metric | measured | allowed, broken bounds first, and of these the one of the headline."""
-    cells = [("", "metric", "measured", "allowed")]
-    main = main_check(row)
-    for check in sorted(row.checks, key=lambda check: (check.passed, check is not main)):
-        mark = "ok" if check.passed else "FAIL"
-        cells.append((mark, check.metric, _number(check.measured), check.bound))
-    return _aligned(cells)
 
 
 def _unbounded(row: Row) -> list[str]:
@@ -163,7 +167,7 @@ def _unbounded(row: Row) -> list[str]:
         for name, value in (*row.metrics.items(), *row.custom.items())
         if name not in bounded and value is not None
     ]
-    return [f"      also  {', '.join(metrics)}"] if metrics else []
+    return [Reason("      also  {}", ", ".join(metrics))] if metrics else []
 
 
 def _why(checks: Sequence[Check]) -> list[str]:
@@ -171,39 +175,38 @@ def _why(checks: Sequence[Check]) -> list[str]:
 
     Reasons that end in that of another bound (the derivation of T) say it there, once.
     """
-    explained = [check for check in checks if not check.passed or check.reason.startswith((SET, OFF))]
+    explained = [check for check in checks if not check.passed or by_rule(check.reason)]
     if not explained:
         return []
-    standards = {check.reason.partition(": ")[0] for check in explained}
-    standard = standards.pop() if len(standards) == 1 and ": " in explained[0].reason else ""
-    lines = []
-    for check, reason in _with_reasons([c for c in checks if c in explained or _ends_one_of(c, explained)]):
-        lines.append(f"  {check.metric}: {reason.removeprefix(f'{standard}: ')}")
-    return [f"why allowed{f' ({standard})' if standard else ''}:", *lines]
+    standards = {check.derivation[0] for check in explained}
+    standard = standards.pop() if len(standards) == 1 else ""
+    reasons = {check.derivation[1] for check in checks}
+    ends = {check.metric: [end for end in _ends(check.reason) if end in reasons] for check in explained}
+    repeated = {end for of_check in ends.values() for end in of_check}
+    lines = [Reason("why allowed ({}):", standard) if standard else rendered("why allowed:")]
+    for check in sorted(checks, key=lambda check: check.derivation[1] not in repeated):
+        if check in explained or check.derivation[1] in repeated:
+            reason = rendered(check.derivation[1] if standard else check.reason)
+            for end in ends.get(check.metric, ())[:1]:
+                reason = reason.removesuffix(sentence("; {}", end))
+            lines.append(f"  {check.metric}: {reason}")
+    return lines
 
 
-def _with_reasons(checks: Sequence[Check]) -> list[tuple[Check, str]]:
-    """The checks and their reasons. Checks whose reason ends that of another one come first."""
-    reasons = []
-    for check in sorted(checks, key=lambda check: not _ends_one_of(check, checks)):
-        ends = [f"; {_end(shorter)}" for shorter in checks if _ends_one_of(shorter, [check])]
-        reasons.append((check, check.reason.removesuffix(max(ends, key=len, default=""))))
-    return reasons
-
-
-def _ends_one_of(check: Check, candidates: Sequence[Check]) -> bool:
-    return any(longer is not check and longer.reason.endswith(f"; {_end(check)}") for longer in candidates)
-
-
-def _end(check: Check) -> str:
-    """A reason as others may end in it: without the name of the standard."""
-    return check.reason.partition(": ")[2] or check.reason
+def _ends(reason: str) -> Iterator[str]:
+    """The reasons that end a reason, the longest first."""
+    while isinstance(reason, Reason) and isinstance(end := reason.args[-1] if reason.args else None, str):
+        if reason.code.endswith("; {}"):
+            yield end
+        reason = end
 
 
 def _aligned(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
+    widths = [max(columns(line[column]) for line in cells) for column in range(len(cells[0]) - 1)]
     return [
-        "  ".join([*(text.ljust(width) for text, width in zip(line, widths)), line[-1]]).rstrip()
+        "  ".join(
+            [*(text + " " * (width - columns(text)) for text, width in zip(line, widths)), line[-1]]
+        ).rstrip()
         for line in cells
     ]
 
@@ -216,7 +219,7 @@ def _side(label: str, side: RowSide) -> list[str]:
     what = " ".join(word for word in (side.op_type, node, side.slot) if word)
     lines = [f"{label:6}  {side.dtype} {side.shape}  {what}".rstrip()]
     if len(paths) > FILES:
-        return [*lines, f"{FILE}and {len(paths) - 1} more files, which the CSV names"]
+        return [*lines, Reason("        and {} more files, which the CSV names", len(paths) - 1)]
     return [*lines, *(f"{FILE}{near(path)}" for path in paths[1:])]
 
 
@@ -240,7 +243,6 @@ _COUNTS = {
     "lost_nonfinite": ("NaN or Inf in golden only", "lost NaN/Inf"),
     "mismatches": ("different", "different"),
 }
-_OTHERS = "also beyond its bound: "
 
 
 def in_numbers(row: Row) -> str:
@@ -248,17 +250,31 @@ def in_numbers(row: Row) -> str:
     check = main_check(row)
     if check is None:
         return row.sentence
-    return f"{_long(check, row)}{_times(check)}"
+    excess = check.excess
+    if check.at_least or check.metric in _COUNTS or not 1.05 <= excess < math.inf:
+        return _long(check, row)
+    times = f"{excess:.0f}" if 10 <= excess < 1e6 else f"{excess:.2g}"
+    return Reason("{} ({} times)", _long(check, row), times)
 
 
 def briefly(row: Row) -> tuple[str, ...]:
-    """Texts for a failed comparison in the short summary, the fullest first."""
+    """Texts for a comparison that fails, or may, in the short summary, the fullest first."""
+    if row.excused:
+        excuse = printable(row.excuse, REASON)
+        if code_of(excuse) != INHERITED:
+            return (excuse,)
+        root, step, *_ = arguments(excuse, INHERITED) or ()
+        return excuse, Reason("inherited from {} at step {}", root, step), Reason("inherited from {}", root)
     check = main_check(row)
     if check is None:
         return (row.sentence, row.verdict) if row.alone else (row.sentence,)
-    short = _short(check)
-    bare = short.removeprefix(f"{_names(check)[-1]} ")
-    return in_numbers(row), _long(check, row), short, bare, bare.replace(" > ", ">").replace(" < ", "<")
+    if check.metric in _COUNTS:
+        count = Reason("{} {}", f"{check.measured or 0:.0f}", _COUNTS[check.metric][1])
+        return in_numbers(row), _long(check, row), count
+    (measured, allowed), sign = _apart(check, 2), "<" if check.at_least else ">"
+    bare = f"{measured} {sign} {allowed}"
+    named = Reason("{} {}", _names(check)[-1], bare)
+    return in_numbers(row), _long(check, row), named, bare, f"{measured}{sign}{allowed}"
 
 
 def further_reasons(row: Row) -> Iterator[str]:
@@ -266,14 +282,22 @@ def further_reasons(row: Row) -> Iterator[str]:
     failed = {check.metric for check in row.checks if not check.passed}
     if not failed:
         return
-    clauses = [
+    sentences = [
         clause
-        for clause in row.sentence.split("; ")
-        if clause.partition(" ")[0] not in failed and not clause.startswith(_OTHERS)
+        for clause in clauses(row.sentence)
+        if arguments(clause, FURTHER) is None and _subject(clause) not in failed
     ]
-    if clauses:
-        yield "; ".join(clauses)
+    if sentences:
+        yield joined("; ", sentences)
     yield from (reason for reason in row.reasons if reason != row.sentence and reason not in row.notes)
+
+
+def _subject(sentence: str) -> Argument:
+    """The name or number that a reason is about, its first; of the texts of earlier files the first word."""
+    subject: Argument = sentence
+    while isinstance(subject, Reason):
+        subject = subject.args[0] if subject.args else ""
+    return sentence.partition(" ")[0] if subject is sentence else subject
 
 
 def main_check(row: Row) -> Check | None:
@@ -297,17 +321,12 @@ def _names(check: Check) -> tuple[str, ...]:
 def _long(check: Check, row: Row) -> str:
     word = "required" if check.at_least else "allowed"
     if check.metric in _COUNTS:
-        of = f" of {elements} elements" if (elements := row.counts.get("elements")) else ""
-        return f"{check.measured or 0:.0f}{of} {_COUNTS[check.metric][0]}, {word} {check.allowed:g}"
+        elements = row.counts.get("elements")
+        count: str = f"{check.measured or 0:.0f}"
+        count = Reason("{} of {} elements", count, elements) if elements else count
+        return Reason("{} {}, {} {:g}", count, _COUNTS[check.metric][0], word, check.allowed)
     measured, allowed = _apart(check, 3)
-    return f"{_names(check)[0]} {measured}, {word} {allowed}"
-
-
-def _short(check: Check) -> str:
-    if check.metric in _COUNTS:
-        return f"{check.measured or 0:.0f} {_COUNTS[check.metric][1]}"
-    measured, allowed = _apart(check, 2)
-    return f"{_names(check)[-1]} {measured} {'<' if check.at_least else '>'} {allowed}"
+    return Reason("{} {}, {} {}", _names(check)[0], measured, word, allowed)
 
 
 def _apart(check: Check, digits: int) -> tuple[str, str]:
@@ -327,11 +346,3 @@ def _rounded(value: float, digits: int, is_similarity: bool = False) -> str:
         return f"{value:.{digits - 1 - math.floor(math.log10(1 - value))}f}"
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e6 else text
-
-
-def _times(check: Check) -> str:
-    """By how many times the bound is exceeded, where that is a number worth saying."""
-    excess = check.excess
-    if check.at_least or check.metric in _COUNTS or not 1.05 <= excess < math.inf:
-        return ""
-    return f" ({excess:.0f} times)" if 10 <= excess < 1e6 else f" ({excess:.2g} times)"

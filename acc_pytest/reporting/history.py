@@ -121,7 +121,7 @@ class HistoryFile(FileView[Growing]):
 
     def lines(self) -> list[str]:
         """A warning for each file of the directory that is no run."""
-        return [f"history: {warning}" for warning in self.earlier.warnings]
+        return [Reason("history: {}", warning) for warning in self.earlier.warnings]
 
     def past_run(self, result: Result) -> PastRun:
         """This run, when all rows are here."""

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..judging.threshold import OFF, SET
+from ..base.reason import Reason
+from ..judging.threshold import by_rule
 from ..outputs import Staged, target_of
 from ..tensors.location import shown_at
 from .row import FACTOR, LIKENESS, SUSPECT, VERDICTS, Row
@@ -49,7 +50,7 @@ class JsonReport(FileView[Staged]):
         """Take a row into account, in any order."""
         if row.number is not None and not row.alone:
             self._numbers.add(row.number)
-        self._by_rule += FACTOR in row.context or any(c.reason.startswith((SET, OFF)) for c in row.checks)
+        self._by_rule += FACTOR in row.context or any(by_rule(check.reason) for check in row.checks)
         if not row.red or row.cause is not None:
             return
         self._failed += 1
@@ -109,7 +110,7 @@ class JsonReport(FileView[Staged]):
             yield "incomplete", "the run is incomplete"
         if plan is not None and plan.golden_kind and len(self._numbers) < len(plan.pairs):
             absent = len(plan.pairs) - len(self._numbers)
-            yield "not_run", f"{absent} of {len(plan.pairs)} pairs were not compared in this run"
+            yield "not_run", Reason("{} of {} pairs were not compared in this run", absent, len(plan.pairs))
         yield from allowances(tally)
         if tally.replayed[False]:
             yield "replay", replayed_line(tally)
@@ -117,7 +118,10 @@ class JsonReport(FileView[Staged]):
         if self._by_rule:
             yield (
                 "rule",
-                f"{self._by_rule} comparisons were judged by bounds of a config, a marker, a hook or a call",
+                Reason(
+                    "{} comparisons were judged by bounds of a config, a marker, a hook or a call",
+                    self._by_rule,
+                ),
             )
         if accepted := accepted_line(tally):
             yield "known", accepted

@@ -37,18 +37,11 @@ def properties(row: Row, prefix: str = "") -> list[tuple[str, Scalar]]:
         named.append((f"threshold.{check.metric}", check.bound))
         named.append((f"threshold.{check.metric}.reason", check.reason))
     if row.cause is not None:
-        named += [
-            ("cause", row.cause.kind),
-            ("root", row.cause.root_name),
-            ("inherits_from", row.cause.inherits_from),
-            ("local", row.cause.local),
-            ("why", row.cause.text),
-        ]
-        named += [("local_error", row.cause.local_error)] if row.cause.local_error is not None else []
-    if row.reasons:
-        named.append(("fail_reason", "; ".join(row.reasons)))
-    if row.notes:
-        named.append(("notes", "; ".join(row.notes)))
+        cause = row.cause
+        named += [("cause", cause.kind), ("root", cause.root_name), ("inherits_from", cause.inherits_from)]
+        named += [("local", cause.local), ("why", cause.text)]
+        named += [("local_error", cause.local_error)] if cause.local_error is not None else []
+    named += [("fail_reason", row.reason), ("notes", row.note)]
     return [
         (prefix + name, str(escaped(value)) if isinstance(value, str) else value)
         for name, value in named

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..base.reason import Reason, rendered, sentence
 from ..base.vocabulary import number
 from ..outputs import Staged, target_of
 from .row import VERDICTS, Row
@@ -36,7 +37,7 @@ def code(text: str, width: int = WIDTH) -> str:
     A backtick would end the span and a bar the cell, and how a bar is escaped differs between renderers, so
     both are replaced by characters that look like them.
     """
-    span = printable(text, width).replace("`", "'").replace("|", "¦")
+    span = rendered(printable(text, width)).replace("`", "'").replace("|", "¦")
     return f"`{span}`" if span.strip() else ""
 
 
@@ -47,17 +48,18 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are Markdown already."""
-    lines = [head, ["---"] * len(head), *rows]
+def table(head: str, rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already; `head` are its names, with bars between."""
+    names = rendered(head).split("|")
+    lines = [names, ["---"] * len(names), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def fit(blocks: Sequence[str], limit: int) -> str:
     """The blocks one after the other in at most `limit` bytes of UTF-8; those at the end are left out."""
     fitting: list[str] = []
-    remark = "_The rest is left out: the summary may not be longer._\n"
-    room = limit - len(remark) - 1
+    remark = rendered("_The rest is left out: the summary may not be longer._") + "\n"
+    room = limit - len(remark.encode()) - 1
     for place, block in enumerate(blocks):
         room -= len(block.encode("utf-8", "backslashreplace")) + 2
         if room < 0:
@@ -69,38 +71,34 @@ def fit(blocks: Sequence[str], limit: int) -> str:
 def blocks(run: Run, result: Result) -> Iterator[str]:
     """The summary in blocks, the most important first."""
     what = "Operator checks" if run.title == "opcheck" else "Accuracy comparison"
-    state = STATES.get(result.exit_status, f"ended with exit status {result.exit_status}")
-    yield f"## {what} {state}{_shard(run.command)}"
+    state = STATES.get(result.exit_status) or Reason("ended with exit status {}", result.exit_status)
+    shard = [word.partition("=")[2] for word in run.command if word.startswith("--acc-shard=")][-1:]
+    is_shard = re.fullmatch(r"\d+/\d+", "".join(shard))
+    yield sentence("## {} {}{}", what, state, Reason(" (shard {})", *shard) if is_shard else "")
     yield _verdict(result, result.tally.caveats.first(run.plan))
     counts = result.tally.counts
     yield table(
-        ("verdict", "comparisons"),
-        [(verdict, str(counts[verdict])) for verdict in VERDICTS if counts[verdict]],
+        "verdict|comparisons", [(verdict, str(counts[verdict])) for verdict in VERDICTS if counts[verdict]]
     )
     if run.plan is not None:
-        yield f"{coverage_line(run.plan, run.floor)[:1].upper()}{coverage_line(run.plan, run.floor)[1:]}."
+        line = rendered(coverage_line(run.plan, run.floor))
+        yield sentence("{}.", line[:1].upper() + line[1:])
     if result.problems:
         yield "\n".join(f"- {code(problem, SENTENCE)}" for problem in result.problems)
     yield from _roots(result)
     if result.tally.worst:
-        yield "### Worst by their bounds"
-        yield table(("pair", "operator", "step", "layer", "why"), [_worst(row) for row in result.tally.worst])
-    yield f"Verdict hash: {code(result.verdict_hash)}"
+        yield rendered("### Worst by their bounds")
+        yield table("pair|operator|step|layer|why", [_worst(row) for row in result.tally.worst])
+    yield sentence("Verdict hash: {}", code(result.verdict_hash))
     if run.command:
-        yield f"Run again:\n\n{fenced(shell(run.command))}"
+        yield sentence("Run again:\n\n{}", fenced(shell(run.command)))
     if run.plan is not None and run.plan.notes:
         yield _folded(
             "Notes of the mapping", "\n".join(f"- {code(note, SENTENCE)}" for note in run.plan.notes)
         )
     if run.environment:
         rows = [(code(name), code(value)) for name, value in run.environment.items()]
-        yield _folded("Environment", table(("", ""), rows))
-
-
-def _shard(command: Sequence[str]) -> str:
-    """The shard of this run, if it is one."""
-    shards = [word.partition("=")[2] for word in command if word.startswith("--acc-shard=")]
-    return f" (shard {shards[-1]})" if shards and re.fullmatch(r"\d+/\d+", shards[-1]) else ""
+        yield _folded("Environment", table("|", rows))
 
 
 def _verdict(result: Result, caveats: Sequence[str] = ()) -> str:
@@ -111,17 +109,19 @@ def _verdict(result: Result, caveats: Sequence[str] = ()) -> str:
     if diagnosis is not None and diagnosis.roots:
         many = len(diagnosis.roots)
         first = diagnosis.roots[0]
-        return (
-            f"**{many} root cause{'s' if many > 1 else ''}**, from which {diagnosis.inherited} other "
-            f"comparisons inherit. The first: {code(first.sentence, SENTENCE)}"
+        causes = Reason("{} root causes", many) if many > 1 else Reason("{} root cause", many)
+        return sentence(
+            "**{}**, from which {} other comparisons inherit. The first: {}",
+            *(causes, diagnosis.inherited, code(first.sentence, SENTENCE)),
         )
     if tally.first is not None:
-        return f"First failing: {code(tally.first.name)}: {code(tally.first.sentence, SENTENCE)}"
+        cells = code(tally.first.name), code(tally.first.sentence, SENTENCE)
+        return sentence("First failing: {}: {}", *cells)
     if not tally.tried:
-        return "Nothing was compared."
+        return sentence("{}.", "Nothing was compared")
     if not tally.compared:
-        return "Nothing was compared: every comparison that was tried could not be made."
-    return f"{tally.compared} comparisons, all within their bounds or accepted."
+        return rendered("Nothing was compared: every comparison that was tried could not be made.")
+    return sentence("{} comparisons, all within their bounds or accepted.", tally.compared)
 
 
 def _roots(result: Result) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _roots(result: Result) -> Iterator[str]:
     if diagnosis is None or not diagnosis.roots:
         return
     order = "what the run was fed, then operators" if diagnosis.roots[0].fed else "in execution order"
-    yield f"### Root causes, {order}"
+    yield sentence("### Root causes, {}", order)
     rows = [
         (
             code(root.fed or root.name),
@@ -144,14 +144,11 @@ def _roots(result: Result) -> Iterator[str]:
         )
         for root in diagnosis.roots[:ROOTS]
     ]
-    yield table(
-        ("root", "operator", "steps", "layer", "inherit", "amplified", "of the final error", "what", "test"),
-        rows,
-    )
+    yield table("root|operator|steps|layer|inherit|amplified|of the final error|what|test", rows)
     if len(diagnosis.roots) > ROOTS:
-        yield f"{len(diagnosis.roots) - ROOTS} more roots are in the report's rows."
+        yield sentence("{} more roots are in the report's rows.", len(diagnosis.roots) - ROOTS)
     if diagnosis.basis:
-        yield f"Known by: {code(diagnosis.basis, SENTENCE)}"
+        yield sentence("Known by: {}", code(diagnosis.basis, SENTENCE))
 
 
 def _worst(row: Row) -> tuple[str, ...]:
@@ -169,7 +166,7 @@ def _operator(row: Row) -> str:
 
 
 def _folded(title: str, body: str) -> str:
-    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+    return f"<details><summary>{rendered(title)}</summary>\n\n{body}\n\n</details>"
 
 
 def step_summary(environment: Mapping[str, str]) -> str:
@@ -270,14 +267,15 @@ class Annotations(View):
     def _chosen(self, result: Result) -> Iterator[str]:
         has_roots = result.diagnosis is not None and bool(result.diagnosis.roots)
         for root in result.diagnosis.roots if result.diagnosis is not None else ():
-            yield annotation(f"root cause: {root.fed or root.name}", f"{root.sentence} [{root.test_id}]")
+            text = sentence("{} [{}]", root.sentence, root.test_id)
+            yield annotation(sentence("root cause: {}", root.fed or root.name), text)
         for _, row in self._smallest():
             if not (has_roots and row.verdict in ("fail", "inherited")):
                 where = f" [{row.test_id}]" if row.test_id else ""
-                title = f"{printable(row.name, TITLE - 30)} {TITLES.get(row.verdict, 'fails')}"
-                yield annotation(title, f"{row.sentence}{where}")
+                title = sentence("{} {}", printable(row.name, TITLE - 30), TITLES.get(row.verdict, "fails"))
+                yield annotation(title, sentence("{}{}", row.sentence, where))
         for problem in result.problems:
-            yield annotation("accuracy run", problem)
+            yield annotation(rendered("accuracy run"), rendered(problem))
 
     def close(self) -> None:
         """Print the lines: a runner reads them wherever they stand at the beginning of a line."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
+from ..base.reason import Reason
 from ..base.vocabulary import PRECISIONS
 from .row import FITS, REPLAY, Row
 
@@ -71,10 +72,12 @@ class Precision:
         failing = sum(self._fits.values())
         if name and count >= max(FEWEST, failing / 2):
             option = next(key for key, dtype in PRECISIONS.items() if dtype == name)
-            option += "" if of_names else " and --acc-replay=off, for replay goes by the type that is stored"
-            return (
-                f"precision: the values of mine fit {name} in {count} of {failing} failing tensors, "
-                f"stored as float32: if mine was computed in it, state it with --acc-mine-dtype {option}"
+            if not of_names:
+                option = Reason("{} and --acc-replay=off, for replay goes by the type that is stored", option)
+            return Reason(
+                "precision: the values of mine fit {} in {} of {} failing tensors, stored as float32: if "
+                "mine was computed in it, state it with --acc-mine-dtype {}",
+                *(name, count, failing, option),
             )
         weights = [error for errors in self._weights.values() if any(errors) for error in errors]
         layers = [error * wrong for error, wrong in self._layers]
@@ -88,8 +91,8 @@ class Precision:
             low, middle, high = (errors[int(part * (len(errors) - 1))] for part in (0.1, 0.5, 0.9))
             kind = next((kind for least, kind in reversed(kinds) if middle >= least), "")
             if kind and high <= 2 * low:
-                what = f"{len(errors)} of {len(every)} {what}"
-                return f"precision: {what}, by {middle:.2g} alike, as {kind} are"
+                counts = len(errors), len(every), what
+                return Reason("precision: {} of {} {}, by {:.2g} alike, as {} are", *counts, middle, kind)
         return self._of_float32() if of_names else ""
 
     def _of_float32(self) -> str:
@@ -102,7 +105,8 @@ class Precision:
         name = next((name for least, name in reversed(_LEVELS) if middle >= least), "")
         if not name or most >= _LEVELS[-1][0]:
             return ""
-        return (
-            f"precision: {failing} of {len(errors)} float32 tensors fail alike, by {middle:.2g}, as those "
-            f"computed in {name} do: if mine was, state it with --acc-mine-dtype"
+        return Reason(
+            "precision: {} of {} float32 tensors fail alike, by {:.2g}, as those computed in {} do: if mine "
+            "was, state it with --acc-mine-dtype",
+            *(failing, len(errors), middle, name),
         )

@@ -36,7 +36,8 @@ class Pace:
         self._next = now + max(EVERY, SHARE * passed)
         clauses = [f"{done[0]:,} of {total[0]:,} {things}"]
         if total[1]:
-            clauses.append(_sizes(done[1], total[1]))
+            name, unit = next(((name, size) for name, size in _UNITS if total[1] >= size), ("bytes", 1))
+            clauses.append(f"{done[1] / unit:.3g} of {total[1] / unit:.3g} {name}")
         if done[2] and done[2] < total[2]:
             clauses.append(f"about {duration(passed * (total[2] - done[2]) / done[2])} left")
         return f"acc: {', '.join(clauses)}"
@@ -45,11 +46,6 @@ class Pace:
 def still(now: float, began: float, doing: str) -> str:
     """The line of what cannot say how far it is."""
     return f"acc: {doing}, {duration(now - began)} so far"
-
-
-def _sizes(done: int, total: int) -> str:
-    name, unit = next(((name, size) for name, size in _UNITS if total >= size), ("bytes", 1))
-    return f"{done / unit:.3g} of {total / unit:.3g} {name}"
 
 
 def duration(seconds: float) -> str:

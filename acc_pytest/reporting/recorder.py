@@ -104,17 +104,21 @@ class Recorder:
                 reason = str(error)
                 if view.place not in reason:
                     reason = f"{view.place}: {reason}"
-                self._wrong.append(f"a report could not be written: {reason}")
+                self._wrong.append(Reason("a report could not be written: {}", reason))
                 self._views.remove(view)
                 self._left_out.append(view)
+
+
+NO_PARTNER, ABSENT = "unmapped {} node: {}{}", "incomplete {}: {}{}"
+"""The sentence on a node without a partner, and on what a dump states and does not hold."""
 
 
 def unmapped_reason(node: Unmapped) -> str:
     """Why a node is compared with nothing, in a sentence."""
     nearest = Reason("; nearest: {}", node.nearest) if node.nearest else ""
     if node.why == INCOMPLETE:
-        return Reason("incomplete {}: {}{}", node.side, node.reason, nearest)
-    return Reason("unmapped {} node: {}{}", node.side, node.reason, nearest)
+        return Reason(ABSENT, node.side, node.reason, nearest)
+    return Reason(NO_PARTNER, node.side, node.reason, nearest)
 
 
 def unmapped_row(node: Unmapped, number: int, test_id: str = "", *, strict: bool = False) -> Row:
@@ -156,15 +160,8 @@ class VerdictHash:
     def add(self, row: Row) -> None:
         """Take one row into account."""
         root = row.cause.root_name if row.cause is not None else ""
-        place = (
-            row.golden.node,
-            row.golden.slot,
-            row.mine.node,
-            row.mine.slot,
-            str(row.step),
-            row.rank,
-            row.graph,
-        )
+        golden, mine = row.golden, row.mine
+        place = (golden.node, golden.slot, mine.node, mine.slot, str(row.step), row.rank, row.graph)
         text = "\0".join((row.test_id, *place, row.verdict, root))
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         self._sum = (self._sum + int.from_bytes(digest, "big")) % 2**256

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from ..base.reason import Reason
+from ..base.reason import arguments
 from ..base.vocabulary import INCOMPLETE
 from ..judging.verdict import Check, bound_of
 from ..tensors.location import shown_at
@@ -23,7 +23,7 @@ Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 
-_WORST_OF = "{}, the worst of {} replicas"
+WORST_OF = "{}, the worst of {} replicas"
 ALONE = ("unmapped", INCOMPLETE)
 """Verdicts of no comparison: of a node without a partner, and of what a dump states and does not hold."""
 VERDICTS = ("pass", "tie", "fail", "inherited", "known", "incomparable", *ALONE)
@@ -75,6 +75,10 @@ class WorstElement:
     index: str = ""
     golden: Scalar = None
     mine: Scalar = None
+
+
+INHERITED = "inherited from {} at step {}{}{}"
+"""The sentence of a cause that lies elsewhere: the root, its step, by way of what, and what else is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +166,8 @@ class Row:
     @property
     def replica(self) -> str:
         """The label of the replica that the row is of (`rank 1`): a note has it."""
-        labels = (n.args[0] for n in self.notes if isinstance(n, Reason) and n.code == _WORST_OF)
-        return str(next(labels, ""))
+        labels = (str(args[0]) for note in self.notes if (args := arguments(note, WORST_OF)))
+        return next(labels, "")
 
     @property
     def thresholds(self) -> str:

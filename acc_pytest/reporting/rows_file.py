@@ -24,7 +24,7 @@ from ..outputs import Growing, target_of
 from ..outputs.writing import partials
 from ..tensors.location import shown_at
 from .row import Row
-from .rows_json import NO_LINKS, Links, WrongField, row_from_json, row_to_json
+from .rows_json import CODES, NO_LINKS, Links, WrongField, codes_of, row_from_json, row_to_json, with_codes
 from .view import GrowingFileView, Result, Run
 
 if TYPE_CHECKING:
@@ -172,7 +172,8 @@ def _plan_record(plan: Plan) -> dict[str, Any]:
     record: dict[str, Any] = {name: getattr(plan, name) for name in (*PLAN_TEXTS, *PLAN_COUNTS)}
     record |= {name: shown_at(record[name]) for name in ("golden_root", "mine_root")}
     record["digest"] = plan.digest or _digest(plan)
-    return {**record, "notes": list(plan.notes), "pairs": len(plan.pairs)}
+    record |= {"notes": list(plan.notes), "pairs": len(plan.pairs)}
+    return {**record, CODES: codes_of(record)}
 
 
 def _digest(plan: Plan) -> str:
@@ -370,8 +371,9 @@ def _run_of(record: Mapping[str, Any]) -> RowsRun:
 def _plan_of(plan: object) -> PlanFacts:
     if type(plan) is not dict:
         raise WrongField(f"plan must be an object or null, got {plan!r:.100}")
+    plan = with_codes(plan)
     for name in PLAN_TEXTS:
-        if type(plan.get(name)) is not str:
+        if not isinstance(plan.get(name), str):
             raise WrongField(f"plan.{name} must be a string, got {plan.get(name)!r:.100}")
     for name in (*PLAN_COUNTS, "pairs"):
         if type(plan.get(name)) is not int or plan[name] < 0:
@@ -386,4 +388,4 @@ def _plan_of(plan: object) -> PlanFacts:
 
 
 def _texts(value: object) -> bool:
-    return type(value) is list and all(type(item) is str for item in value)
+    return type(value) is list and all(isinstance(item, str) for item in value)

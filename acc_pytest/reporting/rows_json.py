@@ -22,6 +22,8 @@ from .row import VERDICTS, Cause, Row, RowSide, Scalar, WorstElement, native
 # A text that would read like one of these, where both may stand, gets an apostrophe in front.
 
 
+CODES = "codes"
+"""The field of the codes and arguments of the reasons among the texts of a record."""
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PLAIN = frozenset((bool, int, float, type(None)))
 """Types that JSON itself says without ambiguity."""
@@ -237,7 +239,7 @@ def row_to_json(row: Row, links: Links = NO_LINKS) -> dict[str, Any]:
     if links != NO_LINKS:
         record |= _pack_links(links)
     if codes := codes_of(record):
-        record[_CODES] = codes
+        record[CODES] = codes
     return record
 
 
@@ -272,9 +274,7 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
 
     Raises `WrongField` for a field that is absent, unknown, or of another kind than it must be.
     """
-    if _CODES in record:
-        reasons = _reasons(record[_CODES])
-        record = {name: with_reasons(value, reasons) for name, value in record.items() if name != _CODES}
+    record = with_codes(record)
     values: dict[str, Any] = {}
     links: dict[str, Any] = {}
     for name, value in record.items():
@@ -297,13 +297,15 @@ def row_from_json(record: Mapping[str, Any]) -> tuple[Row, Links]:
     return Row(**values), Links(**links) if links else NO_LINKS
 
 
-def _reasons(codes: object) -> dict[str, Reason]:
-    """The reasons of a row by their texts."""
-    reasons: dict[str, Reason] = {}
+def with_codes(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A record whose texts are the reasons that its `codes_of` has."""
+    if CODES not in record:
+        return record
+    codes, reasons = record[CODES], dict[str, Reason]()
     for text_, packed in codes.items() if isinstance(codes, dict) else ():
-        code, *args = _unpack_code(packed, _CODES)
+        code, *args = _unpack_code(packed, CODES)
         reasons[text_] = Reason.of(text_, str(code), [reasons.get(str(arg), arg) for arg in args])
-    return reasons
+    return {name: with_reasons(value, reasons) for name, value in record.items() if name != CODES}
 
 
 def _shorten(row: Row, record: dict[str, Any]) -> None:
@@ -355,8 +357,6 @@ def _equal(first: object, second: object) -> bool:
     return type(first) is type(second) and (first == second or (first != first and second != second))
 
 
-_CODES = "codes"
-"""The field of the codes and arguments of the reasons among the texts of a row."""
 _OF_JUDGING = ("statistics", "context", "levels")
 """Fields that only judging again needs."""
 _unpack_code = list_of(unpack_scalar)

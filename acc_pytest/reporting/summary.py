@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ..base.reason import Reason, joined
+from ..base.reason import Reason, clauses, contains, joined
 from ..base.vocabulary import INCOMPLETE
 from ..judging.threshold import is_narrowed
+from ..judging.tolerance import CAPPED
 from ..mapping.pair import LAST_OUTPUT
 from ..tensors.dtypes import by_name
 from .failure_text import in_numbers
@@ -145,19 +146,18 @@ def shortfalls(tally: Tally, plan: Plan | None, floor: float) -> list[str]:
 def coverage_line(plan: Plan, floor: float) -> str:
     """Coverage of both sides in words, and whether the better one reaches the floor."""
     best = coverage(plan)
-    verdict = "reached" if best >= floor else f"NOT reached: {best:.1%} is below it, so the run fails"
-    return (
-        f"coverage: golden {_of(plan.golden_mapped, plan.golden_total, ' nodes')}, "
-        f"mine {_of(plan.mine_mapped, plan.mine_total)}; floor {floor:.0%} {verdict}"
+    reached = "reached"
+    if best < floor:
+        reached = Reason("NOT reached: {:.1%} is below it, so the run fails", best)
+    golden, mine = (plan.golden_mapped, plan.golden_total), (plan.mine_mapped, plan.mine_total)
+    return Reason(
+        "coverage: golden {} of {} nodes ({:.0%}), mine {} of {} ({:.0%}); floor {:.0%} {}",
+        *(*golden, _share(*golden), *mine, _share(*mine), floor, reached),
     )
 
 
 def _share(mapped: int, total: int) -> float:
     return mapped / total if total else 0.0
-
-
-def _of(mapped: int, total: int, what: str = "") -> str:
-    return f"{mapped} of {total}{what} ({_share(mapped, total):.0%})"
 
 
 def summary_lines(
@@ -168,7 +168,7 @@ def summary_lines(
     The first `feed_roots` of these are of what the run was fed and stand before everything else but caveats.
     What fails without one (it could not be compared, it is people's own) is named as the first failing.
     """
-    caveats = "; ".join(tally.caveats.first(plan))
+    caveats = joined("; ", tally.caveats.first(plan))
     of_names = plan is not None and plan.mine_kind == "tensors"
     first = filter(None, [tally.precision.line(of_names), caveats])
     lines = [_cut(line, ROOT_WIDTH) for line in (*first, *roots[:feed_roots])]
@@ -183,10 +183,10 @@ def summary_lines(
     lines += tally.caveats.at_cap
     lines += [_cut(line, ROOT_WIDTH) for line in roots[feed_roots:]]
     if tally.first is not None and (not roots or tally.first.cause is None):
-        lines.append(_cut(f"first failing: {describe(tally.first)}"))
+        lines.append(_cut(Reason("first failing: {}", describe(tally.first))))
     if tally.worst and not roots:
         lines.append("worst by their bounds:")
-        lines += [_cut(f"  {describe(row)}") for row in tally.worst]
+        lines += [_cut(Reason("  {}", describe(row))) for row in tally.worst]
     return lines
 
 
@@ -197,7 +197,7 @@ def allowances(tally: Tally) -> Iterator[tuple[str, str]]:
     if tally.padded:
         yield (
             "padding",
-            f"padding: {tally.padded} judged without tokens that the mask hides, which nobody reads",
+            Reason("padding: {} judged without tokens that the mask hides, which nobody reads", tally.padded),
         )
     if tally.unjudged:
         yield "not_judged", _cut(unjudged_line(tally.unjudged))
@@ -209,43 +209,56 @@ def allowances(tally: Tally) -> Iterator[tuple[str, str]]:
 
 def verdicts_line(tally: Tally) -> str:
     """The number of rows by verdict, and, where tests have several rows, how many tests fail."""
-    counted = ", ".join(f"{tally.counts[verdict]} {verdict}" for verdict in VERDICTS if tally.counts[verdict])
+    counts = [
+        Reason("{} {}", tally.counts[verdict], verdict) for verdict in VERDICTS if tally.counts[verdict]
+    ]
+    line = Reason("verdicts: {}", joined(", ", counts or ["none"]))
     if tally.tried > len(tally.tests):
-        counted += f" (one for each tensor); {tests_that_fail(tally)}"
-    return f"verdicts: {counted or 'none'}{'' if tally.complete else '; the run is incomplete'}"
+        line = Reason("{} (one for each tensor); {}", line, tests_that_fail(tally))
+    return line if tally.complete else Reason("{}; the run is incomplete", line)
 
 
 def replayed_line(tally: Tally) -> str:
     """The line on tensors that replay has judged, and why not the first of the others."""
     computed, refused = tally.replayed[True], tally.replayed[False]
-    line = f"replay: {computed} of {computed + refused} tensors of operators were computed again"
-    line += ", so the run is not a success" if tally.nothing_replayed else ""
-    line += f"; one was not because {tally.unreplayed}" if refused else ""
+    lines = [
+        Reason("replay: {} of {} tensors of operators were computed again", computed, computed + refused)
+    ]
+    if tally.nothing_replayed:
+        lines = [Reason("{}, so the run is not a success", *lines)]
+    lines += [Reason("one was not because {}", tally.unreplayed)] if refused else []
     if tally.lacking:
-        line += f"; only linear layers were, because golden's model cannot be made: {tally.lacking}"
-    return _cut(line, ROOT_WIDTH)
+        lines.append(
+            Reason("only linear layers were, because golden's model cannot be made: {}", tally.lacking)
+        )
+    return _cut(joined("; ", lines), ROOT_WIDTH)
 
 
 def after_tie_line(tally: Tally) -> str:
     """The line on pairs that were not judged because of ties."""
-    counts = [f"{tally.after_tie[how]} {how}" for how in ("partly", "wholly") if tally.after_tie[how]]
-    return (
-        f"ties: {' and '.join(counts)} not judged: another choice among equals changes what follows from it"
-    )
+    after = tally.after_tie
+    counts = joined(" and ", [Reason("{} {}", after[how], how) for how in ("partly", "wholly") if after[how]])
+    return Reason("ties: {} not judged: another choice among equals changes what follows from it", counts)
 
 
 def unjudged_line(unjudged: Sequence[tuple[int, str, str]]) -> str:
     """The line on values in rows that are not judged, and where they begin."""
-    kinds = " and ".join(sorted({values for _, _, values in unjudged}))
-    tensors = "1 tensor" if len(unjudged) == 1 else f"{len(unjudged)} tensors"
-    return f"{kinds} in rows that are not judged of {tensors}, first in {min(unjudged)[1]}"
+    kinds = joined(" and ", sorted({values for _, _, values in unjudged}))
+    tensors = "1 tensor" if len(unjudged) == 1 else Reason("{} tensors", len(unjudged))
+    return Reason("{} in rows that are not judged of {}, first in {}", kinds, tensors, min(unjudged)[1])
 
 
 def narrowed_line(stored: str, declared: str, count: int) -> str:
     """The line on tensors of mine of a coarser type than its weights, and the rounding that they may have."""
-    tensors = "1 tensor of mine is" if count == 1 else f"{count} tensors of mine are"
+    tensors = "1 tensor of mine is" if count == 1 else Reason("{} tensors of mine are", count)
     allowed = declared if is_narrowed(stored, declared) else stored
-    return f"types: {tensors} {stored}, coarser than its {declared} weights: bounds are those of {allowed}"
+    return Reason(
+        "types: {} {}, coarser than its {} weights: bounds are those of {}",
+        tensors,
+        stored,
+        declared,
+        allowed,
+    )
 
 
 def _coarser(stored: str, declared: str) -> bool:
@@ -255,8 +268,10 @@ def _coarser(stored: str, declared: str) -> bool:
 
 def lifted_line(tally: Tally) -> str:
     """The line on pairs that pass although they are beyond their bounds, and by how much."""
-    pairs = "1 pair passes" if tally.lifted == 1 else f"{tally.lifted} pairs pass"
-    return f"rounding: {pairs} as accumulated rounding, at most {tally.most_lifted:.3g} times the bound"
+    pairs = "1 pair passes" if tally.lifted == 1 else Reason("{} pairs pass", tally.lifted)
+    return Reason(
+        "rounding: {} as accumulated rounding, at most {:.3g} times the bound", pairs, tally.most_lifted
+    )
 
 
 def tests_that_fail(tally: Tally) -> str:
@@ -267,14 +282,16 @@ def tests_that_fail(tally: Tally) -> str:
 def describe(row: Row) -> str:
     """One failing row in a line: name, operator, step, layer, and why it fails."""
     kind = row.mine.op_type or row.golden.op_type
-    kind = f" ({kind})" if kind and not row.name.startswith(kind) else ""
-    place = f" step {row.step}" if row.step != "" else ""
+    name: str = f"{row.name} ({kind})" if kind and not row.name.startswith(kind) else row.name
+    places: list[str] = [name]
     if row.case:
-        _, *group = row.test_id.split("::")[:2]
-        place = f" {' '.join([row.mine.slot, *group])}"
-    place += f" rank {row.rank}" if row.rank else ""
-    place += f" {row.layer}" if row.layer else ""
-    return f"{row.name}{kind}{place}: {row.excuse if row.excused or row.strict else in_numbers(row)}"
+        places += [row.mine.slot, *row.test_id.split("::")[1:2]]
+    elif row.step != "":
+        places.append(Reason("step {}", row.step))
+    places += [Reason("rank {}", row.rank)] if row.rank else []
+    places += [row.layer] if row.layer else []
+    why = row.excuse if row.excused or row.strict else in_numbers(row)
+    return Reason("{}: {}", joined(" ", places), why)
 
 
 def _cut(line: str, width: int = WIDTH) -> str:
@@ -286,8 +303,6 @@ def _cut(line: str, width: int = WIDTH) -> str:
 
 WHOLE = 0.9
 """The part of golden's nodes from which on a comparison is not called partial."""
-_CAPPED = "capped at 0.25"
-"""The words in the reason of a bound whose T is `judging.tolerance.CAP`."""
 _ANYTHING = ("mask", "cache", "buffer")
 """Kinds of feed that may hold NaN and Inf: masks do, and caches what the memory held."""
 
@@ -305,9 +320,10 @@ class Caveats:
 
     def add(self, row: Row) -> None:
         """Take a row into account, in any order."""
-        self._counts["absent"] += row.strict and row.verdict == INCOMPLETE and LAST_OUTPUT not in row.sentence
-        self._counts["end"] += row.strict and LAST_OUTPUT in row.sentence
-        self._counts["capped"] += any(_CAPPED in check.reason for check in row.checks)
+        is_end = row.strict and contains(row.sentence, LAST_OUTPUT)
+        self._counts["absent"] += row.strict and row.verdict == INCOMPLETE and not is_end
+        self._counts["end"] += is_end
+        self._counts["capped"] += any(contains(check.reason, CAPPED) for check in row.checks)
         if row.case or not row.counts:
             return
         place = row.number if row.number is not None else 2**62
@@ -325,7 +341,8 @@ class Caveats:
         if self._first is None:
             return []
         row = self._first[1]
-        name = printable(row.golden.name or row.name, 120) + ("" if row.step == "" else f" (step {row.step})")
+        name = printable(row.golden.name or row.name, 120)
+        name = name if row.step == "" else Reason("{} ({})", name, Reason("step {}", row.step))
         return [
             Reason("golden is not finite from {} on, so the run fails; dump one without NaN and Inf", name)
         ]
@@ -353,8 +370,9 @@ class Caveats:
     def at_cap(self) -> list[str]:
         """The line on pairs that were judged by the largest bound."""
         capped = self._counts["capped"]
-        pairs = "pair was" if capped == 1 else "pairs were"
-        return [f"{capped} {pairs} held against the cap of 0.25"] if capped else []
+        if capped == 1:
+            return ["1 pair was held against the cap of 0.25"]
+        return [Reason("{} pairs were held against the cap of 0.25", capped)] if capped else []
 
 
 def _is_not_finite(row: Row) -> bool:
@@ -369,6 +387,7 @@ def _is_not_finite(row: Row) -> bool:
 # Its sentences are `Reason`s, which the page says in Chinese too.
 
 
+_BROKEN = "Incomplete, and already broken: {}: {}{}"
 _NAME_WIDTH = 120
 """Characters of a name."""
 
@@ -393,13 +412,7 @@ def run_verdict(run: Run, result: Result) -> RunVerdict:
     all_roots = () if result.diagnosis is None else result.diagnosis.roots
     roots = [root for root in all_roots if any(row.red for row in (root.row, *root.also))]
     if roots:
-        sentence = _broken(roots)
-        lead = _counted(run, result, failures)
-        if not complete:
-            return RunVerdict(
-                "bad", f"Incomplete, and already broken: {sentence[0].lower()}{sentence[1:]}", lead
-            )
-        return RunVerdict("bad", sentence, lead)
+        return RunVerdict("bad", _broken(roots, complete), _counted(run, result, failures))
     if tally.first is not None:
         return _worst(run, result, tally.first, failures)
     if not tally.tried and result.exit_status in (0, 1, 5):
@@ -408,25 +421,11 @@ def run_verdict(run: Run, result: Result) -> RunVerdict:
         return RunVerdict(
             "bad", Reason("Nothing was compared: none of {} {} could be", tally.tried, _units(run))
         )
-    return _green(run, result) if complete else _incomplete(run, result)
-
-
-def accepted_line(tally: Tally) -> str:
-    """The sentence on known differences; empty without any."""
-    known = tally.counts["known"]
-    return Reason("{} of them differ in a way that is known and accepted.", known) if known else ""
-
-
-def _incomplete(run: Run, result: Result) -> RunVerdict:
-    """Not all tests have run, and none of those that have fails."""
-    every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
-    compared = result.tally.compared
-    sentence = Reason("Incomplete: {}{} {} were compared, none fails", compared, every, _units(run))
-    return RunVerdict("bad" if result.exit_status else "open", sentence)
-
-
-def _green(run: Run, result: Result) -> RunVerdict:
-    tally = result.tally
+    if not complete:  # and none of the tests that have run fails
+        every = Reason(" of {}", len(run.plan.pairs)) if run.plan is not None else ""
+        counts = tally.compared, every, _units(run)
+        sentence = Reason("Incomplete: {}{} {} were compared, none fails", *counts)
+        return RunVerdict("bad" if result.exit_status else "open", sentence)
     sentence = Reason("No difference beyond its bound: {} {}", tally.compared, _units(run))
     if result.exit_status == 0:
         return RunVerdict("good", sentence, accepted_line(tally))
@@ -435,17 +434,29 @@ def _green(run: Run, result: Result) -> RunVerdict:
     return RunVerdict("bad", Reason("{}, but the run fails", sentence), printable(why[0], SENTENCE))
 
 
-def _broken(roots: list[Root]) -> str:
+def accepted_line(tally: Tally) -> str:
+    """The sentence on known differences; empty without any."""
+    known = tally.counts["known"]
+    return Reason("{} of them differ in a way that is known and accepted.", known) if known else ""
+
+
+def _broken(roots: list[Root], complete: bool) -> str:
     """The sentence on the first root: its place, its excess, and the number of further roots."""
     first = roots[0]
     row = next(row for row in (first.row, *first.also) if row.red)
-    remark = Reason("; and {} more", len(roots) - 1) if len(roots) > 1 else ""
+    remark = Reason("; {}", Reason("and {} more", len(roots) - 1)) if len(roots) > 1 else ""
     if first.fed:
-        what = "The models differ" if row.fed in ("weight", "buffer") else "The run was fed something else"
+        differ = row.fed in ("weight", "buffer")
+        if not complete:
+            what = "the models differ" if differ else "the run was fed something else"
+            return Reason(_BROKEN, what, printable(first.fed, SENTENCE), remark)
+        what = "The models differ" if differ else "The run was fed something else"
         return Reason("{}: {}{}", what, printable(first.fed, SENTENCE), remark)
     name = row.mine.op_type or row.golden.op_type or row.name
     if first.name != first.row.name:
         name = first.name
+    if not complete:
+        return Reason(_BROKEN, Reason("breaks at {}", _where(name, row)), _how(row), remark)
     return Reason("Breaks at {}: {}{}", _where(name, row), _how(row), remark)
 
 
@@ -457,7 +468,7 @@ def _worst(run: Run, result: Result, first: Row, failures: int) -> RunVerdict:
         return RunVerdict("bad", Reason("Fails at {}: {}", _named(row.name), printable(row.excuse, SENTENCE)))
     of = _where(row.mine.op_type or row.golden.op_type or row.name, row)
     if run.title == "opcheck":
-        of = _named(row.name) + (f", {_named(row.mine.slot)}" if row.mine.slot else "")
+        of = joined(", ", [_named(label) for label in (row.name, row.mine.slot) if label])
     if failures == 1:
         return RunVerdict("bad", Reason("Fails at {}: {}", of, _how(row)), _counted(run, result, failures))
     return RunVerdict(
@@ -479,22 +490,17 @@ def _counted(run: Run, result: Result, failures: int) -> str:
 
 def _where(name: str, row: Row) -> str:
     """The operator, its layer, and the step, as people say it."""
-    labels = [name, "" if row.layer == row.graph else row.layer, row.graph, _step(row)]
+    step: str = Reason("step {}", row.step) if row.graph else Reason("decode {}", row.step)
+    if row.step == "" or (row.step == 0 and not row.graph):
+        step = "prefill" if row.step == 0 else ""
+    labels = [name, "" if row.layer == row.graph else row.layer, row.graph, step]
     return joined(", ", (_named(label) for label in labels if label))
-
-
-def _step(row: Row) -> str:
-    if row.step == "":
-        return ""
-    if row.graph:
-        return Reason("step {}", row.step)
-    return "prefill" if row.step == 0 else Reason("decode {}", row.step)
 
 
 def _how(row: Row) -> str:
     """The excess of a comparison over its bound; its sentence where that is no number."""
     if not math.isfinite(row.excess) or not row.excess:
-        return printable(row.sentence.partition("; ")[0], SENTENCE)
+        return printable(clauses(row.sentence)[0], SENTENCE)
     if row.excess < 1.05:
         return "just beyond its bound"
     return Reason("{} times its bound", times(row.excess))

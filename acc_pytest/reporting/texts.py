@@ -17,12 +17,14 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from ..base.reason import Reason
+from ..base.reason import Reason, rendered
 from ..errors import AccError
 
 NAME = 300
 """Characters of one name that people are shown; what is longer is cut in its middle."""
 
+REASON = 2000
+"""Characters of why a test is skipped or may fail: names in it come from files."""
 _UNSEEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"))
 """Categories that show nothing or steer the display: controls, bidirectional marks, surrogates, line ends."""
 _SHORT = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -210,7 +212,11 @@ def wrapped(line: str, width: int) -> list[str]:
     """
     if columns(line) <= width:
         return [line]
-    hang = _hang(line)
+    # The beginning of the lines after the first.
+    label = _LABELLED.match(line)
+    hang = " " * (len(line) - len(line.lstrip()) + HANG)
+    if label is not None and label.end() <= _LABEL:
+        hang = " " * label.end()
     lines, current = [], ""
     for space, word in _WORD.findall(line):
         folds = columns(hang + word) > max(width, LONGEST) and columns(current + space) <= _LABEL
@@ -221,14 +227,6 @@ def wrapped(line: str, width: int) -> list[str]:
         current = last if not full else hang + last
         lines += [full[0], *(hang + piece for piece in full[1:])] if full else []
     return [*lines, current.rstrip()]
-
-
-def _hang(line: str) -> str:
-    """The beginning of the lines after the first."""
-    label = _LABELLED.match(line)
-    if label is not None and label.end() <= _LABEL:
-        return " " * label.end()
-    return " " * (len(line) - len(line.lstrip()) + HANG)
 
 
 def _folded(before: str, word: str, width: int) -> list[str]:
@@ -277,7 +275,7 @@ def wrapped_command(line: str, width: int) -> list[str]:
 def on_screen(lines: Iterable[str], width: int | None = None) -> Iterator[str]:
     """All the lines wrapped, by default to the terminal; but not what is to be pasted (`TO_PASTE`)."""
     for line in lines:
-        yield from [line] if line.startswith(TO_PASTE) else wrapped(line, width or terminal_width())
+        yield from [line] if line.startswith(TO_PASTE) else wrapped(rendered(line), width or terminal_width())
 
 
 def paragraph(text: str, before: str = "", width: int | None = None) -> str:

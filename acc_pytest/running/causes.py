@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..base.imports import import_torch
+from ..base.reason import joined
 from ..base.vocabulary import OF_MODULES, OF_OTHERS, REPLAY_WORDS
 from ..errors import SettingsError, guarded
 from .mode import GeneratedItem, collectors_of, items_of
@@ -71,7 +72,9 @@ class Causes:
         if not self._has_red_root_left_out(cause):
             return with_cause(row, cause, strict=self._mode.settings.inherited == "fail")
         # Nobody else is red for it, and an expected failure would leave pytest's cache.
-        sentence = f"{cause.text}; that root is not among the tests of this run, so this one stays red"
+        sentence = joined(
+            "; ", (cause.text, "that root is not among the tests of this run, so this one stays red")
+        )
         return with_cause(row, replace(cause, text=sentence), strict=True)
 
     def _has_red_root_left_out(self, cause: Cause) -> bool:

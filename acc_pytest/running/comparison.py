@@ -13,8 +13,10 @@ from .. import options
 from ..base.imports import import_numpy, without_collector
 from ..base.vocabulary import OF_MODULES
 from ..errors import AccError, SettingsError
+from ..mapping.pair import CARRIED
 from ..options.marks import op_mark
-from ..reporting.texts import escaped, quoted
+from ..reporting.row import RowSide
+from ..reporting.texts import escaped, on_screen, quoted
 from ..session import planning
 from ..tensors.address import is_mirrored
 from ..tensors.header import looking_once
@@ -27,8 +29,8 @@ from .causes import (
     unasked_of_atb,
     with_values,
 )
-from .mode import SEPARATOR, GeneratedTest, together
-from .pairs import PairMode, PairTest
+from .mode import SEPARATOR, GeneratedTest, Naming, together
+from .pairs import NO_MODEL, PairMode, PairTest, outline_line, replay_lines
 from .run import RUN, Judges, gated
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from ..mapping.pair import Pair, Plan
     from ..reporting.row import Row
     from ..reporting.view import Run
-    from .mode import GeneratedItem, Naming
+    from .mode import GeneratedItem
 
 
 PAIR, RECOMPUTED = 0.7e-3, 1e-3
@@ -88,9 +90,6 @@ class ComparisonMode(PairMode):
 
     def header(self) -> list[str]:
         """The lines of every mode with a plan, and one on modules that are computed again, or could be."""
-        from ..reporting.texts import on_screen
-        from .pairs import NO_MODEL, outline_line
-
         lines = [outline_line(self._outlines[0])] if self._all_outlined else []
         if not lines and self.plan.mine_kind in OF_MODULES and self.settings.replay is None:
             lines = [NO_MODEL]
@@ -99,12 +98,6 @@ class ComparisonMode(PairMode):
     def __getstate__(self) -> dict[str, Any]:
         """With golden's outlines: who receives the mode may have no golden to read them from."""
         return {**super().__getstate__(), "_outlines": self._outlines}
-
-    @functools.cached_property
-    def naming(self) -> Naming:
-        from .mode import Naming
-
-        return Naming.of(self.plan)
 
     @functools.cached_property
     def _ties(self) -> AfterTies:
@@ -134,8 +127,6 @@ class ComparisonMode(PairMode):
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
         on."""
         if pair.fed:
-            from ..mapping.pair import CARRIED
-
             return pair.fed == CARRIED and self._all_outlined and bool(self.plan.parents[number])
         return pair.mine.slot.startswith("output") or number in self.plan.gaps
 
@@ -245,12 +236,6 @@ class ReplayMode(PairMode):
         return mode
 
     @functools.cached_property
-    def naming(self) -> Naming:
-        from .mode import Naming
-
-        return Naming.of(self.plan)
-
-    @functools.cached_property
     def pairs(self) -> tuple[PairTest, ...]:
         """A test for each operator's tensor."""
         naming, pairs = self.naming, self.plan.pairs
@@ -258,9 +243,6 @@ class ReplayMode(PairMode):
 
     def header(self) -> list[str]:
         """The lines of the header: the dump that is computed again."""
-        from ..reporting.texts import on_screen
-        from .pairs import replay_lines
-
         return list(on_screen(replay_lines(self.plan, len(self.numbers))))
 
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
@@ -268,7 +250,6 @@ class ReplayMode(PairMode):
         from ..base.threads import share_cores
         from ..comparison.rows import pair_row
         from ..diagnosis.evidence import judged_by_replay
-        from ..reporting.row import RowSide
 
         share_cores(self.settings.threads)
         row = replace(pair_row(pair, test_id, number), golden=RowSide())
@@ -361,8 +342,6 @@ class StoredRowsMode(PairMode):
 
     @functools.cached_property
     def naming(self) -> Naming:
-        from .mode import Naming
-
         return Naming(self.plan.name, self.stored.ranks)
 
     @functools.cached_property

@@ -107,8 +107,7 @@ class Shard:
         """Leave tests without a place in plan or list to the first shard."""
         if self._number == 1:
             return
-        deselected = [item for item in items if not _is_generated(item)]
-        if deselected:
+        if deselected := [item for item in items if not _is_generated(item)]:
             config.hook.pytest_deselected(items=deselected)
             items[:] = [item for item in items if _is_generated(item)]
 
@@ -252,17 +251,14 @@ def _without_workers(config: pytest.Config) -> None:
     manager = config.pluginmanager
     for implementation in implementations(config.hook, "pytest_sessionstart"):
         if implementation.plugin is manager.get_plugin("dsession"):
-            implementation.function = _nothing  # pluggy has listed whom it will call
+            # Nothing in the place of xdist's session: pluggy has listed whom it will call.
+            implementation.function = lambda session: None
     for name in ("dsession", "terminaldistreporter"):
         if manager.hasplugin(name):
             manager.unregister(name=name)
     terminal: Any = manager.get_plugin("terminalreporter")
     if terminal is not None:
         terminal.showfspath = None  # xdist shows no file names, for tests of many end in turn
-
-
-def _nothing(session: pytest.Session) -> None:
-    """In place of the session of xdist."""
 
 
 # Lines about how far a long run is, in terminals and in the logs of CI, with and without -n.
@@ -407,8 +403,6 @@ class OnNodes:
 
 def joined(mode: PairMode, tell: functools.partial[None]) -> tuple[Engine, str]:
     """The engine that measures the pairs of a mode, and a line that says where. Raises `AccError`."""
-    import time
-
     from ..remote.engine.dispatch import Placement
     from ..remote.engine.engine import Engine, Fleet, TaskPatience, counted
     from ..remote.engine.pool import ProbeQuestion, files_of

@@ -105,10 +105,8 @@ class OpcheckMode(Mode):
     @classmethod
     def opened(cls, option_values: Mapping[str, Any]) -> OpcheckMode:
         """List the operations."""
-        check_values, comparison_values = (
-            options.of(option_values, options.OPCHECK),
-            options.of(option_values),
-        )
+        check_values = options.of(option_values, options.OPCHECK)
+        comparison_values = options.of(option_values)
         if "opcheck" not in check_values:
             raise AccError(
                 f"{_flags(check_values)} needs --acc-opcheck too: the operation CSV or the dump to check"

@@ -12,6 +12,7 @@ import pytest
 from .. import options
 from ..base.imports import check_numpy, go_without_blas
 from ..errors import SettingsError, show_tracebacks
+from ..metrics.native.library import chosen as chosen_kernel
 from ..session import door, let_any_name_pass, noting_interrupts
 from ..tensors.whole_file import make_directory
 from .causes import LEFT_OUT, left_out_of
@@ -32,10 +33,10 @@ from .opcheck import FuzzMode, OpcheckMode
 from .run import CHANNEL, RUN, AccRun, received
 from .run_report import RunReport, open_views
 from .runtest import JunitSpool, RuntestProtocol, junit_report
-from .worker_reports import ReportsOfWorkers, WorkerReports
+from .worker_reports import ReportsOfWorkers, Silence, WorkerReports
 
 if TYPE_CHECKING:
-    from ..reporting.view import View
+    pass
 
 MODES: tuple[type[Mode], ...] = (OpcheckMode, ComparisonMode, ReplayMode, StoredRowsMode, FuzzMode)
 """In the order in which they are opened and their tests run. Operator checks come first: beside a comparison
@@ -72,7 +73,10 @@ def open_run(config: pytest.Config) -> None:
                 candidates = [(test.names, test) for test in mode.tests if test.names[0] == mode.root]
                 mode.selected = select_named(candidates, mode.root, ours)
         start_fewer(config, run.modes)
-        reports = WorkerReports(config) if in_worker else RunReport(config, run, _views(run, option_values))
+        views = [] if in_worker else [view for mode in run.modes for view in mode.views()]
+        if not (in_worker or views or run.settings is None):  # people's own tests alone
+            views = open_views(run.settings, csv=any(name in option_values for name in ASK_FOR_CSV))
+        reports = WorkerReports(config) if in_worker else RunReport(config, run, views)
         for name, plugin in _plugins(config, run, reports):
             config.pluginmanager.register(plugin, name)
     if (silence := config.pluginmanager.get_plugin("acc_silence")) is not None:
@@ -92,8 +96,6 @@ def run_of(config: pytest.Config) -> AccRun:
 def _opened(config: pytest.Config, option_values: Mapping[str, Any]) -> AccRun:
     if not option_values:
         return AccRun((), None)
-    from ..metrics.native.library import chosen as chosen_kernel
-
     check_numpy()
     chosen_kernel()  # a kernel that is asked for and is not there, before any dump is opened
     modes = tuple(_mode(config, kind, option_values) for kind in MODES if kind.takes(option_values))
@@ -121,14 +123,6 @@ def _mode(config: pytest.Config, kind: type[Mode], option_values: Mapping[str, A
         return kind.opened(option_values)
 
 
-def _views(run: AccRun, option_values: Mapping[str, Any]) -> list[View]:
-    """The reports of the modes; without any, those of people's own tests."""
-    views = [view for mode in run.modes for view in mode.views()]
-    if views or run.settings is None:
-        return views
-    return open_views(run.settings, csv=any(name in option_values for name in ASK_FOR_CSV))
-
-
 def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tuple[str, object]]:
     """Our plugins for this run, by name: `reports` and what the run needs beside them."""
     if run.settings is not None and run.settings.shard is not None:
@@ -154,8 +148,6 @@ def _plugins(config: pytest.Config, run: AccRun, reports: object) -> Iterator[tu
     if noun and not in_worker and on_nodes is None:  # nodes have lines of their own
         yield "acc_pace", PaceLines(config, noun, functools.partial(costs_of, run.modes))
     if has_workers:
-        from .worker_reports import Silence
-
         silence = Silence(config)
         silence.listen(config.pluginmanager.get_plugin("dsession"))
         yield "acc_silence", silence

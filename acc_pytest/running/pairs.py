@@ -15,13 +15,16 @@ import pytest
 
 from ..base.reason import Reason
 from ..base.vocabulary import INCOMPLETE
-from ..mapping.pair import WEIGHTS
+from ..judging.threshold import JudgeContext
+from ..mapping.pair import WEIGHTS, explain
 from ..metrics.native.library import VARIABLE, chosen, described
 from ..options.marks import op_mark, unmapped_mark
-from ..reporting.texts import near, printable
+from ..reporting.failure_text import WIDTH
+from ..reporting.recorder import unmapped_reason, unmapped_row
+from ..reporting.texts import REASON, message, near, on_screen, printable
 from ..tensors.location import shown_at
-from .mode import GeneratedTest, Mode, TestFailed, together
-from .run import REASON, gated
+from .mode import GeneratedTest, Mode, Naming, TestFailed, together
+from .run import gated
 from .run_report import open_views
 
 if TYPE_CHECKING:
@@ -29,12 +32,12 @@ if TYPE_CHECKING:
     from ..dumps.torch_model import Outline
     from ..judging.judges import Judge
     from ..judging.standards import Standard
-    from ..judging.threshold import JudgeContext, ThresholdRule
+    from ..judging.threshold import ThresholdRule
     from ..mapping.pair import Pair, Plan, Unmapped
     from ..noise.counterparts import NoisePlan
     from ..reporting.row import Row
     from ..reporting.view import Run, View
-    from .mode import GeneratedItem, Naming
+    from .mode import GeneratedItem
 
 
 _MAP_IT = "map it with a [mapping] table or --acc-op-mapping-file, or use acc_unmapped skip"
@@ -68,8 +71,6 @@ class PairTest(GeneratedTest):
 
     @property
     def context(self) -> JudgeContext:
-        from ..judging.threshold import JudgeContext
-
         return JudgeContext.of(self.pair)
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
@@ -132,16 +133,10 @@ class UnmappedTest(GeneratedTest):
 
     @property
     def _reason(self) -> str:
-        from ..reporting.recorder import unmapped_reason
-        from ..reporting.texts import printable
-
         return printable(unmapped_reason(self.node), REASON)
 
     def rows(self, item: GeneratedItem) -> Sequence[Row]:
         """Fail with the reason."""
-        from ..reporting.failure_text import WIDTH
-        from ..reporting.texts import printable
-
         node = self.node
         lines = [self._reason, f"{node.side}: {node.op_type} {node.node} {node.slot}".rstrip()]
         if node.ref is not None:
@@ -154,8 +149,6 @@ class UnmappedTest(GeneratedTest):
 
     def row(self, *, strict: bool = False) -> Row:
         """Its row; `strict`: the test fails."""
-        from ..reporting.recorder import unmapped_row
-
         return unmapped_row(self.node, self.number, self.node_id if self.runs else "", strict=strict)
 
 
@@ -187,10 +180,10 @@ class PairMode(Mode):
     def root(self) -> str:
         return self.naming.root
 
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def naming(self) -> Naming:
         """The names of the pairs."""
+        return Naming.of(self.plan)
 
     @functools.cached_property
     def pairs(self) -> tuple[PairTest, ...]:
@@ -218,8 +211,6 @@ class PairMode(Mode):
 
     def header(self) -> list[str]:
         """The lines of the header: both dumps, the mapping (on request line by line), and the rules."""
-        from ..reporting.texts import on_screen
-
         judging = judging_lines(self.judges.standard, self.noise, self.plan)
         first = self.explanation() or on_screen(header_lines(self.plan))
         return [*first, *on_screen(judging), *on_screen(kernel_lines())]
@@ -228,9 +219,6 @@ class PairMode(Mode):
         """The plan in words (`--acc-explain-mapping`)."""
         if not self.settings.explain_mapping:
             return []
-        from ..mapping.pair import explain
-        from ..reporting.texts import message
-
         return list(map(message, explain(self.plan)))
 
     def described(self, run: Run) -> Run:
@@ -364,10 +352,11 @@ def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> li
         lines.append(f"acc standard: {standard.name}: {standard.about}")
     if noise is not None:
         pairs = _count(len(plan.pairs), "pair")
+        results = _count(sum(pair.fed not in WEIGHTS for pair in plan.pairs), "pair")
         lines.append(
             f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.count} of {pairs})"
             if not noise.is_profile
-            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.count} of {_results(plan)} "
+            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.count} of {results} "
             f"({_path(noise.root)})"
         )
         if noise.note:
@@ -379,10 +368,6 @@ def kernel_lines() -> list[str]:
     """Why the kernel in Python measures, unless it was asked for. Raises `SettingsError`."""
     python_requested = os.environ.get(VARIABLE) == "python"
     return [] if chosen() is not None or python_requested else [f"acc kernel: {printable(described(), NOTE)}"]
-
-
-def _results(plan: Plan) -> str:
-    return _count(sum(pair.fed not in WEIGHTS for pair in plan.pairs), "pair")
 
 
 def _warnings(plan: Plan) -> list[str]:

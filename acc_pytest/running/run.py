@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ..base.reason import rendered
 from ..options.marks import hook_rules, marker_rules
+from ..reporting.failure_text import failure_text_of_all, terminal_lines
 from ..reporting.junit import properties
 from ..reporting.row import Row
-from ..reporting.texts import printable
+from ..reporting.texts import REASON, printable, terminal_width
 from ..tensors.address import caches_in_use, use_caches
 from .host import want_properties
 
@@ -124,7 +126,9 @@ class Judges:
 
     def judge_by(self, rules: tuple[ThresholdRule, ...]) -> Judge:
         """The judge with these rules, weakest first."""
-        return self._judge(rules, self.custom, self.standard)
+        from ..judging.judges import Judge
+
+        return Judge(rules, self.custom, self.standard)
 
     def rules_of_pair(
         self,
@@ -156,19 +160,9 @@ class Judges:
     def _rules(
         self, item: pytest.Item, ignored: pytest.Mark | None, stronger: list[ThresholdRule]
     ) -> tuple[ThresholdRule, ...]:
-        return self._in_precedence(self.settings.rules, marker_rules(item, self._names, ignored), stronger)
-
-    @functools.cached_property
-    def _judge(self) -> type[Judge]:
-        from ..judging.judges import Judge
-
-        return Judge
-
-    @functools.cached_property
-    def _in_precedence(self) -> Callable[..., tuple[ThresholdRule, ...]]:
-        from ..judging.rules import in_precedence
-
-        return in_precedence
+        # `iter_markers` gives the closest to the test first.
+        markers = reversed(marker_rules(item, self._names, ignored))
+        return (*self.settings.rules, *markers, *stronger)
 
     def levelled(self, row: Row, make_judge: Callable[[], Judge]) -> Row:
         """The row with its thresholds apart from its data, where a baseline is in use."""
@@ -194,8 +188,6 @@ ROWS = pytest.StashKey[int]()
 
 BESIDE = len("E       ")
 """The columns that pytest puts before each line of an assertion of people's own tests."""
-REASON = 2000
-"""Characters of why a test is skipped or may fail: names in it come from files."""
 
 LAST = "acc_last"
 """Attribute of the report of a call: true where no other is made of the test, whose teardown has passed."""
@@ -208,9 +200,6 @@ class ComparisonFailed(AssertionError):
     __module__ = "builtins"
 
     def __init__(self, text: str) -> None:
-        from ..reporting.failure_text import terminal_lines
-        from ..reporting.texts import terminal_width
-
         width = terminal_width() - BESIDE
         super().__init__("\n".join(row for line in text.split("\n") for row in terminal_lines(line, width)))
         self.text = text
@@ -250,11 +239,9 @@ def _end(rows: Sequence[Row]) -> None:
     red = [row for row in rows if row.red]
     excused = [row for row in rows if row.excused]
     if excused and not red:
-        pytest.xfail(printable(excused[0].excuse, REASON))
+        pytest.xfail(rendered(printable(excused[0].excuse, REASON)))
     # With --runxfail pytest.xfail does nothing, and what was excused fails after all.
     if failing := red or excused:
-        from ..reporting.failure_text import failure_text_of_all
-
         raise ComparisonFailed(failure_text_of_all(failing))
     if all(row.skipped for row in rows):
-        pytest.skip(printable(rows[0].sentence, REASON))
+        pytest.skip(rendered(printable(rows[0].sentence, REASON)))

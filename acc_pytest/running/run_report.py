@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..base.reason import Reason
+from ..base.reason import Reason, rendered
 from ..diagnosis.outcome import ended
 from ..errors import AccError, guarded
-from ..reporting.failure_text import LINES, RERUN, FailureText, briefly
+from ..reporting.failure_text import LINES, FailureText, briefly, rerun
 from ..reporting.recorder import Recorder
 from ..reporting.texts import LONGEST, columns, message, on_screen, paragraph, printable, terminal_width
 from ..reporting.view import Run, View
@@ -61,18 +61,13 @@ class RunReport:
         self._refused = ""
         self._collected: Sequence[str] | None = None
         self._reported: set[str] = set()
-        self._briefs: dict[str, tuple[str, ...]] = {}
+        self._briefs: dict[tuple[str, bool], tuple[str, ...]] = {}
         config.stash[SINK] = self._add
 
     def pytest_report_header(self) -> list[str]:
         """Say what is run."""
         with door("describing the run"):
             return [line for mode in self._modes for line in mode.header()]
-
-    @property
-    def _runs_nothing(self) -> bool:
-        """Whether tests are only listed (`--co`, `--setup-plan`), so that there is nothing to report."""
-        return bool(self._config.option.collectonly or self._config.getoption("setupplan", default=False))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -89,9 +84,9 @@ class RunReport:
 
         A run that a fixture opens begins when its first test does.
         """
-        if self._runs_nothing or self._is_begun:
-            return
-
+        option = self._config.option
+        if self._is_begun or option.collectonly or self._config.getoption("setupplan", default=False):
+            return  # where tests are only listed (`--co`, `--setup-plan`), there is nothing to report
         with door("opening the reports"):
             run = Run(environment=environment())
             for mode in self._modes:
@@ -104,8 +99,8 @@ class RunReport:
     def _add(self, row: Row) -> None:
         """Record a row, and keep what the short summary may say of it."""
         self._recorder.add(row)
-        if row.red:
-            self._briefs.setdefault(row.test_id, briefly(row))
+        if row.red or row.excused:
+            self._briefs.setdefault((row.test_id, row.red), briefly(row))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -161,7 +156,7 @@ class RunReport:
         except OSError as error:
             if not self._is_active:
                 raise
-            self._refused = f"a file of pytest or of a plugin could not be written: {error}"
+            self._refused = Reason("a file of pytest or of a plugin could not be written: {}", error)
             _redden(session)
         except KeyboardInterrupt:
             if not self._is_active:
@@ -183,7 +178,11 @@ class RunReport:
         tally = self._recorder.tally
         for row in [row for mode in self._modes for row in mode.late_rows(tally.tests)]:
             self._recorder.add(row)
-        if session.exitstatus == pytest.ExitCode.OK and self._tried_in_vain:
+        # Something was to be compared, be it only nodes without a partner, and nothing was.
+        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
+        elsewhere = any(mode.compares_elsewhere for mode in self._modes)
+        in_vain = not tally.compared and (tally.tried or (only_unmapped and not elsewhere))
+        if session.exitstatus == pytest.ExitCode.OK and in_vain:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         # A sentence for each thing that makes the run incomplete. Tests that were deselected do not.
         lacks = [sentence for mode in self._modes for sentence in mode.lacks]
@@ -197,21 +196,11 @@ class RunReport:
                 Reason("incomplete: {} of {} tests did not come to their end, the first {}", *counts)
             )
         elif stopped:
-            lacks.append(f"incomplete: {stopped}")
+            lacks.append(Reason("incomplete: {}", stopped))
         status = int(session.exitstatus)
         result, status = ended(self._recorder, self._ledger, self._plan, self._floor, status, lacks=lacks)
         session.exitstatus = status
         self._lines = result.lines
-
-    @property
-    def _tried_in_vain(self) -> bool:
-        """Whether something was to be compared, be it only nodes without a partner, and nothing was."""
-        if self._recorder.tally.compared:
-            return False
-        if self._recorder.tally.tried:
-            return True
-        only_unmapped = bool(self._reported) and self._reported <= self._unmapped_ids
-        return only_unmapped and not any(mode.compares_elsewhere for mode in self._modes)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the error starts, how bad it gets, and where the reports are."""
@@ -221,17 +210,16 @@ class RunReport:
         # printed, counted and written by then; only the short summary comes after.
         width = terminal_width()
         for report in terminalreporter.stats.get("failed", ()):
-            if isinstance(report.longrepr, FailureText) and (forms := self._briefs.get(report.nodeid)):
-                # The first that fits, else the last.
-                room = _room(report, width)
-                last = ""
-                for last in forms:
-                    if columns(last) <= room:
-                        break
-                report.longrepr = replace(report.longrepr, brief=last)
+            if isinstance(report.longrepr, FailureText) and (
+                forms := self._briefs.get((report.nodeid, True))
+            ):
+                brief = _fitting(forms, report, width) or rendered(forms[-1])
+                report.longrepr = replace(report.longrepr, brief=brief)
         for report in terminalreporter.stats.get("xfailed", ()):
-            if report.nodeid in ours and getattr(report, "wasxfail", None):
-                report.wasxfail = _excuse(str(report.wasxfail), report, max(width, LONGEST))
+            if report.nodeid in ours and (reason := getattr(report, "wasxfail", None)):
+                room, start = max(width, LONGEST), f"{WORD}{report.nodeid} - "
+                forms = self._briefs.get((report.nodeid, False), (reason,))
+                report.wasxfail = _fitting(forms, report, room) or paragraph(reason, start, room)
         for report in terminalreporter.stats.get("skipped", ()):
             if report.nodeid in ours and isinstance(report.longrepr, tuple):
                 reason = str(report.longrepr[2]).removeprefix(_SKIPPED)
@@ -262,28 +250,20 @@ def _redden(session: pytest.Session) -> None:
 def lost(report: Any) -> str:
     """Why a test has no result: the last line of what pytest says of it, but for our command to re-run it."""
     lines = str(report.longreprtext).strip().split("\n")
-    return next((line for line in reversed(lines) if line and not line.startswith(RERUN)), "no result")
+    return next((line for line in reversed(lines) if line and not line.startswith(rerun())), "no result")
 
 
 WORD = "FAILED "
 """The word before an id; `XFAIL` is as good here."""
 BESIDE_SKIPS = "SKIPPED [99999] .:0: "
 """The text before the reason of a skip, whose place is no line of ours: pytest would name the plugin's."""
-_BY_WAY, _AT_STEP = " by way of ", " at step "
-"""Clauses that the reason of an inherited failure can do without, the first of them sooner."""
 _SKIPPED = "Skipped: "
 
 
-def _excuse(reason: str, report: Any, width: int) -> str:
-    """The longest form of a reason that fits one line, else all of it in several."""
-    for text in (reason, reason.partition(_BY_WAY)[0], reason.partition(_AT_STEP)[0]):
-        if columns(text) <= _room(report, width):
-            return text
-    return paragraph(reason, f"{WORD}{report.nodeid} - ", width)
-
-
-def _room(report: Any, width: int) -> int:
-    return width - columns(f"{WORD}{report.nodeid} - ")
+def _fitting(forms: Sequence[str], report: Any, width: int) -> str:
+    """The first of these texts that fits one line beside the id; empty where none does."""
+    room = width - columns(f"{WORD}{report.nodeid} - ")
+    return next((text for text in map(rendered, forms) if columns(text) <= room), "")
 
 
 # The views of a run that the options ask for.

@@ -64,7 +64,9 @@ class RuntestProtocol:
         _begin(item)
         _run(item, nextitem, hooks)
         if not hooks.keeps_properties:
-            _forget(item)
+            # What only hooks and fixtures would read of a test that has run: half a kilobyte of each.
+            item.user_properties.clear()
+            item.stash = item._store = pytest.Stash()  # two names, until pytest drops the second
         return True
 
     def _hooks_of(self, item: GeneratedItem) -> PhaseHooks | None:
@@ -83,12 +85,6 @@ def _begin(item: pytest.Item) -> None:
 
 def _end(item: pytest.Item) -> None:
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-
-def _forget(item: pytest.Item) -> None:
-    """Drop what only hooks and fixtures would read of a test that has run: half a kilobyte of each."""
-    item.user_properties.clear()
-    item.stash = item._store = pytest.Stash()  # two names, until pytest drops the second
 
 
 def _run(item: pytest.Item, nextitem: pytest.Item, hooks: PhaseHooks) -> None:

@@ -252,12 +252,15 @@ def test_own_bounds_of_a_check_are_in_its_test(case: Case, tmp_path: Path) -> No
     [
         (check_row(), 10, "its tensors have 0 MiB, more than is left for bundles"),
         (
-            check_row(notes=("judged is what the device computed",)),
+            check_row(notes=("judged is what the device computed from the dumped inputs",)),
             PLENTY,
             "what the device computed is not kept; run without acc_opcheck_backend",
         ),
         (
-            check_row(checks=(Check("rmse", 1.0, 0.1, False, "twice that of the other device", False),)),
+            check_row(
+                case={**check_row().case, "standard": "three-way"},
+                checks=(Check("rmse_ratio", 3.0, 2.0, False, "twice that of the other device", False),),
+            ),
             PLENTY,
             "it is judged by the dump of a second device",
         ),

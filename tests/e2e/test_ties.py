@@ -120,7 +120,7 @@ def test_a_fault_below_a_tie_is_the_first_root(acc: Run, golden: Path, tmp_path:
 
 
 def test_statistics_do_not_judge_what_a_tie_may_have_changed(acc: Run, tmp_path: Path) -> None:
-    """Choices, and the calls of experts below them, are skipped with the reason; what is wrong is still red."""
+    """Choices, and the calls of experts below them, are skipped with the reason; a fault is still red."""
     if not experts_are_one_module():
         pytest.skip("experts are modules of their own before transformers 5")
     for name, factor in (("golden", 1.0), ("mine", 1.0), ("faulty", 1.3)):

@@ -27,7 +27,6 @@ from acc_pytest.gate.baseline import (
     roundoff,
     tightened,
     with_nominal_bounds,
-    worse,
     write_baseline,
 )
 from acc_pytest.gate.gate import key_of
@@ -54,7 +53,7 @@ def test_two_samples_of_one_error_are_no_alarm_more_than_once_in_ten_thousand(el
     norms = numpy.sqrt(random.chisquare(elements, size=(draws, 2)) / elements)
     double = ("float64", "float64")
     alarms = sum(
-        worse(accepted(one, elements, double), accepted(other, elements, double))
+        improved(accepted(other, elements, double), accepted(one, elements, double))
         for one, other in norms.tolist()
     )
     # The logarithm of a chi of few degrees is not normal: of one element the quotient of two is Cauchy, and
@@ -75,11 +74,11 @@ def test_two_samples_of_one_error_are_no_alarm_more_than_once_in_ten_thousand(el
     ],
 )
 def test_an_error_may_double_and_round_once_more(before: float, now: float, is_worse: bool) -> None:
-    assert worse(accepted(before), accepted(now)) is is_worse
+    assert improved(accepted(now), accepted(before)) is is_worse
 
 
 def test_few_elements_scatter_more() -> None:
-    assert not worse(accepted(0.01, 4), accepted(0.06, 4))
+    assert not improved(accepted(0.06, 4), accepted(0.01, 4))
     assert allowed(accepted(0.01, 4), accepted(0.0, 4)) == pytest.approx(0.01 * math.exp(3.72 / 2) + 2**-11)
 
 
@@ -90,7 +89,7 @@ def test_few_elements_scatter_more() -> None:
 def test_counts_scatter_by_their_root(before: int, now: int, is_worse: bool) -> None:
     exact = ("int64", "int64")
     one, other = (Accepted("mismatches", float(count), 1000, exact) for count in (before, now))
-    assert worse(one, other) is improved(other, one) is is_worse
+    assert improved(other, one) is is_worse
 
 
 def test_integers_are_not_rounded_once_more() -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from acc_pytest.errors import SettingsError
 from acc_pytest.judging.rules import (
     Known,
-    in_precedence,
     known_from_table,
     rule_from_hook,
     rule_from_marker,
@@ -269,14 +268,14 @@ def test_default_then_config_files_then_closest_marker_then_hook() -> None:
     hook = rule_from_hook({DISTANCE: 0.5})
     markers = [on_test, on_class]  # iter_markers: closest first
     assert bound_on(DISTANCE).reason.startswith("default: T = ")
-    assert bound_on(DISTANCE, *in_precedence([first])).reason == "set by default.toml [[threshold]] 1"
-    assert bound_on(DISTANCE, *in_precedence([first, second])).bound == 0.2
-    assert bound_on(DISTANCE, *in_precedence([first, second], [on_class])).bound == 0.3
-    assert bound_on(DISTANCE, *in_precedence([first, second], markers)).bound == 0.4
-    assert bound_on(DISTANCE, *in_precedence([first, second], markers)).reason == (
+    assert bound_on(DISTANCE, first).reason == "set by default.toml [[threshold]] 1"
+    assert bound_on(DISTANCE, first, second).bound == 0.2
+    assert bound_on(DISTANCE, first, second, on_class).bound == 0.3
+    assert bound_on(DISTANCE, first, second, *reversed(markers)).bound == 0.4
+    assert bound_on(DISTANCE, first, second, *reversed(markers)).reason == (
         "set by marker acc_threshold on TestX::test_y"
     )
-    last = bound_on(DISTANCE, *in_precedence([first, second], markers, [hook]))
+    last = bound_on(DISTANCE, first, second, *reversed(markers), hook)
     assert (last.bound, last.reason) == (0.5, "set by hook pytest_acc_thresholds")
 
 

@@ -289,18 +289,10 @@ OPTIONS = (
     ),
     DumpOption("tiling", ("-tiling", "--save-tiling"), flag, "write tiling data too", takes="nothing"),
     DumpOption(
-        "part",
-        ("-stp", "--save-tensor-part"),
-        up_to(2),
-        "0 inputs, 1 outputs, 2 both (default: 2)",
-        "0..2",
+        "part", ("-stp", "--save-tensor-part"), up_to(2), "0 inputs, 1 outputs, 2 both (default: 2)", "0..2"
     ),
     DumpOption(
-        "output",
-        ("-o", "--output"),
-        path,
-        "directory that gets the dump, or s3://... (default: .)",
-        "DIR",
+        "output", ("-o", "--output"), path, "directory that gets the dump, or s3://... (default: .)", "DIR"
     ),
     DumpOption("devices", ("-device", "--device-id"), devices, "only this device (default: all)", "N"),
     DumpOption(

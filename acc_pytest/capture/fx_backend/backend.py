@@ -245,11 +245,7 @@ def _oldest(run: GraphRun) -> Path:
     return Path(f"gm_{run.compiled}_dump", str(run.step + 1))
 
 
-LAYOUTS: Mapping[str, Callable[[GraphRun], Path]] = {
-    "7.2": _since_7_2,
-    "7.1": _up_to_7_1,
-    "oldest": _oldest,
-}
+LAYOUTS: Mapping[str, Callable[[GraphRun], Path]] = {"7.2": _since_7_2, "7.1": _up_to_7_1, "oldest": _oldest}
 """By the release that they came with (7.1: 7.1.0 and before; oldest: before March 2024)."""
 
 

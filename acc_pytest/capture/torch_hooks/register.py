@@ -187,10 +187,7 @@ class DumpHandle:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(CaptureError) if error is not None else contextlib.nullcontext():
             self.remove()

@@ -51,10 +51,7 @@ def get_ge_dump_config(
         raise DumpConfigError(f"dump_mode must be one of {', '.join(map(repr, MODES))}, got {dump_mode!r}")
     mode = str(dump_mode)
     switch = switch_path(fusion_switch_file)
-    dump_options = {
-        "dump_step": step_option(dump_token),
-        "dump_layer": layer_option(dump_layer),
-    }
+    dump_options = {"dump_step": step_option(dump_token), "dump_layer": layer_option(dump_layer)}
     config = _config(compiler_config)
     _check_options(config.dump_config, {"dump_step": dump_token, "dump_layer": dump_layer})
     _warn_without_ge(config)

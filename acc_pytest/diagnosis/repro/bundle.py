@@ -11,12 +11,15 @@ import torch
 
 from ...base.vocabulary import STANDARDS
 from ...errors import AccError, NoPayload
+from ...judging.standards import THREE_WAY
+from ...judging.standards.ascend import RATIOS
 from ...mapping.pair import Pair, Plan
 from ...mapping.reconcile import Comparison, open_pair
 from ...metrics.measurement import TENSOR_METRICS
 from ...opcheck.case import Case, in_precision
 from ...opcheck.golden import Golden
 from ...opcheck.prepare import prepare
+from ...opcheck.run import ON_DEVICE
 from ...opcheck.stand_alone import CSV, export_case, folder_of
 from ...reporting.markdown import code
 from ...reporting.row import Row
@@ -181,9 +184,11 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Bund
 
     Raises `AccError` for a case that does not stand alone, or is larger than `budget` bytes.
     """
-    if any("judged is what the device computed" in row.note for row in rows):
+    if any(ON_DEVICE in row.notes for row in rows):
         raise NoPayload("what the device computed is not kept; run without acc_opcheck_backend")
-    if any("of the other device" in check.reason for row in rows for check in row.checks):
+    standard = str(rows[0].case["standard"])
+    ratios = {f"{name}_ratio" for name in RATIOS}
+    if standard == THREE_WAY.name and any(check.metric in ratios for row in rows for check in row.checks):
         raise NoPayload("it is judged by the dump of a second device, which a bundle does not hold")
     refs = [ref for ref in (*case.inputs, *case.outputs, *case.written) if ref is not None]
     size = sum(file_size(ref.path) for ref in refs)
@@ -197,7 +202,6 @@ def write_case(home: Path, case: Case, rows: Sequence[Row], budget: int) -> Bund
         name = f"{'outtensor' if kind == 'output' else 'intensor'}{index}.bin"
         atb_bin.write(inside(home, "golden", name), result.golden)
     test = f"test_{home.name.replace('-', '_')}.py"
-    standard = str(rows[0].case["standard"])
     write_text(home / test, case_test(test, standard, _set_bounds(rows)))
     write_texts(home, settings_files(""))
     copy = code(f"cp golden/* {folder}/after/")
@@ -230,7 +234,7 @@ def _set_bounds(rows: Sequence[Row]) -> dict[str, float | None]:
         if isinstance(factor, float):
             bounds["factor"] = factor
         for check in row.checks:
-            of_standard = check.reason.partition(": ")[0] in STANDARDS
+            of_standard = check.derivation[0] in STANDARDS
             if not of_standard and check.metric in TENSOR_METRICS:
                 bounds[check.metric] = check.allowed
     return bounds

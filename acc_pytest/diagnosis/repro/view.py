@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...base.reason import Reason
 from ...errors import AccError
 from ...reporting.markdown import code
 from ...reporting.row import Row
@@ -70,7 +71,11 @@ class ReproBundles(View):
         """A line on failures of people's own tests, which have no bundle: their tensors are in no file."""
         if not self._unbundled:
             return []
-        return [f"no bundle of {self._unbundled} failures of your own tests: their tensors are in no dump"]
+        return [
+            Reason(
+                "no bundle of {} failures of your own tests: their tensors are in no dump", self._unbundled
+            )
+        ]
 
     def finish(self, result: Result) -> None:
         """Make the bundles and the list of them; nothing where nothing failed."""

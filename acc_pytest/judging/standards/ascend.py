@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from ...base.reason import Reason
 from ...metrics.measurement import EXACT as EQUAL
 from ...metrics.measurement import ElementTolerance
-from ..derive import is_exact, is_zero, nonfinite_thresholds
+from ..derive import NONFINITE, is_exact, is_zero
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import coarser
+from ..tolerance import coarser, layers_before
 from .base import LARGEST, MEAN, Adjustment, Second, Standard, derived_thresholds, kind_of, of_output
 
 if TYPE_CHECKING:
@@ -70,12 +70,6 @@ def _of_operator(context: JudgeContext, adjustment: Adjustment) -> tuple[Element
     return ElementTolerance(bound * adjustment.factor, scale="scaled"), reason
 
 
-def _elements(
-    context: JudgeContext, dtypes: tuple[str, str], adjustment: Adjustment
-) -> ElementTolerance | None:
-    return _of_operator(context, adjustment)[0] if context.written else None
-
-
 def requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
     """The bound of an operator's output in the words of the old result sheet."""
     return f"100%({_of_operator(context, adjustment)[0]})"
@@ -96,7 +90,7 @@ def _thresholds(
             return (Threshold("max_absolute_error", 1.0 * adjustment.factor, False, reason),)
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
-        return nonfinite_thresholds()
+        return NONFINITE
     dtype = coarser(measurement.golden_dtype, measurement.mine_dtype).name
     dtype = _COMPONENTS.get(dtype, dtype)
     silent = _silent(context, measurement, kind, dtype)
@@ -108,7 +102,7 @@ def _thresholds(
     bounds = (
         _by_class(context, operator, kind, dtype, adjustment) if kind else _open(dtype, context, adjustment)
     )
-    return (*bounds, *nonfinite_thresholds())
+    return (*bounds, *NONFINITE)
 
 
 def _silent(context: JudgeContext, measurement: Measurement, kind: str, dtype: str) -> str:
@@ -116,11 +110,11 @@ def _silent(context: JudgeContext, measurement: Measurement, kind: str, dtype: s
     if is_zero(measurement):
         return "the tables bound no tensor of zeros"
     if kind in EXACT:
-        return f"{kind} is exact on equal inputs, which two runs do not have"
+        return Reason("{} is exact on equal inputs, which two runs do not have", kind)
     if context.level in ("layer", "module"):
-        return f"the tables are for operators, and this is a {context.level}"
+        return Reason("the tables are for operators, and this is a {}", context.level)
     if dtype not in MEAN and not (kind and dtype == "float64"):
-        return f"no row for {dtype}"
+        return Reason("no row for {}", dtype)
     return ""
 
 
@@ -133,15 +127,17 @@ def _by_class(
     times = _SUMMING.get(operator, 0)
     length = context.length * times if context.length is not None and times else None
     bound = element_bound(kind, dtype, length)
-    row = f"ATB's row {kind}, {dtype}{_sums(length)}: every element within {_power(bound)}*max(1,|golden|)"
-    reason = f"{row}{_equal_inputs(context)}{adjustment.text}"
+    reason = Reason(
+        "ATB's row {}, {}{}: every element within {}*max(1,|golden|){}{}",
+        *(kind, dtype, _sums(length), _power(bound), _equal_inputs(context), adjustment.text),
+    )
     return (Threshold("max_scaled_error", bound * adjustment.factor, False, reason),)
 
 
 def _open(dtype: str, context: JudgeContext, adjustment: Adjustment) -> tuple[Threshold, ...]:
     t = MEAN[dtype]
     row = Reason("the open standard's row {}, T = {}", dtype, _power(t))
-    rest = _equal_inputs(context) + adjustment.text
+    rest = Reason("{}{}", _equal_inputs(context), adjustment.text)
     bounds = (
         ("mean_relative_error", 1, "mean", "T"),
         ("max_relative_error", LARGEST, "largest", f"{LARGEST} T"),
@@ -162,8 +158,7 @@ def _sums(length: int | None) -> str:
 
 
 def _equal_inputs(context: JudgeContext) -> str:
-    before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before"
-    return f", for one operator on equal inputs ({before} not forgiven)"
+    return Reason(", for one operator on equal inputs ({} not forgiven)", layers_before(context.depth))
 
 
 def _power(value: float) -> str:
@@ -174,7 +169,7 @@ ASCEND = Standard(
     "ascend",
     "the open Ascend operator standard, and ATB's own table by class of operator",
     _thresholds,
-    _elements,
+    lambda context, dtypes, adjustment: _of_operator(context, adjustment)[0] if context.written else None,
     requirement,
 )
 
@@ -221,44 +216,28 @@ def element_bound(kind: str, dtype: str, length: int | None = None) -> float:
 # COMPUTE_FLOAT. CV_FUSION needs the result of a second device; without one ATB judges it as VECTOR_FUSION.
 
 
-_MOVE = (
-    "AllGather AllGatherV AllToAll AllToAllV AllToAllVV2 AsStrided BlockCopy Broadcast Concat Fill Gather "
-    "GenAttentionMask GroupTopk KvCache Pad PadWithHiddenState PagedCacheLoad Recv ReshapeAndCache "
-    "ReshapeAndCacheOmni ReshapeAndCacheWithStride Send SetValue Slice Split Unpad UnpadWithHiddenState"
-)
-_CAST = "Transdata Transpose"
-_INTEGER = "Onehot Gating"
-_VECTOR_FUSION = (
-    "FusedAddTopkDiv GroupedMatmulInplaceAdd LaserAttention LaserAttentionGrad MlaPreprocess "
-    "MultiLatentAttention PagedAttention RelayAttention RingMLA RmsNormBackward RmsNormWithStride "
-    "SelfAttention"
-)
-_QUANT = "SwigluQuant"
-_BY_NAME = {
-    f"{name}Operation": kind
-    for kind, names in (
-        ("MOVE", _MOVE),
-        ("CAST", _CAST),
-        ("COMPUTE_INTEGER", _INTEGER),
-        ("VECTOR_FUSION", _VECTOR_FUSION),
-        ("COMPUTE_QUANT", _QUANT),
-    )
-    for name in names.split()
+_OF_CLASS = {
+    "MOVE": "AllGather AllGatherV AllToAll AllToAllV AllToAllVV2 AsStrided BlockCopy Broadcast Concat Fill "
+    "Gather GenAttentionMask GroupTopk KvCache Pad PadWithHiddenState PagedCacheLoad Recv ReshapeAndCache "
+    "ReshapeAndCacheOmni ReshapeAndCacheWithStride Send SetValue Slice Split Unpad UnpadWithHiddenState",
+    "CAST": "Transdata Transpose",
+    "COMPUTE_INTEGER": "Onehot Gating",
+    "VECTOR_FUSION": "FusedAddTopkDiv GroupedMatmulInplaceAdd LaserAttention LaserAttentionGrad "
+    "MlaPreprocess MultiLatentAttention PagedAttention RelayAttention RingMLA RmsNormBackward "
+    "RmsNormWithStride SelfAttention",
+    "COMPUTE_QUANT": "SwigluQuant",
 }
+_BY_NAME = {f"{name}Operation": kind for kind, names in _OF_CLASS.items() for name in names.split()}
 _ELEWISE = {1: "CAST"} | dict.fromkeys((7, 11, 12, 13, 14, 16), "COMPUTE_INTEGER")
 _ELEWISE |= dict.fromkeys((6, 17, 18, 19, 20), "COMPUTE_QUANT")
 _NORMS = {1: "normParam", 2: "preNormParam", 3: "postNormParam", 4: "preNormParam"}
 _FUSED_ACTIVATIONS = (4, 7, 8)
 _MAX_MIN = (1, 2)
-
-
-_CV_FUSION = frozenset(
-    f"{name}Operation"
-    for name in (
-        *("LaserAttention", "LaserAttentionGrad", "MultiLatentAttention", "PagedAttention"),
-        *("RelayAttention", "RingMLA", "SelfAttention"),
-    )
+_TWO_GOLDENS = (
+    *("LaserAttention", "LaserAttentionGrad", "MultiLatentAttention", "PagedAttention", "RelayAttention"),
+    *("RingMLA", "SelfAttention"),
 )
+_CV_FUSION = frozenset(f"{name}Operation" for name in _TWO_GOLDENS)
 
 
 def has_two_goldens(operator: str, param: Mapping[str, Any]) -> bool:
@@ -282,7 +261,11 @@ def op_class(operator: str, param: Mapping[str, Any]) -> str:
     if short == "AllReduce":
         return "COMPUTE_QUANT" if param["quantType"] > 0 else "COMPUTE_FLOAT"
     if short in ("LayerNorm", "RmsNorm"):
-        return _norm(short, param)
+        kind = param["layerType"]
+        inner = param[_NORMS[kind]] if kind in _NORMS else {}
+        if inner.get("quantType", 0):
+            return "COMPUTE_QUANT"
+        return "COMPUTE_FLOAT" if short == "LayerNorm" and kind == 1 else "VECTOR_FUSION"
     return _BY_NAME.get(operator, "COMPUTE_FLOAT")
 
 
@@ -295,14 +278,6 @@ def class_by_name(operator: str) -> str:
     if short in ("RmsNorm", "ReduceScatter", "ReduceScatterV"):
         return "VECTOR_FUSION"
     return _BY_NAME.get(operator, "COMPUTE_FLOAT")
-
-
-def _norm(short: str, param: Mapping[str, Any]) -> str:
-    kind = param["layerType"]
-    inner = param[_NORMS[kind]] if kind in _NORMS else {}
-    if inner.get("quantType", 0):
-        return "COMPUTE_QUANT"
-    return "COMPUTE_FLOAT" if short == "LayerNorm" and kind == 1 else "VECTOR_FUSION"
 
 
 # ATB's rule for fused attention (its class CV_FUSION), and the standard `two-golden` that always applies
@@ -349,7 +324,10 @@ def ratio_thresholds(measurement: Measurement, adjustment: Adjustment, whose: st
             f"{name}_ratio",
             allowed * adjustment.factor,
             False,
-            f"{name} of mine {numbers[f'{name}_of_mine']:.3g}, of {whose} {numbers[f'{name}_of_second']:.3g}",
+            Reason(
+                "{} of mine {:.3g}, of {} {:.3g}",
+                *(name, numbers[f"{name}_of_mine"], whose, numbers[f"{name}_of_second"]),
+            ),
         )
         for name, allowed in RATIOS.items()
         if f"{name}_ratio" in numbers
@@ -413,17 +391,15 @@ def _sample_thresholds(
     return drawn or ASCEND.thresholds(context, measurement, adjustment)
 
 
-def _sample_requirement(context: JudgeContext, measurement: Measurement, adjustment: Adjustment) -> str:
-    if "ks_p_value" in measurement.further:
-        return f"KS p > {LEAST}"
-    return requirement(context, measurement, adjustment)
-
-
 DISTRIBUTION = replace(
     ASCEND,
     name="distribution",
     about="as ascend; random draws by their distribution",
     thresholds=_sample_thresholds,
-    requirement=_sample_requirement,
+    requirement=lambda context, measurement, adjustment: (
+        f"KS p > {LEAST}"
+        if "ks_p_value" in measurement.further
+        else requirement(context, measurement, adjustment)
+    ),
     samples=True,
 )

@@ -11,9 +11,9 @@ from ...base.reason import Reason
 from ...errors import Incomparable, SettingsError
 from ...metrics.measurement import EXACT, ElementTolerance, default_tolerance
 from ...tensors.dtypes import by_name
-from ..derive import derived, is_exact, nonfinite_thresholds
+from ..derive import NONFINITE, derived, is_exact
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import Tolerance
+from ..tolerance import Tolerance, layers_before
 
 if TYPE_CHECKING:
     from ...metrics.measurement import Measurement
@@ -108,9 +108,7 @@ def derived_thresholds(
 
 
 DEFAULT = Standard(
-    "default",
-    "T, derived from dtype, length of sums, depth and size of the tensor",
-    derived_thresholds,
+    "default", "T, derived from dtype, length of sums, depth and size of the tensor", derived_thresholds
 )
 
 
@@ -209,7 +207,7 @@ def _msit_thresholds(
     context: JudgeContext, measurement: Measurement, adjustment: Adjustment
 ) -> tuple[Threshold, ...]:
     tolerance, rate = _msit_rule(context, adjustment)
-    reason = f"share of elements of {context.written} with {tolerance}{adjustment.text}"
+    reason = Reason("share of elements of {} with {}{}", context.written, tolerance, adjustment.text)
     return of_output(measurement, Threshold("rel_precision_rate", rate, True, reason))
 
 
@@ -249,7 +247,7 @@ def _torch_thresholds(
     if is_exact(measurement):
         return derived_thresholds(context, measurement, adjustment)
     if measurement.golden_max_abs is None:
-        return nonfinite_thresholds()
+        return NONFINITE
     dtypes = (measurement.golden_dtype, measurement.mine_dtype)
     limits = _torch_tolerance(context, dtypes, adjustment)
     if (measurement.rtol, measurement.atol) != (limits.rtol, limits.atol):
@@ -258,12 +256,11 @@ def _torch_thresholds(
             f"standard torch wants rtol {limits.rtol:g} and atol {limits.atol:g}; compare the dumps again"
         )
     rows = " and ".join(dict.fromkeys(dtypes))
-    before = f"{context.depth} layer{'' if context.depth == 1 else 's'} before not forgiven"
-    reason = (
-        f"assert_close's row {rows}: every element within atol {limits.atol:g} + "
-        f"rtol {limits.rtol:g}*|golden| ({before}){adjustment.text}"
+    reason = Reason(
+        "assert_close's row {}: every element within atol {:g} + rtol {:g}*|golden| ({} not forgiven){}",
+        *(rows, limits.atol, limits.rtol, layers_before(context.depth), adjustment.text),
     )
-    return (Threshold("beyond_fraction", 0.0, False, reason), *nonfinite_thresholds())
+    return (Threshold("beyond_fraction", 0.0, False, reason), *NONFINITE)
 
 
 TORCH = Standard(

@@ -55,7 +55,7 @@ from ..derive import (
     tolerance_of,
 )
 from ..threshold import JudgeContext, Threshold
-from ..tolerance import CAP, Tolerance, coarser, scatter_of, scatter_text
+from ..tolerance import CAP, CAPPED, Tolerance, coarser, scatter_of, scatter_text
 from .ascend import FLOOR, RATIO_TEXT, ratio_thresholds
 from .base import (
     WHOLE_NUMBERS,
@@ -89,8 +89,10 @@ def _thresholds(
     if adjustment.tolerance is not None:
         return derived_thresholds(context, measurement, adjustment)
     if context.noise_error is not None and context.noise_error > CAP:
-        off = f"off by {context.noise_error:.3g}, beyond {CAP:g}"
-        reason = f"the noise run itself is {off}: it measures nothing here"
+        reason = Reason(
+            "the noise run itself is off by {:.3g}, beyond {:g}: it measures nothing here",
+            *(context.noise_error, CAP),
+        )
         context = replace(context, noise_error=None, noise_nearby=None, noise_reason=reason)
     if context.noise_error is None:
         adjustment = _by_what_is_nearby(context, measurement, adjustment)
@@ -101,7 +103,7 @@ def _thresholds(
         )
     if is_exact(measurement):
         allowed = float(math.floor(RATIO * context.noise_mismatches))
-        reason = f"{RATIO:g} times the {context.noise_mismatches} of the noise run"
+        reason = Reason("{:g} times the {} of the noise run", RATIO, context.noise_mismatches)
         return (Threshold("mismatches", allowed, False, reason),)
     if measurement.golden_max_abs is None:
         return _counts(context)
@@ -121,16 +123,20 @@ def stand_in(context: JudgeContext, derived: Tolerance, adjustment: Adjustment) 
     noise = min(CAP, RATIO * adjustment.factor * (context.noise_nearby or 0.0))
     if noise <= derived.value:
         return derived
-    text = f"T = {RATIO:g} times the noise run's error {context.noise_nearby:.3g} around it{adjustment.text}"
-    return replace(derived, value=noise, reason=f"{text} = {noise:.3g}, which is more than {derived.reason}")
+    text = Reason(
+        "T = {:g} times the noise run's error {:.3g} around it{} = {:.3g}",
+        *(RATIO, context.noise_nearby, adjustment.text, noise),
+    )
+    return replace(derived, value=noise, reason=Reason("{}, which is more than {}", text, derived.reason))
 
 
 def _counts(context: JudgeContext) -> tuple[Threshold, ...]:
     new, lost = context.noise_new_nonfinite, context.noise_lost_nonfinite
-    text = "as many NaN or Inf {} as the noise run has: {}"
+    new_reason = Reason("as many NaN or Inf where golden has none as the noise run has: {}", new)
+    lost_reason = Reason("as many NaN or Inf missing where golden has them as the noise run has: {}", lost)
     return (
-        Threshold("new_nonfinite", float(new), False, text.format("where golden has none", new)),
-        Threshold("lost_nonfinite", float(lost), False, text.format("missing where golden has them", lost)),
+        Threshold("new_nonfinite", float(new), False, new_reason),
+        Threshold("lost_nonfinite", float(lost), False, lost_reason),
     )
 
 
@@ -141,17 +147,18 @@ def _sized(context: JudgeContext, measurement: Measurement, adjustment: Adjustme
     sample = NoiseSample.of(context, measurement.compared, rms, peak)
     element, reason = _element(context, fmt, sample.elements, adjustment)
     if is_zero(measurement):
-        reason = f"golden is all zero; {reason}, at least the smallest normal {fmt.name}"
+        reason = Reason("golden is all zero; {}, at least the smallest normal {}", reason, fmt.name)
         return (Threshold("max_absolute_error", max(element, fmt.smallest_normal), False, reason),)
     derived = tolerance_of(context, measurement, adjustment.factor, adjustment.origin)
     floor = _floor(context, fmt, rms, derived, sample)
     t = _measured(context, fmt, sample, adjustment, floor, derived)
     few, few_reason = _element(context, fmt, sample.holding, adjustment)
     if element < (few := min(few, derived.value * element_scale(rms, peak))):
-        element, reason = few, f"{few_reason}, at most what T = {derived.value:.3g} allows"
+        element, reason = few, Reason("{}, at most what T = {:.3g} allows", few_reason, derived.value)
     element_floor = floor.value * (element_scale(rms, peak) if floor.derived else peak)
     if element < element_floor:
-        element, reason = element_floor, f"{floor.reason}, which allows an element more than {reason}"
+        element = element_floor
+        reason = Reason("{}, which allows an element more than {}", floor.reason, reason)
     element, reason = beside_neighbours(measurement, element, reason)
     return (
         Threshold(
@@ -212,7 +219,8 @@ def _measured(
     if t < floor.value:
         t, reason = floor.value, Reason("{}, which is more than {}", floor.reason, reason)
     if t > (limit := CAP * max(1.0, adjustment.factor)):  # a rule's factor is meant
-        t, reason = limit, Reason("{}, capped at {:g}", reason, limit)
+        t = limit
+        reason = Reason(CAPPED, reason) if t == CAP else Reason("{}, capped at {:g}", reason, limit)
     return Tolerance(t, fmt, reason, floor.rounding)
 
 
@@ -238,14 +246,17 @@ def _element(
     # An infinite bound would be none.
     element = min(ELEMENT_RATIO * scatter * adjustment.factor * largest, sys.float_info.max)
     run = _run(context, fmt)
-    return element, f"{ELEMENT_RATIO:g}{times} times {run}'s largest error {largest:.3g}{adjustment.text}"
+    return element, Reason(
+        "{:g}{} times {}'s largest error {:.3g}{}", ELEMENT_RATIO, times, run, largest, adjustment.text
+    )
 
 
 def _run(context: JudgeContext, fmt: FloatFormat) -> str:
     """The noise run, its type, and the rounding of mine where it has another."""
-    rounding = f", mine is {fmt.name}" if context.noise_dtype and fmt.name != context.noise_dtype else ""
-    runs = "the noise run" if context.noise_runs == 1 else f"the {context.noise_runs} noise runs"
-    return f"{runs} ({context.noise_dtype or 'whole numbers'}{rounding})"
+    differs = context.noise_dtype and fmt.name != context.noise_dtype
+    rounding = Reason(", mine is {}", fmt.name) if differs else ""
+    runs = "the noise run" if context.noise_runs == 1 else Reason("the {} noise runs", context.noise_runs)
+    return Reason("{} ({}{})", runs, context.noise_dtype or "whole numbers", rounding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,18 +276,19 @@ def _floor(
     noise = by_name(context.noise_dtype).format if context.noise_dtype else None
     if noise is None or noise.roundoff < fmt.roundoff:
         run = context.noise_dtype or "whole numbers"
-        why = f"a noise run in {run} does not show the rounding of {fmt.name}"
-        return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
+        why = Reason("a noise run in {} does not show the rounding of {}", run, fmt.name)
+        return _Floor(derived.value, Reason("{}: {}", why, derived.reason), True, derived.rounding)
     origin, error = by_name(context.computed_in).format, context.noise_error or 0.0
     if origin is not None and origin.roundoff > max(fmt.roundoff, SHOWN * error):
-        why = f"a noise run that is off by {error:.3g} does not show the rounding of {origin.name}"
-        return _Floor(derived.value, f"{why}: {derived.reason}", True, derived.rounding)
-    u, text = fmt.roundoff, f"T = u = {fmt.roundoff:.3g}, the rounding of {fmt.name}"
+        why = Reason("a noise run that is off by {:.3g} does not show the rounding of {}", error, origin.name)
+        return _Floor(derived.value, Reason("{}: {}", why, derived.reason), True, derived.rounding)
+    u, text = fmt.roundoff, Reason("T = u = {:.3g}, the rounding of {}", fmt.roundoff, fmt.name)
     if 0 < rms < fmt.smallest_normal:
         u = max(u, fmt.spacing / 2 / rms)
-        text = f"T = u = {u:.3g}, the spacing of subnormal {fmt.name} against rms {rms:.2g}"
+        text = Reason("T = u = {:.3g}, the spacing of subnormal {} against rms {:.2g}", u, fmt.name, rms)
     if sample.is_few and TWICE * u < derived.value:
-        u, text = TWICE * u, f"T = {TWICE} u = {TWICE * u:.3g}: the few values that hold it are rounded twice"
+        u = TWICE * u
+        text = Reason("T = {} u = {:.3g}: the few values that hold it are rounded twice", TWICE, u)
     return _Floor(u, text, False, derived.rounding)
 
 
@@ -416,10 +428,10 @@ def _slices(
 def _slice_bound(metric: str, ratio: float, noise: float | None, floor: float, by_decile: float) -> Threshold:
     """The bound by the noise run, not below the floor, nor below that by the ninth decile."""
     bound = min(ratio * (noise or 0.0), sys.float_info.max)  # an infinite bound would be none
-    reason = f"{ratio:.3g} times the noise run's {noise or 0.0:.3g}"
+    reason = Reason("{:.3g} times the noise run's {:.3g}", ratio, noise or 0.0)
     if by_decile > max(bound, floor):
-        decile_reason = f"{BESIDE_OTHERS:g} times the ninth decile, with scatter"
-        return Threshold(metric, by_decile, False, f"{decile_reason}, more than {reason}")
+        why = Reason("{:g} times the ninth decile, with scatter, more than {}", BESIDE_OTHERS, reason)
+        return Threshold(metric, by_decile, False, why)
     if floor > bound:
-        return Threshold(metric, floor, False, f"the least T, more than {reason}")
+        return Threshold(metric, floor, False, Reason("the least T, more than {}", reason))
     return Threshold(metric, bound, False, reason)

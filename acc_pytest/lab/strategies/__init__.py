@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WITHOUT_STRATEGY", "cases", "check", "covered", "params"]
 
-FAMILIES = (
-    "attention",
-    "elementwise",
-    "experts",
-    "moving",
-    "norms",
-    "paged",
-)
+FAMILIES = ("attention", "elementwise", "experts", "moving", "norms", "paged")
 """The modules of this room that have shape rules, one for each family of operators."""
 
 _RANKS = "it computes between ranks, and a case here is that of one rank"
@@ -57,7 +50,7 @@ WITHOUT_STRATEGY: Mapping[str, str] = {
             "SendOperation",
         ),
         _RANKS,
-    ),
+    )
 }
 """Operators that have no strategy, and why."""
 

@@ -96,7 +96,9 @@ class RoleJoin:
                     if mine_role == pack and role in roles and self._single_exports(self._golden, roles):
                         pieces = tuple(self._single_exports(self._golden, roles))
                         rule = ViewRule("part", roles.index(role), pieces)
-                        return Match(first, second, "packed", f"part of `{pack}`", mine_view=rule, tag=role)
+                        return Match(
+                            first, second, "packed", Reason("part of `{}`", pack), mine_view=rule, tag=role
+                        )
         if goldens and mines:
             return None
         for role, first in goldens.items():
@@ -121,7 +123,7 @@ class RoleJoin:
     def _match(self, role: str, golden: Export, mine: Export) -> Match:
         last = "logits" if role == "lm_head" and self._modules else "last"
         view = ViewRule(last) if role in _ONE_ROW_ROLES else WHOLE
-        match = Match(golden, mine, self._policy(golden, mine), f"both are `{role}`", view, view)
+        match = Match(golden, mine, self._policy(golden, mine), Reason("both are `{}`", role), view, view)
         if golden.form == "table":
             component = -1 if golden.component is None else golden.component
             match = replace(match, policy="rope", golden_view=ViewRule("table", component))
@@ -174,7 +176,7 @@ class RoleJoin:
         cache = ViewRule("cache_heads", export.component or 0) if is_part else ViewRule("cache")
         for golden in self._golden.get(role, ()):
             if golden.form == "cache":
-                reason = f"`{role}` is what the cache got at this step"
+                reason = Reason("`{}` is what the cache got at this step", role)
                 yield Match(golden, export, "cache", reason, cache, rule, tag="cache")
 
     def _packed_mine(self, pack: str, roles: Sequence[str]) -> Iterator[Match]:
@@ -264,25 +266,25 @@ def read_by_forms(match: Match, role: str) -> Match:
     """The match of two tensors of a role with the views that their forms ask for, and the reason in words."""
     forms = match.golden.form, match.mine.form
     if "turned" in forms:
-        completed = _completed(match, f"turned by the position tables it is `{role}`")
+        completed = _completed(match, Reason("turned by the position tables it is `{}`", role))
         return replace(completed, policy="rope")
     if "split" in forms:
-        return _completed(match, f"with the residual added it is `{role}`")
+        return _completed(match, Reason("with the residual added it is `{}`", role))
     mine = match.mine
     if mine.form == "partial":
-        return replace(match, reason=f"summed over ranks it is `{role}`", mine_view=ViewRule("sum"))
+        return replace(match, reason=Reason("summed over ranks it is `{}`", role), mine_view=ViewRule("sum"))
     if mine.form == "head_part":
         piece = mine.component or 0
-        reason = f"part {piece + 1} of every head of `{role}`"
+        reason = Reason("part {} of every head of `{}`", piece + 1, role)
         view = ViewRule("heads", piece, mine.companions)
         return replace(match, policy="packed", reason=reason, golden_view=view)
     if mine.form == "paged":
-        reason = f"the rows that were written are `{role}`"
+        reason = Reason("the rows that were written are `{}`", role)
         return replace(match, policy="cache", reason=reason, mine_view=slot_rows(mine))
     if mine.form in ("unbiased", "partial_unbiased"):
         kind = "bias" if mine.form == "unbiased" else "bias_sum"
         view = ViewRule(kind, parts=mine.companions)
-        return replace(match, reason=f"with the bias it is `{role}`", mine_view=view)
+        return replace(match, reason=Reason("with the bias it is `{}`", role), mine_view=view)
     return match
 
 

@@ -111,8 +111,9 @@ def _partners(golden: FxSide, mine: FxSide) -> Iterator[tuple[Node, tuple[Node, 
         if partner is not None and node.op_type in alike:
             yield node, (partner, "name", "the call of this name")
         elif node.op_type not in counts[0] and node in renamed:
-            reason = f"the call of this name; {renamed[node].op_type} on the golden side (view->reshape)"
-            yield node, (renamed[node], "name", reason)
+            kind = renamed[node].op_type
+            renaming = Reason("the call of this name; {} on the golden side (view->reshape)", kind)
+            yield node, (renamed[node], "name", renaming)
     if alike != set(counts[1]) or alike != set(counts[0]):
         for golden_node, mine_node in _aligned(golden, mine):
             if mine_node.op_type not in alike:

@@ -45,8 +45,8 @@ class FxSide:
         if len(calls) == 1:
             return calls[0], Reason("{} was optimised to {} (view->reshape)", calls[0].op_type, name.target)
         if calls:
-            return None, f"FX dumped several calls named {name.node}, none of target {name.target}"
-        return None, f"FX dumped no call {name.node} ({name.target})"
+            return None, Reason("FX dumped several calls named {}, none of target {}", name.node, name.target)
+        return None, Reason("FX dumped no call {} ({})", name.node, name.target)
 
     def output(self, name: FxName) -> tuple[SlotTensor | None, str]:
         """The tensor that a name means, and what to say of it; without one the text is the reason."""

@@ -27,6 +27,7 @@ from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement
 INSERTED = ("trans_", "atomic_addr_clean", "memset", "MemSet")
 """Prefixes of operators that GE inserts while it compiles; their numbers mean nothing outside."""
 NO_TEXT = "there is no graph text to say what it computes"
+UNKNOWN_INPUT = "not known which input this is: {} were dumped, the graph has {} ({})"
 _SELF = ("Cast", "TransData")
 """Types of inserted operators whose output holds the values of their input."""
 

@@ -281,8 +281,10 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple
         golden_rank, mine_rank = golden.ranks[0], mine.ranks[0]
         if golden_rank.index != mine_rank.index:
             result.notes.append(
-                f"ranks: rank {golden_rank.index} of golden and rank {mine_rank.index} of mine are paired: "
-                "each side has only one"
+                Reason(
+                    "ranks: rank {} of golden and rank {} of mine are paired: each side has only one",
+                    *(golden_rank.index, mine_rank.index),
+                )
             )
         return [(golden_rank, mine_rank)]
     by_number = {rank.index: rank for rank in mine.ranks}
@@ -300,7 +302,9 @@ def _ranks(golden: AnyDump, mine: AnyDump, result: GraphStepPairs) -> list[tuple
             f"ranks: golden ran in {', '.join(sorted(worlds[0]))}, mine in {', '.join(sorted(worlds[1]))}; "
             "tensors that are split over ranks then differ in shape"
         )
-    result.notes.append(f"ranks: {len(common)} on both sides ({_list(sorted(ids))}), compared rank by rank")
+    result.notes.append(
+        Reason("ranks: {} on both sides ({}), compared rank by rank", len(common), _list(sorted(ids)))
+    )
     return common
 
 

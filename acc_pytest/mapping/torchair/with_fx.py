@@ -14,7 +14,7 @@ from ...topology.tree import Node
 from .fx import FxSide, FxTensors, not_a_tensor
 from .graph import GraphIndex, Meaning, given_to
 from .lowering import Arguments, hands_on
-from .operators import NO_TEXT, DumpedOperator, edges_of_inputs, output_edges, self_checks
+from .operators import NO_TEXT, UNKNOWN_INPUT, DumpedOperator, edges_of_inputs, output_edges, self_checks
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, class_of, disagreement, left_in_tiles
 
 _NO_GOLDEN = {
@@ -161,8 +161,8 @@ class GeWithFx:
             if read is not None:
                 yield self._input(operator, read[0], tensor, read[2], order)
                 continue
-            counts = f"{len(tensors)} were dumped, the graph has {len(reads)}"
-            yield self._alone(tensor, f"not known which input this is: {counts} ({operator.parts.reason})")
+            counts = len(tensors), len(reads)
+            yield self._alone(tensor, Reason(UNKNOWN_INPUT, *counts, operator.parts.reason))
 
     def _doubt(self, edge: Edge, tensor: SlotTensor) -> str:
         """The reason why `tensor` is not the tensor `edge`; empty also where nothing is known of it."""
@@ -204,7 +204,7 @@ class GeWithFx:
         if doubt:
             where = f"{golden.node.path} {golden.slot}, which {edge.producer} makes"
             return None, Reason("not compared with {}: {}", where, doubt)
-        reasons = [f"the graph feeds it from {edge.producer}:{edge.index}"]
+        reasons: list[str] = [Reason("the graph feeds it from {}:{}", edge.producer, edge.index)]
         if meaning.through:
             reasons.append(Reason("whose FX name is known through {}", meaning.through))
         if note:

@@ -14,7 +14,16 @@ from ...dumps.base import Slot
 from ...dumps.torchair_files import sanitized
 from ...topology.ge_graph import Edge
 from .graph import GraphIndex, given_to
-from .operators import CUT_NAME, NO_TEXT, DumpedOperator, edges_of_inputs, output_edges, readings, self_checks
+from .operators import (
+    CUT_NAME,
+    NO_TEXT,
+    UNKNOWN_INPUT,
+    DumpedOperator,
+    edges_of_inputs,
+    output_edges,
+    readings,
+    self_checks,
+)
 from .outcome import Matched, Outcome, SlotTensor, Unmatched, disagreement, left_in_tiles
 
 
@@ -107,8 +116,7 @@ class GeWithGe:
         arrived = edges_of_inputs(range(len(edges)), fits, len(tensors), fused.inputs)
         for number, (tensor, read) in enumerate(zip(tensors, arrived)):
             if read is None:
-                counts = f"{len(tensors)} were dumped, the graph has {len(edges)}"
-                reason = f"not known which input this is: {counts} ({fused.reason})"
+                reason = Reason(UNKNOWN_INPUT, len(tensors), len(edges), fused.reason)
                 yield Unmatched("mine", tensor.node, tensor.slot, reason if fused.nodes else fused.reason)
             else:
                 yield self._input(tensor, edges[read][2], ends[read], graph, (order, 0, number))
@@ -123,14 +131,14 @@ class GeWithGe:
     ) -> Outcome:
         """The outcome of an input that `edge` feeds, with what golden dumped of that edge."""
         if golden is None:
-            reason = f"golden dumped no tensor that {edge.producer}:{edge.index} makes"
+            reason = Reason("golden dumped no tensor that {}:{} makes", edge.producer, edge.index)
             return Unmatched("mine", tensor.node, tensor.slot, reason)
         theirs, ours = self._ran
         lone = (edge.producer in theirs) != (edge.producer in ours)
         if lone and tensor.header is not None and graph.may_be_folded(edge, tensor.header.shape):
-            reason = f"{edge.producer} ran on one side only, so the other may transpose by itself"
+            reason = Reason("{} ran on one side only, so the other may transpose by itself", edge.producer)
             return Unmatched("mine", tensor.node, tensor.slot, reason)
-        reason = f"the graph feeds it from {edge.producer}:{edge.index}"
+        reason = Reason("the graph feeds it from {}:{}", edge.producer, edge.index)
         matched = self._matched(golden, tensor, "edge", reason, place, graph.depth(edge.producer), True)
         return self._of_input(matched, graph, edge)
 
@@ -206,9 +214,9 @@ class GeWithGe:
             return None, "inserted by GE, so that its name means nothing in the other run"
         partner = self._by_name.get(operator.node.name)
         if partner is None or partner.node.op_type != operator.node.op_type:
-            return None, f"golden has no {operator.node.op_type} of this name; {NO_TEXT}"
+            return None, Reason("golden has no {} of this name; {}", operator.node.op_type, NO_TEXT)
         foreign = [side for side in (operator, partner) if side.extended]
-        return (None, f"fusion extended it; {NO_TEXT}") if foreign else (partner, "equal names")
+        return (None, Reason("fusion extended it; {}", NO_TEXT)) if foreign else (partner, "equal names")
 
     def _last_part(self, operator: DumpedOperator) -> tuple[DumpedOperator | None, str]:
         if operator.inserted:

@@ -160,11 +160,7 @@ def _numbers(option: str, word: str) -> range:
 
 
 def _description(selection: DumpPart) -> str:
-    options = (
-        ("step", selection.steps),
-        ("rank", selection.ranks),
-        ("node", selection.nodes),
-    )
+    options = (("step", selection.steps), ("rank", selection.ranks), ("node", selection.nodes))
     return ", ".join(f"{word} {' or '.join(map(str, values))}" for word, values in options if values)
 
 

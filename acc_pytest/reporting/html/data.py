@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...judging.verdict import Check
-from ..row import VERDICTS, Cause, Row, RowSide, Scalar
+from ..row import VERDICTS, Row, RowSide, Scalar
 from ..texts import printable
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -178,12 +178,27 @@ class PageData:
         metrics = [name for name in self._metrics if name in self._judged or not budget.judged_only]
         body = {
             "length": len(order),
-            "texts": self._packed_texts(order, budget.width),
+            "texts": {
+                # Ids are cut later, as commands are made of them.
+                name: texts.packed(order, _ID if name in ("home", "leaf") else budget.width)
+                for name, texts in self._texts.items()
+            },
             "verdicts": [self._verdicts[index] for index in order],
-            "numbers": differences(map(self._number, order)),
+            "numbers": differences(
+                -1 if math.isinf(number := self._places[index][0]) else int(number) for index in order
+            ),
             "roots": differences(map(self._roots.__getitem__, order)),
             "closeness": self._closeness.packed(order),
-            "metrics": [self._packed_metric(name, order, budget.width) for name in metrics],
+            "metrics": [
+                {
+                    "name": printable(name, budget.width),
+                    "from_one": name in _FROM_ONE,
+                    "at_least": self._judged.get(name),
+                    "values": self._metrics[name].values.packed(order),
+                    "allowed": self._metrics[name].allowed.packed(order),
+                }
+                for name in metrics
+            ],
             "details": details,
             "steps_per_decade": STEPS_PER_DECADE,
             "left_out": {
@@ -193,24 +208,6 @@ class PageData:
             },
         }
         return Packed(body, positions, order)
-
-    def _packed_texts(self, order: Sequence[int], width: int) -> dict[str, Any]:
-        """The columns of texts, cut to `width`; ids are cut later, as commands are made of them."""
-        widths = {"home": _ID, "leaf": _ID}
-        return {name: texts.packed(order, widths.get(name, width)) for name, texts in self._texts.items()}
-
-    def _packed_metric(self, name: str, order: Sequence[int], width: int) -> dict[str, Any]:
-        return {
-            "name": printable(name, width),
-            "from_one": name in _FROM_ONE,
-            "at_least": self._judged.get(name),
-            "values": self._metrics[name].values.packed(order),
-            "allowed": self._metrics[name].allowed.packed(order),
-        }
-
-    def _number(self, index: int) -> int:
-        number = self._places[index][0]
-        return -1 if math.isinf(number) else int(number)
 
     def _thinned(self, order: Sequence[int], rows: int | None) -> Sequence[int]:
         """At most `rows` of `order`: those that are no pass first, then passing ones, evenly spread."""
@@ -241,15 +238,9 @@ def _spread(values: Sequence[int], count: int) -> Sequence[int]:
 
 
 _SHARES = {
-    "fail": 0.5,
-    "incomparable": 0.15,
-    "incomplete": 0.15,
-    "known": 0.1,
-    "inherited": 0.15,
-    "unmapped": 0.04,
-    "tie": 0.03,
-    "pass": 0.03,
-}
+    "fail": 0.5, "incomparable": 0.15, "incomplete": 0.15, "known": 0.1, "inherited": 0.15, "unmapped": 0.04,
+    "tie": 0.03, "pass": 0.03,
+}  # fmt: skip
 """The share of the room that each verdict may take before the others had theirs, most urgent first."""
 
 _Entry = tuple[float, float, int, Row]
@@ -456,13 +447,32 @@ def row_details(row: Row, width: int) -> dict[str, Any]:
         "metrics": _named({**row.metrics, **row.custom}, width),
         "counts": _named(row.counts, width),
         "case": _named(row.case, width),
-        "checks": [_check(check, width) for check in row.checks],
+        "checks": [
+            {
+                "metric": printable(check.metric, width),
+                "measured": plain(check.measured),
+                "allowed": plain(check.allowed),
+                "at_least": check.at_least,
+                "reason": printable(check.reason, width),
+                "passed": check.passed,
+                "excess": plain(check.excess),
+            }
+            for check in row.checks
+        ],
     }
     if row.worst.index:
         cells = (row.worst.index, row.worst.golden, row.worst.mine)
         details["worst"] = [_scalar(cell, width) for cell in cells]
     if row.cause is not None:
-        details["cause"] = _cause(row.cause, width)
+        details["cause"] = {
+            **{
+                name: printable(getattr(row.cause, name), width)
+                for name in ("text", "kind", "basis", "local")
+            },
+            "local_error": plain(row.cause.local_error),
+            "amplification": plain(row.cause.amplification),
+            "parents": list(row.cause.parents[:_PARENTS]),
+        }
     return details
 
 
@@ -474,27 +484,6 @@ def _side(side: RowSide, width: int) -> dict[str, Any]:
     details |= {name: plain(getattr(side, name)) for name in ("max", "min", "mean")}
     files = [printable(path, 4 * width) for path in side.path.split(";")[:_FILES] if path]
     return {**details, "files": files}
-
-
-def _check(check: Check, width: int) -> dict[str, Any]:
-    return {
-        "metric": printable(check.metric, width),
-        "measured": plain(check.measured),
-        "allowed": plain(check.allowed),
-        "at_least": check.at_least,
-        "reason": printable(check.reason, width),
-        "passed": check.passed,
-        "excess": plain(check.excess),
-    }
-
-
-def _cause(cause: Cause, width: int) -> dict[str, Any]:
-    return {
-        **{name: printable(getattr(cause, name), width) for name in ("text", "kind", "basis", "local")},
-        "local_error": plain(cause.local_error),
-        "amplification": plain(cause.amplification),
-        "parents": list(cause.parents[:_PARENTS]),
-    }
 
 
 def _named(values: Mapping[str, Scalar], width: int) -> dict[str, Any]:

@@ -14,23 +14,21 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.reason import chinese, reasons_in
+from ...base.reason import JOINTS, Reason, chinese, reasons_in
 from ...base.vocabulary import number
-from ...judging.verdict import Check
 from ...tensors.location import shown_at
 from ..row import VERDICTS, Row, RowSide
 from ..texts import printable, quoted, shell
 from .data import Place, place_of, plain
 
 if TYPE_CHECKING:
-    from ...mapping.pair import Plan
     from ..summary import RunVerdict
-    from ..view import Diagnosis, Result, Root, Run
+    from ..view import Result, Root, Run
 
 
 ROOTS = 30
@@ -75,10 +73,12 @@ def _failures(head: dict[str, Any], result: Result) -> str:
         remark = (
             _element("p", f"{len(roots) - ROOTS} more roots are in the rows.") if len(roots) > ROOTS else ""
         )
-        return f"{_title('Root causes')}<ol>{''.join(cards)}</ol>{remark}"
+        title = _element("h2", "Root causes", id="roots-title")
+        return f"{title}<ol>{''.join(cards)}</ol>{remark}"
     if result.tally.worst:
         cards = [_card(row.name, _place(row), row, (), head["rerun"]) for row in result.tally.worst]
-        return f"{_title('Worst by their bounds')}<ol>{''.join(cards)}</ol>"
+        title = _element("h2", "Worst by their bounds", id="roots-title")
+        return f"{title}<ol>{''.join(cards)}</ol>"
     return ""
 
 
@@ -94,7 +94,8 @@ def _root(root: Root, rerun: str) -> str:
 
 def _card(name: str, where: str, row: Row, sentences: Sequence[str], rerun: str) -> str:
     """One failing row: what, where, by how much, which nodes and files, and how to run it again."""
-    checks = [_check(check) for check in row.checks if not check.passed]
+    failed = (check for check in row.checks if not check.passed)
+    checks = [f"{check.metric} {number(check.measured)}, allowed {check.bound}" for check in failed]
     sides = [_side(name, side) for name, side in (("golden", row.golden), ("mine", row.mine))]
     command = f"{rerun} {quoted(row.test_id)}" if rerun and row.test_id and len(row.test_id) <= _ID else ""
     lines = [*sentences, row.sentence, *checks, *sides]
@@ -104,10 +105,6 @@ def _card(name: str, where: str, row: Row, sentences: Sequence[str], rerun: str)
         + (f'<pre class="command">{_text(command, 4 * _WIDTH)}</pre>' if command else "")
         + "</li>"
     )
-
-
-def _check(check: Check) -> str:
-    return f"{check.metric} {number(check.measured)}, allowed {check.bound}"
 
 
 def _side(name: str, side: RowSide) -> str:
@@ -125,10 +122,6 @@ def _place(row: Row) -> str:
     return ", ".join(label for label in labels if label)
 
 
-def _title(text: str) -> str:
-    return _element("h2", text, id="roots-title")
-
-
 def _element(tag: str, text: str, **attributes: str) -> str:
     """An element with a text and nothing else; none for an empty text."""
     if not text:
@@ -144,29 +137,10 @@ def _text(text: str, width: int = _WIDTH) -> str:
 _HERE = Path(__file__).parent
 
 SCRIPTS = (
-    "strings",
-    "phrases",
-    "dom",
-    "numbers",
-    "data",
-    "state",
-    "banner",
-    "axis",
-    "network",
-    "heat",
-    "graph_fold",
-    "graph_layout",
-    "graph_draw",
-    "graph_moves",
-    "graph",
-    "filters",
-    "table",
-    "pictures",
-    "history",
-    "details",
-    "environment",
-    "main",
-)
+    "strings", "dom", "numbers", "data", "state", "banner", "axis", "network", "heat", "graph_fold",
+    "graph_layout", "graph_draw", "graph_moves", "graph", "filters", "table", "pictures", "history",
+    "details", "environment", "main",
+)  # fmt: skip
 """Modules of the page's script in the order in which they are joined; all share one scope."""
 
 _PLAIN = 100_000
@@ -177,7 +151,9 @@ _GZIP = 31
 
 def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static = Static()) -> bytes:
     """The whole file in UTF-8; `static` is what it shows before its script runs, or without."""
-    script = _script()
+    modules = [(_HERE / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    modules.insert(0, f"const CHINESE = {_json(chinese())}, JOINTS = {_json(JOINTS)};")
+    script = '"use strict";\n(() => {\n' + "\n".join(modules) + "\n})();\n"
     style = (_HERE / "style.css").read_text(encoding="utf-8")
     encoding, data = _packed(body)
     reasons = reasons_in([head, body.get("details")])
@@ -199,12 +175,6 @@ def page(title: str, head: dict[str, Any], body: dict[str, Any], static: Static 
     return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], markup).encode(
         "utf-8", "backslashreplace"
     )
-
-
-def _script() -> str:
-    modules = [(_HERE / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    modules.insert(0, f"const CHINESE = {_json(chinese())};")
-    return '"use strict";\n(() => {\n' + "\n".join(modules) + "\n})();\n"
 
 
 def _packed(body: dict[str, Any]) -> tuple[str, str]:
@@ -263,7 +233,18 @@ def head(run: Run, result: Result, places: Mapping[Place, int], verdict: RunVerd
         "title": run.title,
         "verdict": {"tone": verdict.tone, "text": verdict.text, "lead": verdict.lead},
         "made": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        "plan": None if run.plan is None else _plan(run.plan),
+        "plan": None
+        if (plan := run.plan) is None
+        else {
+            **{
+                side: {
+                    "root": _fitting(shown_at(getattr(plan, f"{side}_root"))),
+                    **{name: getattr(plan, f"{side}_{name}") for name in ("kind", "mapped", "total")},
+                }
+                for side in ("golden", "mine")
+            },
+            "notes": [_fitting(note) for note in plan.notes],
+        },
         "exit": result.exit_status,
         "counts": {word: tally.counts[word] for word in VERDICTS if tally.counts[word]},
         "sources": [_fitting(source) for source in run.sources],
@@ -272,39 +253,19 @@ def head(run: Run, result: Result, places: Mapping[Place, int], verdict: RunVerd
         "hash": result.verdict_hash,
         "caveats": [_fitting(caveat) for caveat in tally.caveats.first(run.plan)],
         "problems": [_fitting(problem) for problem in result.problems],
-        "diagnosis": None if result.diagnosis is None else _diagnosis(result.diagnosis, places),
+        "diagnosis": None
+        if (diagnosis := result.diagnosis) is None
+        else {
+            "basis": _fitting(diagnosis.basis),
+            "inherited": diagnosis.inherited,
+            "notes": [_fitting(note) for note in (*diagnosis.notes, *diagnosis.peers)],
+            "more": max(0, len(diagnosis.roots) - LISTED_ROOTS),
+            "roots": [_root_data(root, places) for root in diagnosis.roots[:LISTED_ROOTS]],
+        },
         "command": shell(run.command),
         "rerun": shell(run.rerun),
         "environment": [[_fitting(name), _fitting(str(value))] for name, value in run.environment.items()],
         "lines": list(result.lines),
-    }
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    return {
-        "golden": {
-            "root": _fitting(shown_at(plan.golden_root)),
-            "kind": plan.golden_kind,
-            "mapped": plan.golden_mapped,
-            "total": plan.golden_total,
-        },
-        "mine": {
-            "root": _fitting(shown_at(plan.mine_root)),
-            "kind": plan.mine_kind,
-            "mapped": plan.mine_mapped,
-            "total": plan.mine_total,
-        },
-        "notes": [_fitting(note) for note in plan.notes],
-    }
-
-
-def _diagnosis(diagnosis: Diagnosis, places: Mapping[Place, int]) -> dict[str, Any]:
-    return {
-        "basis": _fitting(diagnosis.basis),
-        "inherited": diagnosis.inherited,
-        "notes": [_fitting(note) for note in (*diagnosis.notes, *diagnosis.peers)],
-        "more": max(0, len(diagnosis.roots) - LISTED_ROOTS),
-        "roots": [_root_data(root, places) for root in diagnosis.roots[:LISTED_ROOTS]],
     }
 
 
@@ -315,8 +276,8 @@ def _root_data(root: Root, places: Mapping[Place, int]) -> dict[str, Any]:
         "name": _fitting(name_of(root)),
         "type": "" if root.fed else _fitting(row.mine.op_type or row.golden.op_type),
         "step": _fitting(str(row.step)),
-        "steps": _different(str(replica.step) for replica in (row, *root.also)),
-        "ranks": _different(replica.rank for replica in (row, *root.also)),
+        "steps": len({str(replica.step) for replica in (row, *root.also)} - {""}),
+        "ranks": len({replica.rank for replica in (row, *root.also)} - {""}),
         "excess": plain(row.excess),
         "layer": _fitting(row.layer),
         "sentence": _fitting(root.fed or row.sentence),
@@ -332,11 +293,9 @@ def name_of(root: Root) -> str:
     """The operator; of what the run was fed the kind, and which where it is one."""
     feed_kind = root.row.fed
     is_one_name = all(also.name == root.row.name for also in root.also)
-    return f"{feed_kind} {root.name}".strip() if is_one_name or not feed_kind else feed_kind
-
-
-def _different(values: Iterable[str]) -> int:
-    return len({value for value in values if value})
+    if not feed_kind:
+        return root.name
+    return Reason("{} {}", feed_kind, root.name) if is_one_name else feed_kind
 
 
 def _fitting(value: str) -> str:

@@ -18,7 +18,7 @@ from ..history import LAST, HistoryFile, since
 from ..row import Row
 from ..summary import run_verdict
 from ..texts import printable
-from ..view import FileView, Result, Root, Run
+from ..view import FileView, Result, Run
 from .data import BUDGETS, PageData, place_of, plain
 from .graph import ModelGraph
 from .page import head, page, static
@@ -61,7 +61,8 @@ class HtmlReport(FileView[Staged]):
         """Look into the pairs that matter, and make the page; nothing where the run did not begin."""
         if self._run is None or self._file is None:
             return
-        roots = [] if result.diagnosis is None else _rows_of(result.diagnosis.roots)
+        causes = () if result.diagnosis is None else result.diagnosis.roots
+        roots = [root.row for root in causes] + [row for root in causes for row in root.also]
         order = self._data.order()
         chosen = self._data.notable_rows(roots, BUDGETS[0].pictures)
         pictures = dict(zip(map(place_of, chosen), details(self._run.plan, chosen)))
@@ -91,11 +92,6 @@ class HtmlReport(FileView[Staged]):
             "since": [printable(sentence, _WIDTH) for sentence in since(runs)],
         }
         return last, {test: [plain(run.get(name)) for run in errors] for test, name in ids.items()}
-
-
-def _rows_of(roots: Sequence[Root]) -> list[Row]:
-    """The rows of roots: of each the first, then those of other steps and ranks."""
-    return [root.row for root in roots] + [row for root in roots for row in root.also]
 
 
 ELEMENTS = 200_000_000
@@ -132,18 +128,12 @@ def _look(plan: Plan | None, row: Row, left: int) -> tuple[dict[str, Any], int]:
     pair = plan.pairs[row.number]
     if not (pair.golden.refs and pair.mine.refs):
         return {"absent": "the page was made from rows, without the dumps"}, 0
-    opened = open_pair(pair)
-    label = row.replica
-    comparison = next(
-        (candidate for candidate in opened.comparisons if candidate.label == label), opened.comparisons[0]
-    )
+    comparisons = open_pair(pair).comparisons
+    comparison = next((replica for replica in comparisons if replica.label == row.replica), comparisons[0])
     count = math.prod(int(size) for size in comparison.golden.shape)
     if count > left:
-        return {
-            "absent": Reason(
-                "{} elements: no more than {} are read for all pictures of a page", count, ELEMENTS
-            )
-        }, 0
+        limit = Reason("{} elements: no more than {} are read for all pictures of a page", count, ELEMENTS)
+        return {"absent": limit}, 0
     picture = pictures_of(comparison.golden, comparison.mine)
     return ({**picture, "replica": comparison.label} if comparison.label else picture), count
 
@@ -244,7 +234,12 @@ def pictures_of(golden: Source, mine: Source) -> dict[str, Any]:
             "cells": [[_cell(value) for value in row] for row in sums.cells.tolist()],
         },
         "worst": [
-            [_index(place, shape), _value(trusted), _value(tested), _cell(error)]
+            [
+                str(list(map(int, np.unravel_index(-place, shape)))),
+                _value(trusted),
+                _value(tested),
+                _cell(error),
+            ]
             for error, place, trusted, tested in sorted(sums.worst, key=lambda entry: (-entry[0], -entry[1]))
         ],
     }
@@ -256,7 +251,7 @@ def _summed(golden: Source, mine: Source, fold: Fold, low: float, high: float) -
     sums = _PictureSums(
         bins=np.zeros(HIGHEST - LOWEST + 1, np.int64),
         grid=np.zeros((GRID, GRID), np.int64),
-        cells=np.full((_cells(fold.rows, MAP_ROWS), _cells(fold.columns, MAP_COLUMNS)), -1.0),
+        cells=np.full((max(1, min(fold.rows, MAP_ROWS)), max(1, min(fold.columns, MAP_COLUMNS))), -1.0),
     )
     per_block = max(1, BLOCK // fold.columns) * fold.columns
     for start in range(0, count, per_block):
@@ -353,10 +348,6 @@ def _scatter(low: float, high: float, grid: NDArray[np.int64]) -> dict[str, Any]
     return {"low": low, "high": high, "size": GRID, "cells": cells}
 
 
-def _cells(size: int, limit: int) -> int:
-    return max(1, min(size, limit))
-
-
 def _cell(value: float) -> float | str | None:
     """An error for JSON: nothing for a cell without elements, a word for an infinite one."""
     if value < 0:
@@ -365,7 +356,7 @@ def _cell(value: float) -> float | str | None:
 
 
 def _index(place: int, shape: tuple[int, ...]) -> str:
-    return str([int(index) for index in np.unravel_index(-place, shape)])
+    return str(list(map(int, np.unravel_index(-place, shape))))
 
 
 def _value(value: Any) -> Any:

@@ -429,12 +429,7 @@ LAYER_KINDS = (
     FaultKind("gate_up", "gate and up are swapped", _is_split_of(2), on_result(_swapped)),
     FaultKind("key_value", "key and value are swapped", _is_split_of(3), on_result(_swapped)),
     FaultKind(
-        "scale",
-        "the result is 30 % too large",
-        _anything,
-        sized_result(_scaled),
-        is_linear,
-        size=WRONG_SCALE,
+        "scale", "the result is 30 % too large", _anything, sized_result(_scaled), is_linear, size=WRONG_SCALE
     ),
     FaultKind("nan", "one element of the result is NaN", _anything, on_result(_nan), is_linear),
     FaultKind(

@@ -44,9 +44,7 @@ _CHATGLM = (
 _NAMES = {"bloom": _BLOOM, "chatglm": _CHATGLM}
 _TABLES = re.compile(r"(^|\.)(inv_freq|rotary_pos_emb\..*|attn\.bias|masked_bias)$")
 """Buffers that hold no parameter."""
-_TIED = {
-    "lm_head.weight": ("model.embed_tokens.weight", "transformer.word_embeddings.weight"),
-}
+_TIED = {"lm_head.weight": ("model.embed_tokens.weight", "transformer.word_embeddings.weight")}
 
 
 def read_model(

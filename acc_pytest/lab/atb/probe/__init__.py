@@ -13,15 +13,7 @@ from .e3 import E3Probe
 from .e4 import E4Probe
 from .settings import EVERY, NONE, E4Settings, Era, ProbeSettings, is_e4_config, trusted
 
-__all__ = [
-    "EVERY",
-    "NONE",
-    "E3Probe",
-    "E4Probe",
-    "E4Settings",
-    "ProbeSettings",
-    "probe_from_environment",
-]
+__all__ = ["EVERY", "NONE", "E3Probe", "E4Probe", "E4Settings", "ProbeSettings", "probe_from_environment"]
 
 
 def probe_from_environment(

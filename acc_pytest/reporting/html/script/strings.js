@@ -56,10 +56,8 @@ const STRINGS = {
 
   network_title: ["Error along the network", "误差沿网络的变化"],
   network_title_checks: ["Error of each check", "各项检查的误差"],
-  network_help: [
-    "Error of each comparison in execution order. Left and right move, up and down jump between those that are no pass, Enter opens.",
-    "按执行顺序显示每项比较的误差。左右键移动，上下键在未通过项之间跳转，回车打开详情。",
-  ],
+  network_help: ["Error of each comparison in execution order. Left and right move, up and down jump between those that are no pass, Enter opens.",
+    "按执行顺序显示每项比较的误差。左右键移动，上下键在未通过项之间跳转，回车打开详情。"],
   choose_metric: ["Metric", "指标"],
   metric: ["metric", "指标"],
   closeness: ["error ÷ allowed, worst check", "误差 ÷ 允许值（最差指标）"],
@@ -82,10 +80,8 @@ const STRINGS = {
 
   heat_title: ["Layer × operator, worst comparison", "层 × 算子（取最差的比较）"],
   heat_title_types: ["Data type × operator, worst comparison", "数据类型 × 算子（取最差的比较）"],
-  heat_help: [
-    "Share of the allowed error of the worst comparison. Arrows move, Enter filters the table.",
-    "最差比较的误差与允许值之比。方向键移动，回车筛选表格。",
-  ],
+  heat_help: ["Share of the allowed error of the worst comparison. Arrows move, Enter filters the table.",
+    "最差比较的误差与允许值之比。方向键移动，回车筛选表格。"],
   heat_inherited: ["inherited only", "仅上游引入"],
   heat_root: ["root (show the first)", "根因（定位第一个）"],
   heat_n_fail: ["{0} of {1} beyond their bounds", "{1} 项中有 {0} 项超出允许值"],
@@ -93,14 +89,10 @@ const STRINGS = {
   heat_cut: ["{0} more are not drawn; the table has them.", "另有 {0} 个未画出，可在表格中查看。"],
 
   graph_title: ["Model graph", "模型图"],
-  graph_help: [
-    "The model as a graph. Up and down follow edges, left and right go to neighbours or open and fold a layer, Enter opens, Escape folds, plus and minus zoom, Shift and arrows move the picture.",
-    "模型的计算图。上下键沿边移动，左右键移到相邻算子或展开、折叠一层，回车打开，Esc 折叠，加减号缩放，Shift 加方向键平移。",
-  ],
-  graph_keys: [
-    "Drag to move, Ctrl and wheel to zoom, click a layer to open it; arrows follow the edges.",
-    "拖动平移，Ctrl 加滚轮缩放，单击层可展开；方向键沿边移动。",
-  ],
+  graph_help: ["The model as a graph. Up and down follow edges, left and right go to neighbours or open and fold a layer, Enter opens, Escape folds, plus and minus zoom, Shift and arrows move the picture.",
+    "模型的计算图。上下键沿边移动，左右键移到相邻算子或展开、折叠一层，回车打开，Esc 折叠，加减号缩放，Shift 加方向键平移。"],
+  graph_keys: ["Drag to move, Ctrl and wheel to zoom, click a layer to open it; arrows follow the edges.",
+    "拖动平移，Ctrl 加滚轮缩放，单击层可展开；方向键沿边移动。"],
   graph_basis: ["{0} operators. Edges: {1}.", "{0} 个算子。边的依据：{1}。"],
   graph_carried: ["carries a difference on", "传递差异"],
   graph_guessed: ["by the order of execution only", "仅按执行顺序推断"],
@@ -166,10 +158,8 @@ const STRINGS = {
   copy: ["Copy", "复制"],
   copied: ["Copied", "已复制"],
   no_command: ["This comparison has no test id that a command could name.", "该比较没有可用于命令行的测试 ID。"],
-  rounded: [
-    "Kept in short form to keep this file small: numbers are right to about 1 %, reasons and files are in the CSV report.",
-    "为减小文件体积，此项只保留简要数据：数值精确到约 1%，依据与文件路径见 CSV 报告。",
-  ],
+  rounded: ["Kept in short form to keep this file small: numbers are right to about 1 %, reasons and files are in the CSV report.",
+    "为减小文件体积，此项只保留简要数据：数值精确到约 1%，依据与文件路径见 CSV 报告。"],
   histogram_title: ["Sizes of the errors", "误差分布"],
   histogram_axis: ["|mine − golden|, powers of two; {0} of {1} elements are equal", "|待测 − 标杆|，以 2 的幂分组；{1} 个元素中有 {0} 个相等"],
   onesided: ["{0} are NaN or infinite on one side only", "{0} 个元素仅一侧为 NaN 或无穷"],
@@ -203,4 +193,16 @@ function say(key, ...values) {
   const pair = STRINGS[key];
   if (pair === undefined) return key;
   return pair[state.language === "zh" ? 1 : 0].replace(/\{(\d)\}/g, (_, place) => values[Number(place)]);
+}
+
+const CATALOGUE = new Map(Object.entries(CHINESE));
+
+/** A sentence of the run in the current language: its template, filled with what is told in turn. */
+function tell(text) {
+  if (state.language !== "zh" || !text) return text;
+  const [code, ...pieces] = REASONS.get(text) ?? [text];
+  const joint = () => Object.entries(JOINTS).reduce((template, [english, sign]) => template.replaceAll(english, sign), code);
+  const sentence = CATALOGUE.get(code) ?? (REASONS.has(text) ? joint() : text);
+  let place = 0;
+  return sentence.replace(/\{(\d*)[^{}]*\}/g, (field, number) => pieces.length ? tell(pieces[number || place++]) : field);
 }
