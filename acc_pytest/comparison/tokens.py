@@ -338,8 +338,6 @@ _EXPERT = re.compile("expert", re.IGNORECASE)
 another order is still in another row."""
 _NUMBERED = re.compile(r"expert[a-z_]*\.([0-9]+)(\.|$)", re.IGNORECASE)
 """In paths of modules that are of one expert each, in all their calls."""
-_Chosen = Sequence[torch.Tensor]
-"""The experts that golden and mine chose, each `[tokens, choices]`."""
 
 
 class ExpertCalls:
@@ -361,9 +359,10 @@ class ExpertCalls:
             )
         return self._of_experts[module]
 
-    def rows(self, pair: Pair, chosen: _Chosen) -> tuple[list[TokenRows], torch.Tensor]:
+    def rows(self, pair: Pair, chosen: Sequence[torch.Tensor]) -> tuple[list[TokenRows], torch.Tensor]:
         """The rows of the tokens that are at the expert of this call on both sides, in each order that they
-        may have: by token, or by choice and token. And the tokens that are there on one side alone; all that
+        may have: by token, or by choice and token. `chosen` are the experts of golden and of mine,
+        `[tokens, choices]`. And the tokens that are there on one side alone; all that
         chose otherwise, where the calls are of two experts.
 
         No order where the experts are not known to be those of this call: a module of one expert has its
