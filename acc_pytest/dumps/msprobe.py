@@ -8,7 +8,6 @@ Paths of the machine that wrote the dump are never opened.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from types import MappingProxyType
 
 from ..errors import AccError, DumpError, FormatError
 from ..tensors.file_bytes import opened
-from ..tensors.header import version_of
+from ..tensors.header import until_changed, version_of
 from ..tensors.msprobe_records import HEAD, CallTensor, RecordedTensor, Records, fit, json_of, records_in
 from ..tensors.ref import TensorRef
 from ..tensors.torch_file import stored_crc
@@ -162,8 +161,7 @@ _OF_TOOLS = ("/torch/", "/msprobe/", "/torch_npu/")
 def source_lines(home: str) -> Mapping[str, str]:
     """The line of the program for each call of a step on a rank; empty where the file is not there or not
     sound."""
-    path = os.path.join(home, FILE)
-    return _lines_as_of(path, version_of(path))
+    return _lines(os.path.join(home, FILE))
 
 
 def source_line_of(path: str, member: str) -> str:
@@ -180,10 +178,10 @@ def source_line_of(path: str, member: str) -> str:
     return lines.get(call, "")
 
 
-@functools.lru_cache(maxsize=8)
-def _lines_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, str]:
+@until_changed(maxsize=8)
+def _lines(path: str) -> Mapping[str, str]:
     try:
-        content = json_of(path) if version else None
+        content = json_of(path) if version_of(path) else None
     except FormatError:
         content = None
     lines: dict[str, str] = {}

@@ -16,7 +16,6 @@ A broken line costs its own tensors. No part of a line is executed.
 from __future__ import annotations
 
 import ast
-import functools
 import math
 import re
 import warnings
@@ -27,8 +26,8 @@ from types import MappingProxyType
 from ..base.imports import torch
 from ..errors import FormatError, NoPayload
 from .dtypes import by_name
-from .file_bytes import byte_count, opened
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .file_bytes import byte_count, content_within
+from .header import Location, Statistics, TensorHeader, member_of, until_changed
 
 Index = tuple[int | str, ...]
 
@@ -92,7 +91,7 @@ class DebugLog:
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and norm of one tensor. Raises `FormatError`."""
-        return member_of(place, _headers_as_of(place.path, version_of(place.path)), "tensor")
+        return member_of(place, _headers(place.path), "tensor")
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """Never a tensor: raises `NoPayload`."""
@@ -102,9 +101,11 @@ class DebugLog:
 FORMAT = DebugLog()
 
 
+@until_changed(maxsize=8)
 def read_log(path: str) -> tuple[LoggedCall, ...]:
     """The modules and operators of a log, in the order of its lines. Raises `FormatError`."""
-    return _calls_as_of(path, version_of(path))
+    content = content_within(path, _LARGEST, "a log")
+    return tuple(_parsed(path, content.decode("utf-8", "surrogateescape")))
 
 
 def member(line: int, side: str, index: Index) -> str:
@@ -112,19 +113,10 @@ def member(line: int, side: str, index: Index) -> str:
     return f"{line} {side}" + "".join(f"[{key}]" for key in index)
 
 
-@functools.lru_cache(maxsize=8)
-def _calls_as_of(path: str, _version: tuple[int, ...]) -> tuple[LoggedCall, ...]:
-    with opened(path) as (file, size):
-        if size > _LARGEST:
-            raise FormatError(f"{path}: has {size} bytes, more than the {_LARGEST} allowed for a log")
-        text = file.read(size).decode("utf-8", "surrogateescape")
-    return tuple(_parsed(path, text))
-
-
-@functools.lru_cache(maxsize=8)
-def _headers_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, TensorHeader]:
+@until_changed(maxsize=8)
+def _headers(path: str) -> Mapping[str, TensorHeader]:
     headers = {}
-    for line, call in enumerate(_calls_as_of(path, version)):
+    for line, call in enumerate(read_log(path)):
         for side, tensors in (("input", call.inputs), ("output", call.outputs)):
             for index, tensor in tensors.items():
                 headers[member(line, side, index)] = TensorHeader(

@@ -11,7 +11,6 @@ The member of a tensor is the way to it through the JSON: `children/0/outputs`.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Collection
@@ -22,7 +21,7 @@ from ..base.imports import torch
 from ..errors import FormatError, NoPayload
 from .dtypes import by_name
 from .file_bytes import byte_count
-from .header import Location, Statistics, TensorHeader, version_of
+from .header import Location, Statistics, TensorHeader, until_changed, version_of
 from .location import read_json
 
 FULL = "_debug_tree_FULL_TENSORS.json"
@@ -85,13 +84,10 @@ def is_tree(name: str, files: Collection[str]) -> bool:
     return name.endswith(SUMMARY) and name.removesuffix(SUMMARY) + FULL not in files
 
 
+@until_changed(maxsize=4)
 def read_tree(path: str) -> dict[str, Any]:
     """The root of a tree. Raises `FormatError` for a file that is cut, or no tree."""
-    return _tree_as_of(path, version_of(path))
-
-
-@functools.lru_cache(maxsize=4)
-def _tree_as_of(path: str, version: tuple[int, ...]) -> dict[str, Any]:
+    version = version_of(path)
     if version and version[0] > _LARGEST:
         raise FormatError(
             f"{path}: has {version[0]} bytes, more than the {_LARGEST} allowed for a debug tree"

@@ -7,7 +7,6 @@ described and has no values.
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from .ge_message import (
     ge_layout_code,
     ge_layout_name,
 )
-from .header import version_of
+from .header import until_changed
 from .packed import is_packed, pack
 from .whole_file import whole_file
 from .wire import (
@@ -69,19 +68,13 @@ def is_record(head: bytes) -> bool:
     return head[_LENGTH] in _FIRST_BYTES or head[_LENGTH:].startswith(_NANO)
 
 
-def read_record(path: str | os.PathLike[str]) -> GeRecord:
+@until_changed(maxsize=32768)  # a step of a large graph has some ten thousand records
+def read_record(path: str) -> GeRecord:
     """The record, read from its header alone; the values are not touched.
 
     Remembered until the file changes. Raises `FormatError` for what is no record or ends inside its header,
     `CannotDecode` for a record of a nano device. A record whose values are cut can be read.
     """
-    name = os.fspath(path)
-    return _record_as_of(name, version_of(name))
-
-
-# A step of a large graph has some ten thousand records.
-@functools.lru_cache(maxsize=32768)
-def _record_as_of(path: str, _version: tuple[int, ...]) -> GeRecord:
     with opened(path) as (file, size):
         head = file.read(_FIRST_READ)
         if not is_record(head):

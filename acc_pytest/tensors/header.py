@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ from .location import placed_at
 
 _LISTED = 10
 _Member = TypeVar("_Member")
+_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,26 @@ def version_of(path: str) -> tuple[int, ...]:
     if path not in _versions:
         _versions[path] = _version_now(path)
     return _versions[path]
+
+
+def until_changed(
+    maxsize: int,
+) -> Callable[[Callable[[str], _Content]], Callable[[str | os.PathLike[str]], _Content]]:
+    """Have a reader remember the content of the last `maxsize` files, each until it changes."""
+
+    def remembering(read: Callable[[str], _Content]) -> Callable[[str | os.PathLike[str]], _Content]:
+        @functools.lru_cache(maxsize)
+        def as_of(path: str, _version: tuple[int, ...]) -> _Content:
+            return read(path)
+
+        @functools.wraps(read)
+        def current(path: str | os.PathLike[str]) -> _Content:
+            text = os.fspath(path)
+            return as_of(text, version_of(text))
+
+        return current
+
+    return remembering
 
 
 @contextlib.contextmanager

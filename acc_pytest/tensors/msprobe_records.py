@@ -10,7 +10,6 @@ A tensor is an object with `type`, `dtype`, `shape`, `Max`, `Min`, `Mean`, `Norm
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
@@ -23,8 +22,8 @@ from ..base.imports import torch
 from ..base.texts import parsed
 from ..errors import FormatError, NoPayload
 from .dtypes import DType, by_name
-from .file_bytes import byte_count, opened
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .file_bytes import byte_count, content_within
+from .header import Location, Statistics, TensorHeader, member_of, until_changed
 
 Key = tuple[Union[int, str], ...]
 Stated = Union[None, bool, int, float]
@@ -108,14 +107,9 @@ class MsprobeRecords:
 FORMAT = MsprobeRecords()
 
 
+@until_changed(maxsize=256)  # a file for each step and rank
 def records_in(path: str) -> Records:
     """All records of a file, remembered until it changes. Raises `FormatError`."""
-    return _records_as_of(path, version_of(path))
-
-
-# A file for each step and rank.
-@functools.lru_cache(maxsize=256)
-def _records_as_of(path: str, _version: tuple[int, ...]) -> Records:
     content = json_of(path)
     data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(data, dict):
@@ -129,10 +123,7 @@ def _records_as_of(path: str, _version: tuple[int, ...]) -> Records:
 
 def json_of(path: str) -> Any:
     """The value in a JSON file of msprobe. Raises `FormatError`."""
-    with opened(path) as (file, size):
-        if size > _LONGEST:
-            raise FormatError(f"{path}: has {size} bytes, more than the {_LONGEST} allowed for records")
-        content = file.read(size)
+    content = content_within(path, _LONGEST, "records")
     try:
         return parsed(content)
     except ValueError as error:

@@ -10,7 +10,6 @@ A member that occurs again (a module called twice, a dump appended to) gets `#1`
 from __future__ import annotations
 
 import csv
-import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -20,9 +19,9 @@ from ..base.imports import torch
 from ..errors import FormatError, NoPayload
 from .atb_bin import number
 from .dtypes import by_name
-from .file_bytes import byte_count, opened
+from .file_bytes import byte_count, content_within
 from .ge_file import GE_COLUMNS, ge_headers
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .header import Location, Statistics, TensorHeader, member_of, until_changed
 from .source import TensorSource
 
 TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
@@ -60,20 +59,12 @@ class StatisticsFile:
 FORMAT = StatisticsFile()
 
 
+# A dump has a small file per torch module and step, or a large one per ATB step.
+@until_changed(maxsize=64)
 def statistics_in(path: str) -> Mapping[str, TensorHeader]:
     """All members of a statistics file, in file order. Raises `FormatError`."""
-    return _statistics_as_of(path, version_of(path))
-
-
-# A dump has a small file per torch module and step, or a large one per ATB step.
-@functools.lru_cache(maxsize=64)
-def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, TensorHeader]:
-    with opened(path) as (file, size):
-        if size > _LONGEST_FILE:
-            raise FormatError(
-                f"{path}: has {size} bytes, more than the {_LONGEST_FILE} allowed for statistics"
-            )
-        lines = file.read(size).decode("utf-8", "surrogateescape").splitlines()
+    content = content_within(path, _LONGEST_FILE, "statistics")
+    lines = content.decode("utf-8", "surrogateescape").splitlines()
     readers: dict[str, Callable[[str, list[str]], Iterator[_Row]]] = {
         TORCH_COLUMNS: _torch_rows,
         _ATB_COLUMNS: _atb_rows,
