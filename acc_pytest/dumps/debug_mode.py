@@ -152,14 +152,11 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_OpenStep]:
             path = run.free_path(f"{ROOT}.{call.name.removeprefix(f'{model}.')}")
             node = run.nodes[path] = parent.add(Node(path, UNKNOWN_TYPE, path))
         else:
-            node = parent.add(Node("", call.name.replace("::", "."), "", {"results": _shapes(call)}))
+            shapes = " ".join("x".join(map(str, tensor.shape)) for tensor in call.outputs.values())
+            node = parent.add(Node("", call.name.replace("::", "."), "", {"results": shapes}))
         run.lines[node] = line
         ancestors.append((call.indent, node))
     yield run
-
-
-def _shapes(call: LoggedCall) -> str:
-    return " ".join("x".join(map(str, tensor.shape)) for tensor in call.outputs.values())
 
 
 def _key(node: Node) -> tuple[str, str]:

@@ -64,16 +64,11 @@ class MsprobeDump(RecordedDump):
         by_step = (self._recorded.get((step.directory, rank.name)) for step in self.steps)
         return next((recorded.calls.parameters for recorded in by_step if recorded is not None), {})
 
-    def placements(self, step: Step, rank: Rank, node: Node, slot: Slot) -> tuple[str, ...]:
-        """The placements of a tensor on each dimension of its mesh of devices: `Shard(0)`, `Replicate`,
-        `Partial(sum)`. Empty for what is no DTensor."""
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """Whether the placements of a DTensor say so: `Shard(0)`, `Replicate`, `Partial(sum)`."""
         ref = self.tensors(step, rank, node).get(slot)
         tensor = self._tensor(step, rank, ref) if ref is not None else None
-        return tensor.placements if tensor is not None else ()
-
-    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """Whether the placements of a DTensor say so."""
-        return any(place.startswith("Partial") for place in self.placements(step, rank, node, slot))
+        return tensor is not None and any(place.startswith("Partial") for place in tensor.placements)
 
     def _tensor(self, step: Step, rank: Rank, ref: TensorRef) -> RecordedTensor | None:
         recorded = self._recorded.get((step.directory, rank.name))

@@ -115,7 +115,9 @@ def _process(path: str) -> ProcessManifest:
         {str(reason): count for reason, count in left_out.items() if isinstance(count, int)}
         if isinstance(left_out, dict)
         else {},
-        _choices(kinds, config),
+        frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
+        if config.get("mode") == ["module"]
+        else frozenset(),
         natural(content.get("weights_crc32"), LARGEST_CRC32),
         *_lines(content.get("code"), content.get("calls")),
     )
@@ -167,12 +169,6 @@ def _numbers(listed: object) -> Collection[int]:
     if numbers is listed:
         return frozenset(numbers)
     return range(*numbers) if len(numbers) == 3 and numbers[2] else ()
-
-
-def _choices(kinds: Mapping[str, str], config: Mapping[str, Any]) -> frozenset[str]:
-    if config.get("mode") != ["module"]:
-        return frozenset()
-    return frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
 
 
 def _is_pair(entry: object) -> bool:

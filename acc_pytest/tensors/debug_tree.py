@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.imports import torch
+from ..base.texts import is_index
 from ..errors import FormatError, NoPayload
 from .dtypes import by_name
 from .file_bytes import byte_count
@@ -109,7 +110,7 @@ def is_tensor(value: object) -> bool:
 def _inside(value: Any, step: str) -> Any:
     """The entry of a list or an object at a place, `None` where it has none."""
     if isinstance(value, list):
-        number = int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else len(value)
+        number = int(step) if is_index(step) else len(value)
         return value[number] if number < len(value) else None
     return value.get(step) if isinstance(value, dict) else None
 

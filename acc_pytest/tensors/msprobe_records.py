@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Union
 
 from ..base.imports import torch
-from ..base.texts import parsed
+from ..base.texts import is_index, parsed
 from ..errors import FormatError, NoPayload
 from .dtypes import DType, by_name
 from .file_bytes import byte_count, content_within
@@ -115,7 +115,11 @@ def records_in(path: str) -> Records:
     if not isinstance(content, dict) or not isinstance(data, dict):
         raise FormatError(f"{path}: is no dump.json of msprobe: it has no object `data`")
     tensors: dict[str, RecordedTensor] = {}
-    calls = {fit(name): _call(fit(name), value, tensors) for name, value in data.items() if _is_call(value)}
+    calls = {
+        fit(name): _call(fit(name), value, tensors)
+        for name, value in data.items()
+        if value is None or isinstance(value, (dict, list))  # of level debug; nothing where no gradient came
+    }
     task, level, framework = (fit(content.get(name)) for name in ("task", "level", "framework"))
     broken = len(data) - len(calls)
     return Records(task, level, framework, MappingProxyType(calls), MappingProxyType(tensors), broken)
@@ -130,11 +134,6 @@ def json_of(path: str) -> Any:
         raise FormatError(
             f"{path}: is not readable JSON ({error}); was the program killed while msprobe wrote it?"
         ) from error
-
-
-def _is_call(value: object) -> bool:
-    """A record of level debug may be a list, or nothing where no gradient arrived."""
-    return value is None or isinstance(value, (dict, list))
 
 
 def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[CallTensor, ...]:
@@ -170,11 +169,7 @@ def _look(value: Any, key: Key, leaves: list[tuple[Key, RecordedTensor]]) -> Non
             return
         for name, item in value.items():
             if type(item) in _NESTED:
-                _look(item, (*key, int(name) if _is_place(name) else fit(name)), leaves)
-
-
-def _is_place(name: str) -> bool:
-    return name.isdecimal() and name.isascii() and len(name) < 10
+                _look(item, (*key, int(name) if is_index(name) else fit(name)), leaves)
 
 
 def _is_tensor(value: Mapping[str, Any]) -> bool:
@@ -246,7 +241,7 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
     complex tensor is that of the moduli, which nobody else computes. One value is its own mean and norm.
     """
     element_type = by_name(tensor.dtype)
-    largest, smallest, mean, norm = map(_number, tensor.stated)
+    largest, smallest, mean, norm = (None if value is None else float(value) for value in tensor.stated)
     if largest is None and smallest is None and mean is None and norm is None:
         return _NOT_COMPUTED
     extremes = [value for value in (largest, smallest) if value is not None]
@@ -270,7 +265,3 @@ def _rounding_of_sums(dtype: DType, shape: Sequence[int]) -> float:
     if not dtype.roundoff:
         return 0.0
     return dtype.roundoff + math.sqrt(math.prod(shape)) * _SUMMED
-
-
-def _number(value: Stated) -> float | None:
-    return None if value is None else float(value)
