@@ -90,7 +90,6 @@ class DebugModeDump(ModuleDump):
         self.steps = tuple(steps)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         line = self._lines.get((step.directory, node.path))
         if line is None:
             return {}

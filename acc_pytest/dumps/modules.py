@@ -31,7 +31,6 @@ class ModuleDump(Dump):
         self._calls: dict[tuple[str, str], Calls] = {}
 
     def calls(self, step: Step) -> Calls:
-        """See `Dump.calls`."""
         key = step.directory, self.ranks[0].name
         if key not in self._calls:
             self._calls[key] = self._traced(step)
@@ -271,7 +270,6 @@ class RecordedDump(ModuleDump):
         self.notes = tuple(notes)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         return self._steps[step.directory].slots(rank.name, node.path)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Union
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Union
 from ..base.imports import torch
 from ..base.texts import is_index, parsed
 from ..errors import FormatError, NoPayload
-from .dtypes import DType, by_name
+from .dtypes import by_name
 from .file_bytes import byte_count, content_within
 from .header import Location, Statistics, TensorHeader, member_of, until_changed
 
@@ -253,15 +253,11 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
         mean = None
     if norm is not None:
         norm = abs(norm)
-    return Statistics(largest, smallest, mean, norm, rounding=_rounding_of_sums(element_type, tensor.shape))
+    # By how much of itself a mean or norm is off; none of whole numbers.
+    unit = element_type.roundoff
+    rounding = unit + math.sqrt(math.prod(tensor.shape)) * _SUMMED if unit else 0.0
+    return Statistics(largest, smallest, mean, norm, rounding=rounding)
 
 
 def _unless_overflown(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
-
-
-def _rounding_of_sums(dtype: DType, shape: Sequence[int]) -> float:
-    """By how much of itself a mean or norm of such a tensor is off; none of whole numbers."""
-    if not dtype.roundoff:
-        return 0.0
-    return dtype.roundoff + math.sqrt(math.prod(shape)) * _SUMMED

@@ -96,7 +96,8 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
         raise FormatError(
             f"{path}: tensor {key[:80]!r} lacks a dtype, a shape or a pair of data_offsets"
         ) from error
-    if not isinstance(name, str) or not isinstance(sizes, list) or not _are_integers([*sizes, begin, end]):
+    are_sizes = isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in (*sizes, begin, end))
+    if not isinstance(name, str) or not are_sizes:
         raise FormatError(f"{path}: tensor {key[:80]!r} has a dtype, shape or data_offsets of the wrong type")
     dtype, shape = by_name(name), tuple(sizes)
     needed = byte_count(path, shape, dtype.bits)
@@ -108,10 +109,6 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
     if end < begin:
         raise FormatError(f"{path}: tensor {key[:80]!r} ends before it begins")
     return TensorHeader(dtype, shape, offset=start + begin, nbytes=end - begin, plain=True)
-
-
-def _are_integers(values: list[Any]) -> bool:
-    return all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
