@@ -23,11 +23,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..base.imports import torch
-from ..errors import FormatError, NoPayload
+from ..errors import FormatError
 from .dtypes import by_name
 from .file_bytes import byte_count, content_within
-from .header import Location, Statistics, TensorHeader, member_of, until_changed
+from .header import Location, Statistics, TensorHeader, WithoutValues, member_of, until_changed
 
 Index = tuple[int | str, ...]
 
@@ -80,10 +79,11 @@ class LoggedCall:
     outputs: Mapping[Index, LoggedTensor]
 
 
-class DebugLog:
+class DebugLog(WithoutValues):
     """The format object of these logs; a member is `{line} {input|output}{[place]...}`."""
 
     name = "DebugMode log"
+    lacking = "a log of DebugMode has the norm of a tensor, not its values"
 
     def matches(self, head: bytes) -> bool:
         """Whether a log starts so: with a module, or with an operator and its namespace."""
@@ -92,10 +92,6 @@ class DebugLog:
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and norm of one tensor. Raises `FormatError`."""
         return member_of(place, _headers(place.path), "tensor")
-
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: a log of DebugMode has the norm of a tensor, not its values")
 
 
 FORMAT = DebugLog()

@@ -17,12 +17,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ..base.imports import torch
 from ..base.texts import is_index
-from ..errors import FormatError, NoPayload
+from ..errors import FormatError
 from .dtypes import by_name
 from .file_bytes import byte_count
-from .header import Location, Statistics, TensorHeader, until_changed, version_of
+from .header import Location, Statistics, TensorHeader, WithoutValues, until_changed, version_of
 from .location import read_json
 
 FULL = "_debug_tree_FULL_TENSORS.json"
@@ -36,10 +35,11 @@ _PRINTED = re.compile(r"tensor\(([^,()\[\]]{1,40})(?:, .*)?\)")
 _INTEGER = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
 
 
-class DebugTreeFile:
+class DebugTreeFile(WithoutValues):
     """The format object of debug trees, as far as they hold statistics."""
 
     name = "debug tree"
+    lacking = "holds only a print of its tensor; dump again with use_repr=False"
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a node."""
@@ -69,10 +69,6 @@ class DebugTreeFile:
         if low is None and high is None:
             statistics = _of_whole_numbers(node.get("value"), count)
         return TensorHeader(dtype, shape, "statistics", statistics=statistics)
-
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: holds only a print of its tensor; dump again with use_repr=False")
 
 
 FORMAT = DebugTreeFile()

@@ -8,9 +8,9 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from ..errors import AccError, FormatError
+from ..errors import AccError, FormatError, NoPayload
 from .dtypes import DType
 from .kept_dump import kept_version
 from .location import placed_at
@@ -132,6 +132,16 @@ def until_changed(
         return current
 
     return remembering
+
+
+class WithoutValues:
+    """A format of files that describe tensors. `lacking` says what a file holds in place of values."""
+
+    lacking: str
+
+    def open(self, place: Location, header: TensorHeader) -> NoReturn:
+        """Never a tensor: raises `NoPayload`."""
+        raise NoPayload(f"{place}: {self.lacking}")
 
 
 @contextlib.contextmanager

@@ -20,11 +20,11 @@ from types import MappingProxyType
 import numpy as np
 
 from ..base.imports import torch
-from ..errors import CannotDecode, FormatError, NoPayload
+from ..errors import CannotDecode, FormatError
 from .dtypes import DType, by_torch
 from .file_bytes import content_within
 from .ge_message import by_ge_code, ge_code
-from .header import Location, Statistics, TensorHeader, member_of, until_changed
+from .header import Location, Statistics, TensorHeader, WithoutValues, member_of, until_changed
 from .numpy_file import described
 from .statistics import statistics_of
 from .whole_file import whole_file
@@ -45,10 +45,11 @@ class Info:
     dtype: DType | None = None
 
 
-class InfoFile:
+class InfoFile(WithoutValues):
     """The format object of info files; `TensorRef.member` is `inputs/0` in a `.npz`, empty in a `.npy`."""
 
     name = "info"
+    lacking = "holds only minimum and maximum of its tensor; dump again with its data"
 
     def matches(self, head: bytes) -> bool:
         """Never: only the name tells an info file from a tensor."""
@@ -64,10 +65,6 @@ class InfoFile:
         dtype = info.dtype or by_torch(torch.float64)
         counted = info.numel is not None
         return TensorHeader(dtype, shape, "statistics", statistics=info.statistics, counted=counted)
-
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: holds only minimum and maximum of its tensor; dump again with its data")
 
 
 FORMAT = InfoFile()

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from ..base.imports import torch
-from ..errors import FormatError, NoPayload
+from ..errors import FormatError
 from .atb_bin import number
 from .dtypes import by_name
 from .file_bytes import byte_count, content_within
 from .ge_file import GE_COLUMNS, ge_headers
-from .header import Location, Statistics, TensorHeader, member_of, until_changed
+from .header import Location, Statistics, TensorHeader, WithoutValues, member_of, until_changed
 from .source import TensorSource
 
 TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
@@ -36,10 +36,11 @@ _BLOCK = 1 << 16
 _Row = tuple[str, TensorHeader]
 
 
-class StatisticsFile:
+class StatisticsFile(WithoutValues):
     """The format object of statistics CSV files."""
 
     name = "statistics"
+    lacking = "holds only the statistics of its tensor; dump again with its data"
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""
@@ -50,10 +51,6 @@ class StatisticsFile:
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and statistics of one member. Raises `FormatError`."""
         return member_of(place, statistics_in(place.path), "row")
-
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: holds only the statistics of its tensor; dump again with its data")
 
 
 FORMAT = StatisticsFile()

@@ -157,7 +157,7 @@ class ModuleRecorder:
             )
         return records
 
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the
         disk.
 
