@@ -576,11 +576,12 @@ class AtbFiles:
         """Process directories in numeric order, and what ran in each."""
         names = self._listing.directories(self._data)
         workers = sorted(worker for name in names if (worker := atb_worker(name)))
-        return {worker: self._executions(f"{self._data}/{worker.name}") for worker in workers}
-
-    def _executions(self, home: str) -> Executions:
-        tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
-        return {token: self._top_level(f"{home}/{token}") for token in tokens}
+        processes = {}
+        for worker in workers:
+            home = f"{self._data}/{worker.name}"
+            tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
+            processes[worker] = {token: self._top_level(f"{home}/{token}") for token in tokens}
+        return processes
 
     def _top_level(self, execution: str) -> frozenset[TopLevel]:
         names = self._listing.directories(execution)

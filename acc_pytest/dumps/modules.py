@@ -398,7 +398,8 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
     a model calls several times in one pass (a shared layer, dropout) leaves passes that differ, and then all
     is one pass; so is what one module does that calls no other, of all `modules`.
     """
-    if len(set(paths)) == 1 and not _calls_others(paths[0], modules):
+    inside = f"{paths[0]}." if paths and paths[0] else ""
+    if len(set(paths)) == 1 and not any(module.startswith(inside) for module in modules):
         return [0]
     # The first place, and each at a path that came before since the last of them.
     starts = [0] if paths else []
@@ -413,11 +414,6 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
     if not later or not is_uniform or first[-len(later[0]) :] != later[0]:
         return starts[:1]
     return starts if len(first) == len(later[0]) or len(later[0]) > 1 else starts[:1]
-
-
-def _calls_others(path: str, modules: Iterable[str]) -> bool:
-    inside = f"{path}." if path else ""
-    return any(module.startswith(inside) for module in modules)
 
 
 def pass_labels(

@@ -61,7 +61,8 @@ class SglangDump(RecordedDump):
     kind = "sglang"
 
     def __init__(self, root: Path, listing: Listing) -> None:
-        homes = rank_folders(root, listing) or {_number_of(root): root}
+        match = _OWN_RANK.fullmatch(root.name)  # a rank that the files do not give
+        homes = rank_folders(root, listing) or {int(match[2]) if match is not None else 0: root}
         notes: list[str] = []
         files = [
             file for rank, home in homes.items() for file in _files(home, listing.files(home), rank, notes)
@@ -165,12 +166,6 @@ def rank_folders(root: Path, listing: Listing) -> dict[int, Path]:
         if match and any(is_sglang_file(file) for file in files) and not any("___rank=" in f for f in files):
             by_run.setdefault(match[1], {})[int(match[2])] = root / name
     return next(iter(by_run.values())) if len(by_run) == 1 else {}
-
-
-def _number_of(root: Path) -> int:
-    """The rank that the name of a directory gives, where its files do not."""
-    match = _OWN_RANK.fullmatch(root.name)
-    return int(match[2]) if match is not None else 0
 
 
 Ranks = dict[int, list[SglangFile]]

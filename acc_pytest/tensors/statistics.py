@@ -133,7 +133,9 @@ def statistics_of(tensor: torch.Tensor) -> Statistics:
         return Statistics(None, None, None, None)
     largest, smallest, total, norm = -math.inf, math.inf, complex(0), 0.0
     ordered = False
-    for block in _blocks(tensor.detach()):
+    # Order does not matter, so a transposed tensor is read in the order of its memory.
+    in_memory = tensor.detach().permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    for block in TensorSource(in_memory).blocks(_BLOCK):
         if block.is_complex():
             wide = block.to(torch.complex128)
             total += complex(wide.sum().item())
@@ -157,10 +159,3 @@ def _norm(values: torch.Tensor) -> float:
         scale = float(values.abs().max())
         norm = norm if math.isinf(scale) else scale * math.sqrt(float((values / scale).square().sum()))
     return norm
-
-
-def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """All elements, each once, as one-dimensional blocks; copies at most one block at a time."""
-    # Order does not matter, so a transposed tensor is read in the order of its memory.
-    ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
-    yield from TensorSource(ordered).blocks(_BLOCK)

@@ -109,11 +109,9 @@ class FileStore:
             if len(waiting) > _FEW:
                 break
         for path in waiting:
-            yield from self._files(self._entries(path))
+            entries = self._listed(path, functools.partial(self._system.find, path, detail=True))
+            yield from self._files(entries.values())
             self._system.invalidate_cache()
-
-    def _entries(self, path: str) -> Any:
-        return self._listed(path, lambda: self._system.find(path, detail=True)).values()
 
     def level(self, path: str = "") -> tuple[list[StoredFile], list[str]]:
         """The files right below a directory of the store, and the paths of its sub-directories."""
