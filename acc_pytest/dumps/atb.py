@@ -576,7 +576,7 @@ class AtbFiles:
         """Process directories in numeric order, and what ran in each."""
         names = self._listing.directories(self._data)
         workers = sorted(worker for name in names if (worker := atb_worker(name)))
-        processes = {}
+        processes: dict[Worker, Executions] = {}
         for worker in workers:
             home = f"{self._data}/{worker.name}"
             tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
