@@ -56,6 +56,11 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
+def is_index(text: str) -> bool:
+    """Whether a text is a number such as positions in a list have."""
+    return text.isascii() and text.isdecimal() and len(text) < 10
+
+
 # TOML files: those of users, where every mistake is one kind of error, and those of this package.
 
 

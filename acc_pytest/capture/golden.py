@@ -65,11 +65,12 @@ def dump_golden(
             place = stack.enter_context(_temporary(home.parent))
             values = open_dump(str(_dumped(model, run, _with_values(config, place))))
         maker = ProfileMaker(open_dump(str(home)), values=values)
-        for vary in (_as_it_is, _varied):
+        for is_varied in (False, True):
             noise = noise_copy(model, dtype, cast_buffers=cast_buffers)
-            how = vary(noise, dtype)
+            how = _varied(noise, dtype) if is_varied else ""
             tokens.feed(noise, dtype)
-            _add_noise(maker, noise, run, config, home, how)
+            with _temporary(home.parent) as place:
+                maker.add(open_dump(str(_dumped(noise, run, _with_values(config, place)))), how)
             del noise  # each takes the memory of a model
         write_profile(maker.profile())
     return home
@@ -84,14 +85,6 @@ def _checked(config: Union[DumpConfig, str, os.PathLike[str]]) -> DumpConfig:
             "noise is measured, and upload it then"
         )
     return config
-
-
-def _add_noise(
-    maker: ProfileMaker, noise: nn.Module, run: Run, config: DumpConfig, home: Path, how: str
-) -> None:
-    """Dump what a copy computes, measure it against golden, and remove it again."""
-    with _temporary(home.parent) as place:
-        maker.add(open_dump(str(_dumped(noise, run, _with_values(config, place)))), how)
 
 
 def _with_values(config: DumpConfig, place: Path) -> DumpConfig:
@@ -119,10 +112,6 @@ def _dumped(model: nn.Module, run: Run, config: DumpConfig, tokens: InputTokens 
         if token_hook is not None:
             token_hook.remove()
     return handle.dump_path.parents[1]
-
-
-def _as_it_is(model: nn.Module, dtype: torch.dtype) -> str:
-    return ""
 
 
 def _varied(model: nn.Module, dtype: torch.dtype) -> str:

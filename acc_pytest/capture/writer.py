@@ -64,14 +64,18 @@ class BackgroundWriter:
         """Most bytes that ever waited, those being written included."""
 
     def put(
-        self, path: str, nbytes: int, content: Callable[[], Chunks], done: Callable[[str], None] | None = None
+        self,
+        path: str,
+        nbytes: int,
+        content: Callable[[], Chunks],
+        done: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """Have `content()` written to `path`; it holds `nbytes` of memory until then.
 
         Blocks while the queue is full. A single file larger than the queue is let in when nothing else waits.
         `done` is called on the writing thread with an empty text, or with what went wrong.
         """
-        job = _Job(path, nbytes, content, done or _ignore)
+        job = _Job(path, nbytes, content, done)
         with self._lock:
             while self._waiting and self._waiting + nbytes > self._room:
                 self._hand_over()
@@ -181,7 +185,3 @@ def _write_all(descriptor: int, chunks: list[memoryview]) -> None:
             count -= chunks.pop(0).nbytes
         if count:
             chunks[0] = chunks[0].cast("B")[count:]
-
-
-def _ignore(_problem: str) -> None:
-    """Nobody wants to know."""

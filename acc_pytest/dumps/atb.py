@@ -413,7 +413,7 @@ def steps_of(
     evidence = {
         (number, model): gather(tree, functools.partial(slots_in, tokens[number]))
         for model, tree in enumerate(models)
-        for number in _first_of(model, present)
+        for number in [number for number in sorted(present) if model in present[number]][:_EVIDENCE_STEPS]
     }
     decision = decide(policy, Facts(len(models), present, evidence, _evidence_of(golden)))
     notes += decision.notes
@@ -432,11 +432,6 @@ def steps_of(
         return steps
     selected = tuple(step for step in steps if step.directory == layout.token)
     return selected or (Step(int(layout.token), joint, layout.token),)
-
-
-def _first_of(model: int, present: Mapping[int, frozenset[int]]) -> list[int]:
-    """The first token directories that a model ran in, as many as are read as evidence."""
-    return [number for number in sorted(present) if model in present[number]][:_EVIDENCE_STEPS]
 
 
 def _models_present(models: Sequence[Tree], ran: Executions) -> dict[int, frozenset[int]]:
@@ -581,11 +576,12 @@ class AtbFiles:
         """Process directories in numeric order, and what ran in each."""
         names = self._listing.directories(self._data)
         workers = sorted(worker for name in names if (worker := atb_worker(name)))
-        return {worker: self._executions(f"{self._data}/{worker.name}") for worker in workers}
-
-    def _executions(self, home: str) -> Executions:
-        tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
-        return {token: self._top_level(f"{home}/{token}") for token in tokens}
+        processes: dict[Worker, Executions] = {}
+        for worker in workers:
+            home = f"{self._data}/{worker.name}"
+            tokens = [name for name in self._listing.directories(home) if name.isdecimal()]
+            processes[worker] = {token: self._top_level(f"{home}/{token}") for token in tokens}
+        return processes
 
     def _top_level(self, execution: str) -> frozenset[TopLevel]:
         names = self._listing.directories(execution)

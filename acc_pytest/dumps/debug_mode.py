@@ -99,7 +99,6 @@ class DebugModeDump(ModuleDump):
         self.steps = tuple(steps)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         line = self._lines.get((step.directory, node.path))
         if line is None:
             return {}
@@ -161,14 +160,11 @@ def _runs(calls: tuple[LoggedCall, ...]) -> Iterator[_OpenStep]:
             path = run.free_path(f"{ROOT}.{call.name.removeprefix(f'{model}.')}")
             node = run.nodes[path] = parent.add(Node(path, UNKNOWN_TYPE, path))
         else:
-            node = parent.add(Node("", call.name.replace("::", "."), "", {"results": _shapes(call)}))
+            shapes = " ".join("x".join(map(str, tensor.shape)) for tensor in call.outputs.values())
+            node = parent.add(Node("", call.name.replace("::", "."), "", {"results": shapes}))
         run.lines[node] = line
         ancestors.append((call.indent, node))
     yield run
-
-
-def _shapes(call: LoggedCall) -> str:
-    return " ".join("x".join(map(str, tensor.shape)) for tensor in call.outputs.values())
 
 
 def _key(node: Node) -> tuple[str, str]:

@@ -155,7 +155,8 @@ class GeDump(TorchairDump[GeEntry]):
         The graph as converted is preferred to the optimized one: passes may have lost names of FX there.
         Names before PTA 7.1 say neither graph nor rank; then the operators in the text decide.
         """
-        texts = self._texts_of("original") or self._texts_of("optimized")
+        forms = ([text for text in self._texts if text[1].form == form] for form in ("original", "optimized"))
+        texts = next(filter(None, forms), [])
         named = self._naming(texts, step)
         if named:
             of_rank = [text for text in named if text[1].rank == rank.index]
@@ -177,9 +178,6 @@ class GeDump(TorchairDump[GeEntry]):
         if best is not None:
             self._say(f"{step.graph}: {len(unnamed)} graph texts, none says of which graph; {best} fits best")
         return best
-
-    def _texts_of(self, form: str) -> list[tuple[str, GraphFileName]]:
-        return [text for text in self._texts if text[1].form == form]
 
     def _naming(self, texts: list[tuple[str, GraphFileName]], step: Step) -> list[tuple[str, GraphFileName]]:
         """The texts whose names say the graph of a step; a lone graph meets texts of a lone one."""

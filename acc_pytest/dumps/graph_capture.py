@@ -85,7 +85,6 @@ class GraphCaptureDump(Dump):
         return self._calls.get((rank.name, name), ())
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         calls = self.calls_of(rank, node.path)
         number = int(step.label)
         return {Slot("output"): calls[number]} if number < len(calls) else {}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.texts import is_index
 from ..errors import DumpError, FormatError
 from ..tensors.debug_tree import is_tensor, is_tree, read_tree
 from ..tensors.file_bytes import opened
@@ -81,7 +82,7 @@ class HfDebuggerDump(RecordedDump):
             ):
                 continue
             key = rest[1:]
-            index = int(key) if key.isascii() and key.isdecimal() and len(key) < 10 else key
+            index = int(key) if is_index(key) else key
             outputs.append(DebugTensor(Slot("output", (index or 0,)), file=file))
         root_module = replace(modules[0], tensors=[*modules[0].tensors, *outputs])
         records = list(self._records([root_module, *modules[1:]], model))

@@ -101,7 +101,6 @@ class ManualDump(Dump):
         self._golden = {(entry.data_id, entry.step): entry.golden for entry in self.entries}
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         golden = self._golden.get((node.path, int(step.label)))
         return {} if golden is None else {Slot("output"): golden}
 

@@ -31,7 +31,6 @@ class ModuleDump(Dump):
         self._calls: dict[tuple[str, str], Calls] = {}
 
     def calls(self, step: Step) -> Calls:
-        """See `Dump.calls`."""
         key = step.directory, self.ranks[0].name
         if key not in self._calls:
             self._calls[key] = self._traced(step)
@@ -40,14 +39,32 @@ class ModuleDump(Dump):
     def _traced(self, step: Step) -> Calls:
         dumped = {node: self.tensors(step, self.ranks[0], node) for node in step.tree.walk()}
         as_listed = {node: number for number, node in enumerate(dumped)}
-        began, saved = self._began(step), self._saved(step)
-        return trace_calls(
-            self._ran(dumped),
-            lambda node: (began(node), as_listed[node]),
-            lambda node: tuple(dumped[node]),
-            lambda node, slot: saved(node, dumped[node][slot]),
-            self._ended(step),
-        )
+        began, ended, saved = self._began(step), self._ended(step), self._saved(step)
+        events: list[CallEvent] = []
+        running: list[NodeCall] = []
+        # A call that began after another and ended before it ran inside it.
+        for node in sorted(self._ran(dumped), key=lambda node: (began(node), as_listed[node])):
+            while running and ended(running[-1].node) < ended(node):
+                events.append(CallEvent(running.pop(), True))
+            call = NodeCall(
+                node,
+                running[-1] if running else None,
+                tuple(slot for slot in dumped[node] if slot.kind == "input"),
+                tuple(slot for slot in dumped[node] if slot.kind == "output"),
+            )
+            running.append(call)
+            events.append(CallEvent(call, False))
+        events += [CallEvent(call, True) for call in reversed(running)]
+
+        origins = _Origins()
+        dtypes: dict[NodeSlot, str] = {}
+        for call, ends in events:
+            for slot in call.outputs if ends else call.inputs:
+                place, tensor = NodeSlot(call.node.path, slot), saved(call.node, dumped[call.node][slot])
+                dtypes[place] = tensor.dtype if tensor is not None else ""
+                if tensor is not None:
+                    origins.add(place, tensor)
+        return Calls(tuple(events), dtypes, origins.origins, origins.overwritten)
 
     def _ran(self, dumped: Mapping[Node, Mapping[Slot, TensorRef]]) -> Sequence[Node]:
         """The nodes that ran, of all nodes of a step with their tensors: those that have any."""
@@ -125,43 +142,6 @@ class Calls:
     def inputs(self) -> dict[str, frozenset[Slot]]:
         """The inputs of each call that were dumped, by the path of its node."""
         return {event.call.node.path: frozenset(event.call.inputs) for event in self.events}
-
-
-def trace_calls(
-    nodes: Sequence[Node],
-    began: Callable[[Node], tuple[int, int]],
-    slots: Callable[[Node], Sequence[Slot]],
-    saved: Callable[[Node, Slot], SavedTensor | None],
-    ended: Callable[[Node], int] = lambda node: node.order,
-) -> Calls:
-    """The calls of `nodes`, each of which ran once.
-
-    A call that began after another and ended before it ran inside it.
-    """
-    events: list[CallEvent] = []
-    running: list[NodeCall] = []
-    for node in sorted(nodes, key=began):
-        while running and ended(running[-1].node) < ended(node):
-            events.append(CallEvent(running.pop(), True))
-        node_slots = slots(node)
-        call = NodeCall(
-            node,
-            running[-1] if running else None,
-            tuple(slot for slot in node_slots if slot.kind == "input"),
-            tuple(slot for slot in node_slots if slot.kind == "output"),
-        )
-        running.append(call)
-        events.append(CallEvent(call, False))
-    events += [CallEvent(call, True) for call in reversed(running)]
-    origins = _Origins()
-    dtypes: dict[NodeSlot, str] = {}
-    for call, ends in events:
-        for slot in call.outputs if ends else call.inputs:
-            place, tensor = NodeSlot(call.node.path, slot), saved(call.node, slot)
-            dtypes[place] = tensor.dtype if tensor is not None else ""
-            if tensor is not None:
-                origins.add(place, tensor)
-    return Calls(tuple(events), dtypes, origins.origins, origins.overwritten)
 
 
 class _Origins:
@@ -290,7 +270,6 @@ class RecordedDump(ModuleDump):
         self.notes = tuple(notes)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         return self._steps[step.directory].slots(rank.name, node.path)
 
     def absent(self, step: Step, rank: Rank) -> Mapping[str, Sequence[str]]:
@@ -419,7 +398,8 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
     a model calls several times in one pass (a shared layer, dropout) leaves passes that differ, and then all
     is one pass; so is what one module does that calls no other, of all `modules`.
     """
-    if len(set(paths)) == 1 and not _calls_others(paths[0], modules):
+    inside = f"{paths[0]}." if paths and paths[0] else ""
+    if len(set(paths)) == 1 and not any(module.startswith(inside) for module in modules):
         return [0]
     # The first place, and each at a path that came before since the last of them.
     starts = [0] if paths else []
@@ -434,11 +414,6 @@ def pass_starts(paths: Sequence[str], modules: Iterable[str]) -> list[int]:
     if not later or not is_uniform or first[-len(later[0]) :] != later[0]:
         return starts[:1]
     return starts if len(first) == len(later[0]) or len(later[0]) > 1 else starts[:1]
-
-
-def _calls_others(path: str, modules: Iterable[str]) -> bool:
-    inside = f"{path}." if path else ""
-    return any(module.startswith(inside) for module in modules)
 
 
 def pass_labels(

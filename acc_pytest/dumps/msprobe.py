@@ -8,7 +8,6 @@ Paths of the machine that wrote the dump are never opened.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from types import MappingProxyType
 
 from ..errors import AccError, DumpError, FormatError
 from ..tensors.file_bytes import opened
-from ..tensors.header import version_of
+from ..tensors.header import until_changed, version_of
 from ..tensors.msprobe_records import HEAD, CallTensor, RecordedTensor, Records, fit, json_of, records_in
 from ..tensors.ref import TensorRef
 from ..tensors.torch_file import stored_crc
@@ -65,16 +64,11 @@ class MsprobeDump(RecordedDump):
         by_step = (self._recorded.get((step.directory, rank.name)) for step in self.steps)
         return next((recorded.calls.parameters for recorded in by_step if recorded is not None), {})
 
-    def placements(self, step: Step, rank: Rank, node: Node, slot: Slot) -> tuple[str, ...]:
-        """The placements of a tensor on each dimension of its mesh of devices: `Shard(0)`, `Replicate`,
-        `Partial(sum)`. Empty for what is no DTensor."""
+    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
+        """Whether the placements of a DTensor say so: `Shard(0)`, `Replicate`, `Partial(sum)`."""
         ref = self.tensors(step, rank, node).get(slot)
         tensor = self._tensor(step, rank, ref) if ref is not None else None
-        return tensor.placements if tensor is not None else ()
-
-    def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
-        """Whether the placements of a DTensor say so."""
-        return any(place.startswith("Partial") for place in self.placements(step, rank, node, slot))
+        return tensor is not None and any(place.startswith("Partial") for place in tensor.placements)
 
     def _tensor(self, step: Step, rank: Rank, ref: TensorRef) -> RecordedTensor | None:
         recorded = self._recorded.get((step.directory, rank.name))
@@ -162,8 +156,7 @@ _OF_TOOLS = ("/torch/", "/msprobe/", "/torch_npu/")
 def source_lines(home: str) -> Mapping[str, str]:
     """The line of the program for each call of a step on a rank; empty where the file is not there or not
     sound."""
-    path = os.path.join(home, FILE)
-    return _lines_as_of(path, version_of(path))
+    return _lines(os.path.join(home, FILE))
 
 
 def source_line_of(path: str, member: str) -> str:
@@ -180,10 +173,10 @@ def source_line_of(path: str, member: str) -> str:
     return lines.get(call, "")
 
 
-@functools.lru_cache(maxsize=8)
-def _lines_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, str]:
+@until_changed(maxsize=8)
+def _lines(path: str) -> Mapping[str, str]:
     try:
-        content = json_of(path) if version else None
+        content = json_of(path) if version_of(path) else None
     except FormatError:
         content = None
     lines: dict[str, str] = {}

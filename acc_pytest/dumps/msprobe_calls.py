@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import NamedTuple, Union
 
+from ..base.texts import is_index
 from ..base.vocabulary import GRADIENTS
 from ..tensors.msprobe_records import CallTensor, RecordedTensor
 from ..tensors.ref import TensorRef
@@ -52,17 +53,13 @@ class CallName(NamedTuple):
 def call_name(name: str) -> CallName | None:
     """The parts of a name; `None` for a name of another form."""
     first, *segments = name.split(".")
-    if first == _MODULE and len(segments) > 3 and segments[-2] in _OF_MODULES and _is_number(segments[-1]):
+    if first == _MODULE and len(segments) > 3 and segments[-2] in _OF_MODULES and is_index(segments[-1]):
         return CallName(".".join(segments[:-3]), segments[-3], segments[-2], int(segments[-1]), first)
-    if len(segments) > 2 and segments[-1] in _OF_FUNCTIONS and _is_number(segments[-2]):
+    if len(segments) > 2 and segments[-1] in _OF_FUNCTIONS and is_index(segments[-2]):
         return CallName("", ".".join(segments[:-2]), segments[-1], int(segments[-2]), first)
-    if len(segments) > 1 and segments[-1] == "debug" and _is_number(segments[-2]):
+    if len(segments) > 1 and segments[-1] == "debug" and is_index(segments[-2]):
         return CallName(".".join([first, *segments[:-2]]), "debug", "debug", int(segments[-2]), "")
     return None
-
-
-def _is_number(text: str) -> bool:
-    return text.isdecimal() and text.isascii() and len(text) < 10
 
 
 @dataclass(slots=True)

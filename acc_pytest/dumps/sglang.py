@@ -61,7 +61,8 @@ class SglangDump(RecordedDump):
     kind = "sglang"
 
     def __init__(self, root: Path, listing: Listing) -> None:
-        homes = rank_folders(root, listing) or {_number_of(root): root}
+        match = _OWN_RANK.fullmatch(root.name)  # a rank that the files do not give
+        homes = rank_folders(root, listing) or {int(match[2]) if match is not None else 0: root}
         notes: list[str] = []
         files = [
             file for rank, home in homes.items() for file in _files(home, listing.files(home), rank, notes)
@@ -90,35 +91,19 @@ class SglangDump(RecordedDump):
             listed = ", ".join(list(non_tensors)[:_LISTED]) + (", ..." if len(non_tensors) > _LISTED else "")
             notes.append(f"{non_tensors.total()} files hold something else than a tensor: {listed}")
         self._weights: dict[str, dict[str, TensorRef]] = {}
-        super().__init__(root, self._records(tensor_files, notes), notes=notes, name=_name(root))
+        # The name without the time that the tool appends, and without the rank.
+        name = stable_name(_TIME.sub("", root.name), "sglang_dump")
+        super().__init__(root, self._records(tensor_files, notes), notes=notes, name=name)
 
     def dumped_weights(self, rank: Rank) -> Mapping[str, TensorRef]:
         """The parameters (`dump_model`), as they were in the first step that has them."""
         return self._weights.get(rank.name, {})
 
-    def dims(self, step: Step, rank: Rank, node: Node, slot: Slot) -> Dims | None:
-        """The program's annotation of a tensor's dimensions and of how ranks share it, or `None`.
-
-        For a mapper: an axis that is `sharded` is put together along `dim` in the order of `rank`, `size`
-        parts of it; one that is `partial` is summed; one that is `replicated` is the same on all ranks.
-        `dump(name, tensor, dims=...)` is the only source: tensors that the tool took from modules by itself
-        have none, and shapes and values must tell.
-        """
-        ref = self.tensors(step, rank, node).get(slot)
-        meta = _meta(ref.path) if ref is not None else {}
-        text = meta.get("dims_grad" if node.path.endswith(".backward") else "dims")
-        if not isinstance(text, str):
-            return None
-        sizes: dict[str, Any] = {}
-        for key, value in meta.items():
-            if isinstance(key, str) and key.endswith("_parallel_info") and isinstance(value, dict):
-                sizes |= {name: size for name, size in value.items() if isinstance(name, str)}
-        return parsed_dims(text, sizes)
-
     def is_partial(self, step: Step, rank: Rank, node: Node, slot: Slot) -> bool:
         """Whether the program said so of a tensor that it saved by name."""
-        dims = self.dims(step, rank, node, slot) if node.op_type == SAVED else None
-        return dims is not None and any(axis.how == "partial" for axis in dims.axes)
+        ref = self.tensors(step, rank, node).get(slot) if node.op_type == SAVED else None
+        text = _meta(ref.path).get("dims") if ref is not None else None
+        return isinstance(text, str) and is_summand(text)
 
     def _records(
         self, tensor_files: Iterable[SglangFile], notes: list[str]
@@ -181,17 +166,6 @@ def rank_folders(root: Path, listing: Listing) -> dict[int, Path]:
         if match and any(is_sglang_file(file) for file in files) and not any("___rank=" in f for f in files):
             by_run.setdefault(match[1], {})[int(match[2])] = root / name
     return next(iter(by_run.values())) if len(by_run) == 1 else {}
-
-
-def _name(root: Path) -> str:
-    """The name without the time that the tool appends, and without the rank."""
-    return stable_name(_TIME.sub("", root.name), "sglang_dump")
-
-
-def _number_of(root: Path) -> int:
-    """The rank that the name of a directory gives, where its files do not."""
-    match = _OWN_RANK.fullmatch(root.name)
-    return int(match[2]) if match is not None else 0
 
 
 Ranks = dict[int, list[SglangFile]]
@@ -264,99 +238,26 @@ _MOD = re.compile(rf"({_WORD})(?::([a-z]+(?:\+[a-z]+)*))?", re.ASCII)
 _QUALIFIERS = frozenset({"sharded", "zigzag", "natural", "partial"})
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """The way in which the ranks along one axis of a parallel run (`tp`) share a tensor.
-
-    `how` is `sharded` (each has a part of a dimension), `partial` (each has summands) or `replicated`.
-    `dim` is the dimension of the tensor that carries it, `None` for `replicated`. `rank` and `size` are the
-    place of this file along the axis, `None` where the file does not say. `order` is how a sequence is dealt
-    out (`natural`, `zigzag`).
-    """
-
-    name: str
-    how: str
-    dim: int | None = None
-    rank: int | None = None
-    size: int | None = None
-    order: str = "natural"
-
-
-@dataclass(frozen=True, slots=True)
-class Dims:
-    """The names of a tensor's dimensions, those fused into one joined by `*`, and its parallel axes.
-
-    `groups` says which group stands for an axis (`dp` -> `attn_dp`).
-    """
-
-    names: tuple[str, ...]
-    axes: tuple[Axis, ...]
-    groups: Mapping[str, str]
-
-
-def parsed_dims(text: str, sizes: Mapping[str, Any]) -> Dims | None:
-    """The annotation `text`; `sizes` has `tp_rank` and `tp_size` of each axis. `None` for what is none."""
-    if len(text) > _LONGEST:
-        return None
-    dimensions, _, declared = text.partition("#")
-    shaped, declarations = _dimensions(dimensions), _declarations(declared)
-    if shaped is None or declarations is None:
-        return None
-    (names, carried), (replicated, groups) = shaped, declarations
-    axes = carried + replicated
-    if not names or len({axis.name for axis in axes}) < len(axes):
-        return None
-    return Dims(tuple(names), tuple(_placed(axis, sizes) for axis in axes), groups)
-
-
-def _dimensions(text: str) -> tuple[list[str], list[Axis]] | None:
-    """The names of dimensions and the axes that they carry; `None` where one is not understood."""
-    names: list[str] = []
-    axes: list[Axis] = []
-    for dim, token in enumerate(text.split()):
-        match = _DIMENSION.fullmatch(token)
-        if match is None:
-            return None
-        names.append(match["names"].strip("()"))
-        for axis in _axes(match["mods"] or "", dim):
+def is_summand(text: str) -> bool:
+    """Whether an annotation says that ranks have summands of the tensor; false for what is none."""
+    axes: list[str] = []
+    qualifiers: set[str] = set()
+    dimensions, _, declarations = text.partition("#")
+    for dimension in map(_DIMENSION.fullmatch, dimensions.split()):
+        mods = dimension["mods"] if dimension is not None else ","
+        for axis in map(_MOD.fullmatch, mods.split(",") if mods else ()):
             if axis is None:
-                return None
-            axes.append(axis)
-    return names, axes
-
-
-def _declarations(text: str) -> tuple[list[Axis], dict[str, str]] | None:
-    """The axes that a tensor is replicated along, and the groups; `None` where one is not understood."""
-    axes: list[Axis] = []
-    groups: dict[str, str] = {}
-    for word in text.split():
-        name, is_group, group = word.partition(":=")
-        if is_group and name and group:
-            groups[name] = group
-        elif word.endswith(":replicated"):
-            axes.append(Axis(word.removesuffix(":replicated"), "replicated"))
-        else:
-            return None
-    return axes, groups
-
-
-def _axes(mods: str, dim: int) -> Iterator[Axis | None]:
-    """The axes of a dimension; `None` for one that is not understood."""
-    for mod in mods.replace(" ", "").split(",") if mods else ():
-        match = _MOD.fullmatch(mod)
-        qualifiers = set((match[2] or "sharded").split("+")) if match is not None else set()
-        if match is None or not qualifiers <= _QUALIFIERS:
-            yield None
-            continue
-        how = "partial" if "partial" in qualifiers else "sharded"
-        yield Axis(match[1], how, dim, order="zigzag" if "zigzag" in qualifiers else "natural")
-
-
-def _placed(axis: Axis, sizes: Mapping[str, Any]) -> Axis:
-    rank, size = sizes.get(f"{axis.name}_rank"), sizes.get(f"{axis.name}_size")
-    if type(rank) is not int or type(size) is not int or not 0 <= rank < size:
-        return axis
-    return Axis(axis.name, axis.how, axis.dim, rank, size, axis.order)
+                return False
+            axes.append(axis[1])
+            qualifiers.update((axis[2] or "sharded").split("+"))
+    for word in declarations.split():
+        group, _, meaning = word.partition(":=")
+        if not (group and meaning):
+            if not word.endswith(":replicated"):
+                return False
+            axes.append(word.removesuffix(":replicated"))
+    is_sound = len(text) <= _LONGEST and qualifiers <= _QUALIFIERS and len(set(axes)) == len(axes)
+    return is_sound and "partial" in qualifiers
 
 
 # Dumps of SGLang's forward hooks (`--debug-tensor-dump-output-folder`): `TP0_PP0_Rank0_pid7/Pass00000.pt`.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..base.texts import is_index
 from ..tensors.ref import TensorRef
 from ..topology.torch_modules import UNKNOWN_TYPE
 from ..topology.tree import SAVED
@@ -399,13 +400,9 @@ def module_slot(text: str) -> tuple[str, Slot] | None:
             continue
         if place and segments[place - 1] == "inputs":
             place -= 1
-        index = tuple(int(word) if _is_number(word) else word for word in segments[place + 1 :])
+        index = tuple(int(word) if is_index(word) else word for word in segments[place + 1 :])
         if segments[place] == "inputs" and not index:
             return None
         kind = "input" if segments[place] == "inputs" else "output"
         return ".".join(segments[:place]), Slot("input" if kind == "input" else "output", index or (0,))
     return None
-
-
-def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) < 10

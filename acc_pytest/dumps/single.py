@@ -45,7 +45,6 @@ class SingleDump(Dump):
         self.steps = (Step(0, Tree(tree, self.name), ""),)
 
     def tensors(self, step: Step, rank: Rank, node: Node) -> Mapping[Slot, TensorRef]:
-        """See `Dump.tensors`."""
         return {Slot("output"): self._refs[node.path]} if node.path in self._refs else {}
 
 

@@ -43,9 +43,10 @@ def atb_rows(path: Path) -> AtbRows:
     repeats: dict[str, int] = {}
     for row in _rows(path, ("Op Name", "Op Id", "Input/Output", "Index")):
         ids, kind, index = row["Op Id"], row["Input/Output"], row["Index"]
-        slot, first = _slot(kind.lower(), index), _NUMBER.match(ids)
-        if slot is None or first is None:
+        number, first = _NUMBER.match(index), _NUMBER.match(ids)
+        if number is None or first is None or kind.lower() not in ("input", "output"):
             continue
+        slot = Slot("input" if kind.lower() == "input" else "output", (int(number.group(1)),))
         tops.add((int(first.group(1)), row["Op Name"].partition("/")[0]))
         member = f"{ids}/{kind}/{index}"
         again = repeats[member] = repeats.get(member, -1) + 1
@@ -68,15 +69,6 @@ def torch_rows(path: Path) -> dict[Slot, TensorRef]:
             slot = Slot("input" if kind == "Input" else "output", key_of_name(index))
             refs[slot] = TensorRef(str(path), f"{kind}/{index}")
     return dict(sorted(refs.items()))
-
-
-def _slot(kind: str, index: str) -> Slot | None:
-    number = _NUMBER.match(index)
-    if number is None:
-        return None
-    if kind == "input":
-        return Slot("input", (int(number.group(1)),))
-    return Slot("output", (int(number.group(1)),)) if kind == "output" else None
 
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:

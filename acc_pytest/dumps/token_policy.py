@@ -311,15 +311,12 @@ def gather(tree: Tree, slots_of: SlotsOf) -> TokenEvidence:
     """Look at the first dumped operations of `tree`; unreadable or missing tensors simply say nothing."""
     for node in _embedding(tree):
         for slot, ref in slots_of(node).items():
-            header = readable(ref) if _may_be_ids(slot) else None
+            # By position, or by a name that tells them from positions, masks and lengths.
+            may_be_ids = slot.kind == "input" and (slot.positional or slot.index[0] in _IDS)
+            header = readable(ref) if may_be_ids else None
             if header is not None and header.dtype.kind in {"int", "uint"}:
                 return TokenEvidence(_ids(ref, header), header.numel)
     return TokenEvidence(length=_length(tree, slots_of))
-
-
-def _may_be_ids(slot: Slot) -> bool:
-    """By position, or by a name that tells them from positions, masks and lengths."""
-    return slot.kind == "input" and (slot.positional or slot.index[0] in _IDS)
 
 
 def _embedding(tree: Tree) -> Iterator[Node]:

@@ -234,7 +234,6 @@ class TorchDump(ModuleDump):
         return absent
 
     def choices(self, rank: Rank) -> frozenset[str]:
-        """See `ModuleDump.choices`."""
         return self._manifests[rank.name].choices if rank.name in self._manifests else frozenset()
 
     def weights_home(self, rank: Rank) -> str:

@@ -13,7 +13,6 @@ The last few of the latter are remembered.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -27,7 +26,7 @@ from typing import Any, Union
 
 from ..base.texts import parsed
 from ..base.vocabulary import CHOOSING
-from ..tensors.header import version_of
+from ..tensors.header import until_changed
 from ..tensors.kept_dump import file_size
 from ..tensors.location import bytes_of
 from ..tensors.whole_file import whole_file
@@ -95,12 +94,11 @@ class SavedTensor:
 
 def process_manifest(folder: Path) -> ProcessManifest:
     """The manifest of a process folder, an empty one where there is none."""
-    path = str(folder / FILE)
-    return _process_as_of(path, version_of(path))
+    return _process(folder / FILE)
 
 
-@functools.lru_cache(maxsize=8)
-def _process_as_of(path: str, _version: tuple[int, ...]) -> ProcessManifest:
+@until_changed(maxsize=8)
+def _process(path: str) -> ProcessManifest:
     content = read_json(Path(path), FORMAT)
     process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
     process = process if isinstance(process, dict) else {}
@@ -117,7 +115,9 @@ def _process_as_of(path: str, _version: tuple[int, ...]) -> ProcessManifest:
         {str(reason): count for reason, count in left_out.items() if isinstance(count, int)}
         if isinstance(left_out, dict)
         else {},
-        _choices(kinds, config),
+        frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
+        if config.get("mode") == ["module"]
+        else frozenset(),
         natural(content.get("weights_crc32"), LARGEST_CRC32),
         *_lines(content.get("code"), content.get("calls")),
     )
@@ -171,12 +171,6 @@ def _numbers(listed: object) -> Collection[int]:
     return range(*numbers) if len(numbers) == 3 and numbers[2] else ()
 
 
-def _choices(kinds: Mapping[str, str], config: Mapping[str, Any]) -> frozenset[str]:
-    if config.get("mode") != ["module"]:
-        return frozenset()
-    return frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
-
-
 def _is_pair(entry: object) -> bool:
     return isinstance(entry, list) and len(entry) == 2 and all(isinstance(element, str) for element in entry)
 
@@ -202,12 +196,11 @@ class StepManifest:
 
 def step_manifest(folder: str) -> StepManifest:
     """The manifest of a step's folder, an empty one where there is none."""
-    path = os.path.join(folder, FILE)
-    return _step_as_of(path, version_of(path))
+    return _step(os.path.join(folder, FILE))
 
 
-@functools.lru_cache(maxsize=8)
-def _step_as_of(path: str, _version: tuple[int, ...]) -> StepManifest:
+@until_changed(maxsize=8)
+def _step(path: str) -> StepManifest:
     content = read_json(Path(path), FORMAT)
     tensors = content.get("tensors")
     entries: dict[str, SavedTensor] = {}

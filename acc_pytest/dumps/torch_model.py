@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..tensors.digest import BUCKETS, NAME, WeightDigest
-from ..tensors.header import version_of
+from ..tensors.header import until_changed, version_of
 from ..tensors.location import bytes_of
 from ..tensors.ref import TensorRef
 from .torch_manifest import FILE as MANIFEST
@@ -59,12 +59,11 @@ class Outline:
 
 def outline_of(home: Path) -> Outline | None:
     """The outline in a process folder. One that is not sound counts as none."""
-    path = str(home / OUTLINE_FILE)
-    return _outline_as_of(path, version_of(path))
+    return _outline(home / OUTLINE_FILE)
 
 
-@functools.lru_cache(maxsize=4)
-def _outline_as_of(path: str, _version: tuple[int, ...]) -> Outline | None:
+@until_changed(maxsize=4)
+def _outline(path: str) -> Outline | None:
     content = read_json(Path(path), OUTLINE_FORMAT)
     names, config = content.get("tensors"), content.get("config")
     if content.get("projection") != SIGNS or not isinstance(names, list):
@@ -277,12 +276,11 @@ class StepTraces:
 
 def traces_of(home: str, step: str) -> StepTraces | None:
     """The traces of a step in a process folder. A file that is not sound counts as none."""
-    path = os.path.join(home, step, TRACES_FILE)
-    return _traces_as_of(path, version_of(path))
+    return _traces(os.path.join(home, step, TRACES_FILE))
 
 
-@functools.lru_cache(maxsize=4)
-def _traces_as_of(path: str, _version: tuple[int, ...]) -> StepTraces | None:
+@until_changed(maxsize=4)
+def _traces(path: str) -> StepTraces | None:
     content = read_json(Path(path), TRACES_FORMAT)
     modules, traces, names = content.get("modules"), content.get("traces"), content.get("kept")
     if not (isinstance(modules, dict) and isinstance(traces, list) and isinstance(names, list)):

@@ -216,14 +216,11 @@ class FxDump(TorchairDump[FxEntry]):
                 f"({min(again)}, ...); the last call counts"
             )
         ordered = sorted(entries, key=lambda path: times[path])
-        return {
-            path: (self._node(path, entries[path]), dict(sorted(entries[path].items()))) for path in ordered
-        }
-
-    @staticmethod
-    def _node(path: str, files: FxEntry) -> Node:
-        parsed = next(iter(files.values()))[0]
-        return Node(name=parsed.node, op_type=parsed.target, path=path)
+        content = {}
+        for path in ordered:
+            parsed = next(iter(entries[path].values()))[0]
+            content[path] = Node(parsed.node, parsed.target, path), dict(sorted(entries[path].items()))
+        return content
 
     def _slots(self, node: Node, entry: FxEntry) -> Mapping[Slot, TensorRef]:
         return {slot: TensorRef(path) for slot, (_, path) in entry.items()}

@@ -315,7 +315,8 @@ def ge_directory(path: str) -> TorchairDirectory:
     elif model_id is None and time:
         # Operators that run outside of any model lie directly below the device.
         return TorchairDirectory(None, device=step, time=time, rank=rank, world=world)
-    model = levels.pop() if levels and _may_be_model(levels[-1]) else ""
+    is_model = bool(levels) and (bool(_GRAPH_DIRECTORY.match(levels[-1])) or not is_level(levels[-1]))
+    model = levels.pop() if is_model else ""
     if model_id is None and not _GRAPH_DIRECTORY.match(model):
         # A step directory on its own: what is above it is no model.
         return TorchairDirectory(step, rank=rank, world=world)
@@ -365,10 +366,6 @@ def _number(levels: list[str], longest: int) -> int | None:
 def _time(levels: list[str]) -> str:
     """The last level where it is a time."""
     return levels[-1] if levels and _TIME.match(levels[-1]) else ""
-
-
-def _may_be_model(name: str) -> bool:
-    return bool(_GRAPH_DIRECTORY.match(name)) or not is_level(name)
 
 
 def _is_model(levels: list[str]) -> bool:

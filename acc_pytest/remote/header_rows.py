@@ -129,7 +129,13 @@ def columns_of(rows: Iterable[HeaderRow], listing: str) -> dict[str, Column]:
     """The columns of headers of the files whose table has the digest `listing`; those that cannot be kept are
     left out."""
     entries = sorted(
-        (entry for entry in rows if _can_be_kept(entry.header)), key=lambda entry: (entry.row, entry.member)
+        (
+            entry
+            for entry in rows
+            if entry.header.statistics is None and not entry.header.digest
+            if by_name(entry.header.dtype.name) == entry.header.dtype and entry.header.offset < 1 << 62
+        ),
+        key=lambda entry: (entry.row, entry.member),
     )
     members: dict[str, int] = {}
     texts: dict[str, int] = {}
@@ -155,11 +161,6 @@ def columns_of(rows: Iterable[HeaderRow], listing: str) -> dict[str, Column]:
     columns["h_counts"] = np.array([len(members), len(texts)], np.int64)
     columns[_CHECK] = check_of(columns, listing)
     return columns
-
-
-def _can_be_kept(header: TensorHeader) -> bool:
-    plain = header.statistics is None and not header.digest
-    return plain and by_name(header.dtype.name) == header.dtype and header.offset < 1 << 62
 
 
 _read: dict[int, tuple[FileTable, HeaderRows | None]] = {}

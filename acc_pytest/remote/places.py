@@ -43,9 +43,9 @@ from ..tensors.address import (
 from ..tensors.location import is_file, shown_at
 from .header_rows import HeaderRow, columns_of, headers_of, headers_refused
 from .stores.blocks import set_limit
-from .stores.filesystem import StoredFile, version_number
+from .stores.filesystem import StoredFile
 from .stores.hosts import address_on, host_of, survey_all
-from .stores.indexes import use_index
+from .stores.indexes import stored_on_disk, use_index
 from .stores.making import mirrored
 from .stores.mirror import NOTE, home_of, install, mirror_at
 from .stores.table import FileSource, FileTable, TableMaker, doubles, dropped
@@ -321,21 +321,10 @@ def _on_disk(place: JoinedPlace) -> Iterator[StoredFile]:
     top = place.top
     for path in place.layout.paths():
         if is_file(path):
-            yield _stored(str(path), top)
+            yield stored_on_disk(top, os.path.relpath(path, top))
         for home, _, names in os.walk(path, followlinks=True):
             for name in names:
-                yield _stored(f"{home}/{name}", top)
-
-
-def _stored(path: str, top: str) -> StoredFile:
-    try:
-        status = os.stat(path)
-    except OSError:  # a link to nowhere, which says what it is when it is read
-        status = os.lstat(path)
-    name = os.path.relpath(path, top)
-    return StoredFile(
-        name, status.st_size, version_number(str(status.st_mtime_ns), status.st_size), status.st_mtime_ns
-    )
+                yield stored_on_disk(top, os.path.relpath(f"{home}/{name}", top))
 
 
 def _joined_name(name: str, renamed: Sequence[tuple[str, str]]) -> str:

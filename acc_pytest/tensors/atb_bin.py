@@ -131,7 +131,8 @@ def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHe
     layout = layout_name(_number(path, "format", attributes.get("format", "2"), _INTEGER))
     needed = byte_count(path, shape, dtype.bits)
     statistics = from_attributes(attributes)
-    if not _has_payload(attributes):
+    is_described = attributes.get("$Object.Count") == "0" or "data" in attributes
+    if "$Object.data" not in attributes and is_described:
         kind = "description" if needed or not dtype.itemsize else "data"
         kind = "statistics" if statistics else kind
         kind = "alias" if "data" in attributes else kind
@@ -150,12 +151,6 @@ def _record(path: str, file: BinaryIO, offset: int, size: int) -> tuple[TensorHe
         )
     header = TensorHeader(dtype, shape, "data", start + where, length, layout, statistics, plain=True)
     return header, start + total
-
-
-def _has_payload(attributes: Mapping[str, str]) -> bool:
-    if "$Object.data" in attributes:
-        return True
-    return attributes.get("$Object.Count") != "0" and "data" not in attributes
 
 
 def _payload(

@@ -16,7 +16,6 @@ A broken line costs its own tensors. No part of a line is executed.
 from __future__ import annotations
 
 import ast
-import functools
 import math
 import re
 import warnings
@@ -24,11 +23,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ..base.imports import torch
-from ..errors import FormatError, NoPayload
+from ..errors import FormatError
 from .dtypes import by_name
-from .file_bytes import byte_count, opened
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .file_bytes import byte_count, content_within
+from .header import Location, Statistics, TensorHeader, WithoutValues, member_of, until_changed
 
 Index = tuple[int | str, ...]
 
@@ -81,10 +79,11 @@ class LoggedCall:
     outputs: Mapping[Index, LoggedTensor]
 
 
-class DebugLog:
+class DebugLog(WithoutValues):
     """The format object of these logs; a member is `{line} {input|output}{[place]...}`."""
 
     name = "DebugMode log"
+    lacking = "a log of DebugMode has the norm of a tensor, not its values"
 
     def matches(self, head: bytes) -> bool:
         """Whether a log starts so: with a module, or with an operator and its namespace."""
@@ -92,19 +91,17 @@ class DebugLog:
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and norm of one tensor. Raises `FormatError`."""
-        return member_of(place, _headers_as_of(place.path, version_of(place.path)), "tensor")
-
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: a log of DebugMode has the norm of a tensor, not its values")
+        return member_of(place, _headers(place.path), "tensor")
 
 
 FORMAT = DebugLog()
 
 
+@until_changed(maxsize=8)
 def read_log(path: str) -> tuple[LoggedCall, ...]:
     """The modules and operators of a log, in the order of its lines. Raises `FormatError`."""
-    return _calls_as_of(path, version_of(path))
+    content = content_within(path, _LARGEST, "a log")
+    return tuple(_parsed(path, content.decode("utf-8", "surrogateescape")))
 
 
 def member(line: int, side: str, index: Index) -> str:
@@ -112,19 +109,10 @@ def member(line: int, side: str, index: Index) -> str:
     return f"{line} {side}" + "".join(f"[{key}]" for key in index)
 
 
-@functools.lru_cache(maxsize=8)
-def _calls_as_of(path: str, _version: tuple[int, ...]) -> tuple[LoggedCall, ...]:
-    with opened(path) as (file, size):
-        if size > _LARGEST:
-            raise FormatError(f"{path}: has {size} bytes, more than the {_LARGEST} allowed for a log")
-        text = file.read(size).decode("utf-8", "surrogateescape")
-    return tuple(_parsed(path, text))
-
-
-@functools.lru_cache(maxsize=8)
-def _headers_as_of(path: str, version: tuple[int, ...]) -> Mapping[str, TensorHeader]:
+@until_changed(maxsize=8)
+def _headers(path: str) -> Mapping[str, TensorHeader]:
     headers = {}
-    for line, call in enumerate(_calls_as_of(path, version)):
+    for line, call in enumerate(read_log(path)):
         for side, tensors in (("input", call.inputs), ("output", call.outputs)):
             for index, tensor in tensors.items():
                 headers[member(line, side, index)] = TensorHeader(

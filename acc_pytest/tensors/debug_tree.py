@@ -11,18 +11,17 @@ The member of a tensor is the way to it through the JSON: `children/0/outputs`.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ..base.imports import torch
-from ..errors import FormatError, NoPayload
+from ..base.texts import is_index
+from ..errors import FormatError
 from .dtypes import by_name
 from .file_bytes import byte_count
-from .header import Location, Statistics, TensorHeader, version_of
+from .header import Location, Statistics, TensorHeader, WithoutValues, until_changed, version_of
 from .location import read_json
 
 FULL = "_debug_tree_FULL_TENSORS.json"
@@ -36,10 +35,11 @@ _PRINTED = re.compile(r"tensor\(([^,()\[\]]{1,40})(?:, .*)?\)")
 _INTEGER = re.compile(r"-?\d{1,19}|True|False", re.ASCII)
 
 
-class DebugTreeFile:
+class DebugTreeFile(WithoutValues):
     """The format object of debug trees, as far as they hold statistics."""
 
     name = "debug tree"
+    lacking = "holds only a print of its tensor; dump again with use_repr=False"
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start a node."""
@@ -70,10 +70,6 @@ class DebugTreeFile:
             statistics = _of_whole_numbers(node.get("value"), count)
         return TensorHeader(dtype, shape, "statistics", statistics=statistics)
 
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: holds only a print of its tensor; dump again with use_repr=False")
-
 
 FORMAT = DebugTreeFile()
 
@@ -85,13 +81,10 @@ def is_tree(name: str, files: Collection[str]) -> bool:
     return name.endswith(SUMMARY) and name.removesuffix(SUMMARY) + FULL not in files
 
 
+@until_changed(maxsize=4)
 def read_tree(path: str) -> dict[str, Any]:
     """The root of a tree. Raises `FormatError` for a file that is cut, or no tree."""
-    return _tree_as_of(path, version_of(path))
-
-
-@functools.lru_cache(maxsize=4)
-def _tree_as_of(path: str, version: tuple[int, ...]) -> dict[str, Any]:
+    version = version_of(path)
     if version and version[0] > _LARGEST:
         raise FormatError(
             f"{path}: has {version[0]} bytes, more than the {_LARGEST} allowed for a debug tree"
@@ -113,7 +106,7 @@ def is_tensor(value: object) -> bool:
 def _inside(value: Any, step: str) -> Any:
     """The entry of a list or an object at a place, `None` where it has none."""
     if isinstance(value, list):
-        number = int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else len(value)
+        number = int(step) if is_index(step) else len(value)
         return value[number] if number < len(value) else None
     return value.get(step) if isinstance(value, dict) else None
 

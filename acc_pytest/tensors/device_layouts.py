@@ -9,6 +9,7 @@ run forwards it is the reader, backwards the writer. The result is a view wherev
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -143,38 +144,21 @@ def _nz(stored: Shape, shape: Shape) -> Conversion | None:
 _Readings = Iterator[tuple[str, Conversion]]
 
 
-def _nc1hwc0(stored: Shape, shape: Shape) -> _Readings:
-    """`[n, c1, h, w, c0]`, as channels first and last; shapes of fewer dimensions lack h, w or both."""
-    if len(stored) != 5:
+def _nc1hwc0(dimensions: int, stored: Shape, shape: Shape) -> _Readings:
+    """`[n, c1, h, w, c0]`, or six with `d` behind `n`, as channels first and last; shapes of fewer dimensions
+    lack h, w or both."""
+    if len(stored) != dimensions:
         return
-    n, c1, h, w, c0 = stored
-    split = (n, c1, h * w, c0)
-    for name, channels, place in _channels(shape, n, h * w):
-        if _tiles(channels, c0) == c1:
-            if place == 1:
-                yield name, Conversion(stored, split, (0, 1, 3, 2), (1, 2, 1), (n, channels, h * w), shape)
-            else:
-                yield name, Conversion(stored, split, (0, 2, 1, 3), (1, 1, 2), (n, h * w, channels), shape)
-
-
-def _ndc1hwc0(stored: Shape, shape: Shape) -> _Readings:
-    """`[n, d, c1, h, w, c0]`, as channels first and last."""
-    if len(stored) != 6:
-        return
-    n, d, c1, h, w, c0 = stored
+    n, *deep, c1, h, w, c0 = stored
+    d = math.prod(deep)
     split = (n, d, c1, h * w, c0)
     for name, channels, place in _channels(shape, n, d * h * w):
         if _tiles(channels, c0) == c1:
+            order, groups, crop = (0, 1, 3, 2, 4), (1, 1, 1, 2), (n, d, h * w, channels)
             if place == 1:
-                yield (
-                    f"ncd{name[2:]}",
-                    Conversion(stored, split, (0, 2, 4, 1, 3), (1, 2, 1, 1), (n, channels, d, h * w), shape),
-                )
-            else:
-                yield (
-                    f"nd{name[1:]}",
-                    Conversion(stored, split, (0, 1, 3, 2, 4), (1, 1, 1, 2), (n, d, h * w, channels), shape),
-                )
+                order, groups, crop = (0, 2, 4, 1, 3), (1, 2, 1, 1), (n, channels, d, h * w)
+            layout = name.replace("h", "dh") if deep else name
+            yield layout, Conversion(stored, split, order, groups, crop, shape)
 
 
 def _channels(shape: Shape, n: int, rest: int) -> Iterator[tuple[str, int, int]]:
@@ -223,9 +207,9 @@ def _fractal_z_3d(stored: Shape, shape: Shape) -> _Readings:
 
 
 _TILED: dict[str, Callable[[Shape, Shape], _Readings]] = {
-    "nc1hwc0": _nc1hwc0,
-    "nc1hwc0_c04": _nc1hwc0,
-    "ndc1hwc0": _ndc1hwc0,
+    "nc1hwc0": functools.partial(_nc1hwc0, 5),
+    "nc1hwc0_c04": functools.partial(_nc1hwc0, 5),
+    "ndc1hwc0": functools.partial(_nc1hwc0, 6),
     "fractal_z": _fractal_z,
     "fractal_z_3d": _fractal_z_3d,
 }

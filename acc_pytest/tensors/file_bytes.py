@@ -64,6 +64,14 @@ def opened(path: str, *, values: bool = False) -> Iterator[tuple[BinaryIO, int]]
         yield file, size
 
 
+def content_within(path: str, largest: int, what: str) -> bytes:
+    """All bytes of a file. Raises `FormatError` where they are more than the `largest` number of `what`."""
+    with opened(path) as (file, size):
+        if size > largest:
+            raise FormatError(f"{path}: has {size} bytes, more than the {largest} allowed for {what}")
+        return file.read(size)
+
+
 @functools.lru_cache(maxsize=8)
 def _content(path: str, _version: tuple[int, ...]) -> bytes:
     descriptor, size = opened_plainly(path)

@@ -11,7 +11,7 @@ from typing import Protocol
 from ..base.imports import added, torch
 from ..errors import FormatError
 from .file_bytes import opened
-from .header import Location, TensorHeader, version_of
+from .header import Location, TensorHeader, until_changed
 
 GROUP = "acc_pytest.tensor_formats"
 """Entry points of formats that other packages add. They are asked first, about files that no suffix tells."""
@@ -67,7 +67,7 @@ def format_of(path: str) -> TensorFormat:
     module = _BY_SUFFIX.get(stem[-len("_min_max") :] + suffix) or _BY_SUFFIX.get(suffix)
     if suffix == ".bin" and _SAVED_BY_TORCH.search(stem):
         module = "torch_file"
-    return _format(module) if module is not None else _sniffed(path, version_of(path))
+    return _format(module) if module is not None else _sniffed(path)
 
 
 @functools.cache
@@ -77,8 +77,8 @@ def _format(module: str) -> TensorFormat:
 
 
 # GE records have no suffix, and several tensors each.
-@functools.lru_cache(maxsize=32768)
-def _sniffed(path: str, _version: tuple[int, ...]) -> TensorFormat:
+@until_changed(maxsize=32768)
+def _sniffed(path: str) -> TensorFormat:
     with opened(path) as (file, _):
         head = file.read(HEAD_OF_LOG if path.lower().endswith(LOGS) else _HEAD)
     others: tuple[TensorFormat, ...] = added(GROUP, "name", "matches", "header", "open")

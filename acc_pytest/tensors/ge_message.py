@@ -1,7 +1,4 @@
-"""Header of a GE record, as data: types, layouts, shapes and sizes of all tensors of one operator.
-
-`ge_fields.py` reads it from the protobuf message `DumpData`, and writes it.
-"""
+"""Header of a GE record, as data: types, layouts, shapes and sizes of all tensors of one operator."""
 
 from __future__ import annotations
 

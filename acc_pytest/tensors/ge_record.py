@@ -7,7 +7,6 @@ described and has no values.
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from ..base.imports import torch
 from ..errors import AccError, CannotDecode, FormatError
 from .device_layouts import conversion, stored_shape
-from .dtypes import DType, by_name, by_torch
+from .dtypes import by_name, by_torch
 from .file_bytes import opened
 from .ge_message import (
     DYNAMIC,
@@ -31,7 +30,7 @@ from .ge_message import (
     ge_layout_code,
     ge_layout_name,
 )
-from .header import version_of
+from .header import until_changed
 from .packed import is_packed, pack
 from .whole_file import whole_file
 from .wire import (
@@ -69,19 +68,13 @@ def is_record(head: bytes) -> bool:
     return head[_LENGTH] in _FIRST_BYTES or head[_LENGTH:].startswith(_NANO)
 
 
-def read_record(path: str | os.PathLike[str]) -> GeRecord:
+@until_changed(maxsize=32768)  # a step of a large graph has some ten thousand records
+def read_record(path: str) -> GeRecord:
     """The record, read from its header alone; the values are not touched.
 
     Remembered until the file changes. Raises `FormatError` for what is no record or ends inside its header,
     `CannotDecode` for a record of a nano device. A record whose values are cut can be read.
     """
-    name = os.fspath(path)
-    return _record_as_of(name, version_of(name))
-
-
-# A step of a large graph has some ten thousand records.
-@functools.lru_cache(maxsize=32768)
-def _record_as_of(path: str, _version: tuple[int, ...]) -> GeRecord:
     with opened(path) as (file, size):
         head = file.read(_FIRST_READ)
         if not is_record(head):
@@ -325,34 +318,22 @@ def _decode_shape(data: bytes, _value: int, span: Span, before: tuple[int, ...] 
     return tuple(dims)
 
 
-def _encode_index(number: int, index: int | None) -> bytes:
-    return number_field(number, _UNKNOWN_INDEX if index is None else index)
-
-
-def _decode_index(_data: bytes, value: int, _span: Span, _before: object) -> int | None:
-    return value if 0 <= value < _UNKNOWN_INDEX else None
-
-
-def _encode_dtype(number: int, dtype: DType) -> bytes:
-    return number_field(number, ge_code(dtype))
-
-
-def _decode_dtype(_data: bytes, value: int, _span: Span, _before: object) -> DType:
-    return by_ge_code(signed(value))
-
-
-def _encode_layout(number: int, layout: str) -> bytes:
-    return number_field(number, ge_layout_code(layout))
-
-
 _NUMBER = _Kind(number_field, None, 0)
 _TEXT = _Kind(text_field, _text, "")
-_DTYPE = _Kind(_encode_dtype, _decode_dtype, by_ge_code(0))
+_DTYPE = _Kind(
+    lambda number, dtype: number_field(number, ge_code(dtype)),
+    lambda _data, value, _span, _before: by_ge_code(signed(value)),
+    by_ge_code(0),
+)
 # A layout is read as its number, which may have other things in its higher bits.
-_LAYOUT = _Kind(_encode_layout, None, 0)
+_LAYOUT = _Kind(lambda number, layout: number_field(number, ge_layout_code(layout)), None, 0)
 _SHAPE = _Kind(_encode_shape, _decode_shape, ())
 _SHAPE_OR_NONE = _Kind(_encode_shape, _decode_shape, None)
-_INDEX = _Kind(_encode_index, _decode_index, 0)
+_INDEX = _Kind(
+    lambda number, index: number_field(number, _UNKNOWN_INDEX if index is None else index),
+    lambda _data, value, _span, _before: value if 0 <= value < _UNKNOWN_INDEX else None,
+    0,
+)
 
 
 def _repeated(encode: Callable[[Any], bytes], decode: Callable[[bytes, Span], Any]) -> _Kind:
@@ -374,17 +355,9 @@ _ORIGINAL_OP = _Message(
 )
 
 
-def _encode_origin(number: int, origin: OriginalOp | None) -> bytes:
-    return b"" if origin is None else bytes_field(number, _ORIGINAL_OP.encode(origin))
-
-
 def _decode_origin(data: bytes, _value: int, span: Span, _before: object) -> OriginalOp:
     values = _ORIGINAL_OP.decode(data, span)
     return OriginalOp(**{**values, "layout": ge_layout_name(max(signed(values["layout"]), -1))})
-
-
-def _encode_pair(pair: tuple[int, int]) -> bytes:
-    return number_field(1, pair[0]) + number_field(2, pair[1])
 
 
 def _decode_pair(data: bytes, span: Span) -> tuple[int, int]:
@@ -392,17 +365,9 @@ def _decode_pair(data: bytes, span: Span) -> tuple[int, int]:
     return values.get(1, 0), values.get(2, 0)
 
 
-def _encode_attribute(attribute: tuple[str, str]) -> bytes:
-    return text_field(1, attribute[0]) + text_field(2, attribute[1])
-
-
 def _decode_attribute(data: bytes, span: Span) -> tuple[str, str]:
     texts = {number: _text(data, value, inner) for number, value, inner in fields(data, *span)}
     return texts.get(1, ""), texts.get(2, "")
-
-
-def _encode_length(length: int) -> bytes:
-    return number_field(3, length)
 
 
 def _decode_length(data: bytes, span: Span) -> int:
@@ -411,10 +376,14 @@ def _decode_length(data: bytes, span: Span) -> int:
     return max(values.get(3, 0), 0)
 
 
-_ORIGIN = _Kind(_encode_origin, _decode_origin, None)
-_RANGES = _repeated(_encode_pair, _decode_pair)
-_LENGTHS = _repeated(_encode_length, _decode_length)
-_ATTRIBUTES = _repeated(_encode_attribute, _decode_attribute)
+_ORIGIN = _Kind(
+    lambda number, origin: b"" if origin is None else bytes_field(number, _ORIGINAL_OP.encode(origin)),
+    _decode_origin,
+    None,
+)
+_RANGES = _repeated(lambda pair: number_field(1, pair[0]) + number_field(2, pair[1]), _decode_pair)
+_LENGTHS = _repeated(lambda length: number_field(3, length), _decode_length)
+_ATTRIBUTES = _repeated(lambda pair: text_field(1, pair[0]) + text_field(2, pair[1]), _decode_attribute)
 
 _INPUT = _Message(
     (1, "dtype", _DTYPE),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from ..errors import AccError, FormatError
+from ..errors import AccError, FormatError, NoPayload
 from .dtypes import DType
 from .kept_dump import kept_version
 from .location import placed_at
@@ -17,6 +18,7 @@ from .location import placed_at
 PRINTS = "prints"
 _LISTED = 10
 _Member = TypeVar("_Member")
+_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,36 @@ def version_of(path: str) -> tuple[int, ...]:
     if path not in _versions:
         _versions[path] = _version_now(path)
     return _versions[path]
+
+
+def until_changed(
+    maxsize: int,
+) -> Callable[[Callable[[str], _Content]], Callable[[str | os.PathLike[str]], _Content]]:
+    """Have a reader remember the content of the last `maxsize` files, each until it changes."""
+
+    def remembering(read: Callable[[str], _Content]) -> Callable[[str | os.PathLike[str]], _Content]:
+        @functools.lru_cache(maxsize)
+        def as_of(path: str, _version: tuple[int, ...]) -> _Content:
+            return read(path)
+
+        @functools.wraps(read)
+        def current(path: str | os.PathLike[str]) -> _Content:
+            text = os.fspath(path)
+            return as_of(text, version_of(text))
+
+        return current
+
+    return remembering
+
+
+class WithoutValues:
+    """A format of files that describe tensors. `lacking` says what a file holds in place of values."""
+
+    lacking: str
+
+    def open(self, place: Location, header: TensorHeader) -> NoReturn:
+        """Never a tensor: raises `NoPayload`."""
+        raise NoPayload(f"{place}: {self.lacking}")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ Scripts around the old tool wrote the first two in the tensor's own type.
 
 from __future__ import annotations
 
-import functools
+import io
 import math
 import os
 import zipfile
@@ -20,11 +20,11 @@ from types import MappingProxyType
 import numpy as np
 
 from ..base.imports import torch
-from ..errors import CannotDecode, FormatError, NoPayload
+from ..errors import CannotDecode, FormatError
 from .dtypes import DType, by_torch
-from .file_bytes import opened
+from .file_bytes import content_within
 from .ge_message import by_ge_code, ge_code
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .header import Location, Statistics, TensorHeader, WithoutValues, member_of, until_changed
 from .numpy_file import described
 from .statistics import statistics_of
 from .whole_file import whole_file
@@ -45,10 +45,11 @@ class Info:
     dtype: DType | None = None
 
 
-class InfoFile:
+class InfoFile(WithoutValues):
     """The format object of info files; `TensorRef.member` is `inputs/0` in a `.npz`, empty in a `.npy`."""
 
     name = "info"
+    lacking = "holds only minimum and maximum of its tensor; dump again with its data"
 
     def matches(self, head: bytes) -> bool:
         """Never: only the name tells an info file from a tensor."""
@@ -65,10 +66,6 @@ class InfoFile:
         counted = info.numel is not None
         return TensorHeader(dtype, shape, "statistics", statistics=info.statistics, counted=counted)
 
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: holds only minimum and maximum of its tensor; dump again with its data")
-
 
 FORMAT = InfoFile()
 
@@ -78,30 +75,23 @@ def info_of(tensor: torch.Tensor) -> Info:
     return Info(statistics_of(tensor), tensor.numel(), by_torch(tensor.dtype))
 
 
-def read_info(path: str | os.PathLike[str]) -> Mapping[str, Info]:
+@until_changed(maxsize=4096)
+def read_info(path: str) -> Mapping[str, Info]:
     """The rows of an info file: one under the empty name, or `inputs/0`, `outputs/0`, ...
 
     Raises `FormatError`.
     """
-    name = os.fspath(path)
-    return _info_as_of(name, version_of(name))
-
-
-@functools.lru_cache(maxsize=4096)
-def _info_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, Info]:
-    with opened(path) as (file, size):
-        if size > _LONGEST:
-            raise FormatError(f"{path}: has {size} bytes, more than the {_LONGEST} allowed for an info file")
-        if not path.lower().endswith(".npz"):
-            rows, dtype = _array(path, file.read(size))
-            if rows.dim() != 1:
-                raise _no_info(path, tuple(rows.shape))
-            return MappingProxyType({"": _info(path, rows.tolist(), dtype)})
-        try:
-            with zipfile.ZipFile(file) as archive:
-                arrays = {name: _member(archive, name) for name in _ARRAYS}
-        except _REFUSALS as error:
-            raise FormatError(f"{path}: is not a valid .npz info file: {str(error)[:200]}") from error
+    content = content_within(path, _LONGEST, "an info file")
+    if not path.lower().endswith(".npz"):
+        rows, dtype = _array(path, content)
+        if rows.dim() != 1:
+            raise _no_info(path, tuple(rows.shape))
+        return MappingProxyType({"": _info(path, rows.tolist(), dtype)})
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            arrays = {name: _member(archive, name) for name in _ARRAYS}
+    except _REFUSALS as error:
+        raise FormatError(f"{path}: is not a valid .npz info file: {str(error)[:200]}") from error
     infos: dict[str, Info] = {}
     for name, data in arrays.items():
         rows, dtype = _array(f"{path}:{name}", data)

@@ -10,21 +10,20 @@ A tensor is an object with `type`, `dtype`, `shape`, `Max`, `Min`, `Mean`, `Norm
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Union
 
 from ..base.imports import torch
-from ..base.texts import parsed
+from ..base.texts import is_index, parsed
 from ..errors import FormatError, NoPayload
-from .dtypes import DType, by_name
-from .file_bytes import byte_count, opened
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .dtypes import by_name
+from .file_bytes import byte_count, content_within
+from .header import Location, Statistics, TensorHeader, member_of, until_changed
 
 Key = tuple[Union[int, str], ...]
 Stated = Union[None, bool, int, float]
@@ -108,20 +107,19 @@ class MsprobeRecords:
 FORMAT = MsprobeRecords()
 
 
+@until_changed(maxsize=256)  # a file for each step and rank
 def records_in(path: str) -> Records:
     """All records of a file, remembered until it changes. Raises `FormatError`."""
-    return _records_as_of(path, version_of(path))
-
-
-# A file for each step and rank.
-@functools.lru_cache(maxsize=256)
-def _records_as_of(path: str, _version: tuple[int, ...]) -> Records:
     content = json_of(path)
     data = content.get("data") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(data, dict):
         raise FormatError(f"{path}: is no dump.json of msprobe: it has no object `data`")
     tensors: dict[str, RecordedTensor] = {}
-    calls = {fit(name): _call(fit(name), value, tensors) for name, value in data.items() if _is_call(value)}
+    calls = {
+        fit(name): _call(fit(name), value, tensors)
+        for name, value in data.items()
+        if value is None or isinstance(value, (dict, list))  # of level debug; nothing where no gradient came
+    }
     task, level, framework = (fit(content.get(name)) for name in ("task", "level", "framework"))
     broken = len(data) - len(calls)
     return Records(task, level, framework, MappingProxyType(calls), MappingProxyType(tensors), broken)
@@ -129,21 +127,13 @@ def _records_as_of(path: str, _version: tuple[int, ...]) -> Records:
 
 def json_of(path: str) -> Any:
     """The value in a JSON file of msprobe. Raises `FormatError`."""
-    with opened(path) as (file, size):
-        if size > _LONGEST:
-            raise FormatError(f"{path}: has {size} bytes, more than the {_LONGEST} allowed for records")
-        content = file.read(size)
+    content = content_within(path, _LONGEST, "records")
     try:
         return parsed(content)
     except ValueError as error:
         raise FormatError(
             f"{path}: is not readable JSON ({error}); was the program killed while msprobe wrote it?"
         ) from error
-
-
-def _is_call(value: object) -> bool:
-    """A record of level debug may be a list, or nothing where no gradient arrived."""
-    return value is None or isinstance(value, (dict, list))
 
 
 def _call(name: str, value: Any, tensors: dict[str, RecordedTensor]) -> tuple[CallTensor, ...]:
@@ -179,11 +169,7 @@ def _look(value: Any, key: Key, leaves: list[tuple[Key, RecordedTensor]]) -> Non
             return
         for name, item in value.items():
             if type(item) in _NESTED:
-                _look(item, (*key, int(name) if _is_place(name) else fit(name)), leaves)
-
-
-def _is_place(name: str) -> bool:
-    return name.isdecimal() and name.isascii() and len(name) < 10
+                _look(item, (*key, int(name) if is_index(name) else fit(name)), leaves)
 
 
 def _is_tensor(value: Mapping[str, Any]) -> bool:
@@ -255,7 +241,7 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
     complex tensor is that of the moduli, which nobody else computes. One value is its own mean and norm.
     """
     element_type = by_name(tensor.dtype)
-    largest, smallest, mean, norm = map(_number, tensor.stated)
+    largest, smallest, mean, norm = (None if value is None else float(value) for value in tensor.stated)
     if largest is None and smallest is None and mean is None and norm is None:
         return _NOT_COMPUTED
     extremes = [value for value in (largest, smallest) if value is not None]
@@ -267,19 +253,11 @@ def statistics_of(tensor: RecordedTensor) -> Statistics:
         mean = None
     if norm is not None:
         norm = abs(norm)
-    return Statistics(largest, smallest, mean, norm, rounding=_rounding_of_sums(element_type, tensor.shape))
+    # By how much of itself a mean or norm is off; none of whole numbers.
+    unit = element_type.roundoff
+    rounding = unit + math.sqrt(math.prod(tensor.shape)) * _SUMMED if unit else 0.0
+    return Statistics(largest, smallest, mean, norm, rounding=rounding)
 
 
 def _unless_overflown(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
-
-
-def _rounding_of_sums(dtype: DType, shape: Sequence[int]) -> float:
-    """By how much of itself a mean or norm of such a tensor is off; none of whole numbers."""
-    if not dtype.roundoff:
-        return 0.0
-    return dtype.roundoff + math.sqrt(math.prod(shape)) * _SUMMED
-
-
-def _number(value: Stated) -> float | None:
-    return None if value is None else float(value)

@@ -5,7 +5,6 @@ An array that is stored as it is lies in the file and is mapped; a packed one is
 
 from __future__ import annotations
 
-import functools
 import zipfile
 import zlib
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import BinaryIO
 from ..base.imports import torch
 from ..errors import FormatError
 from .file_bytes import opened
-from .header import Location, TensorHeader, member_of, version_of
+from .header import Location, TensorHeader, member_of, until_changed
 from .numpy_file import HEADER_ROOM, as_read, described
 from .torch_archive import ArchiveEntry, start_of
 
@@ -41,11 +40,11 @@ class NpzFile:
 
     def header(self, place: Location) -> TensorHeader:
         """Dtype, shape and, of an array that is not packed, its place. Raises `FormatError`."""
-        return member_of(place, _entries(place.path, version_of(place.path)), "array").header
+        return member_of(place, _entries(place.path), "array").header
 
     def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
         """The array. Raises `FormatError` or `CannotDecode`."""
-        entry = member_of(place, _entries(place.path, version_of(place.path)), "array")
+        entry = member_of(place, _entries(place.path), "array")
         if header.offset:
             return as_read(place.path, header, entry.fortran, entry.swapped)
         try:
@@ -61,11 +60,11 @@ FORMAT = NpzFile()
 
 def names(path: str) -> tuple[str, ...]:
     """The names of the arrays, in the order in which they were saved. Raises `FormatError`."""
-    return tuple(_entries(path, version_of(path)))
+    return tuple(_entries(path))
 
 
-@functools.lru_cache(maxsize=16)
-def _entries(path: str, _version: tuple[int, ...]) -> dict[str, NpzEntry]:
+@until_changed(maxsize=16)
+def _entries(path: str) -> dict[str, NpzEntry]:
     try:
         with opened(path) as (file, size), zipfile.ZipFile(file) as archive:
             listed = [info for info in archive.infolist() if info.filename.endswith(_SUFFIX)]

@@ -6,7 +6,6 @@ exactly as long as its dtype and shape say, no overlaps and no holes.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from ..base.imports import torch
@@ -14,7 +13,7 @@ from ..base.texts import parsed
 from ..errors import FormatError
 from .dtypes import by_name
 from .file_bytes import byte_count, mapped, opened
-from .header import Location, TensorHeader, member_of, version_of
+from .header import Location, TensorHeader, member_of, until_changed
 
 _LONGEST_HEADER = 100_000_000
 _LENGTH = 8
@@ -48,17 +47,13 @@ def keys(path: str) -> tuple[str, ...]:
     return tuple(_headers(path))
 
 
-def _headers(path: str) -> dict[str, TensorHeader]:
-    return _headers_as_of(path, version_of(path))
-
-
 def _length(head: bytes) -> int:
     return int.from_bytes(head[:_LENGTH], "little")
 
 
 # A model file holds thousands of tensors behind one header; a few files are enough for a comparison.
-@functools.lru_cache(maxsize=4)
-def _headers_as_of(path: str, _version: tuple[int, ...]) -> dict[str, TensorHeader]:
+@until_changed(maxsize=4)
+def _headers(path: str) -> dict[str, TensorHeader]:
     with opened(path) as (file, size):
         head = file.read(_LENGTH)
         length = _length(head)
@@ -101,7 +96,8 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
         raise FormatError(
             f"{path}: tensor {key[:80]!r} lacks a dtype, a shape or a pair of data_offsets"
         ) from error
-    if not isinstance(name, str) or not isinstance(sizes, list) or not _are_integers([*sizes, begin, end]):
+    are_sizes = isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in (*sizes, begin, end))
+    if not isinstance(name, str) or not are_sizes:
         raise FormatError(f"{path}: tensor {key[:80]!r} has a dtype, shape or data_offsets of the wrong type")
     dtype, shape = by_name(name), tuple(sizes)
     needed = byte_count(path, shape, dtype.bits)
@@ -113,10 +109,6 @@ def _header(path: str, key: str, value: Any, start: int) -> TensorHeader:
     if end < begin:
         raise FormatError(f"{path}: tensor {key[:80]!r} ends before it begins")
     return TensorHeader(dtype, shape, offset=start + begin, nbytes=end - begin, plain=True)
-
-
-def _are_integers(values: list[Any]) -> bool:
-    return all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in values)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

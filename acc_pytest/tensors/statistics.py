@@ -10,19 +10,18 @@ A member that occurs again (a module called twice, a dump appended to) gets `#1`
 from __future__ import annotations
 
 import csv
-import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from ..base.imports import torch
-from ..errors import FormatError, NoPayload
+from ..errors import FormatError
 from .atb_bin import number
 from .dtypes import by_name
-from .file_bytes import byte_count, opened
+from .file_bytes import byte_count, content_within
 from .ge_file import GE_COLUMNS, ge_headers
-from .header import Location, Statistics, TensorHeader, member_of, version_of
+from .header import Location, Statistics, TensorHeader, WithoutValues, member_of, until_changed
 from .source import TensorSource
 
 TORCH_COLUMNS = "NodeName,NodeType,InputOutput,Index,DataType,Shape,Max,Min,Mean,L2Norm"
@@ -37,10 +36,11 @@ _BLOCK = 1 << 16
 _Row = tuple[str, TensorHeader]
 
 
-class StatisticsFile:
+class StatisticsFile(WithoutValues):
     """The format object of statistics CSV files."""
 
     name = "statistics"
+    lacking = "holds only the statistics of its tensor; dump again with its data"
 
     def matches(self, head: bytes) -> bool:
         """Whether these first bytes start the header line of either file."""
@@ -52,28 +52,16 @@ class StatisticsFile:
         """Dtype, shape and statistics of one member. Raises `FormatError`."""
         return member_of(place, statistics_in(place.path), "row")
 
-    def open(self, place: Location, header: TensorHeader) -> torch.Tensor:
-        """Never a tensor: raises `NoPayload`."""
-        raise NoPayload(f"{place}: holds only the statistics of its tensor; dump again with its data")
-
 
 FORMAT = StatisticsFile()
 
 
+# A dump has a small file per torch module and step, or a large one per ATB step.
+@until_changed(maxsize=64)
 def statistics_in(path: str) -> Mapping[str, TensorHeader]:
     """All members of a statistics file, in file order. Raises `FormatError`."""
-    return _statistics_as_of(path, version_of(path))
-
-
-# A dump has a small file per torch module and step, or a large one per ATB step.
-@functools.lru_cache(maxsize=64)
-def _statistics_as_of(path: str, _version: tuple[int, ...]) -> Mapping[str, TensorHeader]:
-    with opened(path) as (file, size):
-        if size > _LONGEST_FILE:
-            raise FormatError(
-                f"{path}: has {size} bytes, more than the {_LONGEST_FILE} allowed for statistics"
-            )
-        lines = file.read(size).decode("utf-8", "surrogateescape").splitlines()
+    content = content_within(path, _LONGEST_FILE, "statistics")
+    lines = content.decode("utf-8", "surrogateescape").splitlines()
     readers: dict[str, Callable[[str, list[str]], Iterator[_Row]]] = {
         TORCH_COLUMNS: _torch_rows,
         _ATB_COLUMNS: _atb_rows,
@@ -145,7 +133,9 @@ def statistics_of(tensor: torch.Tensor) -> Statistics:
         return Statistics(None, None, None, None)
     largest, smallest, total, norm = -math.inf, math.inf, complex(0), 0.0
     ordered = False
-    for block in _blocks(tensor.detach()):
+    # Order does not matter, so a transposed tensor is read in the order of its memory.
+    in_memory = tensor.detach().permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    for block in TensorSource(in_memory).blocks(_BLOCK):
         if block.is_complex():
             wide = block.to(torch.complex128)
             total += complex(wide.sum().item())
@@ -169,10 +159,3 @@ def _norm(values: torch.Tensor) -> float:
         scale = float(values.abs().max())
         norm = norm if math.isinf(scale) else scale * math.sqrt(float((values / scale).square().sum()))
     return norm
-
-
-def _blocks(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """All elements, each once, as one-dimensional blocks; copies at most one block at a time."""
-    # Order does not matter, so a transposed tensor is read in the order of its memory.
-    ordered = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
-    yield from TensorSource(ordered).blocks(_BLOCK)

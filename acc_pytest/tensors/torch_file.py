@@ -8,7 +8,6 @@ full pickle. That restriction is sound from torch 2.6 on (CVE-2025-32434) and ha
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import math
 import pickle
@@ -25,18 +24,10 @@ from ..base.imports import installed_version, torch
 from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
 from .file_bytes import byte_count, mapped, opened, opened_on_disk, watch
-from .header import Location, TensorHeader, member_of, version_of
+from .header import Location, TensorHeader, member_of, until_changed
 from .location import on_disk
 from .torch_archive import LARGEST_PICKLE, ZIP, ArchiveEntry, bytes_of, entries_in, is_foreign, start_of
-from .torch_pickle import (
-    LONGEST,
-    DeclaredTensor,
-    PlainTensor,
-    content,
-    declared,
-    plain_tensor_in,
-    storages_in,
-)
+from .torch_pickle import DeclaredTensor, content, storages_in
 
 # Both older ways of torch.save start with the magic number, pickled with protocol 2.
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -79,14 +70,7 @@ class TorchFile:
 
         Those are mapped for it, or read whole where they are older than torch 1.6.
         """
-        if place.member:
-            return header_of_member(place)
-        plain, is_archive = _examined(place.path)
-        if plain is not None:
-            return TensorHeader(
-                plain.dtype, plain.shape, offset=plain.offset, nbytes=plain.nbytes, plain=True
-            )
-        if is_archive and _is_archive_of_tensor(place.path):
+        if place.member or is_read_here(place.path):
             return header_of_member(place)
         tensor = self._tensor(place.path)
         nbytes = tensor.numel() * tensor.element_size()
@@ -100,7 +84,7 @@ class TorchFile:
         """
         if header.offset:
             return mapped(place.path, header.dtype.torch_dtype(place.path), header.shape, header.offset)
-        if place.member or _is_archive_of_tensor(place.path):
+        if place.member or is_read_here(place.path):
             # A tensor that `header` has checked, whose elements do not lie one behind the other.
             stored = _stored(place)
             declared = stored.declared
@@ -112,7 +96,7 @@ class TorchFile:
         return watch(self._tensor(place.path), on_disk(place.path))
 
     def _tensor(self, path: str) -> torch.Tensor:
-        is_archive = _examined(path)[1]
+        is_archive = _examined(path)
         if is_archive:
             check_storages(path)
         loaded = _load(path, as_map=is_archive)
@@ -133,13 +117,19 @@ class TorchFile:
 FORMAT = TorchFile()
 
 
-def _is_archive_of_tensor(path: str) -> bool:
-    """Whether a file is a dict or list with one tensor in it: what is beside that tensor is not loaded."""
+def is_read_here(path: str) -> bool:
+    """Whether a file is one row-major tensor, or a dict or list with one tensor in it.
+
+    What is beside that tensor is not loaded. Other files are left to `torch.load`, which takes several times
+    as long for each.
+    """
     try:
-        members = content_of(path).tensors
+        saved = content_of(path)
     except FormatError:
         return False
-    return len(members) == 1 and "" not in members
+    if not isinstance(saved.value, DeclaredTensor):
+        return len(saved.tensors) == 1 and "" not in saved.tensors
+    return saved.tensors[""].is_complete and saved.value.row_major
 
 
 def _check_spread(path: str, tensor: torch.Tensor) -> None:
@@ -201,21 +191,20 @@ def pickle_advice(version: str = "") -> str:
     )
 
 
-def _examined(path: str) -> tuple[PlainTensor | None, bool]:
-    """The location of the values, if they are those of one plain tensor, and whether torch can map the file.
+def _examined(path: str) -> bool:
+    """Whether torch can map the file.
 
     It can map zip archives; older files are checked for what they ask for. Raises `FormatError` for a file
     that lies.
     """
-    with opened(path) as (file, size):
+    with opened(path) as (file, _):
         head = file.read(len(_LEGACY))
-        if not head.startswith(ZIP):
-            if not head.startswith(_LEGACY):
-                raise FormatError(f"{path}: was not written by torch.save: it starts with {head!r}")
-            _check_legacy(path)
-            return None, False
-        entries = entries_in(path, file, size)
-        return plain_tensor_in(file, size, entries), True
+    if head.startswith(ZIP):
+        return True
+    if not head.startswith(_LEGACY):
+        raise FormatError(f"{path}: was not written by torch.save: it starts with {head!r}")
+    _check_legacy(path)
+    return False
 
 
 @contextlib.contextmanager
@@ -292,6 +281,15 @@ class StoredTensor:
         return self.start + self.declared.first * self.declared.itemsize
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the storage is there, with all elements in it."""
+        declared = self.declared
+        last = declared.first
+        if 0 not in declared.shape:
+            last += 1 + sum((n - 1) * step for n, step in zip(declared.shape, declared.strides))
+        return self.start >= 0 and last * declared.itemsize <= declared.stored
+
+    @property
     def fills_storage(self) -> bool:
         """Whether the tensor is its storage from the first element to the last, in row-major order."""
         declared = self.declared
@@ -307,17 +305,12 @@ class TorchContent:
     tensors: Mapping[str, StoredTensor]
 
 
-def content_of(path: str) -> TorchContent:
-    """Content of a file of `torch.save`. Raises `FormatError` for one that is damaged, or older than 1.6."""
-    return _content_as_of(path, version_of(path))
-
-
 def header_of_member(place: Location) -> TensorHeader:
     """Dtype, shape and place of one tensor; of the only one where `place.member` is empty."""
     stored = _stored(place)
     declared = stored.declared
     nbytes = byte_count(place.path, declared.shape, declared.itemsize * 8)
-    if stored.start < 0 or _last(declared) * declared.itemsize > declared.stored:
+    if not stored.is_complete:
         raise FormatError(f"{place}: lies outside of the file; was it truncated?")
     plain = declared.row_major
     offset = stored.offset if plain else 0
@@ -326,13 +319,6 @@ def header_of_member(place: Location) -> TensorHeader:
 
 def _stored(place: Location) -> StoredTensor:
     return member_of(place, content_of(place.path).tensors, "tensor")
-
-
-def _last(declared: DeclaredTensor) -> int:
-    """The number of elements that the storage must have at least."""
-    if 0 in declared.shape:
-        return declared.first
-    return declared.first + 1 + sum((n - 1) * step for n, step in zip(declared.shape, declared.strides))
 
 
 def check_storages(path: str) -> None:
@@ -367,8 +353,9 @@ def _entries(path: str, file: BinaryIO, size: int) -> dict[str, ArchiveEntry]:
 
 
 # Files of one tensor are small; a forward pass is a file of some thousand.
-@functools.lru_cache(maxsize=256)
-def _content_as_of(path: str, _version: tuple[int, ...]) -> TorchContent:
+@until_changed(maxsize=256)
+def content_of(path: str) -> TorchContent:
+    """Content of a file of `torch.save`. Raises `FormatError` for one that is damaged, or older than 1.6."""
     with opened(path) as (file, size):
         if file.read(len(ZIP)) != ZIP:
             raise FormatError(
@@ -423,12 +410,6 @@ def _tensors(path: str, value: object) -> Iterator[tuple[str, DeclaredTensor]]:
 # row-major order, so that equal sums of one dtype and shape mean equal tensors.
 
 
-_SUFFIXES = (".pt", ".pth")
-_MOST_ENTRIES = 64
-_DATA = re.compile(r"[^/]+/data/[^/]+")
-_PICKLE = re.compile(r"[^/]+/data\.pkl")
-
-
 def stored_crc(path: str, member: str = "") -> tuple[int, int] | None:
     """CRC-32 and bytes of a file's tensor in row-major order, as the directory of its zip archive has them.
 
@@ -436,41 +417,14 @@ def stored_crc(path: str, member: str = "") -> tuple[int, int] | None:
     one tensor where no member is named, or with a tensor that shows only a part of its storage or in another
     order.
     """
-    return _of_member(path, member) if member else _of_file(path)
-
-
-def _of_member(path: str, member: str) -> tuple[int, int] | None:
-    if not path.lower().endswith(_SUFFIXES):
+    if member and not path.lower().endswith((".pt", ".pth")):
         return None
     try:
-        stored = content_of(path).tensors.get(member)
-    except FormatError:
-        return None
-    return (
-        (stored.crc32, stored.declared.stored) if stored and stored.fills_storage and stored.crc32 else None
-    )
-
-
-def _of_file(path: str) -> tuple[int, int] | None:
-    try:
-        with opened(path) as (file, size):
-            entries = entries_in(path, file, size)
-            data = [entry for entry in entries if _DATA.fullmatch(entry.name)]
-            pickles = [entry for entry in entries if _PICKLE.fullmatch(entry.name)]
-            if len(entries) > _MOST_ENTRIES or len(data) != 1 or len(pickles) != 1:
-                return None
-            if pickles[0].nbytes > LONGEST:
-                return None
-            fills_storage = _fills_storage(bytes_of(file, pickles[0]))
+        saved = content_of(path)
     except (FormatError, OSError):
         return None
+    stored = saved.tensors.get(member) if member or isinstance(saved.value, DeclaredTensor) else None
     # torch can be told to leave the sums out, and then writes 0.
-    return (data[0].crc32, data[0].nbytes) if fills_storage and data[0].crc32 else None
-
-
-def _fills_storage(pickled: bytes) -> bool:
-    """Whether a tensor is its storage from the first element to the last, in row-major order."""
-    tensor = declared(pickled)
-    if tensor is None or tensor.first:
-        return False
-    return tensor.stored == math.prod(tensor.shape) * tensor.itemsize
+    if stored is None or not stored.fills_storage or not stored.crc32:
+        return None
+    return stored.crc32, stored.declared.stored

@@ -6,18 +6,15 @@ Pickles of one dtype and shape are equal byte for byte, so that each is read onc
 from __future__ import annotations
 
 import functools
-import math
 import pickletools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from .dtypes import DType, by_name
-from .torch_archive import LEGACY_STORAGES, ArchiveEntry, bytes_of, is_foreign, start_of
+from .torch_archive import LEGACY_STORAGES
 
-LONGEST = 4096
-"""Bytes; the pickle of one tensor has less than 1,000."""
 _UNTYPED = "UntypedStorage"
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -75,18 +72,8 @@ class _Unusual(Exception):
     """An object that is not made here."""
 
 
-@functools.lru_cache(maxsize=4096)
-def declared(pickled: bytes) -> DeclaredTensor | None:
-    """The tensor in the pickle of a dense row-major one; `None` for every other pickle."""
-    try:
-        tensor = _quietly(pickled).value
-    except _DAMAGE:
-        return None
-    return tensor if isinstance(tensor, DeclaredTensor) and tensor.row_major else None
-
-
-# Steps of one batch size have the same pickle, which may list thousands of tensors.
-@functools.lru_cache(maxsize=32)
+# Tensors of one dtype and shape have the same pickle; that of a forward pass may list thousands of tensors.
+@functools.lru_cache(maxsize=256)
 def content(pickled: bytes) -> PickledValue:
     """The content of a pickle: dicts, lists and tuples of texts, numbers, `DeclaredTensor`s and `OTHER`.
 
@@ -245,43 +232,3 @@ def _tensor(
         raise _Unusual
     stored = count * (1 if name == _UNTYPED else element_type.itemsize)
     return DeclaredTensor(key, stored, element_type, shape, first, strides)
-
-
-# Location of the values of an ordinary `.pth` file.
-#
-# Dumps are thousands of small files, for each of which `torch.load` takes several times as long as the values
-# themselves. Anything but one dense row-major tensor, as `torch.save` writes it, is left to `torch.load`.
-
-
-@dataclass(frozen=True, slots=True)
-class PlainTensor:
-    """A row-major tensor: `offset` in bytes from the start of the file."""
-
-    dtype: DType
-    shape: tuple[int, ...]
-    offset: int
-    nbytes: int
-
-
-def plain_tensor_in(file: BinaryIO, size: int, entries: Sequence[ArchiveEntry]) -> PlainTensor | None:
-    """The tensor of an archive of `size` bytes; `None` for what only `torch.load` understands.
-
-    `entries` are stored, not compressed, and none is larger than the file.
-    """
-    by_name = {entry.name.partition("/")[2]: entry for entry in entries}
-    pickle_entry = by_name.get("data.pkl")
-    if len(by_name) != len(entries) or pickle_entry is None or pickle_entry.nbytes > LONGEST:
-        return None
-    if is_foreign(file, by_name):
-        return None
-    tensor = declared(bytes_of(file, pickle_entry))
-    storage = by_name.get(f"data/{tensor.key}") if tensor is not None else None
-    if tensor is None or storage is None:
-        return None
-    itemsize = tensor.itemsize
-    nbytes = math.prod(tensor.shape) * itemsize
-    before = tensor.first * itemsize
-    start = start_of(file, storage)
-    if before + nbytes > storage.nbytes or storage.nbytes != tensor.stored or start + storage.nbytes > size:
-        return None
-    return PlainTensor(tensor.dtype, tensor.shape, start + before, nbytes)

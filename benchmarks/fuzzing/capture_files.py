@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from acc_pytest.capture.dump_info import InfoConversion
-from acc_pytest.capture.torchair import write_fusion_switch
-from acc_pytest.capture.torchair.config import switch_path
+from acc_pytest.capture.torchair import switch_path, write_fusion_switch
 from acc_pytest.errors import FormatError
 from acc_pytest.tensors.info_file import SUFFIX
 

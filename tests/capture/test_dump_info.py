@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from acc_pytest.capture.dump_info import SETTLE_SECONDS, InfoConversion
-from acc_pytest.capture.dump_info import conversion as converting
-from acc_pytest.capture.dump_info.conversion import tensor_files
+from acc_pytest.capture import dump_info as converting
+from acc_pytest.capture.dump_info import SETTLE_SECONDS, InfoConversion, tensor_files
 from acc_pytest.capture.writer import BackgroundWriter
 from acc_pytest.errors import AccError, DumpError, FormatError
 from acc_pytest.tensors import info_file

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acc_pytest.dumps import Dump, Slot, open_dump
-from acc_pytest.dumps.sglang import Axis, Dims, SglangDump, SglangPasses, parsed_dims
+from acc_pytest.dumps.sglang import SglangDump, SglangPasses, is_summand
 from acc_pytest.dumps.sglang_calls import SglangFile, is_sglang_file, module_slot, sglang_file
 from acc_pytest.errors import AccError, DumpError, FormatError
 
@@ -130,10 +130,8 @@ def test_ranks_lie_side_by_side(tmp_path: Path) -> None:
     assert [rank.name for rank in dump.ranks] == ["rank0", "rank1", "rank2", "rank10"]
     assert value(dump, "root.x", rank=3).tolist() == [10, 10]
     step, node = dump.steps[0], dump.steps[0].tree.by_path["root.x"]
-    dims = dump.dims(step, dump.ranks[3], node, Slot("output"))
-    assert dims is not None
-    assert dims.axes == (Axis("tp", "sharded", 0, 10, 11), Axis("dp", "replicated"))
-    assert dump.dims(step, dump.ranks[0], node, Slot("input")) is None
+    assert not dump.is_partial(step, dump.ranks[3], node, Slot("output"))
+    assert not dump.is_partial(step, dump.ranks[0], node, Slot("input"))
 
 
 @pytest.mark.parametrize("root", [True, False])
@@ -403,7 +401,7 @@ def test_damaged_files_and_names_give_typed_errors(tmp_path: Path) -> None:
                 for node in step.tree.walk():
                     for slot, ref in dump.tensors(step, dump.ranks[0], node).items():
                         if isinstance(dump, SglangDump):
-                            dump.dims(step, dump.ranks[0], node, slot)
+                            dump.is_partial(step, dump.ranks[0], node, slot)
                         try:
                             ref.open()
                             outcomes["read"] += 1
@@ -415,59 +413,48 @@ def test_damaged_files_and_names_give_typed_errors(tmp_path: Path) -> None:
     assert outcomes["refused"]
 
 
-# sglang_dims: what a program says of the dimensions of its tensors.
-
-
-SIZES = {"tp_rank": 1, "tp_size": 4, "ep_rank": 9, "ep_size": 2}
+# is_summand: what a program says of the dimensions of its tensors.
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("t h", Dims(("t", "h"), (), {})),
-        ("t h # tp:replicated", Dims(("t", "h"), (Axis("tp", "replicated", None, 1, 4),), {})),
-        (
-            "t (num_heads*head_dim)[tp]",
-            Dims(("t", "num_heads*head_dim"), (Axis("tp", "sharded", 1, 1, 4),), {}),
-        ),
-        ("t h[tp:partial]", Dims(("t", "h"), (Axis("tp", "partial", 1, 1, 4),), {})),
-        (
-            "b s[cp:zigzag,sp] 1 d # dp:=attn_dp",
-            Dims(
-                ("b", "s", "1", "d"),
-                (Axis("cp", "sharded", 1, order="zigzag"), Axis("sp", "sharded", 1)),
-                {"dp": "attn_dp"},
-            ),
-        ),
-        ("t[ep:sharded+natural]", Dims(("t",), (Axis("ep", "sharded", 0),), {})),
+        ("t h", False),
+        ("t h # tp:replicated", False),
+        ("t (num_heads*head_dim)[tp]", False),
+        ("t h[tp:partial]", True),
+        ("t h[tp:partial] # dp:replicated", True),
+        ("t[sp] h[tp:partial] # dp:=attn_dp", True),
+        ("b s[cp:zigzag,sp] 1 d # dp:=attn_dp", False),
+        ("t[ep:sharded+natural]", False),
     ],
 )
-def test_an_annotation(text: str, expected: Dims) -> None:
-    assert parsed_dims(text, SIZES) == expected
+def test_an_annotation(text: str, expected: bool) -> None:
+    assert is_summand(text) is expected
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "# tp:replicated",
-        "t h[tp] d[tp]",
-        "t h[tp] # tp:replicated",
-        "t h[tp:sideways]",
-        "t (h",
-        "t # tp:sharded",
-        "t h[tp,]",
-        "t " * 600,
+        "# tp:partial",
+        "t h[tp:partial] d[tp]",
+        "t h[tp:partial] # tp:replicated",
+        "t h[tp:sideways+partial]",
+        "t (h[tp:partial]",
+        "t[tp:partial] # dp:sharded",
+        "t h[tp:partial,]",
+        "t[tp:partial] " * 100,
+        "t[tp:partial]" + " h" * 600,
     ],
 )
 def test_what_is_no_annotation_says_nothing(text: str) -> None:
-    assert parsed_dims(text, SIZES) is None
+    assert not is_summand(text)
 
 
 @given(st.text(alphabet="th1[]():,*#+= tp", max_size=40))
-def test_any_text_is_read_or_none(text: str) -> None:
-    found = parsed_dims(text, SIZES)
-    assert found is None or found.names
+def test_any_text_is_read(text: str) -> None:
+    assert isinstance(is_summand(text), bool)
 
 
 # sglang_names: file names of every era, and values that break their grammar.

@@ -29,12 +29,12 @@ from acc_pytest.tensors.api import (
     save_torch_data,
 )
 from acc_pytest.tensors.dtypes import DTYPES, by_name
-from acc_pytest.tensors.file_bytes import mapped, opened
+from acc_pytest.tensors.file_bytes import mapped
 from acc_pytest.tensors.formats import format_of
-from acc_pytest.tensors.header import TensorHeader
+from acc_pytest.tensors.header import Location, TensorHeader
 from acc_pytest.tensors.ref import TensorRef, forget_headers
-from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode, entries_in
-from acc_pytest.tensors.torch_pickle import PlainTensor, plain_tensor_in
+from acc_pytest.tensors.torch_archive import LEGACY_STORAGES, encode
+from acc_pytest.tensors.torch_file import header_of_member, is_read_here
 
 
 def written(path: Path, tensor: torch.Tensor) -> Path:
@@ -384,7 +384,7 @@ def test_a_header_is_read_once_and_anew_when_it_was_forgotten(tmp_path: Path) ->
     assert reference.header() is not first
 
 
-# plain_tensor: where the values of plain `.pth` files lie; it agrees with `torch.load` or says nothing.
+# is_read_here: where the values of plain `.pth` files lie; it agrees with `torch.load` or says nothing.
 
 
 PLAIN = {
@@ -411,12 +411,11 @@ needs_float8 = pytest.mark.skipif(
 )
 
 
-def found_in(path: Path) -> PlainTensor | None:
-    with opened(str(path)) as (file, size):
-        return plain_tensor_in(file, size, entries_in(str(path), file, size))
+def found_in(path: Path) -> TensorHeader | None:
+    return header_of_member(Location(str(path))) if is_read_here(str(path)) else None
 
 
-def same(path: Path, found: PlainTensor) -> bool:
+def same(path: Path, found: TensorHeader) -> bool:
     """Whether torch reads the same, bit for bit."""
     expected = torch.load(path, map_location="cpu", weights_only=True).detach()
     mine = mapped(str(path), found.dtype.torch_dtype(), found.shape, found.offset)

@@ -401,13 +401,6 @@ def test_entries_are_those_of_zipfile(content: bytes) -> None:
     assert read(content) == by_zipfile(content)
 
 
-@pytest.mark.parametrize("content", [ARCHIVES["torch"], ARCHIVES["ours"]], ids=["torch", "ours"])
-def test_files_of_torch_need_no_zipfile(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = by_zipfile(content)
-    monkeypatch.delattr(zipfile, "ZipFile")
-    assert read(content) == entries
-
-
 @given(
     st.sampled_from([ARCHIVES["torch"], ARCHIVES["ours"], ARCHIVES["zipfile"]]),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4),

@@ -106,17 +106,13 @@ def _check(library: Path) -> None:
         raise LaunchError(f"{library} is not a file")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise LaunchError(f"{library} can be changed by other users; run: chmod go-w {library}")
-    if not _is_library(library):
-        raise LaunchError(f"{library} is not a shared library")
+    with library.open("rb") as file:
+        if file.read(4) != b"\x7fELF":
+            raise LaunchError(f"{library} is not a shared library")
     if any(sign in str(library.resolve()) for sign in ": "):
         raise LaunchError(
             f"{library}: LD_PRELOAD cannot hold a path with a space or a colon; move the library"
         )
-
-
-def _is_library(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
 
 
 _DYNSYM = 11

@@ -5,9 +5,7 @@
 
 leaves `dump/worldsize1_global_rank0/graph_1/0/addmm-aten.addmm.default.INPUT.0.{time}.npy` and its like.
 
-`backend.py` is the backend, `layout.py` says where files go, `files.py` what is in them, and writes
-those of one node. `interpreted.py` and `compiled.py` run a graph: node by node as TorchAir does, or by
-another backend. See docs/torchair.md.
+`backend.py` is the backend, `runs.py` runs a graph and writes its files. See docs/torchair.md.
 """
 
 from __future__ import annotations

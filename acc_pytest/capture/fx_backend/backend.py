@@ -233,19 +233,13 @@ class GraphRun:
     step: int
 
 
-def _since_7_2(run: GraphRun) -> Path:
-    return Path(f"worldsize{run.world_size}_global_rank{run.rank}", f"graph_{run.graph}", str(run.step))
-
-
-def _up_to_7_1(run: GraphRun) -> Path:
-    return Path("data_dump", str(run.step + 1), f"gm_{run.compiled}_dump")
-
-
-def _oldest(run: GraphRun) -> Path:
-    return Path(f"gm_{run.compiled}_dump", str(run.step + 1))
-
-
-LAYOUTS: Mapping[str, Callable[[GraphRun], Path]] = {"7.2": _since_7_2, "7.1": _up_to_7_1, "oldest": _oldest}
+LAYOUTS: Mapping[str, Callable[[GraphRun], Path]] = {
+    "7.2": lambda run: Path(
+        f"worldsize{run.world_size}_global_rank{run.rank}", f"graph_{run.graph}", str(run.step)
+    ),
+    "7.1": lambda run: Path("data_dump", str(run.step + 1), f"gm_{run.compiled}_dump"),
+    "oldest": lambda run: Path(f"gm_{run.compiled}_dump", str(run.step + 1)),
+}
 """By the release that they came with (7.1: 7.1.0 and before; oldest: before March 2024)."""
 
 

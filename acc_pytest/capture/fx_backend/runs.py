@@ -63,7 +63,8 @@ class InDtype(Interpreted):
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
         if n.op in ("placeholder", "get_attr"):
-            cast = self._cast(result)
+            is_float = isinstance(result, torch.Tensor) and result.is_floating_point()
+            cast = result.to(self._dtype) if is_float and result.dtype != self._dtype else result
             if cast is not result and n.op == "placeholder":
                 self._originals[n] = (result, cast)
             return cast
@@ -88,10 +89,6 @@ class InDtype(Interpreted):
     def output(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         traced = map_aggregate(self._result.args[0], _traced_dtype)
         return _cast_back(super().output(target, args, kwargs), traced)
-
-    def _cast(self, value: Any) -> Any:
-        wide = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != self._dtype
-        return value.to(self._dtype) if wide else value
 
     def _replaced(self, value: Any) -> Any:
         return self._dtype if isinstance(value, torch.dtype) and value.is_floating_point else value

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from ...base.older_torch import hidden_operators
 from .config import api_name
 from .store import Frame, StepRecord, versions
+from .trace import storage_of
 from .values import Contents, Key, in_arguments, in_result
 
 if TYPE_CHECKING:
@@ -170,12 +171,5 @@ def _are_views(results: Contents, arguments: Contents) -> bool:
     """Whether the results only show the memory of arguments (`contiguous`, `to`, `dropout` of a trained
     model).
     """
-    memories = {_memory(tensor) for _, tensor in arguments.tensors} - {0}
-    return bool(memories) and all(_memory(tensor) in memories for _, tensor in results.tensors)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except Exception:  # noqa: BLE001 - sparse, meta or other tensors without a storage
-        return 0
+    memories = {storage_of(tensor) for _, tensor in arguments.tensors} - {0}
+    return bool(memories) and all(storage_of(tensor) in memories for _, tensor in results.tensors)

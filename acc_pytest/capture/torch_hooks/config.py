@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import re
@@ -87,7 +88,7 @@ class DumpConfig:
     process_name: Union[str, None] = None
 
     def __post_init__(self) -> None:
-        keep = _setter(self)
+        keep = functools.partial(object.__setattr__, self)
         keep("dump_path", _path(self.dump_path))
         keep("token_range", _tokens(self.token_range))
         keep("module_list", _modules(self.module_list))
@@ -97,7 +98,11 @@ class DumpConfig:
         if not modes or any(mode not in MODES for mode in modes):
             raise _wrong("mode", self.mode, expected)
         keep("mode", tuple(mode for mode in MODES if mode in modes))
-        keep("ranks", None if self.ranks is None else _ranks(self.ranks))
+        expected = "a list of ranks (whole numbers from 0 up), such as [0] or range(2)"
+        ranks = None if self.ranks is None else _numbers("ranks", self.ranks, expected)
+        if ranks is not None and not ranks:
+            raise _wrong("ranks", self.ranks, expected)
+        keep("ranks", ranks)
         for name in ("tensor_part", "dump_statistics_mode"):
             _check_choice(name, getattr(self, name), (0, 1, 2))
         for name in ("dump_last_logits", "dump_weight", "weight_digest", "outline", "choices", "analyze"):
@@ -120,10 +125,6 @@ class DumpConfig:
         """The ids to be dumped, checked."""
         assert isinstance(self.token_range, Collection)
         return self.token_range
-
-
-def _setter(config: DumpConfig) -> Callable[[str, object], None]:
-    return lambda name, value: object.__setattr__(config, name, value)
 
 
 def _wrong(name: str, value: object, expected: str) -> DumpConfigError:
@@ -165,19 +166,14 @@ def _tokens(value: object) -> Collection[int]:
         if value and min(value[0], value[-1]) < 0:
             raise _wrong("token_range", value, expected)
         return value or frozenset({0})
-    tokens = _listed("token_range", value, expected)
-    for token in tokens:
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise _wrong("token_range", value, expected)
-    return frozenset(tokens) or frozenset({0})
+    return _numbers("token_range", value, expected) or frozenset({0})
 
 
-def _ranks(value: object) -> frozenset[int]:
-    expected = "a list of ranks (whole numbers from 0 up), such as [0] or range(2)"
-    ranks = _listed("ranks", value, expected)
-    if not ranks or any(isinstance(rank, bool) or not isinstance(rank, int) or rank < 0 for rank in ranks):
-        raise _wrong("ranks", value, expected)
-    return frozenset(ranks)
+def _numbers(name: str, value: object, expected: str) -> frozenset[int]:
+    numbers = _listed(name, value, expected)
+    if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
+        raise _wrong(name, value, expected)
+    return frozenset(numbers)
 
 
 def _modules(value: object) -> tuple[Union[type[nn.Module], str], ...]:

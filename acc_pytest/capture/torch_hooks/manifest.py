@@ -30,7 +30,7 @@ from ...errors import CaptureError
 from ...tensors.weight_rows import write_rows
 from ...tensors.whole_file import make_directory
 from .config import DumpConfig
-from .model import ModelOutline, NamedModule
+from .model import NamedModule
 from .store import StepRecord
 
 
@@ -103,10 +103,6 @@ class Manifest:
         self._weights_crc32 = write_json(self._home / WEIGHTS_FILE, content)
         self._write_process()
 
-    def write_outline(self, outline: ModelOutline) -> None:
-        """`model_outline.json` and the tensors beside it."""
-        outline.write(self._home)
-
     def _write_process(self) -> None:
         write_json(
             self._home / FILE,
@@ -115,7 +111,8 @@ class Manifest:
                 "schema": SCHEMA,
                 "writer": f"acc_pytest {__version__}",
                 "versions": {"torch": torch.__version__, "python": platform.python_version()},
-                "process": _process(),
+                "process": {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
+                | places_in_run(),
                 "config": self._config,
                 "model": self.root.kind,
                 "aliases": self._aliases,
@@ -145,11 +142,6 @@ def tree(root: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:
         keyed.append((position, number, child))
     children = [tree(child, ran) for _, _, child in sorted(keyed, key=lambda entry: entry[:2])]
     return {"name": root.name, "type": root.kind, "children": children}
-
-
-def _process() -> dict[str, Any]:
-    process: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
-    return process | places_in_run()
 
 
 # Lines of the program: where each class has its `forward`, and where each module was called first. Those of

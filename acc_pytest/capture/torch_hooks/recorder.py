@@ -6,7 +6,6 @@ import inspect
 import sys
 import threading
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -48,8 +47,11 @@ def _described(what: str, describe: Callable[[], Any]) -> Any:
         return None
 
 
-class Steps(ABC):
-    """Counts the calls of the root, and begins and ends the steps that are dumped."""
+class ModuleRecorder:
+    """The state behind a handle: counts the calls of the root, and begins and ends the steps that are dumped.
+
+    `before` and `after` are the hooks, and never raise for what a model computes.
+    """
 
     def __init__(
         self,
@@ -93,14 +95,6 @@ class Steps(ABC):
         root = self.manifest.root
         return Tracer(root) if self.selection.traces and not is_of_transformers(root.module) else None
 
-    @abstractmethod
-    def _api_mode(self) -> ApiMode:
-        """The mode that sees the functions that are called in a step."""
-
-    @abstractmethod
-    def _save_last(self, step: StepRecord) -> None:
-        """The root returned: save what is known only now."""
-
     def begin(self, frame: FrameType) -> bool:
         """The root is called in `frame`: the next step begins, unless the root is running already and
         calls itself. Returns whether this is its outermost call.
@@ -140,7 +134,7 @@ class Steps(ABC):
             running.step.traces = TracedStep(self._tracer)
         if self.selection.functions or running.step.traces is not None:
             if running.mode is None:
-                running.mode = self._api_mode()
+                running.mode = ApiMode(self)
             if not running.mode_entered:  # an interrupted call leaves it entered
                 running.mode.__enter__()
                 running.mode_entered = True
@@ -163,7 +157,7 @@ class Steps(ABC):
             )
         return records
 
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         """The root returned or raised: write what is left of the step and wait until all of it is on the
         disk.
 
@@ -228,7 +222,7 @@ class Steps(ABC):
             if step.weights is not None:
                 self.manifest.write_weights(*step.weights)
             if step.outline is not None:
-                self.manifest.write_outline(step.outline.with_read(self.manifest.root, step.order))
+                step.outline.with_read(self.manifest.root, step.order).write(self.store.home)
             if step.traces is not None and not step.failed:
                 step.traces.write(Path(step.directory))
         except AccError as error:
@@ -259,20 +253,7 @@ class Steps(ABC):
         if problem is not None:
             raise problem
 
-
-def _is_running(frame: FrameType) -> bool:
-    """Whether a frame still runs; the variables of one that does not are let go."""
-    try:
-        frame.clear()
-    except RuntimeError:
-        return True
-    return False
-
-
-class ModuleRecorder(Steps):
-    """The state behind a handle. `before` and `after` are the hooks, and never raise for what a model
-    computes.
-    """
+    # ---- hooks -----------------------------------------------------------------------------------
 
     def before(
         self, hooked: Hooked, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -370,10 +351,8 @@ class ModuleRecorder(Steps):
         self.store.statistics(step.directory, node)
         return states
 
-    def _api_mode(self) -> ApiMode:
-        return ApiMode(self)
-
     def _save_last(self, step: StepRecord) -> None:
+        """The root returned: save what is known only now."""
         if step.last is None:
             return
         name, kind, outputs, before = step.last
@@ -416,6 +395,15 @@ class ModuleRecorder(Steps):
         for key, kind in contents.opaque:
             entry = {"node": node.folder, "call": node.call, "side": side, "key": list(key)}
             step.entries.append(entry | {"file": "", "status": "not looked into", "note": f"a {kind}"})
+
+
+def _is_running(frame: FrameType) -> bool:
+    """Whether a frame still runs; the variables of one that does not are let go."""
+    try:
+        frame.clear()
+    except RuntimeError:
+        return True
+    return False
 
 
 def cache_states(

@@ -97,7 +97,9 @@ class DumpHandle:
                 if call is not None:
                     self._compiled.append((module, call))
                     module._compiled_call_impl = None
-            self._removers.append(self._model.register_forward_pre_hook(_Begin(self._recorder)))
+            recorder = self._recorder
+            begin = _Hook(lambda *_: recorder.begin(sys._getframe(2)))
+            self._removers.append(self._model.register_forward_pre_hook(begin))
             hooked: set[int] = set()
             for named in self._root.walk():
                 if id(named.module) in hooked:
@@ -109,7 +111,7 @@ class DumpHandle:
                     )
                     continue
                 self._hook(named, self._recorder)
-            self._removers.append(self._model.register_forward_hook(_End(self._recorder), always_call=True))
+            self._removers.append(self._model.register_forward_hook(_Hook(recorder.end), always_call=True))
             if not isinstance(self._model, torch.jit.ScriptModule):
                 root = Hooked(self._names[id(self._root.module)], self._root.kind, is_root=True)
                 self._removers.append(DirectCall(self._model, self._recorder, root))
@@ -234,10 +236,10 @@ class DumpHandle:
     def _hook(self, named: NamedModule, recorder: ModuleRecorder) -> None:
         module = named.module
         hooked = Hooked(self._names[id(module)], named.kind, named is self._root)
-        self._removers.append(module.register_forward_pre_hook(_Before(recorder, hooked), with_kwargs=True))
-        self._removers.append(
-            module.register_forward_hook(_After(recorder, hooked), with_kwargs=True, always_call=True)
-        )
+        before = _Hook(functools.partial(recorder.before, hooked))
+        after = _Hook(lambda module, _args, _kwargs, result: recorder.after(hooked, module, result))
+        self._removers.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._removers.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
 
 def _left_out(config: DumpConfig, device: torch.device) -> str:
@@ -256,39 +258,18 @@ def _left_out(config: DumpConfig, device: torch.device) -> str:
 class _Hook:
     """A hook of a handle. In copies of the model (`copy.deepcopy`, pickle) it does nothing."""
 
-    def __init__(self, recorder: ModuleRecorder | None = None, hooked: Hooked | None = None) -> None:
-        self._recorder = recorder
-        self._hooked = hooked
+    def __init__(self, call: Callable[..., object] | None = None) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._call is not None:
+            self._call(*arguments)
 
     def __deepcopy__(self, _memo: object) -> _Hook:
         return type(self)()
 
     def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
         return type(self), ()
-
-
-class _Begin(_Hook):
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.begin(sys._getframe(1))
-
-
-class _End(_Hook):
-    def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.end()
-
-
-class _Before(_Hook):
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._recorder is not None and self._hooked is not None:
-            self._recorder.before(self._hooked, module, args, kwargs)
-
-
-class _After(_Hook):
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-        if self._recorder is not None and self._hooked is not None:
-            self._recorder.after(self._hooked, module, result)
 
 
 class DirectCall:

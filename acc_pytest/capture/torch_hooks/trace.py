@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -250,7 +251,8 @@ class Trace:
             raise Untraceable("it reads a tensor that is written to from call to call")
         self._read.add(storage)
         if computed is None:
-            for name, weight in _weights(self._module):
+            weights = self._module.named_parameters, self._module.named_buffers
+            for name, weight in itertools.chain(*(named(remove_duplicate=False) for named in weights)):
                 if weight is tensor and not weight.is_complex():  # which an outline has not
                     return {"own": name}
         name = self._tracer.copy_of(tensor)
@@ -260,11 +262,6 @@ class Trace:
     def _is_constant(self, tensor: torch.Tensor) -> bool:
         entry = self._origins.get(tensor)
         return entry is not None and bool(entry[1])
-
-
-def _weights(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
 
 
 def _last(name: str) -> str:
@@ -387,7 +384,7 @@ def storage_of(tensor: torch.Tensor) -> int:
     """The memory of a tensor; 0 of one that has none."""
     try:
         return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
+    except Exception:  # noqa: BLE001 - sparse, meta or other tensors without a storage
         return 0
 
 

@@ -132,7 +132,8 @@ def snapshot(tensor: torch.Tensor, *, owned: bool = False) -> tuple[torch.Tensor
     Never raises.
     """
     try:
-        if owned and type(tensor) is torch.Tensor and tensor.is_cpu and _is_dense(tensor):
+        is_dense = tensor.layout == torch.strided and not tensor.is_quantized
+        if owned and type(tensor) is torch.Tensor and tensor.is_cpu and is_dense:
             return tensor, ""
         note = ""
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -162,10 +163,6 @@ def snapshot(tensor: torch.Tensor, *, owned: bool = False) -> tuple[torch.Tensor
         return plain, note
     except Exception as error:  # noqa: BLE001 - a tensor that refuses to be read must not end the user's run
         return None, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_quantized
 
 
 # The memory of a tensor when it was seen: evidence that an output and a later input are one tensor.

@@ -2,5 +2,5 @@
 
     selected pairs -> Placement -> [Batch] -> Dispatch -> Pool -> work.perform on a node -> [Measured] -> Row
 
-Only `ray_pool.py` knows Ray. What runs on a node is `work.py`, and `probing.py` before that.
+Only `ray_cluster.py` knows Ray. What runs on a node is `work.py`, and the probe of `pool.py` before that.
 """

@@ -114,15 +114,12 @@ class ClusterHosts:
         return self._join()
 
     def knows(self, host: str) -> bool:
-        """See `Hosts.knows`."""
         return bool(self._named(host))
 
     def is_here(self, host: str) -> bool:
-        """See `Hosts.is_here`."""
         return self._cluster.local_node in {node.id for node in self._named(host)}
 
     def survey(self, places: Sequence[tuple[str, str]]) -> list[Survey]:
-        """See `Hosts.survey`."""
         for host, path in places:
             if not self.knows(host):
                 names = ", ".join(sorted({name for node in self._alive[1] for name in node.called}))
@@ -140,12 +137,10 @@ class ClusterHosts:
         return surveys
 
     def status(self, host: str, path: str) -> tuple[int, int] | None:
-        """See `Hosts.status`."""
         status: tuple[int, int] | None = self._answer(host, StatusQuestion(path))
         return status
 
     def read(self, host: str, stretches: Sequence[HostSpan]) -> Sequence[bytes | Exception]:
-        """See `Hosts.read`."""
         contents: Sequence[bytes | Exception] = self._answer(host, ReadQuestion(tuple(stretches)))
         return contents
 

@@ -267,14 +267,13 @@ class Placement:
                 if side in ("", group[0])
             ]
             nbytes = sum(size for _, size in files)
-            able = [node for node, has in present.items() if self._can_read(files, has)] or [*present]
+            needed = [place for place, _ in files if place in self._on_disk]
+            able = [node for node, has in present.items() if all(has[place] for place in needed)]
+            able = able or [*present]
             on = {node: sum(size for place, size in files if present[node][place]) for node in able}
             largest = max(on.values(), default=0)
             best = frozenset(node for node, size in on.items() if size == largest)
             yield PairSize(number, nbytes, best if len(best) < len(present) else ANYWHERE)
-
-    def _can_read(self, files: Sequence[tuple[int, int]], has: Sequence[bool]) -> bool:
-        return all(has[place] for place, _ in files if place in self._on_disk)
 
     def _size(self, path: str) -> int:
         """Bytes of one tensor: its share of the file."""

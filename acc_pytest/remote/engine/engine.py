@@ -447,20 +447,16 @@ class RemoteRecomputer:
         self._answers = functools.cache(self._ask)
 
     def of_pair(self, number: int) -> Recomputation:
-        """See `Recomputer.of_pair`."""
         return self._answers("of_pair", number)
 
     def of_operator(self, number: int, path: str) -> Recomputation:
-        """See `Recomputer.of_operator`."""
         return self._answers("of_operator", number, path)
 
     def of_golden(self, number: int) -> Recomputation:
-        """See `Recomputer.of_golden`."""
         return self._answers("of_golden", number)
 
     @functools.cache  # noqa: B019 - it lives as long as the run
     def unlike(self, number: int, path: str) -> str:
-        """See `Recomputer.unlike`."""
         try:
             return str(self._engine.ask(number, RecomputeCall("unlike", (number, path))))
         except NotMeasured:

@@ -224,7 +224,6 @@ class RayPool:
         self._waiting: dict[ray.ObjectRef[bytes], None] = {}
 
     def nodes(self) -> list[ClusterNode]:
-        """See `Pool.nodes`."""
         return self._cluster.nodes(self._threads)
 
     def probe(self, question: bytes, nodes: Sequence[ClusterNode]) -> Sequence[ProbeAnswer]:
@@ -240,7 +239,6 @@ class RayPool:
         return reference  # type: ignore[no-any-return]
 
     def ended(self, seconds: float) -> Iterator[Ended]:
-        """See `Pool.ended`."""
         if not self._waiting:
             time.sleep(seconds)
             return
@@ -253,7 +251,6 @@ class RayPool:
             yield reference, self._cluster.answer(reference)
 
     def cancel(self, ticket: Hashable) -> None:
-        """See `Pool.cancel`."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._cluster.cancel([ticket])
 

@@ -249,13 +249,11 @@ class Walk:
         for name in names:
             child = f"{path}/{name}"
             real = os.path.realpath(child)
-            if os.path.islink(child) and os.path.isdir(child) and not self._may_follow(real, ancestors):
+            is_outside = real in ancestors or not real.startswith(f"{os.path.realpath(self._top)}/")
+            if os.path.islink(child) and os.path.isdir(child) and is_outside:
                 self._leave_out("links to directories above them or outside of the dump")
                 continue
             yield from self._tree(child, (*ancestors, real))
-
-    def _may_follow(self, real: str, ancestors: tuple[str, ...]) -> bool:
-        return real not in ancestors and real.startswith(f"{os.path.realpath(self._top)}/")
 
     def _file(self, path: str) -> Iterator[WalkEntry]:
         name = os.path.relpath(path, self._top)

@@ -5,6 +5,6 @@
     CACHE/acc_mirror/3f2a91c07b44/acc_dump.index           the only file there: names, sizes, versions
     CACHE/acc_blocks/3f/3f2a...                            the bytes of a file that were needed so far
 
-Readers of formats and layouts of directories know paths only. `place.py` is what they ask instead of the
-system; it answers for a path below a mirror, and leaves any other path to the system.
+Readers of formats and layouts of directories know paths only. `tensors/location.py` is what they ask instead
+of the system; it answers for a path below a mirror, and leaves any other path to the system.
 """

@@ -87,7 +87,7 @@ class FileStore:
     @property
     def has_pages(self) -> bool:
         """Whether all files are listed by one request for each thousand."""
-        return has_pages(self._system)
+        return hasattr(self._system, "call_s3")
 
     def _paged(self) -> Iterator[Any]:
         last, is_partial = "", True
@@ -109,11 +109,9 @@ class FileStore:
             if len(waiting) > _FEW:
                 break
         for path in waiting:
-            yield from self._files(self._entries(path))
+            entries = self._listed(path, functools.partial(self._system.find, path, detail=True))
+            yield from self._files(entries.values())
             self._system.invalidate_cache()
-
-    def _entries(self, path: str) -> Any:
-        return self._listed(path, lambda: self._system.find(path, detail=True)).values()
 
     def level(self, path: str = "") -> tuple[list[StoredFile], list[str]]:
         """The files right below a directory of the store, and the paths of its sub-directories."""
@@ -328,11 +326,6 @@ def ranges_with_entries(
         return await asyncio.gather(*map(read, paths, starts, stops), return_exceptions=True)
 
     return sync(system.loop, read_all)  # type: ignore[no-any-return]
-
-
-def has_pages(system: Any) -> bool:
-    """Whether a file system of fsspec can be asked for pages."""
-    return hasattr(system, "call_s3")
 
 
 def page_after(system: Any, root: str, last: str) -> tuple[list[dict[str, Any]], bool]:

@@ -21,7 +21,7 @@ from ...tensors.address import INDEX, indexes
 from ...tensors.whole_file import whole_file
 from .blocks import StoredBlock, is_fetched
 from .filesystem import StoredFile, version_number
-from .mirror import Mirror, Placed, mirror_at
+from .mirror import Mirror, Placed, placed
 from .table import LARGEST, Column, FileSource, FileTable, TableMaker, read_table
 
 _PARTS = "parts"
@@ -46,7 +46,7 @@ def table_of_disk(root: str, paths: Iterable[str]) -> FileTable:
         if os.path.isdir(os.path.join(root, path)):
             _walk(root, path, maker, visited)
         else:
-            maker.add(_stored(root, path))
+            maker.add(stored_on_disk(root, path))
     table = maker.table([FileSource(root)])
     table.notes[_PARTS] = relative
     times = [os.stat(os.path.join(root, name)).st_mtime_ns for name in table.directories]
@@ -70,14 +70,15 @@ def _walk(root: str, directory: str, maker: TableMaker, visited: set[str]) -> No
                 if entry.is_dir():
                     waiting.append(name)
                 elif name != INDEX:
-                    maker.add(_stored(root, name))
+                    maker.add(stored_on_disk(root, name))
 
 
-def _stored(root: str, name: str) -> StoredFile:
+def stored_on_disk(root: str, name: str) -> StoredFile:
+    """The file of a name below a directory of the disk. Raises `OSError`."""
     path = os.path.join(root, name)
     try:
         status = os.stat(path)
-    except OSError:  # a link to nowhere
+    except OSError:  # a link to nowhere, which says what it is when it is read
         status = os.lstat(path)
     size, time = status.st_size, status.st_mtime_ns
     return StoredFile(name, size, version_number(str(time), size), time)
@@ -145,10 +146,8 @@ def indexed_at(path: str, version: tuple[int, ...]) -> IndexedFile | None:
             row = table.row(path[len(root) + 1 :])
             is_current = row is not None and version[:2] == (row.size, row.modified)
             return IndexedFile(table, row.number, False) if row is not None and is_current else None
-    mirror = mirror_at(path)
-    name = mirror.name_of(path) if mirror is not None else None
-    row = mirror.table.row(name) if mirror is not None and name else None
-    return IndexedFile(mirror.table, row.number, True) if mirror is not None and row is not None else None
+    file = placed(path)
+    return IndexedFile(file.mirror.table, file.row.number, True) if file is not None else None
 
 
 # The texts of a dump (topology, manifests) in its index, so that it opens with one request.

@@ -10,7 +10,7 @@ from ...tensors.address import INDEX, Address
 from .filesystem import PATIENCE, FileStore, StoredFile, connected, error_text, store_of, within
 from .hosts import NODE, host_of, surveyed
 from .indexes import take_texts
-from .mirror import NOTE, Mirror, base_of, home_of, install, mirror_of
+from .mirror import NOTE, Mirror, home_of, install, mirror_of
 from .table import LARGEST, Column, FileSource, FileTable, TableMaker, read_table
 
 LISTED_ANEW = 50_000
@@ -80,7 +80,7 @@ def _of_host(address: Address, cache: str) -> str:
     top = Address(NODE, f"{host_of(str(address))}{survey.top.rstrip('/')}")
     table = read_table(survey.content, str(top))
     table.sources = (FileSource(str(top)),)
-    mirror = install(home_of(cache, str(top)), base_of(top), table, believed=False)
+    mirror = install(home_of(cache, str(top)), top.below, table, believed=False)
     take_texts(mirror)
     return f"{mirror.path}/{survey.inside}".rstrip("/")
 
@@ -98,7 +98,7 @@ def _installed(address: Address, cache: str, table: FileTable, root: str) -> Mir
     before = _before(home)
     if before is not None and before.table.digest == table.digest:
         table.more = before.table.more
-    return install(home, base_of(address), table, believed=False)
+    return install(home, address.below, table, believed=False)
 
 
 def _before(home: str) -> Mirror | None:
@@ -131,7 +131,7 @@ def _believed_mirror(store: FileStore, cache: str) -> tuple[Mirror | None, str]:
         return _of_index(store, home, before, f"{index.version:016x}")
     if before is None or len(before.table) <= LISTED_ANEW or stale(before.table, store) is not None:
         return None, ""
-    return install(home, base_of(store.address), before.table, believed=True), ""
+    return install(home, store.address.below, before.table, believed=True), ""
 
 
 def _of_index(store: FileStore, home: str, before: Mirror | None, stamp: str) -> tuple[Mirror | None, str]:
@@ -165,7 +165,7 @@ def _with_listing(store: FileStore, home: str, index: FileTable, stamp: str) -> 
 def _used(store: FileStore, home: str, table: FileTable, stamp: str, *, believed: bool) -> Mirror:
     table.notes[_STAMP] = stamp
     table.sources = (FileSource(str(store.address)),)
-    mirror = install(home, base_of(store.address), table, believed=believed)
+    mirror = install(home, store.address.below, table, believed=believed)
     take_texts(mirror)
     return mirror
 

@@ -20,7 +20,6 @@ from ...errors import AccError, FormatError
 from ...tensors.address import (
     INDEX,
     MIRRORS,
-    Address,
     address_of,
     check_cache,
     home_at,
@@ -170,11 +169,6 @@ def put_at(path: str, source: str) -> None:
     if mirror is None or not name or len(mirror.table.sources) != 1:
         raise AccError(f"{path}: cannot be written: it would lie in a dump that is put together of several")
     store_of(address_of(mirror.table.sources[0].root)).put(name, source)
-
-
-def base_of(address: Address) -> str:
-    """The path below the home that stands for an address."""
-    return address.below
 
 
 def mirror_at(path: str) -> Mirror | None:

@@ -102,10 +102,6 @@ class FileTable:
                 children.setdefault(parent, []).append(base)
         return children
 
-    def is_directory(self, name: str) -> bool:
-        """Whether a directory of that name is in the dump; "" always is."""
-        return not name or name in self._number_of
-
     def entries(self, directory: str) -> tuple[list[str], list[str]] | None:
         """Names of the sub-directories and of the files in a directory; `None` where there is none such."""
         number = self._number_of.get(directory)

@@ -237,17 +237,16 @@ def _node_message(node: GeNode) -> Message:
         "OpDef",
         [
             *_texts("OpDef", name=node.name, type=node.op_type),
-            *(("input", SPELL["string"](_edge_text(edge))) for edge in node.inputs),
+            *(
+                ("input", SPELL["string"]("" if edge is None else f"{edge.producer}:{edge.index}"))
+                for edge in node.inputs
+            ),
             *_attr_fields(node.attrs),
             *(("input_desc", _desc_message(desc)) for desc in node.input_descs),
             *(("output_desc", _desc_message(desc)) for desc in node.output_descs),
             *node.extra,
         ],
     )
-
-
-def _edge_text(edge: Edge | None) -> str:
-    return "" if edge is None else f"{edge.producer}:{edge.index}"
 
 
 def _desc_message(desc: GeDesc) -> Message:

@@ -66,7 +66,7 @@ def parse(lines: Iterable[str], source: str) -> Iterator[tuple[str, Value]]:
         else:
             name, opened, scalar, closed = match.groups()
             if scalar is not None:
-                parser.scalar(name, scalar)
+                parser.add(name, scalar)
             elif opened:
                 parser.open(name, "}")
             else:
@@ -105,9 +105,6 @@ class _Parser:
         """Whether a field was begun that the next line goes on with."""
         return bool(self._name or self._pieces)
 
-    def scalar(self, name: str, lexeme: str) -> None:
-        self._add(name, lexeme)
-
     def open(self, name: str, closing: str) -> None:
         if len(self._open) == DEPTH:
             raise self.error(f"messages are nested more than {DEPTH} deep")
@@ -117,7 +114,7 @@ class _Parser:
         if not self._open or self._open[-1][2] != mark:
             raise self.error(f"{mark} closes nothing")
         name, message, _ = self._open.pop()
-        self._add(name, message)
+        self.add(name, message)
 
     def finish(self) -> None:
         self._end_string()
@@ -129,7 +126,7 @@ class _Parser:
     def error(self, problem: str) -> FormatError:
         return FormatError(f"{self.source}:{self.line}: {problem}; it is truncated or not a GE graph text")
 
-    def _add(self, name: str, value: Value) -> None:
+    def add(self, name: str, value: Value) -> None:
         if self._open:
             self._open[-1][1].fields.append((name, value))
         else:
@@ -193,7 +190,7 @@ class _Parser:
         return bool(fields) and isinstance(fields[-1][1], str) and fields[-1][1][0] in "\"'"
 
     def _value(self, lexeme: str) -> None:
-        self.scalar(self._name, lexeme)
+        self.add(self._name, lexeme)
         if not self._listed:
             self._name, self._colon = "", False
 
@@ -379,12 +376,8 @@ def schema() -> Schema:
     return Schema(messages, enums)
 
 
-def _text(lexeme: str) -> str:
-    return unquote(lexeme).decode("utf-8", "surrogateescape")
-
-
 READ: Mapping[str, Callable[[str], object]] = {
-    "string": _text,
+    "string": lambda lexeme: unquote(lexeme).decode("utf-8", "surrogateescape"),
     "bytes": unquote,
     "int64": integer,
     "float": floating,

@@ -192,7 +192,7 @@ def _scalar(value: Any) -> int | float | str:
         return value
     if isinstance(value, int) and value in _WHOLE:
         return int(value)  # a truth value is 0 or 1
-    if isinstance(value, float) and _fits(value):
+    if isinstance(value, float) and (not math.isfinite(value) or abs(value) < _LARGEST_FLOAT):
         return value
     return json.dumps(value)
 
@@ -209,10 +209,6 @@ def _plain_list(items: list[Any]) -> Value | None:
     if any(isinstance(value, float) for value in values):
         return tuple(float(value) for value in values)
     return tuple(int(value) for value in values)
-
-
-def _fits(number: float) -> bool:
-    return not math.isfinite(number) or abs(number) < _LARGEST_FLOAT
 
 
 # Operations of a report that become nodes: a graph has one level, a report nests them.

@@ -1,4 +1,6 @@
-"""Converting a tree of dump files while the dump may still be written: nothing is read before it rests.
+"""Info files instead of tensors: what `acc dump-info` does to a dump of the Graph Engine or of FX.
+
+The dump may still be written: nothing is read before it rests.
 
 A file is ready when two scans, `SETTLE_SECONDS` apart, found it unchanged. It is checked once more before
 its info file gets its name, and before it is deleted. A file that cannot be read is a line in `failed` and
@@ -13,12 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ...errors import AccError, CannotDecode, DumpError, NoPayload
-from ...tensors.ge_record import read_record
-from ...tensors.header import Statistics, version_of
-from ...tensors.info_file import Info, info_of, write_fx_info, write_ge_info
-from ...tensors.numpy_file import stored_dtype
-from ...tensors.ref import TensorRef
+from ..errors import AccError, CannotDecode, DumpError, NoPayload
+from ..tensors.ge_record import read_record
+from ..tensors.header import Statistics, version_of
+from ..tensors.info_file import Info, info_of, write_fx_info, write_ge_info
+from ..tensors.numpy_file import stored_dtype
+from ..tensors.ref import TensorRef
 
 SETTLE_SECONDS = 0.5
 

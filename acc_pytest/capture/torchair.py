@@ -1,5 +1,10 @@
 """`get_ge_dump_config` and `get_fx_dump_config`: TorchAir's own `CompilerConfig`, set to dump.
 
+    config = get_ge_dump_config("dump")                 # or get_fx_dump_config("dump")
+    model = torch.compile(model, backend=torchair.get_npu_backend(compiler_config=config))
+
+Only these functions need TorchAir; without an NPU use `capture.fx_backend`. See docs/torchair.md.
+
 What the releases differ in is looked up on the object itself, never by version: `dump_config.dump_step` and
 `dump_layer` came with 6.0.rc3, `debug.data_dump.path` with 7.1.0.
 """
@@ -17,9 +22,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...base.texts import parsed
-from ...errors import DumpConfigError, DumpConfigTypeError, MissingPackage
-from ...tensors.whole_file import make_directory, whole_file
+from ..base.texts import parsed
+from ..errors import DumpConfigError, DumpConfigTypeError, MissingPackage
+from ..tensors.whole_file import make_directory, whole_file
 
 GE_FOLDER = "msit_ge_dump"
 FX_FOLDER = "msit_fx_dump"
