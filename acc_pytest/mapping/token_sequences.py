@@ -120,6 +120,14 @@ def borders_by_lengths(side: TokenLayout) -> list[int] | None:
     return lengths if rising and lengths[0] == 0 and lengths[-1] == count else None
 
 
+def counts_anew(ref: TensorRef) -> bool:
+    """Whether whole numbers count tokens of several sequences, each from 0: positions, whatever they are
+    called. A sequence of one token is none here, for zeros may be anything."""
+    numbers = _numbers(ref) or [1]
+    counting = all(n == before + 1 or (n == 0 and before) for before, n in itertools.pairwise(numbers))
+    return counting and numbers[0] == 0 < numbers[-1] and numbers.count(0) > 1
+
+
 def _numbers(ref: TensorRef | None) -> list[int] | None:
     tensor = _opened(ref)
     if tensor is None or tensor.is_floating_point() or tensor.is_complex():
