@@ -171,8 +171,8 @@ def _layouts(dump: Dump) -> list[TokenLayout | None]:
         side = DumpStep(dump, step)
         node = step.tree.by_path.get(embedding.node.path) if embedding is not None else None
         if embedding is None or node is None:
-            exports = LayeredTree(side, load_tables()).model_exports()
-            embedding = _embedding(exports)
+            tree = LayeredTree(side, load_tables())
+            embedding = _embedding(tree.model_exports()) or tree.embedding()
         else:
             embedding = Export(node, embedding.slot, embedding.role)
         layouts.append(token_layout(side, [embedding], None, places) if embedding is not None else None)

@@ -306,11 +306,14 @@ class TokenStreams:
         return {stream.context for stream in self._open if stream.length == length} if length else {_NOTHING}
 
     def _start(self, sequence: TokenSequence, number: int, count: int) -> int:
-        """The length of the stream that a sequence goes on with; -1 where nothing says."""
+        """The length of the stream that a sequence goes on with; -1 where nothing says. Several tokens that
+        begin no sequence of the other dump go on with the only one that goes on so there."""
         if sequence.start is not None:
             return sequence.start
         if len(sequence.rows) != 1 or not self._steps:
-            return 0
+            begins = self.contexts.contains(_NOTHING, sequence.ids)
+            fitting = [] if begins else self._fitting(sequence, self._open)
+            return fitting[0].length if len(fitting) == 1 else 0
         before = self._steps[-1]
         stream = before[number].stream if len(before) == count else None
         return stream.length if stream is not None else -1

@@ -142,8 +142,8 @@ def split(model: Any, config: Any, rank: int, ranks: Ranks) -> None:
                 _take_rows(getattr(attention, name, None), packs, rank, count)
             attention.o_proj = RowParallel(attention.o_proj, rank, ranks)
             attention.heads, attention.groups = queries // count, keys // count
-        for name, packs in (("gate_up_proj", (1, 1)), ("gate_proj", (1,)), ("up_proj", (1,))):
-            _take_rows(getattr(mlp, name, None), packs, rank, count)
+        for name, gated in (("gate_up_proj", (1, 1)), ("gate_proj", (1,)), ("up_proj", (1,))):
+            _take_rows(getattr(mlp, name, None), gated, rank, count)
         mlp.down_proj = RowParallel(mlp.down_proj, rank, ranks)
 
 

@@ -137,3 +137,27 @@ def test_codes_of_weights_are_rounded_under_any_name(
     assert [root.name.removesuffix(".weight") for root in result.roots] == ["root.net.blk.1.att.wo"] * bool(
         fault
     )
+
+
+@pytest.mark.parametrize("fault", ["", "heads"])
+def test_chunks_meet_the_prompt_in_one_piece(ports: ModuleType, tmp_path: Path, fault: str) -> None:
+    """No name tells of ids or positions: a chunk goes on where the other dump does."""
+    from porting.styles import STEPS, Feed
+
+    (kind,) = [kind for kind in ports.KINDS if kind.name == "llama"]
+    golden, ids = ports.golden_of(kind, 5), torch.arange(3, 4 + ports.TOKENS)[None]
+    prompt, last, half = ids[:, :-1], ids[:, -1:], ports.TOKENS // 2
+    feeds = Feed((prompt, last)), Feed((prompt[:, :half], prompt[:, half:], last))
+    drawn = ports.Fault(fault, (1,), ports.FAULTS.get(fault, ()))
+    style = ports.Style(own_names=True, flat=True, dtype=torch.bfloat16)
+    mine = ports.Port(ports.Family(golden, golden.config), style, drawn)
+    with torch.no_grad():
+        with register_hook(golden, DumpConfig(str(tmp_path / "golden"), token_range=STEPS)):
+            feeds[0].network(golden)
+        with register_hook(mine, DumpConfig(str(tmp_path / "mine"), token_range=STEPS)):
+            feeds[1].port(mine)
+    result = acc_pytest.compare(str(tmp_path / "golden"), str(tmp_path / "mine"))
+    assert result.verdict == ("fail" if fault else "pass")
+    assert "incomparable" not in result.summary
+    if fault:
+        assert ports.is_named(drawn, result.roots[0].name, result.roots[0].sentence)
