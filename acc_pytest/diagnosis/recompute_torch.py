@@ -364,6 +364,7 @@ class OutlinedRecomputer(Recomputer):
         self._budget = budget
         self._lacking = ""
         self._names: Mapping[str, str] = {}
+        self._saved: Mapping[str, SavedWeight] = {}
         self._mine = self._of(plan.mine_root, plan.pairs)
 
     def _of(self, root: str, pairs: Sequence[Pair]) -> TorchRecomputer:
@@ -375,8 +376,10 @@ class OutlinedRecomputer(Recomputer):
             dump.ranks = (dump.ranks[names.index(os.path.basename(self._outline.home))],)
         model = self._model(golden_dump)
         golden = _by_all_names(weights_of(Path(self._outline.home)))
-        layers = _layers(self._outline, model, golden, _by_all_names(dump.weights(dump.ranks[0])))
+        saved = _by_all_names(dump.weights(dump.ranks[0]))
+        layers = _layers(self._outline, model, golden, saved)
         if pairs is self._plan.pairs:
+            self._saved = saved
             self._names = _partners(pairs, {*(place.name for place in module_tree(model).walk()), *layers})
             return TorchRecomputer(dump, pairs, model, self._budget, layers, self._names, golden_dump)
         return TorchRecomputer(dump, pairs, model, self._budget, layers)
@@ -408,13 +411,23 @@ class OutlinedRecomputer(Recomputer):
     def _of_ranks(self, number: int, unknown: Recomputation) -> Recomputation:
         """Whether a linear layer that mine calls otherwise or shares out over ranks is golden's."""
         pair = self._plan.pairs[number]
-        if pair.golden.node not in self._layers or pair.mine.slot != "output[0]" or pair.fed:
+        node = pair.golden.node
+        if node not in self._layers or pair.mine.slot != "output[0]" or pair.fed:
             return unknown
-        limit = self._budget.limit
+        layers, limit = self._layers, self._budget.limit
+        if (node, pair.mine.node) in self._weighed:
+            error = _coding_error(self._saved, f"{pair.mine.node}.weight")
+            layers = {node: replace(layers[node], weight_error=error)}
         return attempted(
-            lambda: judged_by_golden(pair, self._layers, self._mine.inputs_of(number), limit),
+            lambda: judged_by_golden(pair, layers, self._mine.inputs_of(number), limit),
             f"holding {pair.id} to golden",
         )
+
+    @cached_property
+    def _weighed(self) -> frozenset[tuple[str, str]]:
+        """The modules, golden's and mine, whose weights are compared."""
+        pairs = self._plan.pairs
+        return frozenset((pair.golden.node, pair.mine.node) for pair in pairs if pair.fed == "weight")
 
     @cached_property
     def _layers(self) -> dict[str, ProjectedLinear]:
@@ -471,7 +484,16 @@ def _weight_error(
         return None
     if (ours.sum, ours.squares) == (theirs.sum, theirs.squares):
         return 0.0
-    return theirs.coding_error if theirs.scale and not ours.differs(theirs) else None
+    return _coding_error(mine, name) if theirs.scale and not ours.differs(theirs) else None
+
+
+def _coding_error(saved: Mapping[str, SavedWeight], name: str) -> float | None:
+    """The relative error that codes make in a weight; `None` where it is not quantised."""
+    digest = saved[name].digest if name in saved else None
+    if digest is None or not digest.scale:
+        return None
+    scales = saved.get(f"{name.rpartition('.')[0]}.{digest.scale}")
+    return digest.coding_error(scales.digest if scales is not None else None)
 
 
 def _by_all_names(saved: Mapping[str, SavedWeight]) -> Mapping[str, SavedWeight]:

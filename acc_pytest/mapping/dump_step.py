@@ -138,6 +138,18 @@ class LayeredTree:
             )
         return [export for export in exports if self.has(export.node, export.slot)]
 
+    def embedding(self) -> Export | None:
+        """The first module outside of layers that is handed whole numbers and gives a row for each of them,
+        whatever it is called."""
+        first = Slot("output", (0,))
+        for node in self.outside():
+            ids, rows = readable(self.side.slots(node).get(Slot("input", (0,)))), self.shape(node, first)
+            if ids is None or rows is None or not node.is_leaf or rows[:-1] != ids.shape:
+                continue
+            if ids.dtype.name.startswith(("int", "uint")):
+                return Export(node, first, "embed")
+        return None
+
     def outside(self) -> list[Node]:
         """Nodes in no layer, in execution order."""
         inside = {node for layer in self.layers for node in layer.node.walk()}

@@ -20,7 +20,7 @@ from .match import Export
 from .shapes import Shape
 from .tables import load_tables
 from .token_order import ranks_alike, split_of, tokens_of
-from .token_sequences import Contexts, TokenStreams
+from .token_sequences import Contexts, TokenStreams, counts_anew
 from .views import Stretch, TokenLayout
 
 
@@ -171,8 +171,8 @@ def _layouts(dump: Dump) -> list[TokenLayout | None]:
         side = DumpStep(dump, step)
         node = step.tree.by_path.get(embedding.node.path) if embedding is not None else None
         if embedding is None or node is None:
-            exports = LayeredTree(side, load_tables()).model_exports()
-            embedding = _embedding(exports)
+            tree = LayeredTree(side, load_tables())
+            embedding = _embedding(tree.model_exports()) or tree.embedding()
         else:
             embedding = Export(node, embedding.slot, embedding.role)
         layouts.append(token_layout(side, [embedding], None, places) if embedding is not None else None)
@@ -416,9 +416,18 @@ def _places(side: DumpStep, shape: Shape, turned: bool, ids: _Place) -> tuple[_P
     return (
         ids or _first(named(_IDS), tokens),
         _first(named(_MASKS), mask, integers=False) if batch else None,
-        _first(named(_POSITIONS), positions) or _first(rotary, positions),
+        _first(named(_POSITIONS), positions)
+        or _first(rotary, positions)
+        or (_first(_unnamed_positions(side, ids), tokens) if not batch else None),
         _first(named(_LENGTHS), lambda header: len(header.shape) == 1),
     )
+
+
+def _unnamed_positions(side: DumpStep, ids: _Place) -> _Tensors:
+    """The whole numbers besides `ids` that say where sequences begin, of flat tokens."""
+    for node, slot, ref in _tensors(side):
+        if (node.path, slot) != ids and _holds_integers(ref) and counts_anew(ref):
+            yield node, slot, ref
 
 
 def _at(

@@ -120,6 +120,14 @@ def borders_by_lengths(side: TokenLayout) -> list[int] | None:
     return lengths if rising and lengths[0] == 0 and lengths[-1] == count else None
 
 
+def counts_anew(ref: TensorRef) -> bool:
+    """Whether whole numbers count tokens of several sequences, each from 0: positions, whatever they are
+    called. A sequence of one token is none here, for zeros may be anything."""
+    numbers = _numbers(ref) or [1]
+    counting = all(n == before + 1 or (n == 0 and before) for before, n in itertools.pairwise(numbers))
+    return counting and numbers[0] == 0 < numbers[-1] and numbers.count(0) > 1
+
+
 def _numbers(ref: TensorRef | None) -> list[int] | None:
     tensor = _opened(ref)
     if tensor is None or tensor.is_floating_point() or tensor.is_complex():
@@ -298,11 +306,14 @@ class TokenStreams:
         return {stream.context for stream in self._open if stream.length == length} if length else {_NOTHING}
 
     def _start(self, sequence: TokenSequence, number: int, count: int) -> int:
-        """The length of the stream that a sequence goes on with; -1 where nothing says."""
+        """The length of the stream that a sequence goes on with; -1 where nothing says. Several tokens that
+        begin no sequence of the other dump go on with the only one that goes on so there."""
         if sequence.start is not None:
             return sequence.start
         if len(sequence.rows) != 1 or not self._steps:
-            return 0
+            begins = self.contexts.contains(_NOTHING, sequence.ids)
+            fitting = [] if begins else self._fitting(sequence, self._open)
+            return fitting[0].length if len(fitting) == 1 else 0
         before = self._steps[-1]
         stream = before[number].stream if len(before) == count else None
         return stream.length if stream is not None else -1

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from ..base.reason import Reason
 from ..dumps.base import Slot
-from ..tensors.ref import readable
 from ..topology.tree import Node
 from .dump_step import LayeredTree
 from .evidence import all_equal
@@ -319,7 +318,7 @@ def model_exports(tree: LayeredTree) -> list[Export]:
     returns them, the returned ones count."""
     exports = tree.model_exports()
     if not any(export.role == "embed" for export in exports):
-        exports = [*exports, *_embedding(tree)]
+        exports = [*exports, *filter(None, [tree.embedding()])]
     last = [e for e in exports if e.role == "lm_head" and e.slot.kind == "output"]
     computed, returned = ([e for e in last if e.form == form] for form in ("plain", "repeated"))
     if len(computed) != 1 or len(returned) != 1:
@@ -333,18 +332,6 @@ def model_exports(tree: LayeredTree) -> list[Export]:
         returned[0]: replace(returned[0], form="plain"),
     }
     return [renamed.get(export, export) for export in exports]
-
-
-def _embedding(tree: LayeredTree) -> Iterator[Export]:
-    """The first module outside of layers that is handed whole numbers and gives a row for each of them."""
-    first = Slot("output", (0,))
-    for node in tree.outside():
-        ids = readable(tree.side.slots(node).get(Slot("input", (0,))))
-        rows = tree.shape(node, first)
-        is_integer = ids is not None and ids.dtype.name.startswith(("int", "uint"))
-        if node.is_leaf and is_integer and ids is not None and rows is not None and rows[:-1] == ids.shape:
-            yield Export(node, first, "embed")
-            return
 
 
 def shares_rotary(tree: LayeredTree) -> bool:

@@ -189,12 +189,15 @@ class WeightDigest:
         allowed = self.rounding(other) * (1 + _STANDARD_ERRORS * STANDARD_ERROR)
         return self.nonfinite != other.nonfinite or distance > allowed
 
-    @property
-    def coding_error(self) -> float:
+    def coding_error(self, scales: WeightDigest | None = None) -> float:
         """The relative rms error of rounding to the codes of a quantised weight: of a float the unit roundoff
         over the mantissa, both spread evenly (the mantissa as its logarithm), of steps what is even in one.
+
+        The largest value tells the largest step. `scales` tell the root mean square of all steps.
         """
         unit, half_step = self._roundoff()
+        if half_step and scales is not None and scales.squares:
+            half_step = min(half_step, scales.norm / math.sqrt(math.prod(scales.shape)) / 2)
         steps = math.sqrt(math.prod(self.shape)) * half_step / self.norm if self.squares else 0.0
         return math.hypot(unit * math.sqrt((1 - 2**-2) / (2 * math.log(2))), steps) / math.sqrt(3)
 

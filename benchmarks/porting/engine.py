@@ -129,8 +129,8 @@ class Rotary(nn.Module):
         self.sign = -1 if fault.at("sign", layer) else 1
 
     def forward(self, positions: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        angles = positions.float()[:, None] * self.freq
-        cos, sin = angles.cos()[:, None] * self.factor, angles.sin()[:, None] * self.factor * self.sign
+        angles = positions.float()[..., None, None] * self.freq
+        cos, sin = angles.cos() * self.factor, angles.sin() * self.factor * self.sign
 
         def turned(x: torch.Tensor) -> torch.Tensor:
             wide = x.float()
@@ -142,7 +142,11 @@ class Rotary(nn.Module):
 
 
 class Core(nn.Module):
-    """Attention over `[..., tokens, heads, size]`."""
+    """Attention over `[..., tokens, heads, size]`, and over the keys and values of earlier calls in `cache`.
+    `blocked` says which keys a query does not see besides later ones."""
+
+    blocked: torch.Tensor | None = None
+    cache: tuple[torch.Tensor, ...] | None = None
 
     def __init__(self, scale: float, cap: float, fault: Fault, layer: int) -> None:
         super().__init__()
@@ -151,12 +155,16 @@ class Core(nn.Module):
         self.see = 2 if fault.at("mask", layer) else 1
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if self.cache is not None:
+            self.cache = k, v = tuple(torch.cat(pair, -3) for pair in zip(self.cache, (k, v))) or (k, v)
         repeats = q.shape[-2] // k.shape[-2]
         q, k, v = (x.float().transpose(-3, -2) for x in (q, k, v))
         k, v = (x.repeat_interleave(repeats, -3) for x in (k, v))
         scores = q @ k.transpose(-1, -2) * self.scale
         scores = torch.tanh(scores / self.cap) * self.cap if self.cap else scores
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(self.see)
+        earlier = scores.shape[-1] - scores.shape[-2]
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(self.see + earlier)
+        hidden = hidden if self.blocked is None else hidden | self.blocked
         weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
         return (weights @ v).transpose(-3, -2).flatten(-2)
 
@@ -326,7 +334,11 @@ class Body(nn.Module):
 
 
 class Port(nn.Module):
-    def __init__(self, family: Family, style: Style, fault: Fault) -> None:
+    """`change` makes more of it before it gets names of its own."""
+
+    def __init__(
+        self, family: Family, style: Style, fault: Fault, change: Callable[[Any], None] | None = None
+    ) -> None:
         super().__init__()
         golden = family.model
         head = golden.get_output_embeddings()
@@ -334,9 +346,17 @@ class Port(nn.Module):
         self.model = Body(golden.base_model, family, style, fault)
         self.lm_head = _copy(head)
         self.eval()
+        if change is not None:
+            change(self)
         if style.own_names:
             _rename(self)
-        self.to(style.dtype)
+        cast_weights(self, style.dtype)
+
+    def prepare(self, blocked: torch.Tensor | None = None, caches: bool = False) -> None:
+        """Before a run: what attention does not see, and whether it keeps what it is given."""
+        for module in self.modules():
+            for core in getattr(module, "cores", ()):
+                core.blocked, core.cache = blocked, () if caches else None
 
     def forward(self, ids: torch.Tensor, positions: torch.Tensor) -> Any:
         body, head = self.parts() if self.style.own_names else (self.model, self.lm_head)
@@ -348,6 +368,13 @@ class Port(nn.Module):
 
     def parts(self) -> tuple[Any, Any]:
         return self._modules[OWN["model"]], self._modules[OWN["lm_head"]]
+
+
+def cast_weights(model: nn.Module, dtype: torch.dtype) -> None:
+    """Weights in another dtype; what a network keeps in int8, its scales, and buffers stay."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and not name.endswith("weight_scale"):
+            weight.data = weight.data.to(dtype)
 
 
 def _rename(module: nn.Module) -> None:

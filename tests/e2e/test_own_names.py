@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
+import acc_pytest
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.diagnosis.known_by_values import KnownByValues
 from acc_pytest.diagnosis.recomputation import StoredRecomputer
 from acc_pytest.dumps import open_dump
 from acc_pytest.mapping.planner import plan
+from acc_pytest.running.direct import Outcome
 
 pytest.importorskip("transformers", minversion="5.0", reason="its networks are those of transformers 5")
 
@@ -73,3 +76,88 @@ def test_attention_and_fused_norms_are_known_by_their_values(ports: ModuleType, 
             assert recomputed.outcome == "right"
             read = [made.pairs[int(source)].golden.node for source in recomputed.sources.split()]
             assert sources <= {node.rpartition(".")[2] for node in read}
+
+
+def compared(
+    home: Path,
+    golden: Any,
+    forward: Callable[[Any], object],
+    mine: Any,
+    mine_forward: Callable[[Any], object],
+) -> Outcome:
+    with torch.no_grad():
+        for side, model, run in (("golden", golden, forward), ("mine", mine, mine_forward)):
+            with register_hook(model, DumpConfig(str(home / side))):
+                run(model)
+    return acc_pytest.compare(str(home / "golden"), str(home / "mine"))
+
+
+@pytest.mark.parametrize("fault", ["", "heads"])
+def test_sequences_without_padding_meet_a_padded_batch(ports: ModuleType, tmp_path: Path, fault: str) -> None:
+    """Positions that have no name say where sequences begin."""
+    from porting.styles import padded
+
+    (kind,) = [kind for kind in ports.KINDS if kind.name == "llama"]
+    golden = ports.golden_of(kind, 5)
+    feed = padded([torch.arange(3, 3 + ports.TOKENS)[None], torch.arange(40, 49)[None]], token=0)
+    style = ports.Style(own_names=True, flat=True, dtype=torch.bfloat16)
+    drawn = ports.Fault(fault, (1,), ports.FAULTS.get(fault, ()))
+    mine = ports.Port(ports.Family(golden, golden.config), style, drawn)
+    result = compared(tmp_path, golden, feed.network, mine, feed.port)
+    assert result.verdict == ("fail" if fault else "pass")
+    if fault:
+        assert ports.is_named(drawn, result.roots[0].name, result.roots[0].sentence)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("fault", ["", "scales", "o_stale"])
+def test_codes_of_weights_are_rounded_under_any_name(
+    ports: ModuleType, tmp_path: Path, fault: str, packed: bool
+) -> None:
+    """What codes round is allowed as far as the scales of mine say, and no more."""
+    from porting.styles import quantise
+
+    (kind,) = [kind for kind in ports.KINDS if kind.name == "llama"]
+    golden, ids = ports.golden_of(kind, 5), torch.arange(3, 3 + ports.TOKENS)
+    style = ports.Style(own_names=True, packed=packed, dtype=torch.bfloat16)
+    mine = ports.Port(ports.Family(golden, golden.config), style, ports.Fault(), quantise)
+    wrong = mine.get_submodule("net.blk.1.att.wo")
+    if fault == "scales":
+        wrong.weight_scale.data = wrong.weight_scale.data.roll(1, 0)
+    elif fault:
+        wrong.weight_scale.data *= 1.05
+    result = compared(
+        tmp_path,
+        golden,
+        lambda model: model(ids[None], use_cache=False),
+        mine,
+        lambda model: model(ids[None], torch.arange(len(ids))),
+    )
+    assert result.verdict == ("fail" if fault else "pass")
+    assert [root.name.removesuffix(".weight") for root in result.roots] == ["root.net.blk.1.att.wo"] * bool(
+        fault
+    )
+
+
+@pytest.mark.parametrize("fault", ["", "heads"])
+def test_chunks_meet_the_prompt_in_one_piece(ports: ModuleType, tmp_path: Path, fault: str) -> None:
+    """No name tells of ids or positions: a chunk goes on where the other dump does."""
+    from porting.styles import STEPS, Feed
+
+    (kind,) = [kind for kind in ports.KINDS if kind.name == "llama"]
+    golden, ids = ports.golden_of(kind, 5), torch.arange(3, 4 + ports.TOKENS)[None]
+    prompt, last, half = ids[:, :-1], ids[:, -1:], ports.TOKENS // 2
+    feeds = Feed((prompt, last)), Feed((prompt[:, :half], prompt[:, half:], last))
+    drawn = ports.Fault(fault, (1,), ports.FAULTS.get(fault, ()))
+    style = ports.Style(own_names=True, flat=True, dtype=torch.bfloat16)
+    mine = ports.Port(ports.Family(golden, golden.config), style, drawn)
+    with torch.no_grad():
+        with register_hook(golden, DumpConfig(str(tmp_path / "golden"), token_range=STEPS)):
+            feeds[0].network(golden)
+        with register_hook(mine, DumpConfig(str(tmp_path / "mine"), token_range=STEPS)):
+            feeds[1].port(mine)
+    result = acc_pytest.compare(str(tmp_path / "golden"), str(tmp_path / "mine"))
+    assert result.verdict == ("fail" if fault else "pass")
+    assert "incomparable" not in result.summary
+    if fault:
+        assert ports.is_named(drawn, result.roots[0].name, result.roots[0].sentence)

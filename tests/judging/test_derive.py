@@ -118,6 +118,14 @@ def test_zeros_for_everything_fail_at_any_depth_and_dtype() -> None:
         assert "relative_euclidean_distance" in failed(found)
 
 
+def test_a_stated_precision_counts_whatever_the_weights_are() -> None:
+    measurement = build(golden_dtype="float32", mine_dtype="float16")
+    stated = tolerance_of(JudgeContext(computed_in="quantised.int8", declared="float16"), measurement)
+    plain = tolerance_of(JudgeContext(declared="float16"), measurement)
+    stored = tolerance_of(JudgeContext(computed_in="float8_e4m3fn", declared="float16"), measurement)
+    assert stated.value > plain.value == stored.value
+
+
 def test_an_unrelated_tensor_fails_at_any_depth() -> None:
     golden = golden_tensor()
     assert verdict(golden, golden.flip(0), JudgeContext(depth=500)).verdict == "fail"

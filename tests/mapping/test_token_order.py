@@ -31,7 +31,7 @@ from acc_pytest.mapping.token_order import (
     pick_tokens,
     token_order,
 )
-from acc_pytest.mapping.token_sequences import Contexts, TokenStreams
+from acc_pytest.mapping.token_sequences import Contexts, TokenStreams, counts_anew
 from acc_pytest.mapping.views import Stretch, TokenLayout, TokenPick
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.tensors.ref import TensorRef
@@ -101,6 +101,22 @@ def test_positions_tell_borders_and_what_was_cached_before(tmp_path: Path) -> No
     golden = TokenLayout((2, 4), file([[7, 8, 7, 8], [5, 6, 1, 2]]))
     mine = TokenLayout((6,), file([7, 8, 5, 6, 1, 2]), positions=file([2, 3, 0, 1, 2, 3]))
     assert rows_of(golden, mine) == ([2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        ([0, 1, 2, 0, 1], True),
+        ([0, 1, 2, 3, 4], False),  # slots of a cache, too
+        ([0, 0, 0, 0, 0], False),
+        ([0, 0, 1, 1, 1], False),
+        ([0, 1, 0, 1, 0], False),
+        ([3, 4, 0, 1, 2], False),
+        ([0, 1, 5, 0, 1], False),
+    ],
+)
+def test_numbers_that_count_anew_are_positions(tmp_path: Path, numbers: list[int], expected: bool) -> None:
+    assert counts_anew(Files(tmp_path)(numbers)) == expected
 
 
 def test_rows_behind_all_sequences_are_no_tokens(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import statistics
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,18 @@ def test_a_tensor_without_values_of_its_own_is_refused(tensor: torch.Tensor, mat
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_scales_tell_what_codes_round() -> None:
+    """The largest value tells the step of the row that has it alone."""
+    exact = weight() * torch.logspace(0, 1.5, 256)[:, None]
+    scale = exact.abs().amax(1, keepdim=True) / 127
+    rounded = (exact / scale).round() * scale
+    codes = replace(digest(rounded), dtype="int8", scale="weight_scale")
+    error = float((rounded - exact).norm() / exact.norm())
+    assert codes.coding_error(digest(scale)) == pytest.approx(error, rel=0.02)
+    assert codes.coding_error() > 2 * error
+    assert codes.coding_error(digest(1 / scale)) == codes.coding_error()
+
+
 def test_a_quantised_tensor_is_refused() -> None:
     with pytest.raises(TypeError, match="a quantised tensor"):
         digest(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
