@@ -81,11 +81,13 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Side:
     """The weights of a side without a partner, by listed name, and the folder of their process. Matrices that
-    are `turned` have the numbers of their columns as rows."""
+    are `turned` have the numbers of their columns as rows. A weight lies in another one with this `share` of
+    its rows at least: the others may be wrong."""
 
     saved: Mapping[str, SavedWeight]
     home: Path
     turned: bool = False
+    share: float = 0.5
 
     def rows(self, name: str) -> torch.Tensor | None:
         """The row numbers of a weight, in float32; `None` where the file does not have them."""
@@ -170,28 +172,32 @@ def _piece(golden: Side, name: str, mine: Side, pack: str) -> Piece | None:
     rows, target = golden.rows(name), mine.rows(pack)
     digests = golden.saved[name].digest, mine.saved[pack].digest
     coarse = any(d is not None and d.scale and by_name(d.dtype).bits < 8 for d in digests)
-    if rows is None or target is None or (place := _located(rows, target, _NEAR * (1 + coarse))) is None:
+    if (
+        rows is None
+        or target is None
+        or (place := _located(rows, target, _NEAR * (1 + coarse), golden.share)) is None
+    ):
         return None
     whole = golden.shape(name) == mine.shape(pack)
     return Piece(name, pack, place[0], len(rows), place[1], whole=whole, turned=(golden.turned, mine.turned))
 
 
 def _located(
-    rows: torch.Tensor, target: torch.Tensor, near: float
+    rows: torch.Tensor, target: torch.Tensor, near: float, share: float
 ) -> tuple[int, tuple[tuple[int, int, int], ...]] | None:
     """Where the rows lie in `target`: the first of them, and their runs where these are in another order."""
     if _lie_at(rows, target, 0, near):
         return 0, ()
     sample = torch.linspace(0, len(rows) - 1, min(len(rows), _SAMPLES)).long().unique()
     sampled = _nearest(rows[sample], target, near)
-    if int((sampled >= 0).sum()) * 2 < len(sample):
+    if int((sampled >= 0).sum()) < share * len(sample):
         return None
     start = Counter((sampled - sample)[sampled >= 0].tolist()).most_common(1)[0][0]
     if _lie_at(rows, target, start, near):
         return start, ()
     places = _nearest(rows, target, near)
     located = places[places >= 0]
-    if 2 * len(located) < len(rows) or len(located.unique()) < 0.9 * len(located):
+    if len(located) < share * len(rows) or len(located.unique()) < 0.9 * len(located):
         return None  # not there, or no order of rows
     if len(located) < len(rows):
         nearest = _nearest(rows, target, math.inf)
