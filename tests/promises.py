@@ -177,21 +177,21 @@ def _attributes(returned: type) -> list[str]:
     return re.findall(r"self\.([a-z]\w*) = ", inspect.getsource(returned.__init__))  # type: ignore[misc]
 
 
-def gone(promised: Surfaces, present: Surfaces) -> list[str]:
+def absences(promised: Surfaces, present: Surfaces) -> list[str]:
     """The names that are promised and absent, or not in the order of the promise."""
     now = _flat(present)
     return [
-        f"{place}: {name}" for place, names in _flat(promised).items() for name in _gone(names, now[place])
+        f"{place}: {name}" for place, names in _flat(promised).items() for name in _absent(names, now[place])
     ]
 
 
-def _gone(promised: list[str], present: list[str]) -> Iterator[str]:
-    rest = iter(present)
+def _absent(promised: list[str], present: list[str]) -> Iterator[str]:
+    following = iter(present)
     for name in promised:
         if name not in present:
             yield name
-        elif name not in rest:
-            rest = iter(present)
+        elif name not in following:
+            following = iter(present)
             yield f"{name}, at its place"
 
 

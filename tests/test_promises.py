@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.promises import DOCS, FILE, Surfaces, gone, surfaces
+from tests.promises import DOCS, FILE, Surfaces, absences, surfaces
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def present() -> Surfaces:
 
 
 def test_no_promised_name_goes(promised: Surfaces, present: Surfaces) -> None:
-    names = gone(promised, present)
+    names = absences(promised, present)
     assert not names, (
         f"docs/promises.md promises what is gone: {'; '.join(names)}. Keep it, at least as deprecated, until "
         "the next major version. For that one, write to CHANGELOG.md what replaces it, run "
@@ -30,7 +30,7 @@ def test_no_promised_name_goes(promised: Surfaces, present: Surfaces) -> None:
 
 
 def test_every_new_name_is_written_down(promised: Surfaces, present: Surfaces) -> None:
-    names = gone(present, promised)
+    names = absences(present, promised)
     assert not names, (
         f"what is released is promised (docs/promises.md), and this is new: {'; '.join(names)}. If its name "
         "shall stay, run `python -m tests.promises` and commit tests/promises.json"
@@ -53,11 +53,11 @@ def test_the_document_names_every_surface(promised: Surfaces) -> None:
     ],
 )
 def test_a_name_that_goes_or_moves_is_gone(names: list[str], absent: list[str]) -> None:
-    assert gone({"columns": {"csv": ["a", "b", "c"]}}, {"columns": {"csv": names}}) == absent
+    assert absences({"columns": {"csv": ["a", "b", "c"]}}, {"columns": {"csv": names}}) == absent
 
 
 def test_a_group_that_goes_takes_its_names_with_it() -> None:
-    assert gone({"options": {"--acc-x": ["y"]}}, {"options": {}}) == [
+    assert absences({"options": {"--acc-x": ["y"]}}, {"options": {}}) == [
         "options: --acc-x",
         "options, --acc-x: y",
     ]
