@@ -22,13 +22,14 @@ from acc_pytest.opcheck import settings as opcheck
 from acc_pytest.options import ALL, Option, marks
 from acc_pytest.options.reading import TOPICS
 from acc_pytest.reporting import csv_report, row
+from acc_pytest.reporting.view import Root
 from acc_pytest.running.direct import Outcome
 from acc_pytest.tensors import formats
 
 from . import columns
 
 RETURNED = (
-    *(Outcome, api.OpenedDump, api.DumpedTensor, DumpHandle, AccPair, AccOperator),
+    *(Outcome, Root, api.OpenedDump, api.DumpedTensor, DumpHandle, AccPair, AccOperator),
     *(row.Row, row.RowSide, row.WorstElement, row.Cause),
 )
 """Classes of what public functions and fixtures return."""
