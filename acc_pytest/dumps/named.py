@@ -119,7 +119,8 @@ class NamedDump(RecordedDump):
         self._computed_in = _computed_in(tensors)
         names = [tensor.name for tensor in tensors]
         # Engines may hand out what a model returns before all else.
-        is_time = _may_be_time(names) if beside is None else order_of(scope_of(names[0])[0])[0] not in (2, 3)
+        stages = [order_of(scope_of(name)[0])[0] for name in names] if beside is not None else []
+        is_time = stages[0] in (0, 1) or not {0, 1} & {*stages} if stages else _may_be_time(names)
         in_order = in_order and is_time
         places: dict[tuple[int, int], list[NamedTensor]] = {}
         for tensor in tensors:

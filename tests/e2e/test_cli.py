@@ -77,7 +77,7 @@ def test_flags_that_have_no_counterpart_are_refused_with_a_sentence(
     assert compare(clean, "-w") == 4
     error = capsys.readouterr().err
     assert error.startswith("acc: error: ")
-    assert "weights are not compared" in error
+    assert "weights are compared beside the dumps" in error
     assert len(error.splitlines()) == 1
 
 
