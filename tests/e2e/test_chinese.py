@@ -24,7 +24,7 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("chinese")
 def test_what_people_read_is_chinese(acc: Run, faulty: DemoPaths) -> None:
-    result = acc(faulty, "-v", "--acc-summary=s.md")
+    result = acc(faulty, "-v", "--acc-summary=s.md", subprocess=True)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         ["相对 L2 *，允许 *倍）", "原因：*", "最差元素 *：标杆 *，待测 *", "重新运行：*"]
