@@ -139,6 +139,11 @@ def pieces(golden: Side, mine: Side) -> list[Piece]:
 
 
 def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
+    if name in golden.saved and golden.width(name) == mine.width(name):
+        share = _piece(golden, name, mine, name)  # of one rank
+        if share is not None:
+            yield share
+            return
     layer = _NUMBER.search(name)
     names = [
         g
@@ -152,8 +157,6 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
         further = (g for g in names if g not in alike)
         packed += [piece for g in further if (piece := _piece(golden, g, mine, name)) is not None]
     yield from packed
-    if any(piece.golden == name for piece in packed):  # a share of it, on one rank
-        return
     if packed and (gap := _gap(packed, mine.count(name))) is not None:
         around = Counter(piece.golden.rpartition(".")[0].rpartition(".")[0] for piece in packed)
         parent = around.most_common(1)[0][0]
