@@ -159,7 +159,7 @@ class AfterTies:
         several = self._tied.sequences(pair)
         if comparison is None:
             return _Layout.unknown(several[0])
-        for choice in reversed(self._choices.of(number).same):
+        for choice in reversed(self._choices.of(number).same) if self._experts.of_one(pair) else ():
             if (layout := self._at_expert(number, choice, comparison)) is not None:
                 return layout
         if not comparison.alike or self._experts.holds(pair):

@@ -359,11 +359,15 @@ class ExpertCalls:
             )
         return self._of_experts[module]
 
+    def of_one(self, pair: Pair) -> bool:
+        """Whether the rows of a pair may be those of one expert: a module of experts, or of one, called."""
+        return self.holds(pair) or _NUMBERED.search(pair.mine.node) is not None
+
     def rows(self, pair: Pair, chosen: Sequence[torch.Tensor]) -> tuple[list[TokenRows], torch.Tensor]:
         """The rows of the tokens that are at the expert of this call on both sides, in each order that they
-        may have: by token, or by choice and token. `chosen` are the experts of golden and of mine,
-        `[tokens, choices]`. And the tokens that are there on one side alone; all that
-        chose otherwise, where the calls are of two experts.
+        may have: by token, or by choice and token. And the tokens that are there on one side alone; all that
+        chose otherwise, where the calls are of two experts. `chosen` are the experts of golden and of mine,
+        `[tokens, choices]`.
 
         No order where the experts are not known to be those of this call: a module of one expert has its
         number, and another one's calls are those of the experts chosen, in order, with as many rows each.
@@ -399,7 +403,7 @@ class ExpertCalls:
         rows = {_call_number(call, number): _leading(call, number) for call in self._calls[_module(pair)]}
         if any(call >= len(counts) or counts[call] != count for call, count in rows.items()):
             return None
-        return int(experts[_call_number(pair, number)]) if self.holds(pair) else None
+        return int(experts[_call_number(pair, number)])
 
 
 def _side(pair: Pair, number: int) -> Operand:
