@@ -73,10 +73,11 @@ class _Layout:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Explained:
     """The share of T that each token may have: a `usual` one, which sees the mean of what it reads, and at
-    `peak`, where it sees but one token."""
+    `peak`, where it sees but one token; and which tokens are `moved` themselves in what the pair reads."""
 
     usual: torch.Tensor
     peak: torch.Tensor
+    moved: torch.Tensor
 
 
 class AfterTies:
@@ -149,7 +150,10 @@ class AfterTies:
         by_token = layout.by_choice and not torch.equal(layout.rows.golden, layout.rows.mine)
         if not (after or padded or by_token) or bool((layout.unlike & ~out).any()):
             return None
+        moved = (out | explained.moved).reshape(-1, layout.sequences.length).any(0)
         rows = layout.rows.without(out)
+        if comparison is not None:
+            rows = rows.without_keys(comparison.golden, moved)
         tokens = int(present.sum()) - padded
         return Left(after, tokens, rows if len(rows.tokens) else None, padded, by_token)
 
@@ -226,8 +230,8 @@ class AfterTies:
     def _explained(self, number: int, layout: _Layout) -> _Explained:
         """Which share of T each token of a pair may have for what the pair computes from."""
         pair, sequences = self._plan.pairs[number], layout.sequences
-        usual = torch.zeros(sequences.tokens, dtype=torch.float64)
-        peak = usual
+        peak = usual = torch.zeros(sequences.tokens, dtype=torch.float64)
+        moved = usual > 0
         for parent in self._plan.parents[number]:
             parent_sequences, shifts = self._shifts(parent)
             if not bool(shifts.any()):
@@ -237,6 +241,7 @@ class AfterTies:
                 handed, largest = _over_sequences(shifts, parent_sequences, sequences)
             elif self._choices.mixes(number, parent):
                 handed, largest = self._attended(number, shifts, sequences)
+                moved |= shifts > 0
             else:
                 handed = largest = shifts
             usual, peak = torch.maximum(usual, handed), torch.maximum(peak, largest)
@@ -245,7 +250,7 @@ class AfterTies:
             if chosen is not None and rows is not None and rows.shape == chosen.golden.shape[1:]:
                 tie_shares = _infinite(self._tied.ties(choice, sequences).reshape(-1))
                 usual, peak = torch.maximum(usual, tie_shares), torch.maximum(peak, tie_shares)
-        return _Explained(usual, peak)
+        return _Explained(usual, peak, moved)
 
     def _attended(
         self, number: int, shifts: torch.Tensor, sequences: Sequences

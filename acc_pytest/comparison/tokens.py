@@ -23,12 +23,15 @@ from ..metrics.measurement import Measurement
 from ..reporting.row import AFTER_TIE, PADDING, TOKENS, Row
 from ..tensors.dtypes import by_name, by_torch
 from ..tensors.ref import readable
-from ..tensors.source import PickedRows, Source
+from ..tensors.source import PickedColumns, PickedRows, Source
 
 BLOCK = 256 * 1024
 """Elements that are read at a time."""
 SIGMAS = 8
 """As `judging.derive` bounds one element: max(8 * rms, max|golden|)."""
+_SUM_ROUNDING = 2.0**-6
+"""What rounding in bfloat16 may add to weights that add up to 1: each is off by 2^-8 of itself at most.
+A sum is off by as much, and some."""
 _Floats = NDArray[np.float64]
 
 
@@ -49,6 +52,7 @@ class TokenRows:
     """Rows of golden and of mine that belong together, and the token of each (`sequence * length + place`).
 
     `shape` is that of one row. `leading` are the dimensions that the rows of golden are counted through.
+    `keys` are the places of a row that are looked at, of attention weights that leave some out.
     """
 
     golden: torch.Tensor
@@ -56,20 +60,49 @@ class TokenRows:
     tokens: torch.Tensor
     shape: tuple[int, ...]
     leading: tuple[int, ...]
+    keys: torch.Tensor | None = None
 
     def without(self, tokens: torch.Tensor) -> TokenRows:
         """The rows of all other tokens; `tokens` has a truth value for each."""
         rows = ~tokens[self.tokens]
         return replace(self, golden=self.golden[rows], mine=self.mine[rows], tokens=self.tokens[rows])
 
-    def of(self, golden: Source, mine: Source) -> tuple[PickedRows, PickedRows]:
+    def without_keys(self, golden: Source, tokens: torch.Tensor) -> TokenRows:
+        """The rows of attention weights without what they give to the keys of some tokens, which have a truth
+        value for each place of a sequence; itself where golden is none."""
+        if self.shape != tokens.shape or not bool(tokens.any()) or not self._are_weights(golden):
+            return self
+        return replace(self, keys=(~tokens).nonzero()[:, 0])
+
+    def _are_weights(self, golden: Source) -> bool:
+        """Whether rows are what a softmax gives: nothing is negative, and none adds up to more than 1."""
+        step = max(1, BLOCK // self.shape[0])
+        rows = PickedRows(golden, self.golden, self.shape)
+        for low in range(0, len(self.golden), step):
+            high = min(low + step, len(self.golden))
+            block = _wide(rows.read(low * self.shape[0], high * self.shape[0]), high - low)
+            if not (block.min() >= 0 and block.sum(1).max() <= 1 + _SUM_ROUNDING):
+                return False
+        return True
+
+    def of(self, golden: Source, mine: Source) -> tuple[Source, Source]:
         """The rows of two sources."""
-        return PickedRows(golden, self.golden, self.shape), PickedRows(mine, self.mine, self.shape)
+        golden, mine = (
+            PickedRows(side, rows, self.shape)
+            for side, rows in ((golden, self.golden), (mine, self.mine))
+        )  # fmt: skip
+        if self.keys is None:
+            return golden, mine
+        return PickedColumns(golden, self.keys), PickedColumns(mine, self.keys)
 
     def index(self, picked: Sequence[int]) -> tuple[int, ...]:
         """The place in golden of an element of the picked rows, or of the beginning of a place."""
         row = int(self.golden[picked[0]])
-        return (*(int(place) for place in np.unravel_index(row, self.leading)), *picked[1:])
+        inside = (self._column(place) for place in picked[1:])
+        return (*(int(place) for place in np.unravel_index(row, self.leading)), *inside)
+
+    def _column(self, place: int) -> int:
+        return place if self.keys is None else int(self.keys[place])
 
     def placed(self, measurement: Measurement) -> Measurement:
         """The measurement of the picked rows, with its places as they are in golden."""
@@ -79,6 +112,9 @@ class TokenRows:
         if slices.worst_row:
             row = self.index([int(place) for place in re.findall("[0-9]+", slices.worst_row)])
             slices = replace(slices, worst_row=f"[{', '.join(map(str, row))}, :]", rows_off="")
+        if slices.worst_channel and self.keys is not None:
+            channel = self._column(int(re.findall("[0-9]+", slices.worst_channel)[-1]))
+            slices = replace(slices, worst_channel=f"[..., {channel}]")
         return replace(measurement, worst=worst, slices=slices)
 
 

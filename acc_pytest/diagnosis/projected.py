@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from ..base.threads import threads_for
 from ..dumps.torch_model import Outline
 from ..errors import OperatorError
 from ..judging.tolerance import PER_LAYER, scatter_of, scatter_text
@@ -93,7 +94,9 @@ def judged_by_projection(
     x, y = inputs.reshape(-1, features)[::every], mine.reshape(-1, count)[::every]
     fmt = by_torch(dtype or mine.dtype).format
     assert fmt is not None
-    judged = _judged(layer, _squares(x, y, projection, shift), y, _Rows(mine.shape[:-1], every, y), fmt)
+    with threads_for(x.numel() + y.numel() + projection.numel()):
+        squares = _squares(x, y, projection, shift)
+        judged = _judged(layer, squares, y, _Rows(mine.shape[:-1], every, y), fmt)
     return replace(judged, reason=f"{judged.reason}, one row in {every}") if every > 1 else judged
 
 

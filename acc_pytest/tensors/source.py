@@ -308,3 +308,22 @@ class PickedRows:
             pieces.append(self._source.read(begin, begin + (high - low) * self._size))
         gathered = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
         return gathered[start - first * self._size : stop - first * self._size]
+
+
+class PickedColumns:
+    """Some places of the last dimension of a source, in any order."""
+
+    def __init__(self, source: Source, columns: torch.Tensor) -> None:
+        self._source = source
+        self._columns = columns
+        self.shape: tuple[int, ...] = (*source.shape[:-1], len(columns))
+        self.dtype = source.dtype
+
+    def read(self, start: int, stop: int) -> torch.Tensor:
+        """Elements `[start, stop)`, of whole rows of the source."""
+        count, width = len(self._columns), self._source.shape[-1]
+        if start >= stop:
+            return self._source.read(0, 0)
+        first, last = start // count, -(-stop // count)
+        rows = self._source.read(first * width, last * width).reshape(-1, width)
+        return rows[:, self._columns].reshape(-1)[start - first * count : stop - first * count]

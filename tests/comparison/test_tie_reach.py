@@ -22,17 +22,31 @@ from acc_pytest.reporting.view import Diagnosis
 from tests.newer import computes_half
 
 WIDTH, EXPERTS, LENGTH, TIED = 64, 4, 12, 5
+SHARP = 20.0
+"""A factor of scores that lets a token look at a few others only."""
 """`TIED` is the token that another expert is forced on."""
+
+
+class Weights(nn.Module):
+    """What each token looks at, `[batch, 1, length, length]`."""
+
+    sharpness = 1.0
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        scores = self.sharpness * (q @ k.transpose(-1, -2)).float() / WIDTH**0.5
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        return scores.masked_fill(hidden, -torch.inf).softmax(-1).to(q.dtype)[:, None]
 
 
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.weights = Weights()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        made: torch.Tensor = self.o_proj(functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+        weights = self.weights(self.q_proj(x), self.k_proj(x))
+        made: torch.Tensor = self.o_proj(weights[:, 0] @ self.v_proj(x))
         return made
 
 
@@ -237,6 +251,20 @@ def test_a_fault_at_another_token_is_still_the_first_root(compare: Compare, toke
 def test_a_fault_at_the_tied_token_itself_is_red_where_no_tie_is_that_large(compare: Compare) -> None:
     compared = compare(lambda network: scaled(layer_of(network, 1).input_norm, 1000.0, TIED))
     assert compared.roots[0] == "root.layers.1.input_norm"
+
+
+def test_the_key_of_a_tied_token_is_not_judged_where_others_hardly_look_at_it(
+    compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Weights, "sharpness", SHARP)
+    compared = compare()
+    weights = compared.rows["root.layers.1.self_attn.weights output[0]"]
+    assert (compared.red, weights.verdict) == ([], "pass")
+    after_tie, tokens = weights.context["tokens_after_tie"], weights.context["tokens"]
+    assert isinstance(after_tie, int)
+    assert isinstance(tokens, int)
+    assert 0 < after_tie < LENGTH - TIED  # some after it are judged
+    assert weights.counts["elements"] == (tokens - after_tie) * (tokens - after_tie)
 
 
 def test_another_sequence_of_the_batch_is_judged_as_ever(compare: Compare) -> None:

@@ -33,7 +33,7 @@ from acc_pytest.metrics.kernel import measure
 from acc_pytest.reporting.row import Row
 from acc_pytest.reporting.summary import Tally, summary_lines
 from acc_pytest.reporting.view import Diagnosis
-from acc_pytest.tensors.source import PickedRows, TensorSource
+from acc_pytest.tensors.source import PickedColumns, PickedRows, TensorSource
 from tests.newer import scaled_attention
 
 SIDE = Operand("n", "n", "Linear", "output[0]", ())
@@ -91,6 +91,34 @@ def test_what_was_measured_of_the_rest_is_placed_in_golden() -> None:
     measured = rows.placed(measure(*rows.of(TensorSource(golden), TensorSource(mine))))
     assert measured.worst is not None
     assert (measured.worst.index, measured.slices.worst_row) == ((0, 1, 9, 3), "[0, 1, 9, :]")
+
+
+def test_keys_that_are_not_looked_at_are_columns_of_attention_weights_alone() -> None:
+    golden = torch.randn(1, 2, 12, 12).masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf).softmax(-1)
+    mine = golden.clone()
+    mine[0, 1, 9, 8] += 0.5
+    rows = token_rows(tuple(golden.shape), Sequences(1, 12))
+    assert rows is not None
+    moved = torch.arange(12) == 3
+    seen = rows.without(moved).without_keys(TensorSource(golden), moved)
+    sides = seen.of(TensorSource(golden), TensorSource(mine))
+    assert [side.shape for side in sides] == [(22, 11)] * 2
+    measured = seen.placed(measure(*sides))
+    assert measured.worst is not None
+    assert measured.worst.index == (0, 1, 9, 8)
+    assert (measured.slices.worst_row, measured.slices.worst_channel) == ("[0, 1, 9, :]", "[..., 8]")
+    for plain in (golden - 0.1, golden * 2):  # as many channels as tokens are no keys
+        assert rows.without_keys(TensorSource(plain), moved) is rows
+    assert rows.without_keys(TensorSource(golden), torch.zeros(12, dtype=torch.bool)) is rows
+
+
+@pytest.mark.parametrize("bounds", [(0, 40), (3, 17), (16, 24), (39, 40), (8, 8)])
+def test_picked_columns_read_as_plain_indexing(bounds: tuple[int, int]) -> None:
+    tensor = torch.randn(2, 5, 9)
+    picked = torch.tensor([7, 8, 0, 3])
+    source = PickedColumns(TensorSource(tensor), picked)
+    assert source.shape == (2, 5, 4)
+    assert source.read(*bounds).equal(tensor[..., picked].reshape(-1)[slice(*bounds)])
 
 
 @pytest.mark.parametrize("bounds", [(0, 40), (3, 17), (16, 24), (39, 40), (8, 8)])
