@@ -13,7 +13,7 @@ import pytest
 import acc_pytest
 from acc_pytest import options
 from acc_pytest.base import threads
-from acc_pytest.base.imports import OwnModules, find_first
+from acc_pytest.base.imports import PlainModules, find_first
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "from-ait.md"
 NAMES = (
@@ -101,7 +101,7 @@ def test_a_form_of_an_issue_asks_for_options_that_exist(form: Path) -> None:
     }
 
 
-# Modules of the package are imported past pytest's search for asserts; nobody else's are.
+# Modules of the package and of torch are imported past pytest's search for asserts; those of users are not.
 
 
 def test_python_imports_ours_and_pytest_the_tests() -> None:
@@ -114,13 +114,13 @@ def test_python_imports_ours_and_pytest_the_tests() -> None:
 
 @pytest.mark.parametrize("name", ["acc_pytest", "acc_pytests.threads", "json", "threads"])
 def test_others_are_left_to_their_finders(name: str) -> None:
-    assert OwnModules().find_spec(name, acc_pytest.__path__) is None
+    assert PlainModules().find_spec(name, acc_pytest.__path__) is None
 
 
 def test_a_module_that_is_not_there_is_not_found() -> None:
-    assert OwnModules().find_spec("acc_pytest.no_such_module", acc_pytest.__path__) is None
+    assert PlainModules().find_spec("acc_pytest.no_such_module", acc_pytest.__path__) is None
 
 
 def test_it_is_asked_once() -> None:
     find_first()
-    assert sum(isinstance(finder, OwnModules) for finder in sys.meta_path) == 1
+    assert sum(isinstance(finder, PlainModules) for finder in sys.meta_path) == 1

@@ -170,7 +170,7 @@ def outlined_model(outline: Outline, steps: Iterable[str]) -> nn.Module:
 def _model_class(name: str) -> Any:
     """The class of a model of transformers. Raises `OperatorError` where they have none of that name."""
     transformers: Any = importlib.import_module("transformers")
-    kind = getattr(transformers, name, None) if name in dir(transformers) else None
+    kind = getattr(transformers, name, None) if name in transformers.__all__ else None
     if not isinstance(kind, type) or not issubclass(kind, transformers.PreTrainedModel):
         raise OperatorError(f"transformers {transformers.__version__} have no model {name}")
     return kind
