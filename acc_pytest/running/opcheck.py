@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from .. import options
+from ..base.reason import sentence
 from ..base.vocabulary import BACKENDS, DUMPED, OPCHECK, option_name
 from ..errors import AccError, NoPayload, SettingsError
 from ..options.marks import op_mark
@@ -136,10 +137,11 @@ class OpcheckMode(Mode):
     def header(self) -> list[str]:
         """The lines of the header: the operators, and the rules that judge them."""
         groups = Counter(names[1] for names, _ in self.named)
+        counts = ", ".join(f"{name}: {count}" for name, count in groups.items())
+        sources = ", ".join(self.checks.sources)
         return [
-            f"acc opcheck: {len(self.named)} operators from {', '.join(self.checks.sources)} "
-            f"({', '.join(f'{name}: {count}' for name, count in groups.items())})",
-            f"acc standard: {self.checks.standard}",
+            sentence("acc opcheck: {} operators from {} ({})", len(self.named), sources, counts),
+            sentence("acc standard: {}", self.checks.standard),
         ]
 
     def described(self, run: Run) -> Run:

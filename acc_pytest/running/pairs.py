@@ -307,22 +307,28 @@ def header_lines(plan: Plan) -> list[str]:
     """Kinds, paths and sizes of both dumps, the notes of the plan, and what was left over."""
     steps = len({pair.step for pair in plan.pairs})
     left = Counter(node.side for node in plan.unmapped)
-    golden, mine = _path(plan.golden_root), _path(plan.mine_root)
+    golden, mine = (_path(root) for root in (plan.golden_root, plan.mine_root))
     return [
-        f"acc golden: {plan.golden_kind} {golden} ({_count(plan.golden_total, 'dumped node')})",
-        f"acc mine: {plan.mine_kind} {mine} ({_count(plan.mine_total, 'dumped node')})",
-        *(f"acc note: {printable(note, NOTE)}" for note in (*plan.notes, *_warnings(plan))),
-        f"acc mapping: {_count(len(plan.pairs), 'pair')} in {_count(steps, 'step')}; "
-        f"unmapped: {left['golden']} of golden, {left['mine']} of mine",
+        Reason("acc golden: {} {} ({})", plan.golden_kind, golden, _nodes(plan.golden_total)),
+        Reason("acc mine: {} {} ({})", plan.mine_kind, mine, _nodes(plan.mine_total)),
+        *map(_note, (*plan.notes, *_warnings(plan))),
+        Reason(
+            "acc mapping: {} in {}; unmapped: {} of golden, {} of mine",
+            _pairs(len(plan.pairs)),
+            Reason("{} step", 1) if steps == 1 else Reason("{} steps", steps),
+            left["golden"],
+            left["mine"],
+        ),
     ]
 
 
 def replay_lines(plan: Plan, operators: int) -> list[str]:
     """The lines on replay: the dump, its notes, the number of operator tensors."""
+    tensors = Reason("{} tensor", 1) if operators == 1 else Reason("{} tensors", operators)
     return [
-        f"acc mine: {plan.mine_kind} {_path(plan.mine_root)}",
-        *(f"acc note: {printable(note, NOTE)}" for note in plan.notes),
-        f"acc replay: {_count(operators, 'tensor')} of operators, computed again from their own inputs",
+        Reason("acc mine: {} {}", plan.mine_kind, _path(plan.mine_root)),
+        *map(_note, plan.notes),
+        Reason("acc replay: {} of operators, computed again from their own inputs", tensors),
     ]
 
 
@@ -331,14 +337,14 @@ def outline_line(outline: Outline) -> str:
     what = "modules" if outline.traced else "linear layers"
     if outline.model:
         installed = importlib.util.find_spec("transformers")
-        what = f"modules of {outline.model}" if installed else f"{what} (transformers are not installed)"
-    return (
-        f"acc replay: {printable(what, NOTE)} of mine computed again, as golden's dump outlines them "
-        "(--acc-replay=off)"
+        of_model = Reason("modules of {}", printable(outline.model, NOTE))
+        what = of_model if installed else Reason("{} (transformers are not installed)", what)
+    return Reason(
+        "acc replay: {} of mine computed again, as golden's dump outlines them (--acc-replay=off)", what
     )
 
 
-NO_MODEL = (
+NO_MODEL = Reason(
     "acc replay: no module of mine is computed again, since golden's dump does not outline its model; "
     "--acc-model CHECKPOINT (golden's) computes them: then faults of twice the rounding of a module are seen"
 )
@@ -347,27 +353,29 @@ NO_MODEL = (
 
 def judging_lines(standard: Standard, noise: NoisePlan | None, plan: Plan) -> list[str]:
     """By which standard pairs are judged, unless it is the default one, and of what the noise is known."""
-    lines = []
+    lines: list[str] = []
     if standard.name != "default" or noise is not None:
-        lines.append(f"acc standard: {standard.name}: {standard.about}")
+        lines.append(Reason("acc standard: {}: {}", standard.name, standard.about))
     if noise is not None:
-        pairs = _count(len(plan.pairs), "pair")
-        results = _count(sum(pair.fed not in WEIGHTS for pair in plan.pairs), "pair")
-        lines.append(
-            f"acc noise: {noise.kind} {_path(noise.root)} (has the golden tensor of {noise.count} of {pairs})"
-            if not noise.is_profile
-            else f"acc noise profile: {printable(noise.kind, NOTE)}, {noise.count} of {results} "
-            f"({_path(noise.root)})"
-        )
+        kind, place = printable(noise.kind, NOTE), _path(noise.root)
+        if noise.is_profile:
+            results = sum(pair.fed not in WEIGHTS for pair in plan.pairs)
+            count = Reason("{} of {}", noise.count, _pairs(results))
+            lines.append(Reason("acc noise profile: {}, {} ({})", kind, count, place))
+        else:
+            count = Reason("has the golden tensor of {} of {}", noise.count, _pairs(len(plan.pairs)))
+            lines.append(Reason("acc noise: {} {} ({})", kind, place, count))
         if noise.note:
-            lines.append(f"acc note: {printable(noise.note, NOTE)}")
+            lines.append(_note(noise.note))
     return lines
 
 
 def kernel_lines() -> list[str]:
     """Why the kernel in Python measures, unless it was asked for. Raises `SettingsError`."""
     python_requested = os.environ.get(VARIABLE) == "python"
-    return [] if chosen() is not None or python_requested else [f"acc kernel: {printable(described(), NOTE)}"]
+    if chosen() is not None or python_requested:
+        return []
+    return [Reason("acc kernel: {}", printable(described(), NOTE))]
 
 
 def _warnings(plan: Plan) -> list[str]:
@@ -385,5 +393,13 @@ def _path(path: str) -> str:
     return printable(near(shown_at(path)), NOTE, name=NOTE)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _nodes(count: int) -> Reason:
+    return Reason("{} dumped node", 1) if count == 1 else Reason("{} dumped nodes", count)
+
+
+def _pairs(count: int) -> Reason:
+    return Reason("{} pair", 1) if count == 1 else Reason("{} pairs", count)
+
+
+def _note(text: str) -> Reason:
+    return Reason("acc note: {}", printable(text, NOTE))
