@@ -185,6 +185,7 @@ def copied(golden: Path, where: Path) -> Path:
         {"model": "PretrainedConfig"},
         {"config": {"hidden_size": "many"}},
         {"config": {"num_hidden_layers": 10**9}},
+        {"config": {"num_hidden_layers": 513}},
         {"config": {"vision_config": {"depth": 10**9}}},
     ],
     ids=str,

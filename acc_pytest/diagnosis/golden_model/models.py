@@ -143,8 +143,10 @@ def _dtype(name: str | None, default: torch.dtype) -> torch.dtype:
 
 
 _COUNTED = ("layer", "depth", "expert", "block", "stage")
-_MOST = 4096
-"""Of what a configuration counts in modules."""
+_FREELY = 512
+"""Modules of a kind that are made though an outline names fewer: it may be of a dump of some layers."""
+_OF_CHECKPOINT = 4096
+"""The most that a checkpoint of the user's may have."""
 _LOADING = re.compile(
     "implementation|^(auto_map|trust_remote_code|quantization_config|kernel_config|use_kernels|pretrained"
     "|use_pretrained_backbone|checkpoint_path)$"
@@ -178,22 +180,26 @@ def _model_class(name: str) -> Any:
 
 def _empty_model(outline: Outline) -> nn.Module:
     make = _model_class(outline.model)
-    config = make.config_class.from_dict(_inert(outline.config))
+    config = make.config_class.from_dict(
+        _inert(outline.config, max(_FREELY, len(outline.weights) + len(outline.outputs)))
+    )
     config._attn_implementation = EAGER
     with torch.device("meta"):
         model: nn.Module = make(config)
     return model
 
 
-def _inert(config: Any, key: str = "") -> Any:
+def _inert(config: Any, most: int, key: str = "") -> Any:
     """A configuration, or a value in it, that loads nothing: no key that does, no text that names a place, or
-    controls a terminal (it is logged). Raises `OperatorError` for more modules than are made."""
+    controls a terminal (it is logged). Raises `OperatorError` for more than `most` modules of a kind."""
     if isinstance(config, dict):
-        return {name: _inert(value, name) for name, value in config.items() if not _LOADING.search(name)}
+        return {
+            name: _inert(value, most, name) for name, value in config.items() if not _LOADING.search(name)
+        }
     if isinstance(config, list):
-        return [_inert(value) for value in config]
-    if isinstance(config, int) and config > _MOST and any(word in key for word in _COUNTED):
-        raise OperatorError(f"its configuration has {key} {config}, and more than {_MOST} are not made")
+        return [_inert(value, most) for value in config]
+    if isinstance(config, int) and config > most and any(word in key for word in _COUNTED):
+        raise OperatorError(f"its configuration has {key} {config}, and more than {most} are not made")
     return re.sub("[/:@]|[^ -~]", " ", config) if isinstance(config, str) else config
 
 
@@ -271,7 +277,7 @@ def _of_checkpoint(path: Path) -> nn.Module:
             kind = _model_class(name) if name else transformers.AutoModelForCausalLM
         except OperatorError as error:
             raise SettingsError(f"{FLAG}: {path}: {error}; correct config.json") from None
-        config = type(config).from_dict(_inert(json.loads(config.to_json_string())))
+        config = type(config).from_dict(_inert(json.loads(config.to_json_string()), _OF_CHECKPOINT))
         config._attn_implementation = EAGER
         if is_packed and hasattr(transformers, "GgufConfig"):
             here["quantization_config"] = transformers.GgufConfig(dequantize=True)
