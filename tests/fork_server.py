@@ -101,6 +101,8 @@ def _import(path: list[str]) -> None:
 
     for name in default_plugins:
         importlib.import_module(f"_pytest.{name}")
+    with contextlib.suppress(ImportError):  # the models of ports take as long to import as torch does
+        importlib.import_module("transformers.models.llama.modeling_llama")
     for plugin in importlib.metadata.entry_points(group="pytest11"):
         if plugin.name != "acc":
             importlib.import_module(plugin.module)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import pkgutil
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,12 @@ QUICKER = (
 """What inner sessions do without: pytest looks through the files of every installed package to rewrite
 assertions, hypothesis imports itself whole in each (two seconds), logging hangs handlers on forty loggers of
 torch for every phase of every test, and the last collects all garbage of the outer session too."""
+
+
+@pytest.fixture
+def quicker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the runs of programs do without it too."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", shlex.join(QUICKER))
 
 
 TWO_WORKERS = ("--tx=2*popen", "--dist=load")

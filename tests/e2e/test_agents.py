@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault
 from acc_pytest.lab.demo.make import HOMES
 
-from .conftest import small_demo
+from .conftest import QUICKER, small_demo
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
 PAGE = DOCUMENT.read_text(encoding="utf-8")
@@ -31,7 +32,7 @@ def shell(commands_with_torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A directory of its own, in which commands of the page are found."""
     monkeypatch.setenv("PATH", f"{commands_with_torch}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    tmp_path.joinpath("pytest.ini").write_text("[pytest]\n")
+    tmp_path.joinpath("pytest.ini").write_text(f"[pytest]\naddopts = {shlex.join(QUICKER)}\n")
 
 
 def demo(fault: str | None) -> DemoPaths:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ENGINES = Path(__file__).parents[3] / "shared" / "conformance" / "engines"
-pytestmark = pytest.mark.skipif(not ENGINES.is_dir(), reason="needs ../shared/conformance/engines")
+pytestmark = [
+    pytest.mark.skipif(not ENGINES.is_dir(), reason="needs ../shared/conformance/engines"),
+    pytest.mark.usefixtures("python_with_torch", "quicker"),
+]
 ROOT = "root.model.layers.1.mlp.down_proj"
 
 

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 PORTS = Path(__file__).parents[3] / "shared" / "conformance" / "ports"
-pytestmark = pytest.mark.skipif(not PORTS.is_dir(), reason="needs ../shared/conformance/ports")
+pytestmark = [
+    pytest.mark.skipif(not PORTS.is_dir(), reason="needs ../shared/conformance/ports"),
+    pytest.mark.usefixtures("python_with_torch", "quicker"),
+]
 
 
 def run_of(script: str, *arguments: str, home: Path) -> str:
