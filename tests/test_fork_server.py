@@ -62,14 +62,18 @@ def test_a_program_that_goes_on_after_the_last_test_is_killed_and_named(
     if fork == 0:
         fork_server._answered(connection, tmp_path)()
         os._exit(0)
-    data = "\0".join(["python", str(tmp_path), "2", "-c", "import time; time.sleep(60)"]).encode()
+    connection.close()  # a fork that ends without an answer is the end of what there is to receive
+    program = "import time; open('runs', 'w'); time.sleep(60)"
+    data = "\0".join(["python", str(tmp_path), "2", "-c", program]).encode()
     socket.send_fds(launcher, [SIZE.pack(len(data))], STREAMS)
     launcher.sendall(data)
+    while not (tmp_path / "runs").exists():  # before that, nothing in the fork answers for it
+        time.sleep(0.01)
     began = time.monotonic()
     fork_server._end_all([fork])
     assert time.monotonic() - began < 30
     assert launcher.recv(SIZE.size) == SIZE.pack(-signal.SIGKILL)
-    said = f"python -c import time; time.sleep(60) (in {tmp_path})\n"
+    said = f"python -c {program} (in {tmp_path})\n"
     assert (tmp_path / fork_server.LEFT).read_text() == said
 
 
