@@ -39,6 +39,7 @@ def first_line(result: pytest.RunResult) -> str:
     return lines[start + 1]
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_an_absent_tensor_fails_a_test_of_its_own_in_every_view(
     acc: Run, lacking: DemoPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_comparison_in_a_store_is_the_one_on_the_disk(
     assert read_rows()[0]["my_data_path"].startswith("s3://dumps/mine/")
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_workers_read_the_store_too(compare: Compare, there: tuple[str, str], wire: Wire) -> None:
     """They get paths of mirrors in the plan, and the caches that these are in."""
     compare(*there, "--acc-replay=off")

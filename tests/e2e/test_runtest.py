@@ -107,6 +107,7 @@ def test_fixtures_of_the_session_end_as_ever(acc: Run, clean: DemoPaths, pyteste
     result.stdout.fnmatch_lines(["*Captured stdout teardown*", "engine stopped"])
 
 
+@pytest.mark.usefixtures("python_with_torch")
 @pytest.mark.parametrize(
     ("options", "phases"),
     [
@@ -132,6 +133,7 @@ def test_a_pair_that_passes_has_the_reports_that_somebody_asks_for(
     assert started == [call.nodeid for call in ran.getcalls("pytest_runtest_logfinish")]
 
 
+@pytest.mark.usefixtures("python_with_torch")
 def test_a_plugin_of_the_controller_alone_sees_the_reports_of_workers_whole(
     clean: DemoPaths, pytester: pytest.Pytester
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_plugin_of_the_controller_alone_sees_the_reports_of_workers_whole(
     assert all("step1" in report.keywords for report in calls)
 
 
+@pytest.mark.usefixtures("python_with_torch")
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["here", "from a worker"])
 def test_a_pair_that_may_fail_has_one_report_and_one_element(
     faulty: DemoPaths, pytester: pytest.Pytester, workers: tuple[str, ...]

@@ -100,6 +100,7 @@ def weights() -> Mapping[str, str]:
     return {row["my_name"]: row["verdict"] for row in rows}
 
 
+@pytest.mark.usefixtures("python_with_torch")
 @pytest.mark.parametrize("workers", [(), TWO_WORKERS])
 def test_a_right_port_is_green(pytester: pytest.Pytester, sides: State, workers: tuple[str, ...]) -> None:
     mine_of(sides)
