@@ -32,6 +32,8 @@ from .test_ray import ON_RAY, ONE_NODE, STORE, difference, hash_of, metric
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
+pytestmark = pytest.mark.slow
+
 OTHER = "acc-node2"
 APART = ("unshare", "--mount", "--uts", "--propagation", "private")
 PATHS = {"golden_data_path", "my_data_path"}

@@ -25,6 +25,8 @@ from .conftest import QUICKER, Run, ids, read_rows
 ray = pytest.importorskip("ray", reason="Ray has no wheel for this Python")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
+pytestmark = pytest.mark.slow
+
 STORE = 80 * 2**20
 ON_RAY = "-oacc_engine=ray"
 HASH = re.compile(r"verdict hash: (\w+)")

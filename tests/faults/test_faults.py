@@ -29,6 +29,8 @@ from .sessions import (
     wait_for,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("workers", [("-n0",), ("--tx=2*popen", "--dist=load")], ids=["alone", "two workers"])
 def test_a_killed_session_leaves_the_previous_reports_and_its_rows(

@@ -20,6 +20,8 @@ from acc_pytest.reporting.view import Result, Run
 
 from .sessions import QUICK, REPORTS, all_reports, dump_options, home_of, lines_of, start, wait_for
 
+pytestmark = pytest.mark.slow
+
 SMALL = 30_000
 """Bytes: some rows, not all of them."""
 

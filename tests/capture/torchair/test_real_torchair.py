@@ -20,6 +20,8 @@ from .models import PROGRAMS
 from .tree import graphs
 from .wheel import needs_same_torch, torchair_home
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 
