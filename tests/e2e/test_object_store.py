@@ -15,7 +15,7 @@ from torch import nn
 from acc_pytest import DumpConfig, cli, register_hook
 from acc_pytest.dumps import open_dump
 from acc_pytest.errors import FormatError
-from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
+from acc_pytest.lab.demo import DemoPaths, DemoSpec, Fault, make_demo
 from acc_pytest.remote.indexing import index_upload, refs_of
 from acc_pytest.remote.stores import filesystem
 from acc_pytest.remote.stores.making import mirrored
@@ -25,7 +25,7 @@ from acc_pytest.tensors.address import Cache, address_of
 from acc_pytest.tensors.location import bytes_of
 from tests.shared_directory import made_once
 
-from .conftest import QUICKER, Run, read_rows
+from .conftest import QUICKER, Run, read_rows, small_demo
 
 pytest.importorskip("s3fs", reason="dumps in S3 need s3fs")
 pytest.importorskip("moto.server", reason="the tests' S3 server is moto")
@@ -58,6 +58,13 @@ def store(server: ObjectStore) -> Iterator[ObjectStore]:
 def wire(store: ObjectStore) -> Wire:
     store.wire.reset()
     return store.wire
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> DemoPaths:
+    """One layer, whose last residual add leaves the residual out: each file is a request of a slow server."""
+    spec = DemoSpec(layers=1, decode_steps=0, fault=Fault("residual", 0))
+    return made_once(tmp_path_factory, "stored", lambda directory: small_demo(directory, spec))
 
 
 @pytest.fixture(scope="session")
