@@ -46,6 +46,7 @@ def roots_of(text: str) -> list[str]:
     return re.findall(r"^root cause: (.*?):", text.replace("\n    ", " "), re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_names_the_root_of_the_page(name: str, tmp_path: Path, ports: Ports) -> None:
     program, output = CASES[name]
