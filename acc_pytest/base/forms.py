@@ -37,6 +37,15 @@ class WrongField(ValueError):
     """A field is not what it must be; the message names the field."""
 
 
+def check_header(record: Mapping[str, Any], form: str, version: int, remedy: str = "") -> None:
+    """Raise `WrongField` for what is not of this `format` and `version`, the first fields of every file."""
+    if record.get("format") != form:
+        raise WrongField(f"is not an {form} file{remedy}")
+    if record.get("version") != version:
+        stated = repr(record.get("version"))
+        raise WrongField(f"has version {stated:.100}, but this acc-pytest reads version {version}{remedy}")
+
+
 def must(where: str, what: str, value: object) -> WrongField:
     """The error for a field: `{where} must be {what}, got {value}`."""
     return WrongField(f"{where} must be {what}, got {value!r:.100}")

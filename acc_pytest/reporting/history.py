@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from ..base.forms import WrongField, read, written
+from ..base.forms import WrongField, check_header, read, written
 from ..base.reason import Reason
 from ..errors import AccError
 from ..judging.verdict import largest_excess
@@ -167,9 +167,8 @@ class History:
         for path in (path for path in paths if not path.endswith(SUFFIX)):  # those of runs that go on
             try:
                 _, _, record = next(records(path, "history"), (0, "", {}))
-                if (record.pop("format", ""), record.pop("version", 0)) != (FORMAT, VERSION):
-                    raise WrongField(f"is no {FORMAT} of version {VERSION}; move it elsewhere")
-                self.runs.append(replace(read(PastRun, record, "its first line"), path=path))
+                check_header(record, FORMAT, VERSION, "; move it elsewhere")
+                self.runs.append(replace(read(PastRun, record, exact=False), path=path))
             except (AccError, WrongField) as error:
                 self._warn(path, error)
         self.runs.sort(key=lambda run: run.time)

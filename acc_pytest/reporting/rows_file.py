@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..base.forms import WrongField, must, read, whole_number
+from ..base.forms import WrongField, check_header, must, read, whole_number
 from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError, guarded
 from ..outputs import Growing, target_of
@@ -356,15 +356,7 @@ def records(path: str, content: str = "rows") -> Iterator[tuple[int, str, dict[s
 
 
 def _run_of(record: Mapping[str, Any]) -> RowsRun:
-    if record.get("record") != "run" or record.get("format") != FORMAT:
-        raise WrongField(
-            "is not a file of rows (its first record does not say so); give a file written by --acc-rows"
-        )
-    if record.get("version") != VERSION:
-        raise WrongField(
-            f"has version {record.get('version')!r:.100}, but this acc-pytest reads version {VERSION}; make "
-            "the file again where the dumps are, with pytest --acc-rows"
-        )
+    check_header(record, FORMAT, VERSION, "; make it again where the dumps are, with pytest --acc-rows")
     fields = {name: record[name] for name in RowsRun.__annotations__ if name in record}
     if isinstance(fields.get("plan"), dict):
         fields["plan"] = with_codes(fields["plan"])

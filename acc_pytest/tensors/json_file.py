@@ -17,7 +17,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
-from ..base.forms import WrongField, must, read, sound
+from ..base.forms import WrongField, check_header, must, read, sound
 from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError
 from .location import on_disk
@@ -76,7 +76,8 @@ def sound_file(kind: type[T], path: str, form: str) -> T | None:
     """
     try:
         with open(on_disk(path), "rb") as file:
-            content = parsed(file.read(LARGEST + 1))
+            data = file.read(LARGEST + 1)
+        content = parsed(data) if len(data) <= LARGEST else None
     except (OSError, ValueError, AccError):
         return None
     if not isinstance(content, dict) or content.get("format") != form:
@@ -106,36 +107,28 @@ def read_form(
     except NotJson as error:
         where = f"{path}:{error.line}" if error.line else path
         raise FormatError(f"{where}: is not JSON: {error.reason}") from None
-    except _Wrong as error:
-        raise FormatError(f"{path}: {error}") from None
-    if type(record) is not dict or record.get("format") != form:
-        sentence = retired.get(str(record.get("format"))) if type(record) is dict else None
-        raise FormatError(f"{path}: {sentence or f'is not an {form} file'}")
-    if record.get("version") != version:
-        raise FormatError(
-            f"{path}: has version {record.get('version')!r:.100}, but this acc-pytest reads version {version}"
-        )
-    try:
-        fields = {name: value for name, value in record.items() if name not in ("format", "version")}
-        return read(kind, fields)
     except WrongField as error:
         raise FormatError(f"{path}: {error}") from None
-
-
-class _Wrong(ValueError):
-    """A fault that JSON allows and these files do not."""
+    record = record if type(record) is dict else {}
+    if sentence := retired.get(str(record.get("format"))):
+        raise FormatError(f"{path}: {sentence}")
+    try:
+        check_header(record, form, version)
+        return read(kind, {name: value for name, value in record.items() if name not in header(form)})
+    except WrongField as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _Wrong(f"{twice!r:.200} is there twice; keep one")
+        raise WrongField(f"{twice!r:.200} is there twice; keep one")
     return mapping
 
 
 def _refuse(name: str) -> Any:
-    raise _Wrong(f"the number {name} is not allowed")
+    raise WrongField(f"the number {name} is not allowed")
 
 
 # Fields that describe tensors: `None` is no tensor's.
