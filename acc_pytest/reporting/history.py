@@ -168,7 +168,8 @@ class History:
             try:
                 _, _, record = next(records(path, "history"), (0, "", {}))
                 check_header(record, FORMAT, VERSION, "; move it elsewhere")
-                self.runs.append(replace(read(PastRun, record, exact=False), path=path))
+                fields = {name: value for name, value in record.items() if name not in ("format", "version")}
+                self.runs.append(replace(read(PastRun, fields, "its first line"), path=path))
             except (AccError, WrongField) as error:
                 self._warn(path, error)
         self.runs.sort(key=lambda run: run.time)
