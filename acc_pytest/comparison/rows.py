@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.forms import Scalar
 from ..base.reason import Reason
 from ..errors import AccError
 from ..judging.replay import context_scalars, statistics_scalars, with_replicas
@@ -13,7 +14,7 @@ from ..judging.threshold import JudgeContext
 from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import COLUMN_METRICS, SLICE_METRICS, Measurement
-from ..reporting.row import FACTOR, Row, RowSide, Scalar, WorstElement, native, place
+from ..reporting.row import FACTOR, Row, RowSide, WorstElement, native, place
 
 NAN_REASONS = {"golden": "golden_data includes NAN or inf.", "mine": "my_data includes NAN or inf."}
 """Words of the old tool's `cmp_fail_reason`, which people's scripts look for."""

@@ -29,6 +29,7 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ..base.forms import Scalar
 from ..base.reason import Reason, contains
 from ..base.vocabulary import OF_MODULES
 from ..comparison.tokens import ExpertCalls
@@ -46,7 +47,7 @@ from ..judging.tolerance import CAP, PER_LAYER, SAFETY, cap_of
 from ..judging.verdict import Check
 from ..mapping.choices import is_choice
 from ..mapping.pair import BLOCKED, EXACT
-from ..reporting.row import FACTOR, REPLAY, TIMES_LIFTED, Row, Scalar
+from ..reporting.row import FACTOR, REPLAY, TIMES_LIFTED, Row
 from ..tensors.dtypes import by_name
 from .recomputation import NOT_COMPUTED, Recomputation, Recomputer, full_name
 

@@ -13,31 +13,25 @@ The last few of the latter are remembered.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Union
+from typing import Annotated, Any, Union
 
-from ..base.texts import parsed
+from ..base.forms import must, sound
 from ..base.vocabulary import CHOOSING
 from ..tensors.header import until_changed
-from ..tensors.kept_dump import file_size
-from ..tensors.location import bytes_of
-from ..tensors.whole_file import whole_file
+from ..tensors.json_file import Crc32, Natural, Shape, Sizes, sound_file
 
 FILE = "manifest.json"
 SUFFIX = ".pth"
 FORMAT = "acc_pytest torch dump"
-SCHEMA = 1
 _PLACE = re.compile(r"\d{1,9}", re.ASCII)
 _FOLDER = re.compile(r"\w[^/]*")
-_LARGEST = 1 << 28
 _AGAIN = re.compile(r"\.call\d+$", re.ASCII)
 _LONGEST_LINE = 200
 _MOST_RANKS = 1 << 10
@@ -64,6 +58,15 @@ class ProcessManifest:
     calls: Mapping[str, str] = field(default_factory=dict)
 
 
+Key = tuple[Union[int, str], ...]
+
+
+def _key(value: object, where: str) -> Key:
+    if isinstance(value, list) and all(type(element) in (int, str) for element in value):
+        return tuple(value)
+    raise must(where, "a list of numbers and strings", value)
+
+
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
     """The entry of one file in the manifest of a step. `None`, and no dtype, where it does not say.
@@ -77,14 +80,14 @@ class SavedTensor:
 
     node: str = ""
     side: str = ""
-    key: Key | None = None
+    key: Annotated[Key, _key] | None = None
     dtype: str = ""
-    shape: tuple[int, ...] | None = None
-    stride: tuple[int, ...] | None = None
-    crc32: int | None = None
-    storage: int | None = None
-    offset: int | None = None
-    version: int | None = None
+    shape: Shape | None = None
+    stride: Sizes | None = None
+    crc32: Crc32 | None = None
+    storage: Natural | None = None
+    offset: Natural | None = None
+    version: Natural | None = None
 
     @property
     def numel(self) -> int | None:
@@ -97,30 +100,76 @@ def process_manifest(folder: Path) -> ProcessManifest:
     return _process(folder / FILE)
 
 
+def _name_and_kind(value: object, where: str) -> tuple[str, str]:
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(element, str) for element in value):
+        return value[0], value[1]
+    raise must(where, "a list of two strings", value)
+
+
+def _numbers(value: object, where: str) -> Collection[int]:
+    """A list of whole numbers, or `{"range": [start, stop, step]}`; empty for anything else."""
+    numbers = value.get("range") if isinstance(value, dict) else value
+    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+        return ()
+    if numbers is value:
+        return frozenset(numbers)
+    return range(*numbers) if len(numbers) == 3 and numbers[2] else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What a manifest says of the process: `world_size` is how many there were."""
+
+    rank: Natural | None = None
+    world_size: Natural | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """What was to be dumped. An older manifest has no `ranks`, one of all ranks has none in it."""
+
+    mode: object = None
+    token_range: Annotated[Collection[int], _numbers] = ()
+    ranks: Annotated[Collection[int] | None, _numbers] = None
+    device_id: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class _ProcessFile:
+    """`manifest.json` of a process folder."""
+
+    process: _Process = _Process()
+    config: _Config = _Config()
+    order: tuple[Annotated[tuple[str, str], _name_and_kind], ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    weights_crc32: Crc32 | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+    calls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 @until_changed(maxsize=8)
 def _process(path: str) -> ProcessManifest:
-    content = read_json(Path(path), FORMAT)
-    process, order, left_out = (content.get(name) for name in ("process", "order", "left_out"))
-    process = process if isinstance(process, dict) else {}
-    config = content.get("config")
-    config = config if isinstance(config, dict) else {}
-    rank = process.get("rank")
-    listed = order if isinstance(order, list) else []
-    kinds = {entry[0]: entry[1] for entry in listed if _is_pair(entry)}
+    stated = sound_file(_ProcessFile, path, FORMAT) or _ProcessFile()
+    kinds, config = dict(stated.order), stated.config
     return ProcessManifest(
-        rank if isinstance(rank, int) else None,
-        _ranks(process.get("world_size"), config),
-        _numbers(config.get("token_range")),
+        stated.process.rank,
+        _ranks(stated.process.world_size, config),
+        config.token_range,
         kinds,
-        {str(reason): count for reason, count in left_out.items() if isinstance(count, int)}
-        if isinstance(left_out, dict)
-        else {},
-        frozenset(name for name, kind in kinds.items() if kind in CHOOSING)
-        if config.get("mode") == ["module"]
-        else frozenset(),
-        natural(content.get("weights_crc32"), LARGEST_CRC32),
-        *_lines(content.get("code"), content.get("calls")),
+        stated.left_out,
+        frozenset(name for name, kind in kinds.items() if kind in CHOOSING and config.mode == ["module"]),
+        stated.weights_crc32,
+        {name: line[:_LONGEST_LINE] for name, line in stated.code.items()},
+        {name: line[:_LONGEST_LINE] for line, names in stated.calls.items() for name in names},
     )
+
+
+def _ranks(world: int | None, config: _Config) -> Collection[int]:
+    """The ranks of a run of so many processes that were to be dumped; none where a device was asked for, or
+    an older manifest does not tell."""
+    if world is None or not 1 < world <= _MOST_RANKS or config.ranks is None or config.device_id is not None:
+        return ()
+    return [rank for rank in range(world) if not config.ranks or rank in config.ranks]
 
 
 def code_of(path: str) -> str:
@@ -141,38 +190,6 @@ def code_of(path: str) -> str:
             return line
         node = node.rpartition(".")[0]
     return ""
-
-
-def _lines(code: object, calls: object) -> Iterator[dict[str, str]]:
-    by_class = code if isinstance(code, dict) else {}
-    yield {name: line[:_LONGEST_LINE] for name, line in by_class.items() if isinstance(line, str)}
-    by_line = calls if isinstance(calls, dict) else {}
-    yield {name: line[:_LONGEST_LINE] for line, names in by_line.items() for name in _names(names)}
-
-
-def _ranks(world: object, config: Mapping[str, Any]) -> Collection[int]:
-    """The ranks of a run of so many processes that were to be dumped; none where a device was asked for, or
-    an older manifest does not tell."""
-    if type(world) is not int or not 1 < world <= _MOST_RANKS:
-        return ()
-    if "ranks" not in config or config.get("device_id") is not None:
-        return ()
-    chosen = _numbers(config.get("ranks"))
-    return [rank for rank in range(world) if not chosen or rank in chosen]
-
-
-def _numbers(listed: object) -> Collection[int]:
-    """A list of whole numbers, or `{"range": [start, stop, step]}`; empty for anything else."""
-    numbers = listed.get("range") if isinstance(listed, dict) else listed
-    if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
-        return ()
-    if numbers is listed:
-        return frozenset(numbers)
-    return range(*numbers) if len(numbers) == 3 and numbers[2] else ()
-
-
-def _is_pair(entry: object) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and all(isinstance(element, str) for element in entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,42 +216,34 @@ def step_manifest(folder: str) -> StepManifest:
     return _step(os.path.join(folder, FILE))
 
 
+@dataclass(frozen=True, slots=True)
+class _StepFile:
+    """`manifest.json` of a step; each of `tensors` is a `SavedTensor` with the name of its `file`."""
+
+    tensors: tuple[Mapping[str, Any], ...] = ()
+    started: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    complete: bool = True
+
+
 @until_changed(maxsize=8)
 def _step(path: str) -> StepManifest:
-    content = read_json(Path(path), FORMAT)
-    tensors = content.get("tensors")
+    stated = sound_file(_StepFile, path, FORMAT) or _StepFile(complete=False)
     entries: dict[str, SavedTensor] = {}
     files: dict[str, set[str]] = {}
-    for entry in tensors if isinstance(tensors, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("file"), str) and entry["file"]:
-            entries[entry["file"]] = _saved(entry)
-            folder, _, name = entry["file"].rpartition("/")
+    for entry in stated.tensors:
+        if isinstance(file := entry.get("file"), str) and file:
+            entries[file] = sound(SavedTensor, entry) or SavedTensor()
+            folder, _, name = file.rpartition("/")
             if _FOLDER.fullmatch(folder):
                 files.setdefault(folder, set()).add(name)
     return StepManifest(
         {file: saved.key for file, saved in entries.items() if saved.key is not None},
         MappingProxyType({file: saved for file, saved in entries.items() if file.endswith(SUFFIX)}),
-        _names(content.get("started")),
-        _names(content.get("order")),
+        stated.started,
+        stated.order,
         {folder: frozenset(names) for folder, names in files.items()},
-        bool(content) and content.get("complete") is not False,
-    )
-
-
-def _names(listed: object) -> tuple[str, ...]:
-    return tuple(name for name in listed if isinstance(name, str)) if isinstance(listed, list) else ()
-
-
-def _saved(entry: dict[str, Any]) -> SavedTensor:
-    return SavedTensor(
-        text(entry.get("node")),
-        text(entry.get("side")),
-        key_of(entry.get("key")),
-        text(entry.get("dtype")),
-        shape_of(entry.get("shape")),
-        sizes_of(entry.get("stride")),
-        natural(entry.get("crc32"), LARGEST_CRC32),
-        *(natural(entry.get(name)) for name in ("storage", "offset", "version")),
+        stated.complete,
     )
 
 
@@ -249,77 +258,3 @@ def key_of_name(stem: str) -> Key:
         else:
             elements.append(segment)
     return tuple(elements)
-
-
-def read_json(path: Path, kind: str) -> dict[str, Any]:
-    """The content of a file of this package whose `format` is `kind`; empty for one that is not sound."""
-    try:
-        if file_size(str(path)) > _LARGEST:
-            return {}
-        content = parsed(bytes_of(path))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(content, dict) or content.get("format") != kind or content.get("schema") != SCHEMA:
-        return {}
-    return content
-
-
-def write_json(path: Path, content: object) -> int:
-    """Write a file as JSON; returns the CRC-32 of its bytes."""
-    data = json.dumps(content, separators=(",", ":")).encode()
-    with whole_file(path) as file:
-        file.write(data)
-    return zlib.crc32(data)
-
-
-# Fields of the JSON files beside a torch dump, checked: a value that no tensor can have is `None`.
-
-
-Key = tuple[Union[int, str], ...]
-
-LARGEST_NUMBER = (1 << 63) - 1
-LARGEST_CRC32 = (1 << 32) - 1
-_MOST_DIMENSIONS = 64
-
-
-def shape_of(value: object) -> tuple[int, ...] | None:
-    """The shape of a tensor that can exist."""
-    sizes = sizes_of(value)
-    return None if sizes is None or math.prod(size or 1 for size in sizes) > LARGEST_NUMBER else sizes
-
-
-def sizes_of(value: object) -> tuple[int, ...] | None:
-    """A natural number for each dimension."""
-    if not isinstance(value, list) or len(value) > _MOST_DIMENSIONS:
-        return None
-    sizes = tuple(size for size in value if natural(size) is not None)
-    return sizes if len(sizes) == len(value) else None
-
-
-def natural(value: object, largest: int = LARGEST_NUMBER) -> int | None:
-    """A whole number from 0 up."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= largest:
-        return value
-    return None
-
-
-def number(value: object) -> float | None:
-    """A finite number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    is_integer = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_NUMBER
-    return float(value) if is_integer and isinstance(value, int) else None
-
-
-def text(value: object) -> str:
-    """A text, empty where it is none."""
-    return value if isinstance(value, str) else ""
-
-
-def key_of(value: object) -> Key | None:
-    """The path of keys to a tensor in arguments or a result."""
-    if isinstance(value, list) and all(
-        isinstance(element, (int, str)) and not isinstance(element, bool) for element in value
-    ):
-        return tuple(value)
-    return None

@@ -18,14 +18,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal, TypeGuard
 
-from ..tensors.digest import BUCKETS, NAME, WeightDigest
+from ..base.forms import sound
+from ..tensors.digest import NAME, WeightDigest
 from ..tensors.header import until_changed, version_of
+from ..tensors.json_file import Crc32, Finite, Natural, sound_file
 from ..tensors.location import bytes_of
 from ..tensors.ref import TensorRef
 from .torch_manifest import FILE as MANIFEST
-from .torch_manifest import LARGEST_CRC32, natural, number, process_manifest, read_json, shape_of, text
+from .torch_manifest import process_manifest
 
 OUTLINE_FILE = "model_outline.json"
 OUTLINE_TENSORS = "model_outline.pt"
@@ -62,49 +64,32 @@ def outline_of(home: Path) -> Outline | None:
     return _outline(home / OUTLINE_FILE)
 
 
+@dataclass(frozen=True, slots=True)
+class _OutlineFile:
+    """`model_outline.json`; `tensors` are the names of those in the second file."""
+
+    projection: str
+    tensors: tuple[str, ...]
+    model: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Natural] = field(default_factory=dict)
+    numbers: Mapping[str, Mapping[str, Finite]] = field(default_factory=dict)
+    traced: bool = False
+
+
 @until_changed(maxsize=4)
 def _outline(path: str) -> Outline | None:
-    content = read_json(Path(path), OUTLINE_FORMAT)
-    names, config = content.get("tensors"), content.get("config")
-    if content.get("projection") != SIGNS or not isinstance(names, list):
+    stated = sound_file(_OutlineFile, path, OUTLINE_FORMAT)
+    if stated is None or stated.projection != SIGNS:
         return None
     home = os.path.dirname(path)
-    file = os.path.join(home, OUTLINE_TENSORS)
-    tensor_names = [name for name in names if isinstance(name, str)]
-
-    def starting(word: str) -> dict[str, TensorRef]:
-        return {
-            name.removeprefix(word): TensorRef(file, name) for name in tensor_names if name.startswith(word)
-        }
-
-    model = text(content.get("model")) or ""
-    sound = config if isinstance(config, dict) else {}
-    outputs = content.get("outputs")
-    counted = {name: natural(count) for name, count in outputs.items()} if isinstance(outputs, dict) else {}
-    output_counts = {name: count for name, count in counted.items() if count is not None}
-    numbers = _numbers(content.get("numbers"))
-    return Outline(
-        model,
-        sound,
-        starting(WEIGHT),
-        starting(PROJECTION),
-        output_counts,
-        numbers,
-        home,
-        content.get("traced") is True,
+    refs = {name: TensorRef(os.path.join(home, OUTLINE_TENSORS), name) for name in stated.tensors}
+    weights, projections = (
+        {name.removeprefix(word): ref for name, ref in refs.items() if name.startswith(word)}
+        for word in (WEIGHT, PROJECTION)
     )
-
-
-def _numbers(content: object) -> dict[str, dict[str, float]]:
-    """The numbers of each module, as far as they are sound."""
-    modules = content if isinstance(content, dict) else {}
-    by_module: dict[str, dict[str, float]] = {}
-    for name, attributes in modules.items():
-        values = (
-            {key: number(value) for key, value in attributes.items()} if isinstance(attributes, dict) else {}
-        )
-        by_module[name] = {key: value for key, value in values.items() if value is not None}
-    return by_module
+    numbers, outputs = stated.numbers, stated.outputs
+    return Outline(stated.model, stated.config, weights, projections, outputs, numbers, home, stated.traced)
 
 
 # The digests of a model's weights in a torch dump: `weights.json` of a process folder.
@@ -128,12 +113,12 @@ FOREIGN = (
 class SavedWeight:
     """A parameter or buffer (`kind`): its digest or why there is none, other names, the memory it lay in."""
 
-    kind: str
-    digest: WeightDigest | None
+    kind: Literal["parameter", "buffer"] = "parameter"
+    digest: WeightDigest | None = None
     reason: str = ""
     aliases: tuple[str, ...] = ()
-    storage: int | None = None
-    offset: int | None = None
+    storage: Natural | None = None
+    offset: Natural | None = None
 
 
 def weights_of(home: Path) -> Mapping[str, SavedWeight]:
@@ -147,9 +132,22 @@ def rows_file(home: Path) -> str:
     return _rows_file_as_of(home, *(version_of(str(home / name)) for name in (WEIGHTS_FILE, ROWS_FILE)))
 
 
+@dataclass(frozen=True, slots=True)
+class _WeightsFile:
+    """`weights.json`; `sketch` names the formula of the digests."""
+
+    sketch: str = ""
+    weights: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rows_crc32: Crc32 | None = None
+
+
+def _weights_file(home: Path) -> _WeightsFile:
+    return sound_file(_WeightsFile, str(home / WEIGHTS_FILE), WEIGHTS_FORMAT) or _WeightsFile()
+
+
 @functools.lru_cache(maxsize=8)
 def _rows_file_as_of(home: Path, *_versions: tuple[int, ...]) -> str:
-    stated = natural(read_json(home / WEIGHTS_FILE, WEIGHTS_FORMAT).get("rows_crc32"), LARGEST_CRC32)
+    stated = _weights_file(home).rows_crc32
     file = home / ROWS_FILE
     try:
         return str(file) if stated is not None and zlib.crc32(bytes_of(file)) == stated else ""
@@ -159,63 +157,22 @@ def _rows_file_as_of(home: Path, *_versions: tuple[int, ...]) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _weights_as_of(home: Path, *_versions: tuple[int, ...]) -> Mapping[str, SavedWeight]:
-    content = read_json(home / WEIGHTS_FILE, WEIGHTS_FORMAT)
-    listed = content.get("weights")
-    if content.get("sketch") != NAME or not isinstance(listed, dict):
+    content = _weights_file(home)
+    if content.sketch != NAME:
         return {}
-    weights = {name: _saved(entry) for name, entry in listed.items() if isinstance(entry, dict)}
+    weights = {name: _saved(entry) for name, entry in content.weights.items()}
     stated = process_manifest(home).weights_crc32
     if stated is not None and zlib.crc32(bytes_of(home / WEIGHTS_FILE)) != stated:
         weights = {name: replace(saved, digest=None, reason=FOREIGN) for name, saved in weights.items()}
     return MappingProxyType(weights)
 
 
-def _saved(entry: dict[str, Any]) -> SavedWeight:
-    digest = _digest(entry)
-    aliases = entry.get("aliases")
-    return SavedWeight(
-        "buffer" if entry.get("kind") == "buffer" else "parameter",
-        digest,
-        "" if digest else text(entry.get("reason")) or "its digest is not sound",
-        tuple(name for name in aliases if isinstance(name, str)) if isinstance(aliases, list) else (),
-        natural(entry.get("storage")),
-        natural(entry.get("offset")),
-    )
-
-
-def _digest(entry: dict[str, Any]) -> WeightDigest | None:
-    shape, crc32 = shape_of(entry.get("shape")), natural(entry.get("crc32"), LARGEST_CRC32)
-    nonfinite, rounded, sums = natural(entry.get("nonfinite")), entry.get("rounded"), _sums(entry)
-    if shape is None or crc32 is None or nonfinite is None or not isinstance(entry.get("dtype"), str):
-        return None
-    if sums is None or not isinstance(rounded, dict):
-        return None
-    total, squares, minimum, maximum, *buckets = sums
-    crcs = {name: natural(value, LARGEST_CRC32) for name, value in rounded.items()}
-    rounded_crcs = {name: value for name, value in crcs.items() if value is not None}
-    return WeightDigest(
-        entry["dtype"],
-        shape,
-        crc32,
-        total,
-        squares,
-        minimum,
-        maximum,
-        nonfinite,
-        tuple(buckets),
-        rounded_crcs,
-        text(entry.get("scale")),
-    )
-
-
-def _sums(entry: dict[str, Any]) -> list[float] | None:
-    """Sum, sum of squares, least and largest value, then the sketch; `None` where one is not sound."""
-    sketch = entry.get("sketch")
-    if not isinstance(sketch, list) or len(sketch) != BUCKETS:
-        return None
-    listed = [*(entry.get(name) for name in ("sum", "squares", "min", "max")), *sketch]
-    sound = [value for value in map(number, listed) if value is not None]
-    return sound if len(sound) == len(listed) and sound[1] >= 0 else None
+def _saved(entry: Mapping[str, Any]) -> SavedWeight:
+    """A weight; the fields of its digest stand among its own."""
+    digest = sound(WeightDigest, entry)
+    saved = sound(SavedWeight, {**entry, "digest": None}) or SavedWeight()
+    reason = "" if digest else saved.reason or "its digest is not sound"
+    return replace(saved, digest=digest, reason=reason)
 
 
 # The traces of a torch dump whose model is none of transformers: what the code of modules computed.
@@ -242,7 +199,6 @@ def _sums(entry: dict[str, Any]) -> list[float] | None:
 TRACES_FILE = "module_traces.json"
 TRACES_TENSORS = "module_traces.pt"
 TRACES_FORMAT = "acc_pytest module traces"
-TRACES_SCHEMA = 1
 MODULE = "module "
 """The beginning of the name of a call of a module inside; its name there follows."""
 
@@ -274,23 +230,40 @@ class StepTraces:
         return self.forms.count(self.forms[number]) > 1
 
 
+def _trace(value: object, _: str) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {"void": "it is not sound"}
+
+
 def traces_of(home: str, step: str) -> StepTraces | None:
     """The traces of a step in a process folder. A file that is not sound counts as none."""
     return _traces(os.path.join(home, step, TRACES_FILE))
 
 
+@dataclass(frozen=True, slots=True)
+class _TracesFile:
+    """`module_traces.json`; `kept` are the names of the tensors in the second file."""
+
+    modules: Mapping[str, object]
+    traces: tuple[Annotated[Mapping[str, Any], _trace], ...]
+    kept: tuple[str, ...]
+    dtype: str = ""
+
+
 @until_changed(maxsize=4)
 def _traces(path: str) -> StepTraces | None:
-    content = read_json(Path(path), TRACES_FORMAT)
-    modules, traces, names = content.get("modules"), content.get("traces"), content.get("kept")
-    if not (isinstance(modules, dict) and isinstance(traces, list) and isinstance(names, list)):
+    stated = sound_file(_TracesFile, path, TRACES_FORMAT)
+    if stated is None:
         return None
     file = os.path.join(os.path.dirname(path), TRACES_TENSORS)
     return StepTraces(
-        text(content.get("dtype")),
-        {name: numbers for name, numbers in modules.items() if _are_places(numbers, len(traces))},
-        [trace if isinstance(trace, dict) else {"void": "it is not sound"} for trace in traces],
-        {name: TensorRef(file, name) for name in names if isinstance(name, str)},
+        stated.dtype,
+        {
+            name: numbers
+            for name, numbers in stated.modules.items()
+            if _are_places(numbers, len(stated.traces))
+        },
+        list(stated.traces),
+        {name: TensorRef(file, name) for name in stated.kept},
     )
 
 
@@ -311,11 +284,11 @@ def _without_shapes(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 def _called(trace: Mapping[str, Any]) -> set[str]:
     """The modules that a trace calls, as it names them."""
-    names = {text(call.get("name")) for call in trace.get("calls", ()) if isinstance(call, dict)}
-    return {name for name in names if name.startswith(MODULE)}
+    names = [call.get("name") for call in trace.get("calls", ()) if isinstance(call, dict)]
+    return {name for name in names if isinstance(name, str) and name.startswith(MODULE)}
 
 
-def _are_places(numbers: object, count: int) -> bool:
+def _are_places(numbers: object, count: int) -> TypeGuard[list[int]]:
     return isinstance(numbers, list) and all(
         isinstance(place, int) and 0 <= place < count for place in numbers
     )

@@ -24,9 +24,10 @@ from ..errors import FormatError, SettingsError, guarded
 from ..tensors.address import Cache, check_cache, path_on_disk
 from ..tensors.digest import NAME
 from ..tensors.header import version_of
+from ..tensors.json_file import header, write_compact
 from ..tensors.weight_rows import RowNumbers, described, write_rows
 from .single import tensors_in
-from .torch_manifest import FILE, FORMAT, SCHEMA, process_manifest, write_json
+from .torch_manifest import FILE, FORMAT, process_manifest
 from .torch_model import ROWS_FILE, WEIGHTS_FILE, WEIGHTS_FORMAT
 
 FLAG = "--acc-weights"
@@ -123,6 +124,5 @@ def _write(home: Path, tensors: Mapping[str, tuple[Read, str]]) -> None:
             weights[name] = {"kind": "parameter", **fields}
             rows |= numbers
     stated = {"rows_crc32": write_rows(str(home / ROWS_FILE), rows), "weights": weights}
-    head = {"format": WEIGHTS_FORMAT, "schema": SCHEMA, "sketch": NAME}
-    crc32 = write_json(home / WEIGHTS_FILE, head | stated)
-    write_json(home / FILE, {"format": FORMAT, "schema": SCHEMA, "weights_crc32": crc32})
+    crc32 = write_compact(home / WEIGHTS_FILE, header(WEIGHTS_FORMAT) | {"sketch": NAME} | stated)
+    write_compact(home / FILE, header(FORMAT) | {"weights_crc32": crc32})

@@ -32,9 +32,10 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, TypeVar
 
+from ..base.forms import must, written
 from ..base.reason import Reason, joined
 from ..base.vocabulary import number
 from ..errors import AccError, FormatError
@@ -47,7 +48,7 @@ from ..outputs import file_target
 from ..reporting.row import Row
 from ..reporting.texts import TO_PASTE
 from ..reporting.view import Result, Run
-from ..tensors.json_file import read_json, texts_of, write_json
+from ..tensors.json_file import header, read_form, write_json
 from .gate import Gate, PlanView, dtypes_of, key_of, root_of
 from .known import entry_of
 
@@ -281,28 +282,82 @@ WHY = "WHY"
 """The reason that an update writes, in whose place a person says why."""
 
 
+def _error(value: object, where: str) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= sys.float_info.max:  # type: ignore[operator]
+        raise must(where, "a number >= 0", value)
+    return float(value)  # type: ignore[arg-type]
+
+
+def _positive(value: object, where: str) -> int:
+    if type(value) is not int or value < 1:
+        raise must(where, "a whole number >= 1", value)
+    return value
+
+
+def _dtypes(value: object, where: str) -> str:
+    if type(value) is not str or value.count(" ") != 1:
+        raise must(where, "two names with a blank between", value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _BaselineEntry:
+    """The accepted error of a comparison, by one of two metrics, the hash of its thresholds, or both."""
+
+    dtypes: Annotated[str, _dtypes] = ""
+    elements: Annotated[int, _positive] = 0
+    relative_euclidean_distance: Annotated[float, _error] | None = None
+    mismatches: Annotated[float, _error] | None = None
+    bounds: str = ""
+
+    @classmethod
+    def of(cls, accepted: Accepted | None, bounds: str) -> _BaselineEntry:
+        """The entry of what there is."""
+        if accepted is None:
+            return cls(bounds=bounds)
+        error = int(accepted.error) if accepted.metric == COUNT else float(f"{accepted.error:.{DIGITS}g}")
+        return cls(" ".join(accepted.dtypes), accepted.elements, bounds=bounds, **{accepted.metric: error})
+
+    def accepted(self, where: str) -> Accepted | None:
+        """The error, `None` for thresholds alone. Raises `FormatError`."""
+        errors = {name: error for name in (RELATIVE, COUNT) if (error := getattr(self, name)) is not None}
+        if self == _BaselineEntry(bounds=self.bounds) and self.bounds:
+            return None
+        if len(errors) != 1 or not self.dtypes or not self.elements:
+            raise FormatError(f"{where} must have dtypes, elements, and either {RELATIVE} or {COUNT}")
+        golden, _, mine = self.dtypes.partition(" ")
+        return Accepted(*errors.popitem(), self.elements, (golden, mine))
+
+
+@dataclass(frozen=True, slots=True)
+class _BaselineFile:
+    """The fields of a file: `made` when, where and with what; thresholds by their hash."""
+
+    made: Mapping[str, str]
+    pairs: Mapping[str, _BaselineEntry]
+    bounds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    history: tuple[Change, ...] = ()
+
+
 def read_baseline(path: str) -> Baseline:
     """The baseline in a file; one of before thresholds were in it has none of these.
 
     Raises `FormatError` naming file and entry, `AccError` if unreadable.
     """
-    content = read_json(path, FORMAT, VERSION, RETIRED)
-    origin, entries = texts_of(path, content.get("made"), "made"), _object(path, content, "pairs")
-    kinds = {name: _bounds(path, name, texts) for name, texts in _object(path, content, "bounds", {}).items()}
+    stated = read_form(_BaselineFile, path, FORMAT, VERSION, RETIRED)
+    kinds = {name: _bounds(path, name, texts) for name, texts in stated.bounds.items()}
     pairs, bounds = {}, {}
-    for key, entry in entries.items():
-        where = f"{path}: entry {key!r:.200}"
-        if type(entry) is not dict:
-            raise FormatError(f"{where} must be an object, got {entry!r:.100}")
-        kind = entry.pop("bounds", None)
-        if entry or kind is None:
-            pairs[key] = _accepted(where, entry)
-        if kind is None:
-            continue
-        if type(kind) is not str or kind not in kinds:
-            raise FormatError(f"{where} refers to bounds {kind!r:.100}, which the file does not have")
-        bounds[key] = kinds[kind]
-    return Baseline(path, origin, pairs, bounds, _history(path, content.get("history", [])))
+    for key, entry in stated.pairs.items():
+        where = f"{path}: pairs.{key:.200}"
+        if (accepted := entry.accepted(where)) is not None:
+            pairs[key] = accepted
+        if entry.bounds:
+            if entry.bounds not in kinds:
+                raise FormatError(
+                    f"{where} refers to bounds {entry.bounds!r:.100}, which the file does not have"
+                )
+            bounds[key] = kinds[entry.bounds]
+    return Baseline(path, stated.made, pairs, bounds, stated.history)
 
 
 def read_baselines(paths: Sequence[str]) -> Baseline:
@@ -331,54 +386,24 @@ def _join(union: dict[str, T], entries: Mapping[str, T], sentence: str) -> None:
 def write_baseline(baseline: Baseline) -> None:
     """Write a baseline to its path, atomically. Raises `AccError` where the system refuses."""
     kinds: dict[str, dict[str, str]] = {}
-    entries = {key: _entry(accepted) for key, accepted in baseline.pairs.items()}
+    names: dict[str, str] = {}
     for key, bounds in baseline.bounds.items():
         texts = {metric: str(bound) for metric, bound in sorted(bounds.items())}
-        name = _hash(texts)
-        kinds[name] = texts
-        entries.setdefault(key, {})["bounds"] = name
-    head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made": dict(baseline.origin)}
-    if baseline.history:
-        head["history"] = [asdict(change) for change in baseline.history]
-    if kinds:
-        head["bounds"] = dict(sorted(kinds.items()))
-    write_json(baseline.path, head, "pairs", entries.items())
-
-
-def _object(path: str, content: dict[str, Any], name: str, default: object = None) -> dict[str, Any]:
-    value = content.get(name, default)
-    if type(value) is not dict:
-        raise FormatError(f"{path}: {name} must be an object, got {value!r:.100}")
-    return value
-
-
-def _entry(accepted: Accepted) -> dict[str, Any]:
-    error = int(accepted.error) if accepted.metric == COUNT else float(f"{accepted.error:.{DIGITS}g}")
-    return {"dtypes": " ".join(accepted.dtypes), "elements": accepted.elements, accepted.metric: error}
-
-
-def _accepted(where: str, entry: dict[str, Any]) -> Accepted:
-    metrics = entry.keys() - {"dtypes", "elements"}
-    if len(metrics) != 1 or not metrics <= {COUNT, RELATIVE}:
-        raise FormatError(f"{where} must have dtypes, elements, and either {RELATIVE} or {COUNT}")
-    (metric,) = metrics
-    error, elements, dtypes = entry[metric], entry.get("elements"), entry.get("dtypes")
-    if type(error) not in (int, float) or not 0 <= error <= sys.float_info.max:
-        raise FormatError(f"{where}: {metric} must be a number >= 0, got {error!r:.100}")
-    if type(elements) is not int or elements < 1:
-        raise FormatError(f"{where}: elements must be a whole number >= 1, got {elements!r:.100}")
-    if type(dtypes) is not str or dtypes.count(" ") != 1:
-        raise FormatError(f"{where}: dtypes must be two names with a blank between, got {dtypes!r:.100}")
-    golden, _, mine = dtypes.partition(" ")
-    return Accepted(metric, float(error), elements, (golden, mine))
+        names[key] = _hash(texts)
+        kinds[names[key]] = texts
+    entries = {
+        key: _BaselineEntry.of(baseline.pairs.get(key), names.get(key, ""))
+        for key in baseline.pairs.keys() | baseline.bounds.keys()
+    }
+    stated = written(_BaselineFile(baseline.origin, entries, dict(sorted(kinds.items())), baseline.history))
+    write_json(baseline.path, header(FORMAT, VERSION) | stated, "pairs")
 
 
 def _hash(texts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:LENGTH]
 
 
-def _bounds(path: str, name: str, value: object) -> Bounds:
-    texts = texts_of(path, value, f"bounds.{name:.100}")
+def _bounds(path: str, name: str, texts: Mapping[str, str]) -> Bounds:
     if _hash(texts) != name:
         raise FormatError(
             f"{path}: bounds {name:.100} were edited; change thresholds where they are set and "
@@ -388,20 +413,6 @@ def _bounds(path: str, name: str, value: object) -> Bounds:
         return {metric: NominalBound.parse(text) for metric, text in texts.items()}
     except ValueError as error:
         raise FormatError(f"{path}: bounds {name:.100}: {error}") from None
-
-
-def _history(path: str, value: object) -> tuple[Change, ...]:
-    if type(value) is not list:
-        raise FormatError(f"{path}: history must be a list, got {value!r:.100}")
-    changes = []
-    for entry in value:
-        texts = texts_of(path, entry, "an entry of history")
-        if texts.keys() != {"date", "user", "reason"}:
-            raise FormatError(
-                f"{path}: an entry of history must have date, user and reason, got {sorted(texts)}"
-            )
-        changes.append(Change(**texts))
-    return tuple(changes)
 
 
 # The baseline as a run ends: what is stale, new, better or looser than recorded; and the file, where it is

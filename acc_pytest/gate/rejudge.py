@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from ..base.forms import Scalar
 from ..base.reason import Reason, arguments
 from ..base.vocabulary import number
 from ..comparison.choices import as_tie
@@ -18,7 +19,7 @@ from ..judging.statistics import judge_statistics, thresholds_for_statistics
 from ..judging.thresholds import thresholds_for
 from ..judging.verdict import Judgement, judge
 from ..metrics.measurement import METRICS
-from ..reporting.row import WORST_OF, Row, Scalar
+from ..reporting.row import WORST_OF, Row
 from .baseline import OTHER_KIND, PREFIX
 from .known import NOT_ACCEPTED
 

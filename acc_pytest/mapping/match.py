@@ -113,7 +113,7 @@ class Names:
         self._layer_of = {node: layer for layer in mine for node in layer.node.walk()}
         self._last = max((layer.node.order for layer in mine), default=-1)
         self._count = len(mine)
-        self._logits = [rule.path for rule in tables.model_roles if rule.output == "lm_head"]
+        self._logits = [rule.path for rule in tables.torch["model"] if rule.output == "lm_head"]
         self._used: set[tuple[int | None, str]] = set()
 
     def layer(self, match: Match) -> str:

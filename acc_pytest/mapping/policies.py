@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..base.reason import Reason
 from ..dumps.base import NodeSlot, Slot
@@ -22,7 +22,7 @@ from .dump_step import DumpStep, LayeredTree
 from .evidence import IN_SEQUENCE, Evidence
 from .match import WHOLE, End, Export, Match, SharedWeight, ViewRule
 from .pair import Pair
-from .tables import Endpoint, Tables, TypeRule
+from .tables import Endpoint, FragmentRule, Tables, TypeRule
 
 FIRST_OUTPUT = Slot("output", (0,))
 _ALIGNED_KINDS = ("linear", "norm", "activation", "embedding", "attention")
@@ -119,11 +119,11 @@ def special(scope: Scope) -> Iterator[Match]:
     if scope.layered:
         return
     for rule in scope.tables.special:
-        mine = [node for node in _free_nodes(scope, "mine") if _name_test(node.name, rule["mine"])]
+        mine = [node for node in _free_nodes(scope, "mine") if _name_test(node.name, rule.mine)]
         golden = [
             node
             for node in _free_nodes(scope, "golden")
-            if _name_test(node.name, rule["golden"]) and not _name_test(node.name, rule.get("not_golden", ()))
+            if _name_test(node.name, rule.golden) and not _name_test(node.name, rule.not_golden)
         ]
         yield from _in_order(scope, golden, mine, "special", "special name")
 
@@ -138,8 +138,8 @@ def modules(scope: Scope) -> Iterator[Match]:
     if not scope.layered:
         return
     for rule in scope.tables.module:
-        mine = [n for n in _children(scope, "mine") if rule["mine"] in n.path.split("/")[-1]]
-        golden = [n for n in _children(scope, "golden") if any(t in _last(n) for t in rule["golden"])]
+        mine = [n for n in _children(scope, "mine") if rule.mine in n.path.split("/")[-1]]
+        golden = [n for n in _children(scope, "golden") if any(t in _last(n) for t in rule.golden)]
         yield from _in_order(scope, golden, mine, "module", "module name")
 
 
@@ -158,29 +158,29 @@ def fragments(scope: Scope) -> Iterator[Match]:
     if not scope.layered:
         return
     for rule in scope.tables.fragments:
-        mine_slot = slot_of(Endpoint.parse(f"x_{rule.get('mine_slot', 'outtensor0')}") or Endpoint("x"))
-        golden_slot = slot_of(Endpoint.parse(f"x_{rule.get('golden_slot', 'output_0')}") or Endpoint("x"))
+        mine_slot = slot_of(Endpoint.parse(f"x_{rule.mine_slot}") or Endpoint("x"))
+        golden_slot = slot_of(Endpoint.parse(f"x_{rule.golden_slot}") or Endpoint("x"))
         for mine in scope.mine:
             if not (_has_fragments(mine, rule) and scope.free("mine", mine, mine_slot)):
                 continue
             for golden in scope.golden:
-                if rule["golden"] in golden.path.lower() and scope.free("golden", golden, golden_slot):
+                if rule.golden in golden.path.lower() and scope.free("golden", golden, golden_slot):
                     match = Match(
                         Export(golden, golden_slot, "path"),
                         Export(mine, mine_slot, "path"),
                         "fragments",
-                        f"path has {' and '.join(rule['mine'])}",
+                        f"path has {' and '.join(rule.mine)}",
                     )
                     if scope.fits(match):
                         yield match
                         break
 
 
-def _has_fragments(mine: Node, rule: Mapping[str, Any]) -> bool:
+def _has_fragments(mine: Node, rule: FragmentRule) -> bool:
     """Whether it is a leaf whose path has all fragments of a rule, and not the one that excludes it."""
     path = mine.path.lower()
-    excluded = bool(rule.get("unless")) and rule["unless"] in path
-    return mine.is_leaf and not excluded and all(fragment in path for fragment in rule["mine"])
+    excluded = bool(rule.unless) and rule.unless in path
+    return mine.is_leaf and not excluded and all(fragment in path for fragment in rule.mine)
 
 
 def sequence(scope: Scope) -> Iterator[Match]:

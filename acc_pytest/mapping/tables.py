@@ -5,15 +5,57 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from ..base.forms import WrongField, must, read, reader_of, text
 from ..base.reason import Reason
-from ..base.texts import NotJson, packaged_toml, parsed
+from ..base.texts import NotJson, is_index, packaged_toml, parsed
 from ..dumps.base import Slot
 from ..errors import MappingError, SettingsError
+
+Texts = tuple[str, ...]
+
+
+def _regex(value: object, where: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text(value, where))
+    except (re.error, RecursionError, OverflowError) as problem:
+        raise must(where, f"a regular expression ({problem!s:.100})", value) from None
+
+
+def _pattern(value: object, where: str) -> str:
+    """Part of a name, or behind `~` a regular expression."""
+    name = text(value, where)
+    if name.startswith("~"):
+        _regex(name[1:], where)
+    return name
+
+
+def _kinds(value: object, where: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    globs: Mapping[str, Texts] = reader_of(Mapping[str, Texts], "exact")(value, where)
+    return tuple((kind, re.compile("|".join(map(fnmatch.translate, names)))) for kind, names in globs.items())
+
+
+def _by_number(value: object, where: str) -> dict[int, str]:
+    kinds: Mapping[str, str] = reader_of(Mapping[str, str], "exact")(value, where)
+    if not all(map(is_index, kinds)):
+        raise must(where, "kinds by number", value)
+    return {int(code): kind for code, kind in kinds.items()}
+
+
+def _types(value: object, where: str) -> Texts:
+    """The list in `types = [...]`."""
+    if not isinstance(value, dict) or value.keys() != {"types"}:
+        raise must(where, "types = [...]", value)
+    return _texts(value["types"], where)
+
+
+def _texts(value: object, where: str) -> Texts:
+    """A list of texts, or one alone."""
+    return (value,) if isinstance(value, str) else reader_of(Texts, "exact")(value, where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +68,7 @@ class ModuleRole:
     `residual_beside` are for modules that engines fuse: `tables.toml` says what they mean.
     """
 
-    path: re.Pattern[str]
+    path: Annotated[re.Pattern[str], _regex]
     output: str = ""
     outputs: tuple[str, ...] = ()
     output_residual: str = ""
@@ -43,24 +85,54 @@ class ModuleRole:
     residual_beside: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SpecialRule:
+    """A pair of the whole tree: nodes whose names have one of these patterns."""
+
+    mine: tuple[Annotated[str, _pattern], ...]
+    golden: tuple[Annotated[str, _pattern], ...]
+    not_golden: Texts = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRule:
+    """Direct children of a layer, by parts of their names."""
+
+    mine: str
+    golden: Texts
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRule:
+    """Leaves of a layer, by parts of their paths; none that has `unless`."""
+
+    mine: Texts
+    golden: str
+    unless: str = ""
+    golden_slot: str = "output_0"
+    mine_slot: str = "outtensor0"
+
+
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """All tables in the form the policies use. Lists keep the order in which rules are tried."""
+    """All tables in the form the policies use. Lists keep the order in which rules are tried.
 
-    kinds: tuple[tuple[str, re.Pattern[str]], ...]
-    elewise: Mapping[int, str]
-    packs: Mapping[str, tuple[str, ...]]
-    interleaved: tuple[str, ...]
-    residual_inside: tuple[str, ...]
+    `torch` are the roles of modules of a `layer`, and of the `model` outside of them.
+    """
+
+    kinds: Annotated[tuple[tuple[str, re.Pattern[str]], ...], _kinds]
+    elewise: Annotated[Mapping[int, str], _by_number]
+    packs: Mapping[str, Texts]
+    interleaved: Annotated[Texts, _types]
+    residual_inside: Annotated[Texts, _types]
     stand_in: Mapping[str, str]
     slots: Mapping[str, int]
-    layer_roles: tuple[ModuleRole, ...]
-    model_roles: tuple[ModuleRole, ...]
-    special: tuple[Mapping[str, Any], ...]
-    module: tuple[Mapping[str, Any], ...]
-    fragments: tuple[Mapping[str, Any], ...]
-    types: Mapping[str, tuple[str, ...]]
-    types_in: Mapping[str, tuple[str, ...]]
+    torch: Mapping[str, tuple[ModuleRole, ...]]
+    special: tuple[SpecialRule, ...]
+    module: tuple[ChildRule, ...]
+    fragments: tuple[FragmentRule, ...]
+    types: Mapping[str, Annotated[Texts, _texts]]
+    types_in: Mapping[str, Annotated[Texts, _texts]]
     quant: Mapping[str, str]
 
     def kind_of(self, op_type: str, param: Mapping[str, Any] | None = None) -> str:
@@ -113,13 +185,10 @@ def load_tables(extra: Mapping[str, Any] | None = None) -> Tables:
                 f"[mapping.{name:.100}] is not a mapping table; choose one of {', '.join(sorted(raw))}"
             )
         raw[name] = _merge(raw[name], value)
-        check_form(name, raw[name])
     try:
-        return _compile(raw)
-    except (re.error, TypeError, KeyError, AttributeError, ValueError) as problem:
-        raise SettingsError(
-            f"[mapping] tables: {problem!s:.200}; acc_pytest/mapping/tables.toml has examples"
-        ) from None
+        return read(Tables, raw, "mapping")
+    except WrongField as problem:
+        raise SettingsError(f"{problem}; acc_pytest/mapping/tables.toml has examples") from None
 
 
 @functools.cache
@@ -136,39 +205,6 @@ def _merge(built_in: Any, extra: Any) -> Any:
             merged[key] = _merge(built_in[key], value) if key in built_in else value
         return merged
     return extra
-
-
-def _compile(raw: Mapping[str, Any]) -> Tables:
-    return Tables(
-        kinds=tuple(
-            (kind, re.compile("|".join(fnmatch.translate(glob) for glob in globs)))
-            for kind, globs in raw["kinds"].items()
-        ),
-        elewise={int(code): kind for code, kind in raw["elewise"].items()},
-        packs={name: tuple(roles) for name, roles in raw["packs"].items()},
-        interleaved=tuple(raw["interleaved"]["types"]),
-        residual_inside=tuple(raw["residual_inside"]["types"]),
-        stand_in=dict(raw["stand_in"]),
-        slots=dict(raw["slots"]),
-        layer_roles=tuple(_module_role(rule) for rule in raw["torch"]["layer"]),
-        model_roles=tuple(_module_role(rule) for rule in raw["torch"]["model"]),
-        special=tuple(raw["special"]),
-        module=tuple(raw["module"]),
-        fragments=tuple(raw["fragments"]),
-        types=_texts(raw["types"]),
-        types_in=_texts(raw["types_in"]),
-        quant=dict(raw["quant"]),
-    )
-
-
-def _module_role(rule: Mapping[str, Any]) -> ModuleRole:
-    fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in rule.items()}
-    fields["path"] = re.compile(str(rule["path"]))
-    return ModuleRole(**fields)
-
-
-def _texts(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in table.items()}
 
 
 # `op_mapping_file.json`: the user's own map, in the old tool's grammar made exact.
@@ -255,10 +291,10 @@ def _values(path: Path, key: str, value: object) -> tuple[str, ...]:
         raise MappingError(
             f"{path}: {key!r:.200} must map to a type name or a list of type names, got {value!r:.100}"
         )
-    for text in (key, *values):
-        if Endpoint.parse(text) is None:
+    for name in (key, *values):
+        if Endpoint.parse(name) is None:
             raise MappingError(
-                f"{path}: {text!r:.200} is neither a type (letters, digits, underscores, optional tensor) "
+                f"{path}: {name!r:.200} is neither a type (letters, digits, underscores, optional tensor) "
                 "nor the name of a node"
             )
     return tuple(values)
@@ -274,109 +310,3 @@ def type_rules(table: Mapping[str, tuple[str, ...]], exact: bool = False) -> lis
         mine, *golden = [end for end in ends if end is not None]
         rules.append(TypeRule(mine, tuple(golden), exact))
     return rules
-
-
-# Forms of the mapping tables that config files extend, checked before anything is planned.
-
-
-Form = Callable[[Any], bool]
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _integer(value: Any) -> bool:
-    return type(value) is int
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _list_of(form: Form) -> Form:
-    return lambda value: isinstance(value, list) and all(map(form, value))
-
-
-def _table_of(form: Form) -> Form:
-    return lambda value: isinstance(value, dict) and all(map(form, value.values()))
-
-
-def _either(first: Form, second: Form) -> Form:
-    return lambda value: first(value) or second(value)
-
-
-def _record(needed: Mapping[str, Form], optional: Mapping[str, Form]) -> Form:
-    forms = {**needed, **optional}
-
-    def holds(value: Any) -> bool:
-        return (
-            isinstance(value, dict)
-            and needed.keys() <= value.keys() <= forms.keys()
-            and all(forms[key](entry) for key, entry in value.items())
-        )
-
-    return holds
-
-
-def _pattern(value: Any) -> bool:
-    """Part of a name, or behind `~` a regular expression."""
-    if not isinstance(value, str):
-        return False
-    try:
-        re.compile(value[1:] if value.startswith("~") else "")
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
-
-
-_TEXTS = _list_of(_text)
-_TYPES = _table_of(_either(_text, _TEXTS))
-_LISTED = _record({"types": _TEXTS}, {})
-_ROLE = _record(
-    {"path": _text},
-    {
-        **dict.fromkeys(("output", "output_residual", "input", "stream", "gated", "sibling"), _text),
-        **dict.fromkeys(("outputs", "tables", "turned", "caches", "heads_in", "tokens_in"), _TEXTS),
-        **dict.fromkeys(("repeats", "residual_beside"), _flag),
-    },
-)
-_FORMS: Mapping[str, tuple[Form, str]] = {
-    "kinds": (_table_of(_TEXTS), "lists of globs by kind"),
-    "elewise": (_table_of(_text), "kinds by number"),
-    "packs": (_table_of(_TEXTS), "lists of roles by pack"),
-    "interleaved": (_LISTED, "types = [...]"),
-    "residual_inside": (_LISTED, "types = [...]"),
-    "stand_in": (_table_of(_text), "a role by role"),
-    "slots": (_table_of(_integer), "the number of an input by type"),
-    "torch": (_table_of(_list_of(_ROLE)), "lists of rules with a path and roles"),
-    "special": (
-        _list_of(_record(dict.fromkeys(("mine", "golden"), _list_of(_pattern)), {"not_golden": _TEXTS})),
-        "rules with lists of names, mine and golden",
-    ),
-    "module": (
-        _list_of(_record({"mine": _text, "golden": _TEXTS}, {})),
-        "rules with mine, a text, and golden, a list of texts",
-    ),
-    "fragments": (
-        _list_of(
-            _record(
-                {"mine": _TEXTS, "golden": _text},
-                dict.fromkeys(("unless", "golden_slot", "mine_slot"), _text),
-            )
-        ),
-        "rules with mine, a list of texts, and golden, a text",
-    ),
-    "types": (_TYPES, "types by type"),
-    "types_in": (_TYPES, "types by type"),
-    "quant": (_table_of(_text), "a type by type"),
-}
-
-
-def check_form(name: str, table: Any) -> None:
-    """Raise `SettingsError` for a table of another form than the built-in one of that name."""
-    form, described = _FORMS[name]
-    if not form(table):
-        raise SettingsError(
-            f"[mapping.{name}] must hold {described}; acc_pytest/mapping/tables.toml has examples"
-        )

@@ -11,16 +11,17 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
+from ..base.forms import must, read, written
 from ..base.vocabulary import NOISE_PROFILE
 from ..errors import AccError, FormatError
 from ..tensors.address import is_mirrored
 from ..tensors.dtypes import by_name
 from ..tensors.file_bytes import opened
 from ..tensors.header import TensorHeader
-from ..tensors.json_file import read_json, write_json
+from ..tensors.json_file import header, read_form, write_json
 from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
 from ..tensors.source import TensorSource
@@ -30,12 +31,25 @@ if TYPE_CHECKING:
     import torch
 
 
+def _short(value: object, where: str) -> str:
+    if type(value) is not str or len(value) > _LONGEST:
+        raise must(where, "a short text", value)
+    return value
+
+
+def _float_type(value: object, where: str) -> str:
+    """The name of a float type, or an empty text for whole numbers."""
+    if type(value) is str and (not value or by_name(value).format is not None):
+        return value
+    raise must(where, "a float type such as bfloat16", value)
+
+
 @dataclass(frozen=True, slots=True)
 class ProfiledRun:
     """One noise run that a profile was made of: its float type, and how it was made, in words."""
 
-    dtype: str
-    how: str = ""
+    dtype: Annotated[str, _float_type]
+    how: Annotated[str, _short] = ""
 
     def __str__(self) -> str:
         return f"{self.dtype} ({self.how})" if self.how else self.dtype
@@ -100,15 +114,10 @@ def read_profile(path: str) -> Profile:
     be read.
     """
     try:
-        content = read_json(path, FORMAT, VERSION)
-        runs, tensors = content.get("runs"), content.get("tensors")
-        if type(runs) is not list or not runs or type(tensors) is not dict:
-            raise FormatError(f"{path}: must have a list of runs and an object of tensors")
-        return Profile(
-            path,
-            tuple(_run(path, entry) for entry in runs),
-            {key: _tensor(path, key, entry) for key, entry in tensors.items()},
-        )
+        stated = read_form(_ProfileFile, path, FORMAT, VERSION)
+        if not stated.runs:
+            raise FormatError(f"{path}: must have a list of runs")
+        return Profile(path, stated.runs, stated.tensors)
     except FormatError as error:
         raise FormatError(f"{error}; {REMEDY}") from None
     except AccError as error:
@@ -117,85 +126,53 @@ def read_profile(path: str) -> Profile:
 
 def write_profile(profile: Profile) -> None:
     """Write a profile, atomically; of a golden in a store, to the store. Raises `AccError`."""
-    runs = [{"dtype": run.dtype, "how": run.how} for run in profile.runs]
-    head = {"format": FORMAT, "version": VERSION, "runs": runs}
-    entries = ((key, _entry(tensor)) for key, tensor in profile.tensors.items())
+    head = header(FORMAT, VERSION) | {"runs": [written(run) for run in profile.runs]}
+    head["tensors"] = {key: _entry(tensor) for key, tensor in profile.tensors.items()}
     if not is_mirrored(profile.path):
-        write_json(profile.path, head, "tensors", entries)
+        write_json(profile.path, head, "tensors")
         return
     from ..remote.stores.mirror import put_at
 
     with tempfile.TemporaryDirectory() as home:
-        write_json(f"{home}/{NOISE_PROFILE}", head, "tensors", entries)
+        write_json(f"{home}/{NOISE_PROFILE}", head, "tensors")
         put_at(profile.path, f"{home}/{NOISE_PROFILE}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A number of `NoiseErrors`: its name, whether it is whole, and what it is where it is not written."""
-
-    name: str
-    integral: bool
-    neutral: Any
-
-
-_NUMBERS = tuple(
-    _Field(field.name, "int" in str(field.type), None if field.default is MISSING else field.default)
-    for field in fields(NoiseErrors)
-    if field.name != "dtype"
-)
-"""`elements` alone must be there."""
-
-
 def _entry(tensor: ProfiledTensor) -> dict[str, Any]:
-    entry: dict[str, Any] = {_FINGERPRINT: tensor.fingerprint, "dtype": tensor.errors.dtype}
-    for number in _NUMBERS:
-        value = getattr(tensor.errors, number.name)
-        if value != number.neutral:
-            short = value if number.integral else float(f"{value:.{DIGITS}g}")
-            entry[number.name] = min(short, sys.float_info.max)
-    return entry
+    numbers = {name: value for name, value in written(tensor.errors).items() if name != "dtype"}
+    short = {
+        name: value
+        if isinstance(value, int)
+        else min(float(f"{float(value):.{DIGITS}g}"), sys.float_info.max)
+        for name, value in numbers.items()
+    }
+    return {_FINGERPRINT: tensor.fingerprint, "dtype": tensor.errors.dtype} | short
 
 
-def _run(path: str, entry: object) -> ProfiledRun:
-    if type(entry) is not dict:
-        raise FormatError(f"{path}: a run must be an object, got {entry!r:.100}")
-    dtype, how = entry.get("dtype"), entry.get("how", "")
-    if type(how) is not str or len(how) > _LONGEST:
-        raise FormatError(f"{path}: how a run was made must be a short text, got {how!r:.100}")
-    return ProfiledRun(_dtype(path, "a run", dtype), how)
+def _tensor(value: object, where: str) -> ProfiledTensor:
+    """The fingerprint and the errors of a tensor stand in one object."""
+    if type(value) is not dict:
+        raise must(where, "an object", value)
+    mark = _short(value.get(_FINGERPRINT), f"{where}.{_FINGERPRINT}")
+    numbers = {name: number for name, number in value.items() if name != _FINGERPRINT}
+    errors = read(NoiseErrors, numbers, where)
+    _float_type(errors.dtype, f"{where}.dtype")
+    for name, number in numbers.items():
+        if name != "dtype" and number is not None and not _is_error(number):
+            raise must(f"{where}.{name}", "a number >= 0", number)
+    return ProfiledTensor(mark, errors)
 
 
-def _tensor(path: str, key: str, entry: object) -> ProfiledTensor:
-    where = f"tensor {key!r:.200}"
-    if type(entry) is not dict:
-        raise FormatError(f"{path}: {where} must be an object, got {entry!r:.100}")
-    mark = entry.get(_FINGERPRINT)
-    if type(mark) is not str or len(mark) > _LONGEST:
-        raise FormatError(f"{path}: {where}: {_FINGERPRINT} must be a short text, got {mark!r:.100}")
-    unknown = entry.keys() - {_FINGERPRINT, "dtype", *(number.name for number in _NUMBERS)}
-    if unknown:
-        raise FormatError(f"{path}: {where}: unknown key {min(unknown)!r:.100}")
-    numbers = {number.name: _number(path, where, number, entry) for number in _NUMBERS}
-    return ProfiledTensor(mark, NoiseErrors(dtype=_dtype(path, where, entry.get("dtype")), **numbers))
+def _is_error(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
-def _number(path: str, where: str, number: _Field, entry: dict[str, Any]) -> Any:
-    value = entry.get(number.name, number.neutral)
-    kinds = (int,) if number.integral else (int, float)
-    if value is None and not number.integral:
-        return None
-    if type(value) not in kinds or not 0 <= value <= sys.float_info.max:
-        kind = "a whole number" if number.integral else "a number"
-        raise FormatError(f"{path}: {where}: {number.name} must be {kind} >= 0, got {value!r:.100}")
-    return value if number.integral else float(value)
+@dataclass(frozen=True, slots=True)
+class _ProfileFile:
+    """The fields of a file."""
 
-
-def _dtype(path: str, where: str, name: object) -> str:
-    """The name of a float type, or an empty text for whole numbers."""
-    if type(name) is str and (not name or by_name(name).format is not None):
-        return name
-    raise FormatError(f"{path}: {where}: dtype must be a float type such as bfloat16, got {name!r:.100}")
+    runs: tuple[ProfiledRun, ...]
+    tensors: Mapping[str, Annotated[ProfiledTensor, _tensor]]
 
 
 # `fingerprint`: a few bytes that tell the tensor of one golden from that of another.

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 
+from ..base.forms import Scalar
 from ..metrics.measurement import COLUMN_METRICS, SLICE_METRICS
 from ..outputs import Growing, target_of
-from .row import Row, Scalar
+from .row import Row
 from .texts import escaped, plain
 from .view import GrowingFileView, Run
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.forms import Scalar
 from ..base.reason import Argument, Reason, arguments, clauses, code_of, joined, rendered, sentence
 from ..base.vocabulary import number
 from ..judging.threshold import by_rule
 from ..judging.verdict import FURTHER, Check
-from .row import INHERITED, Row, RowSide, Scalar
+from .row import INHERITED, Row, RowSide
 from .texts import NAME, REASON, UNKNOWN, columns, near, printable, wrapped, wrapped_command
 
 WIDTH = 4000

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from ..base.forms import WrongField, check_header, read, written
 from ..base.reason import Reason
 from ..errors import AccError
 from ..judging.verdict import largest_excess
 from ..outputs import Growing, target_of
 from ..outputs.writing import SUFFIX
 from ..tensors.location import shown_at
-from . import rows_json as fields
 from .row import Row
 from .rows_file import records
 from .view import FileView, Result, Root, Run
@@ -55,11 +55,12 @@ class PastRun:
     path: str = ""
 
 
-_NUMBERS = dict.fromkeys(("worst_error", "coverage"), fields.NUMBER_OR_NONE)
-_COUNTS = dict.fromkeys(("failures", "pairs"), (fields.as_is, fields.whole_number))
-_KINDS = {"roots": fields.TEXTS, "partial": fields.FLAG, **_NUMBERS, **_COUNTS}
-_FIELDS = fields.record_fields(PastRun, _KINDS)
-_pack, _unpack = fields.packer(_FIELDS), fields.unpacker(PastRun, _FIELDS)
+@dataclass(frozen=True, slots=True)
+class _PastError:
+    """The error of one comparison, as a multiple of its bound."""
+
+    id: str
+    error: float | None
 
 
 def since(runs: Sequence[PastRun]) -> list[Reason]:
@@ -140,8 +141,8 @@ class HistoryFile(FileView[Growing]):
         """Make the file; nothing of a run that compared nothing."""
         if not self._errors:
             return
-        lines = [{"format": FORMAT, "version": VERSION, **_pack(self.past_run(result))}]
-        lines += [{"id": name, "error": fields.pack_number(error)} for name, error in self._errors.items()]
+        lines = [{"format": FORMAT, "version": VERSION, **written(self.past_run(result))}]
+        lines += [written(_PastError(name, error)) for name, error in self._errors.items()]
         self._file = Growing(target_of(self._path, "--acc-history"), numbered=True)
         self._file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode("ascii"))
 
@@ -166,10 +167,10 @@ class History:
         for path in (path for path in paths if not path.endswith(SUFFIX)):  # those of runs that go on
             try:
                 _, _, record = next(records(path, "history"), (0, "", {}))
-                if (record.pop("format", ""), record.pop("version", 0)) != (FORMAT, VERSION):
-                    raise fields.WrongField(f"is no {FORMAT} of version {VERSION}; move it elsewhere")
-                self.runs.append(replace(_unpack(record, "its first line"), path=path))
-            except (AccError, fields.WrongField) as error:
+                check_header(record, FORMAT, VERSION, "; move it elsewhere")
+                fields = {name: value for name, value in record.items() if name not in ("format", "version")}
+                self.runs.append(replace(read(PastRun, fields, "its first line"), path=path))
+            except (AccError, WrongField) as error:
                 self._warn(path, error)
         self.runs.sort(key=lambda run: run.time)
 
@@ -181,11 +182,11 @@ class History:
         count = -1
         try:
             for count, (_, _, record) in enumerate(records(run.path, "history")):
-                if count and wanted(name := fields.text(record.get("id"), "id")):
-                    yield name, fields.number_or_none(record.get("error"), "error")
+                if count and wanted((past := read(_PastError, record, exact=False)).id):
+                    yield past.id, past.error
             if count < run.pairs:
-                raise fields.WrongField(f"holds {count} of its {run.pairs} comparisons")
-        except (AccError, fields.WrongField) as error:
+                raise WrongField(f"holds {count} of its {run.pairs} comparisons")
+        except (AccError, WrongField) as error:
             self._warn(run.path, error)
 
     def _warn(self, path: str, error: Exception) -> None:

@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..base.forms import pack_number
 from ..base.reason import Reason
 from ..judging.threshold import by_rule
 from ..outputs import Staged, target_of
 from ..tensors.location import shown_at
 from .row import FACTOR, LIKENESS, SUSPECT, VERDICTS, Row
-from .rows_json import codes_of, evidence, pack_number
+from .rows_json import codes_of, evidence
 from .summary import accepted_line, allowances, coverage, replayed_line, run_verdict
 from .texts import shell
 from .view import FileView, Result, Root, Run

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from xml.sax.saxutils import escape, quoteattr
 
+from ..base.forms import Scalar
 from ..outputs import Staged, target_of
 from .failure_text import failure_text_of_all
-from .row import Row, Scalar
+from .row import Row
 from .texts import escaped, printable
 from .view import FileView, Result, Run
 

@@ -12,14 +12,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
+from ..base.forms import Scalar
 from ..base.reason import arguments
 from ..base.vocabulary import INCOMPLETE
 from ..judging.verdict import Check, bound_of
 from ..tensors.location import shown_at
-
-Scalar = Union[None, bool, int, float, str]
 
 _IN_RECORD = re.compile(r":(inputs|outputs)/(\d+)$")
 

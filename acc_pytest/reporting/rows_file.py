@@ -16,15 +16,16 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ..base.forms import WrongField, check_header, must, read, whole_number
 from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError, guarded
 from ..outputs import Growing, target_of
 from ..outputs.writing import partials
 from ..tensors.location import shown_at
 from .row import Row
-from .rows_json import CODES, NO_LINKS, Links, WrongField, codes_of, row_from_json, row_to_json, with_codes
+from .rows_json import CODES, NO_LINKS, Links, codes_of, row_from_json, row_to_json, with_codes
 from .view import GrowingFileView, Result, Run
 
 if TYPE_CHECKING:
@@ -193,6 +194,18 @@ MOST_PAIRS = 10_000_000
 """Of a plan that is believed: what is made for each pair takes memory."""
 
 
+def _plan_size(value: object, where: str) -> int:
+    if (size := whole_number(value, where)) > MOST_PAIRS:
+        raise must(where, f"at most {MOST_PAIRS}", value)
+    return size
+
+
+def _floor(value: object, where: str) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise must(where, "a number >= 0", value)
+    return value  # type: ignore[return-value]
+
+
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
     """The plan of a run without its pairs, which are in the rows."""
@@ -205,7 +218,7 @@ class PlanFacts:
     lineage: str = ""
     digest: str = ""
     notes: tuple[str, ...] = ()
-    pairs: int = 0
+    pairs: Annotated[int, _plan_size] = 0
     golden_total: int = 0
     golden_mapped: int = 0
     mine_total: int = 0
@@ -219,9 +232,18 @@ class RowsRun:
     title: Literal["comparison", "opcheck"]
     plan: PlanFacts | None
     command: tuple[str, ...]
-    floor: float
+    floor: Annotated[float, _floor]
     environment: Mapping[str, str]
     settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """The last record of a file."""
+
+    exit_status: int
+    complete: bool
+    verdict_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +281,7 @@ def _read_rows(path: str) -> StoredRows:
     rows: list[Row] = []
     links: dict[int, Links] = {}
     run: RowsRun | None = None
-    summary: Mapping[str, Any] | None = None
+    summary: _Summary | None = None
     chain = LineChain()
     for number, line, record in records(path):
         record.pop(CHAIN, None)
@@ -275,12 +297,7 @@ def _read_rows(path: str) -> StoredRows:
                 if links_of_pair is not NO_LINKS and row.number is not None:
                     links[row.number] = links_of_pair
             elif kind == "summary":
-                summary = record
-                # Raise `WrongField` unless it says how the run ended.
-                if type(record.get("exit_status")) is not int:
-                    raise WrongField("exit_status must be a whole number")
-                if type(record.get("complete")) is not bool:
-                    raise WrongField("complete must be true or false")
+                summary = read(_Summary, record, exact=False)
             else:
                 raise WrongField(f"record must be row or summary, got {kind!r:.100}")
             if not chain.follows(line.rstrip("\n")):
@@ -295,8 +312,8 @@ def _read_rows(path: str) -> StoredRows:
     stored = StoredRows(path, run, tuple(rows), links)
     if summary is None:
         return stored
-    digest, complete = str(summary.get("verdict_hash", "")), summary["complete"]
-    return replace(stored, exit_status=summary["exit_status"], verdict_hash=digest, complete=complete)
+    status, digest, complete = summary.exit_status, summary.verdict_hash, summary.complete
+    return replace(stored, exit_status=status, verdict_hash=digest, complete=complete)
 
 
 def _refuse(constant: str) -> Any:
@@ -339,53 +356,8 @@ def records(path: str, content: str = "rows") -> Iterator[tuple[int, str, dict[s
 
 
 def _run_of(record: Mapping[str, Any]) -> RowsRun:
-    if record.get("record") != "run" or record.get("format") != FORMAT:
-        raise WrongField(
-            "is not a file of rows (its first record does not say so); give a file written by --acc-rows"
-        )
-    if record.get("version") != VERSION:
-        raise WrongField(
-            f"has version {record.get('version')!r:.100}, but this acc-pytest reads version {VERSION}; make "
-            "the file again where the dumps are, with pytest --acc-rows"
-        )
-    plan, environment, settings = record.get("plan"), record.get("environment"), record.get("settings")
-    if type(environment) is not dict or type(settings) is not dict:
-        raise WrongField("environment and settings must be objects")
-    floor: Any = record.get("floor")
-    if type(floor) not in (int, float) or not 0 <= floor < math.inf or not _texts(record.get("command")):
-        raise WrongField("floor must be a number >= 0 and command a list of strings")
-    if not all(type(value) is str for value in environment.values()):
-        raise WrongField("environment must hold strings")
-    if record.get("title") not in ("comparison", "opcheck"):
-        raise WrongField(f"title must be comparison or opcheck, got {record.get('title')!r:.100}")
-    return RowsRun(
-        record["title"],
-        None if plan is None else _plan_of(plan),
-        tuple(record["command"]),
-        float(floor),
-        environment,
-        settings,
-    )
-
-
-def _plan_of(plan: object) -> PlanFacts:
-    if type(plan) is not dict:
-        raise WrongField(f"plan must be an object or null, got {plan!r:.100}")
-    plan = with_codes(plan)
-    for name in PLAN_TEXTS:
-        if not isinstance(plan.get(name), str):
-            raise WrongField(f"plan.{name} must be a string, got {plan.get(name)!r:.100}")
-    for name in (*PLAN_COUNTS, "pairs"):
-        if type(plan.get(name)) is not int or plan[name] < 0:
-            raise WrongField(f"plan.{name} must be a whole number >= 0, got {plan.get(name)!r:.100}")
-    if plan["pairs"] > MOST_PAIRS:
-        raise WrongField(f"plan.pairs must be at most {MOST_PAIRS}, got {plan['pairs']}")
-    if not _texts(plan.get("notes")):
-        raise WrongField("plan.notes must be a list of strings")
-    return PlanFacts(
-        **{name: plan[name] for name in (*PLAN_TEXTS, *PLAN_COUNTS, "pairs")}, notes=tuple(plan["notes"])
-    )
-
-
-def _texts(value: object) -> bool:
-    return type(value) is list and all(isinstance(item, str) for item in value)
+    check_header(record, FORMAT, VERSION, "; make it again where the dumps are, with pytest --acc-rows")
+    fields = {name: record[name] for name in RowsRun.__annotations__ if name in record}
+    if isinstance(fields.get("plan"), dict):
+        fields["plan"] = with_codes(fields["plan"])
+    return read(RowsRun, fields, exact=False)

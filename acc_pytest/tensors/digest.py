@@ -15,10 +15,13 @@ import functools
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
+from ..base.forms import must
 from ..base.imports import torch
 from .dtypes import by_name
+from .json_file import Crc32, Finite, Natural, Shape, finite
 from .source import TensorSource
 from .torch_archive import memory_of
 
@@ -113,6 +116,18 @@ _NARROWER = {
 _STANDARD_ERRORS = 4
 
 
+def _squares(value: object, where: str) -> float:
+    if (total := finite(value, where)) >= 0:
+        return total
+    raise must(where, "a number >= 0", value)
+
+
+def _buckets(value: object, where: str) -> tuple[float, ...]:
+    if isinstance(value, list) and len(value) == BUCKETS:
+        return tuple(finite(total, where) for total in value)
+    raise must(where, f"a list of {BUCKETS} numbers", value)
+
+
 @dataclass(frozen=True, slots=True)
 class WeightDigest:
     """Digest of a tensor. Moments and sketch are those of its finite values, in float64.
@@ -124,15 +139,15 @@ class WeightDigest:
     """
 
     dtype: str
-    shape: tuple[int, ...]
-    crc32: int
-    sum: float
-    squares: float
-    min: float
-    max: float
-    nonfinite: int
-    sketch: tuple[float, ...]
-    rounded: Mapping[str, int] = field(default_factory=dict)
+    shape: Shape
+    crc32: Crc32
+    sum: Finite
+    squares: Annotated[float, _squares]
+    min: Finite
+    max: Finite
+    nonfinite: Natural
+    sketch: Annotated[tuple[float, ...], _buckets]
+    rounded: Mapping[str, Crc32]
     scale: str = ""
 
     @property

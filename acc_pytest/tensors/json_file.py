@@ -1,30 +1,54 @@
-"""Files that are read again by later versions: JSON, sorted, one entry a line, checked when read."""
+"""Files of ours in JSON, which later versions read again: a `format`, a `version`, and the fields of a form.
+
+Files that people keep (baselines, profiles, indexes) are refused where they are wrong. What lies beside the
+tensors of a dump only makes exact what file names leave open: a part of it that is not sound counts as
+absent.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+from ..base.forms import WrongField, check_header, must, read, sound
 from ..base.texts import NotJson, parsed
 from ..errors import AccError, FormatError
 from .location import on_disk
 from .whole_file import whole_file
 
+T = TypeVar("T")
 LARGEST = 256 * 1024 * 1024
 """Bytes of a file that is read; 30,000 comparisons take some megabytes."""
 
 
-def write_json(path: str, head: Mapping[str, Any], name: str, entries: Iterable[tuple[str, Any]]) -> None:
-    """Write `head` and, under `name`, the entries sorted by key; the file is whole or as it was before.
+def header(form: str, version: int = 1) -> dict[str, Any]:
+    """The first fields of every file."""
+    return {"format": form, "version": version}
+
+
+def write_compact(path: str | os.PathLike[str], content: object) -> int:
+    """Write a file as JSON in one line; returns the CRC-32 of its bytes. Raises as `write_json`."""
+    data = json.dumps(content, separators=(",", ":")).encode()
+    with whole_file(path) as file:
+        file.write(data)
+    return zlib.crc32(data)
+
+
+def write_json(path: str, content: Mapping[str, Any], last: str) -> None:
+    """Write an object, the entries of its field `last` sorted at the end; the file is whole or as it was.
 
     Raises `AccError` naming the file where the system refuses.
     """
-    lines = [f"  {_line(key)}: {_several(value)}" for key, value in head.items()]
-    body = ",\n".join(f"    {_line(key)}: {_line(value)}" for key, value in sorted(entries))
-    lines.append(f"  {_line(name)}: {{\n{body}\n  }}" if body else f"  {_line(name)}: {{}}")
+    lines = [f"  {_line(key)}: {_several(value)}" for key, value in content.items() if key != last]
+    body = ",\n".join(f"    {_line(key)}: {_line(value)}" for key, value in sorted(content[last].items()))
+    lines.append(f"  {_line(last)}: {{\n{body}\n  }}" if body else f"  {_line(last)}: {{}}")
     text = "{\n" + ",\n".join(lines) + "\n}\n"
     with whole_file(path) as file:
         file.write(text.encode("ascii"))
@@ -45,10 +69,26 @@ def _line(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def read_json(
-    path: str, form: str, version: int, retired: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, Any]:
-    """The object in a file whose `format` is `form` and whose version is `version`.
+def sound_file(kind: type[T], path: str, form: str) -> T | None:
+    """What is sound in a file of version 1 of a format; `None` for any other file.
+
+    Older ones call the version `schema`.
+    """
+    try:
+        with open(on_disk(path), "rb") as file:
+            data = file.read(LARGEST + 1)
+        content = parsed(data) if len(data) <= LARGEST else None
+    except (OSError, ValueError, AccError):
+        return None
+    if not isinstance(content, dict) or content.get("format") != form:
+        return None
+    return sound(kind, content) if content.get("version", content.get("schema")) == 1 else None
+
+
+def read_form(
+    kind: type[T], path: str, form: str, version: int, retired: Mapping[str, str] = MappingProxyType({})
+) -> T:
+    """The fields of a file whose `format` is `form` and whose version is `version`.
 
     `retired` has a sentence for each format of earlier releases that such a file may be taken for.
 
@@ -67,36 +107,67 @@ def read_json(
     except NotJson as error:
         where = f"{path}:{error.line}" if error.line else path
         raise FormatError(f"{where}: is not JSON: {error.reason}") from None
-    except _Wrong as error:
+    except WrongField as error:
         raise FormatError(f"{path}: {error}") from None
-    if type(record) is not dict or record.get("format") != form:
-        sentence = retired.get(str(record.get("format"))) if type(record) is dict else None
-        raise FormatError(f"{path}: {sentence or f'is not an {form} file'}")
-    if record.get("version") != version:
-        raise FormatError(
-            f"{path}: has version {record.get('version')!r:.100}, but this acc-pytest reads version {version}"
-        )
-    return record
-
-
-class _Wrong(ValueError):
-    """A fault that JSON allows and these files do not."""
+    record = record if type(record) is dict else {}
+    if sentence := retired.get(str(record.get("format"))):
+        raise FormatError(f"{path}: {sentence}")
+    try:
+        check_header(record, form, version)
+        return read(kind, {name: value for name, value in record.items() if name not in header(form)})
+    except WrongField as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _Wrong(f"{twice!r:.200} is there twice; keep one")
+        raise WrongField(f"{twice!r:.200} is there twice; keep one")
     return mapping
 
 
 def _refuse(name: str) -> Any:
-    raise _Wrong(f"the number {name} is not allowed")
+    raise WrongField(f"the number {name} is not allowed")
 
 
-def texts_of(path: str, value: object, where: str) -> dict[str, str]:
-    """An object of texts. Raises `FormatError`."""
-    if type(value) is not dict or not all(type(text) is str for text in value.values()):
-        raise FormatError(f"{path}: {where} must be an object of strings, got {value!r:.100}")
-    return value
+# Fields that describe tensors: `None` is no tensor's.
+
+
+LARGEST_NUMBER = (1 << 63) - 1
+_MOST_DIMENSIONS = 64
+
+
+def natural(value: object, where: str, largest: int = LARGEST_NUMBER) -> int:
+    if type(value) is int and 0 <= value <= largest:
+        return value
+    raise must(where, f"a whole number from 0 to {largest}", value)
+
+
+def finite(value: object, where: str) -> float:
+    if type(value) is float and math.isfinite(value):
+        return value
+    if type(value) is int and abs(value) <= LARGEST_NUMBER:
+        return float(value)
+    raise must(where, "a finite number", value)
+
+
+def sizes(value: object, where: str) -> tuple[int, ...]:
+    """A natural number for each dimension."""
+    if type(value) is not list or len(value) > _MOST_DIMENSIONS:
+        raise must(where, f"a list of at most {_MOST_DIMENSIONS} whole numbers", value)
+    return tuple(natural(size, where) for size in value)
+
+
+def shape(value: object, where: str) -> tuple[int, ...]:
+    """The shape of a tensor that can exist."""
+    lengths = sizes(value, where)
+    natural(math.prod(length or 1 for length in lengths), where)
+    return lengths
+
+
+Natural = Annotated[int, natural]
+Crc32 = Annotated[int, partial(natural, largest=(1 << 32) - 1)]
+Finite = Annotated[float, finite]
+Sizes = Annotated[tuple[int, ...], sizes]
+Shape = Annotated[tuple[int, ...], shape]

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AccError, FormatError
-from .json_file import read_json
+from .json_file import read_form
 from .location import placed_at
 from .sized_file import SizedFile
 
@@ -64,6 +64,16 @@ class KeptIndex:
     files: Mapping[str, Any]
     names: Mapping[str, tuple[str, ...]]
     directories: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """The fields of an index; one of an early version has no check sum."""
+
+    kind: str
+    root: str
+    files: Mapping[str, Any]
+    check: str | None = None
 
 
 def check_of(files: Mapping[str, Any]) -> str:
@@ -185,12 +195,10 @@ def _version(home: str) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=8)
 def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
     path = f"{home}/{INDEX}"
-    content = read_json(path, FORMAT, VERSION)
-    kind, root, files = content.get("kind"), content.get("root"), content.get("files")
-    if type(kind) is not str or type(root) is not str or type(files) is not dict:
-        raise FormatError(f"{path}: must have the texts kind and root, and an object of files")
+    stated = read_form(IndexFile, path, FORMAT, VERSION)
+    root, files = stated.root, stated.files
     try:
-        altered = "check" in content and content["check"] != check_of(files)
+        altered = stated.check not in (None, check_of(files))
     except RecursionError:
         altered = True
     if altered:
@@ -205,7 +213,7 @@ def _index_as_of(home: str, _version: tuple[int, ...]) -> KeptIndex:
         directory, _, base = name.rpartition("/")
         names.setdefault(directory, []).append(base)
     by_directory = {where: tuple(bases) for where, bases in names.items()}
-    return KeptIndex(home, kind, root, files, by_directory, _directories(names))
+    return KeptIndex(home, stated.kind, root, files, by_directory, _directories(names))
 
 
 def _directories(names: Iterable[str]) -> dict[str, tuple[str, ...]]:

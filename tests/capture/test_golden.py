@@ -347,7 +347,7 @@ def test_a_model_of_transformers_is_known_by_class_and_configuration(tmp_path: P
     assert found.model == "LlamaForCausalLM"
     assert found.config["num_attention_heads"] == 2
     assert "root.model.rotary_emb.inv_freq" in found.weights
-    assert json.loads((home / "model_outline.json").read_bytes())["schema"] == 1
+    assert json.loads((home / "model_outline.json").read_bytes())["version"] == 1
 
 
 # What the code of modules chose stands in a dump of modules, where it was not asked for functions.

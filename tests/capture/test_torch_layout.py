@@ -210,7 +210,7 @@ def test_the_manifest_says_what_old_files_do_not(tmp_path: Path) -> None:
         "status": "written",
     }
     process = json.loads((home / "manifest.json").read_text())
-    assert process["schema"] == 1
+    assert process["version"] == 1
     assert process["process"]["pid"] == os.getpid()
     assert process["config"]["token_range"] == {"range": [0, 1, 1]}
     assert process["order"] == [["root", "Identity"]]

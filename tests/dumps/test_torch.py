@@ -482,7 +482,7 @@ def test_what_is_not_sound_is_left_out(tmp_path: Path) -> None:
     )
     assert found == Outline(
         weights={"a": TensorRef(str(tmp_path / "model_outline.pt"), "weight a")},
-        numbers={"root.norm": {"scale": 2.0}, "root.up": {}},
+        numbers={"root.norm": {"scale": 2.0}},
         home=str(tmp_path),
     )
     assert read(tmp_path, outputs=[1], numbers=[1]) is not None

@@ -251,7 +251,7 @@ def test_shards_are_put_together_and_must_not_contradict(tmp_path: Path) -> None
         ("[" * 100_000, "is not JSON"),
         ("[]", "is not an acc-pytest baseline file"),
         ('{"format": "acc-pytest baseline", "version": 7}', "has version 7"),
-        ('{"format": "acc-pytest baseline", "version": 1, "made": 3}', "made must be an object of strings"),
+        ('{"format": "acc-pytest baseline", "version": 1, "made": 3}', "made must be an object, got 3"),
         (
             '{"format": "acc-pytest baseline", "version": 1, "made": {}, "pairs": []}',
             "pairs must be an object",
@@ -294,7 +294,7 @@ def test_an_entry_that_is_wrong_is_named(tmp_path: Path, entry: str, said: str) 
     path.write_text(
         f'{{"format": "acc-pytest baseline", "version": 1, "made": {{}}, "pairs": {{"k": {entry}}}}}'
     )
-    with pytest.raises(FormatError, match=f"entry 'k'.*{said}"):
+    with pytest.raises(FormatError, match=rf"pairs\.k.*{said}"):
         read_baseline(str(path))
 
 
@@ -388,11 +388,11 @@ def test_thirty_thousand_pairs_take_less_than_eight_megabytes(tmp_path: Path) ->
             "--acc-baseline FILE --acc-update-baseline",
         ),
         ({"bounds": 3}, "bounds must be an object"),
-        ({"pairs": {"a": {"bounds": "b"}}}, "entry 'a' refers to bounds 'b', which the file does not have"),
-        ({"pairs": {"a": {"bounds": 3}}}, "entry 'a' refers to bounds 3"),
-        ({"pairs": {"a": 3}}, "entry 'a' must be an object, got 3"),
+        ({"pairs": {"a": {"bounds": "b"}}}, "pairs.a refers to bounds 'b', which the file does not have"),
+        ({"pairs": {"a": {"bounds": 3}}}, "pairs.a.bounds must be a string, got 3"),
+        ({"pairs": {"a": 3}}, "pairs.a must be an object, got 3"),
         ({"history": {}}, "history must be a list"),
-        ({"history": [{"date": ""}]}, "an entry of history must have date, user and reason"),
+        ({"history": [{"date": ""}]}, "history lacks reason"),
         ({"bounds": {"0": {"a": "<= 9.0 r"}}}, "bounds 0 were edited"),
     ],
 )

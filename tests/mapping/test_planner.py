@@ -632,7 +632,7 @@ def test_a_config_extends_lists_and_replaces_entries() -> None:
     assert tables.types_in["MyNorm"] == ("TheirNorm",)
     assert tables.types_in["RmsNormOperation"] == ("RMSNorm",)
     assert tables.adds_residual("MyMLP")
-    assert tables.layer_roles[0].path.pattern == "^odd$"
+    assert tables.torch["layer"][0].path.pattern == "^odd$"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from acc_pytest.dumps import Dump, open_dump
-from acc_pytest.dumps.torch_manifest import FILE, SCHEMA
+from acc_pytest.dumps.torch_manifest import FILE
 from acc_pytest.dumps.torch_manifest import FORMAT as MANIFEST
 from acc_pytest.errors import AccError
 from acc_pytest.lab.demo import DemoPaths, DemoSpec, make_demo
@@ -145,9 +145,7 @@ def torch_host(home: Path, folder: str, rank: int | None) -> str:
     tree = {"name": "root", "type": "M", "children": [{"name": "root.a", "type": "L"}]}
     (process / "model_tree.json").write_text(json.dumps(tree))
     if rank is not None:
-        (process / FILE).write_text(
-            json.dumps({"format": MANIFEST, "schema": SCHEMA, "process": {"rank": rank}})
-        )
+        (process / FILE).write_text(json.dumps({"format": MANIFEST, "version": 1, "process": {"rank": rank}}))
     return str(home)
 
 

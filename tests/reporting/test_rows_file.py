@@ -173,10 +173,10 @@ def _field(**changed: Any) -> Callable[[list[str]], list[str]]:
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (lambda lines: lines[1:], "1: is not a file of rows"),
+        (lambda lines: lines[1:], "1: is not an acc-pytest rows file"),
         (
             lambda lines: [lines[0].replace('"version":2', '"version":1'), *lines[1:]],
-            "1: has version 1, but this acc-pytest reads version 2; make the file again",
+            "1: has version 1, but this acc-pytest reads version 2; make it again",
         ),
         (
             lambda lines: [lines[0].replace('"floor":0.0', '"floor":[]'), *lines[1:]],

@@ -24,9 +24,10 @@ from torch import nn
 
 from ... import __version__
 from ...dumps.torch import TREE_FILE
-from ...dumps.torch_manifest import FILE, FORMAT, SCHEMA, write_json
+from ...dumps.torch_manifest import FILE, FORMAT
 from ...dumps.torch_model import ROWS_FILE, WEIGHTS_FILE
 from ...errors import CaptureError
+from ...tensors.json_file import header, write_compact
 from ...tensors.weight_rows import write_rows
 from ...tensors.whole_file import make_directory
 from .config import DumpConfig
@@ -79,15 +80,14 @@ class Manifest:
     def write_step(self, step: StepRecord, left_out: Mapping[str, int], *, complete: bool) -> None:
         """`{step}/manifest.json`, and what this step was the first to show: in which order modules run."""
         content = {
-            "format": FORMAT,
-            "schema": SCHEMA,
+            **header(FORMAT),
             "step": step.token,
             "complete": complete,
             "order": list(step.order),
             "started": list(step.started),
             "tensors": step.entries,
         }
-        write_json(self._home / str(step.token) / FILE, content)
+        write_compact(self._home / str(step.token) / FILE, content)
         new = {name: kind for name, kind in step.order.items() if name not in self._order}
         if new:
             self._order |= new
@@ -100,15 +100,14 @@ class Manifest:
         """`weights.json` and the numbers of rows beside it: what `weight_digests` says of the weights. The
         manifest states which file it is."""
         content["rows_crc32"] = write_rows(str(self._home / ROWS_FILE), rows)
-        self._weights_crc32 = write_json(self._home / WEIGHTS_FILE, content)
+        self._weights_crc32 = write_compact(self._home / WEIGHTS_FILE, content)
         self._write_process()
 
     def _write_process(self) -> None:
-        write_json(
+        write_compact(
             self._home / FILE,
             {
-                "format": FORMAT,
-                "schema": SCHEMA,
+                **header(FORMAT),
                 "writer": f"acc_pytest {__version__}",
                 "versions": {"torch": torch.__version__, "python": platform.python_version()},
                 "process": {"host": socket.gethostname(), "pid": os.getpid(), "argv0": sys.argv[0]}
@@ -127,7 +126,7 @@ class Manifest:
 
     def _write_tree(self) -> None:
         order = {name: number for number, name in enumerate(self._order)}
-        write_json(self._home / TREE_FILE, tree(self.root, order))
+        write_compact(self._home / TREE_FILE, tree(self.root, order))
 
 
 def tree(root: NamedModule, ran: Mapping[str, int]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from ...dumps.torch_model import (
     WEIGHTS_FORMAT,
 )
 from ...tensors.digest import NAME
+from ...tensors.json_file import header, write_compact
 from ...tensors.projection import projection
 from ...tensors.weight_rows import RowNumbers, described
 from ...tensors.whole_file import whole_file
@@ -130,7 +131,6 @@ def nearest(names: tuple[str, ...], active: str, count: int) -> str:
 # linear layers that another module reads without calling them (the time steps of Mamba).
 
 
-SCHEMA = 1
 _SLENDER = 16
 """A tensor is small that has at most so many vectors of its longest dimension: norms, biases, routers, the
 states of recurrences."""
@@ -152,8 +152,7 @@ class ModelOutline:
         """Write both files to a process folder. Raises `AccError` where the system refuses."""
         with whole_file(home / OUTLINE_TENSORS) as file:
             torch.save(self.tensors, file)
-        with whole_file(home / OUTLINE_FILE) as file:
-            file.write(json.dumps(self.content, separators=(",", ":")).encode())
+        write_compact(home / OUTLINE_FILE, self.content)
 
     @torch.no_grad()
     def with_read(self, root: NamedModule, ran: Collection[str]) -> ModelOutline:
@@ -173,7 +172,7 @@ def model_outline(root: NamedModule, *, traced: bool = False) -> ModelOutline:
     tensors = {f"{WEIGHT}{name}": _copied(tensor) for name, tensor in (*_small(root), *_of_other_kinds(root))}
     linear = dict(_linear(root))
     tensors |= {f"{PROJECTION}{name}": projection(weight) for name, weight in linear.items()}
-    content = {"format": OUTLINE_FORMAT, "schema": SCHEMA, "projection": SIGNS, "tensors": list(tensors)}
+    content = {**header(OUTLINE_FORMAT), "projection": SIGNS, "tensors": list(tensors)}
     content["outputs"] = {name: len(weight) for name, weight in linear.items()}
     content["numbers"] = dict(_numbers(root))
     return ModelOutline(content | _code(root.module) | {"traced": traced}, tensors)
@@ -304,7 +303,7 @@ def weight_digests(root: NamedModule, storages: Storages) -> tuple[dict[str, Any
         for (tensor, _, entry), (fields, numbers) in zip(tensors.values(), results):
             entry |= fields | storages.memory_of(tensor)
             rows |= numbers if entry["kind"] == "parameter" else {}
-    return {"format": WEIGHTS_FORMAT, "schema": 1, "sketch": NAME, "weights": named}, rows
+    return {**header(WEIGHTS_FORMAT), "sketch": NAME, "weights": named}, rows
 
 
 def _weights(root: NamedModule) -> Iterator[tuple[str, str, torch.Tensor, nn.Module]]:

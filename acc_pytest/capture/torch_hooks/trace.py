@@ -24,7 +24,8 @@ from torch import nn
 from torch.overrides import resolve_name
 
 from ...base.named_operators import is_random, operator_of
-from ...dumps.torch_model import MODULE, TRACES_FILE, TRACES_FORMAT, TRACES_SCHEMA, TRACES_TENSORS
+from ...dumps.torch_model import MODULE, TRACES_FILE, TRACES_FORMAT, TRACES_TENSORS
+from ...tensors.json_file import header
 from ...tensors.whole_file import whole_file
 from .model import NamedModule
 from .values import Key, in_arguments, in_result
@@ -369,15 +370,11 @@ class TracedStep:
         if copies:
             with whole_file(folder / TRACES_TENSORS) as file:
                 torch.save(copies, file)
-        header: dict[str, Any] = {
-            "format": TRACES_FORMAT,
-            "schema": TRACES_SCHEMA,
-            "dtype": self.tracer.dtype,
-        }
-        header |= {"kept": list(copies), "modules": self.modules}
+        head = header(TRACES_FORMAT) | {"dtype": self.tracer.dtype, "kept": list(copies)}
+        head |= {"modules": self.modules}
         traces = ",".join(self.numbers)
         with whole_file(folder / TRACES_FILE) as file:
-            file.write(f'{json.dumps(header)[:-1]}, "traces": [{traces}]}}'.encode())
+            file.write(f'{json.dumps(head)[:-1]}, "traces": [{traces}]}}'.encode())
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -35,7 +35,7 @@ def layer_exports(layer: Layer, tables: Tables, slots: Slots, shape: ShapeOf = _
     by_path = {layer.below(node): node for node in layer.node.walk()}
     exports: list[Export] = []
     for path, node in by_path.items():
-        rule_and_match = _rule_for(path, tables.layer_roles, by_path)
+        rule_and_match = _rule_for(path, tables.torch["layer"], by_path)
         if rule_and_match is not None:
             start = rule_and_match[1].start()
             prefix = _SECOND if start and path[start - 1] != "." else ""
@@ -51,7 +51,7 @@ def model_exports(
     inside = {node for layer in layers for node in layer.node.walk()}
     exports: list[Export] = []
     for node in tree.walk():
-        rule_and_match = _rule_for(node.path, tables.model_roles, ()) if node not in inside else None
+        rule_and_match = _rule_for(node.path, tables.torch["model"], ()) if node not in inside else None
         if rule_and_match is not None:
             exports.extend(_exports(node, *rule_and_match, tables, slots, shape))
     if layers and not any(export.form == "table" for export in exports):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import fields
 
 from ...tensors.source import InMemory
 from ..measurement import ElementTolerance
@@ -16,6 +17,13 @@ COUNTS = (
     *("golden_nan", "golden_inf", "mine_nan", "mine_inf"),
     *("common_nan", "common_inf", "new", "lost", "changed"),
 )
+
+
+_SUMS, _DIVERGENCE = (
+    [field.name for field in fields(kind) if hasattr(KernelResult, field.name)]
+    for kind in (BlockSums, BlockDivergence)
+)
+"""Sums that the kernel calls as we do."""
 
 
 class NativeBlock:
@@ -69,26 +77,5 @@ def _block_result(start: int, elements: int, sums: KernelResult, slices: BlockSl
 
 
 def _block_sums(sums: KernelResult) -> BlockSums:
-    return BlockSums(
-        compared=sums.compared,
-        golden=sums.golden,
-        mine=sums.mine,
-        difference=sums.difference,
-        golden_squared=sums.golden_squared,
-        mine_squared=sums.mine_squared,
-        golden_mine=sums.golden_mine,
-        golden_difference=sums.golden_difference,
-        difference_squared=sums.difference_squared,
-        absolute=sums.absolute,
-        golden_peak=sums.golden_peak,
-        peak=sums.peak,
-        peak_at=sums.peak_at,
-        relative=sums.relative,
-        relative_peak=sums.relative_peak,
-        scaled_peak=sums.scaled_peak,
-        near_zero=sums.near_zero,
-        beyond=sums.beyond,
-        divergence=BlockDivergence(
-            sums.weight, sums.first, sums.curved, sums.scale, sums.curved_scale, sums.center
-        ),
-    )
+    divergence = BlockDivergence(**{name: getattr(sums, name) for name in _DIVERGENCE})
+    return BlockSums(**{name: getattr(sums, name) for name in _SUMS}, divergence=divergence)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
+from ...base.forms import written
 from ...dumps import open_dump
 from ...dumps.base import Listing
 from ...dumps.discovery import locate
@@ -23,13 +24,14 @@ from ...tensors.atb_bin import located
 from ...tensors.file_bytes import opened
 from ...tensors.formats import format_of
 from ...tensors.header import TensorHeader
-from ...tensors.json_file import write_json
+from ...tensors.json_file import header, write_json
 from ...tensors.kept_dump import (
     FILES,
     FORMAT,
     INDEX,
     PIECES,
     VERSION,
+    IndexFile,
     check_of,
     kept_version,
     modified,
@@ -147,9 +149,8 @@ class _Keeping:
         self._tensors.close()
         self._pieces.close()
         root = self._top if root == "." else f"{self._top}/{root}"
-        head = {"format": FORMAT, "version": VERSION, "kind": self._report.kind, "root": root}
-        head["check"] = check_of(self._index)
-        write_json(f"{self._home}/{INDEX}", head, "files", self._index.items())
+        stated = written(IndexFile(self._report.kind, root, self._index, check_of(self._index)))
+        write_json(f"{self._home}/{INDEX}", header(FORMAT, VERSION) | stated, "files")
         self._report.after = sum(
             os.path.getsize(os.path.join(where, name))
             for where, _, names in os.walk(self._home)

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...base.forms import WrongField, check_header
 from ...base.texts import parsed
 from ...errors import FormatError
 from .filesystem import StoredFile
@@ -348,13 +349,10 @@ def unpacked(content: bytes, where: str, form: str, version: int) -> tuple[dict[
         head = parsed(columns.pop(_HEAD).tobytes())
     except _REFUSALS as error:
         raise FormatError(f"{where}: is damaged: {error!s:.200}; make it anew with acc index") from None
-    if type(head) is not dict or head.get("format") != form:
-        raise FormatError(f"{where}: is no {form}; make it anew with acc index")
-    if head.get("version") != version:
-        raise FormatError(
-            f"{where}: has version {head.get('version')!r:.20}, but this acc-pytest reads version {version}; "
-            "make it anew with acc index"
-        )
+    try:
+        check_header(head if type(head) is dict else {}, form, version, "; make it anew with acc index")
+    except WrongField as error:
+        raise FormatError(f"{where}: {error}") from None
     return head, columns
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.forms import Scalar
 from ...judging.verdict import Check
-from ..row import VERDICTS, Row, RowSide, Scalar
+from ..row import VERDICTS, Row, RowSide
 from ..texts import printable
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {

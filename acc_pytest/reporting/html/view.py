@@ -355,10 +355,6 @@ def _cell(value: float) -> float | str | None:
     return "Infinity" if math.isinf(value) else float(f"{value:.4g}")
 
 
-def _index(place: int, shape: tuple[int, ...]) -> str:
-    return str(list(map(int, np.unravel_index(-place, shape))))
-
-
 def _value(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return value

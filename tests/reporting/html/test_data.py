@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acc_pytest.base.forms import Scalar
 from acc_pytest.base.reason import Reason
 from acc_pytest.judging.verdict import Check
 from acc_pytest.mapping.pair import Operand, Pair, Plan
@@ -35,7 +36,7 @@ from acc_pytest.reporting.html.data import (
     row_details,
 )
 from acc_pytest.reporting.html.view import details, fold_of, pictures_of
-from acc_pytest.reporting.row import VERDICTS, Row, Scalar
+from acc_pytest.reporting.row import VERDICTS, Row
 from acc_pytest.tensors.ref import TensorRef
 from acc_pytest.tensors.source import TensorSource
 
