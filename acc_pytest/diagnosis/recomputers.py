@@ -24,10 +24,11 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
     """
     if plan.mine_kind in OF_MODULES and model:
         from ..dumps import open_dump
-        from .golden_model.models import load_model
+        from .golden_model.models import load_model, part_that_ran
         from .recompute_torch import TorchRecomputer
 
-        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, load_model(model), budget)
+        golden = part_that_ran(load_model(model), {pair.golden.name for pair in plan.pairs})
+        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, golden, budget)
         if plan.mine_kind not in BY_THEMSELVES:
             return modules
         functions = recomputer_of(plan, budget)

@@ -9,6 +9,8 @@ biases more often than kernels compute wrongly, so this is looked at before any 
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import re
 from collections import Counter, defaultdict
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.imports import torch
+from ..base.reason import Reason
 from ..errors import AccError
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef
@@ -34,16 +37,19 @@ _ROUNDED = 2.0**-7
 """The largest relative distance of two vectors that are one: each rounded to bfloat16."""
 _SAMPLES = 8
 """Rows of a weight that are looked for in every weight of the other side."""
+_NEARLY_ALL = 0.9
+"""The part of the rows of a run that are golden's: few may be wrong."""
+_MOST_ROWS = 256
 _RUNS_NAMED = 4
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The weight `golden` as the rows from `start` on of `mine`. `order` says in which runs its rows lie
-    there (first row of golden, first row in the piece, number of rows), empty where in golden's order. It is
-    `odd` where no more than half of the layers have it, `turned` (golden, mine) where rows are columns,
-    and `guessed` by the gap that others leave."""
+    """The weight `golden` as the rows from `start` on of `mine`; of a share, its rows from `first` on.
+    `order` says in which runs its rows lie there (first row of golden, first row in it, number of rows),
+    empty where in golden's order. It is `odd` where no more than half of layers have it, `turned` where rows
+    of golden or of mine are columns, and `guessed` by the gap that others leave."""
 
     golden: str
     mine: str
@@ -54,6 +60,19 @@ class Piece:
     whole: bool = False
     turned: tuple[bool, bool] = (False, False)
     guessed: bool = False
+    first: int | None = None
+
+    @property
+    def runs(self) -> list[tuple[int, int, int]]:
+        """The first row of golden, the first of mine, and how many, of each run of rows that lie together."""
+        runs = self.order or ((0, 0, self.rows),)
+        return [((self.first or 0) + ours, self.start + theirs, count) for ours, theirs, count in runs]
+
+    @property
+    def is_reordered(self) -> bool:
+        """Whether the rows are those of one block on either side, in another order."""
+        ends = (max((run[side] + run[2] for run in self.order), default=0) for side in (0, 1))
+        return {*ends} == {self.rows}
 
     @property
     def span(self) -> RowSpan | None:
@@ -65,10 +84,12 @@ class Piece:
     @property
     def spans(self) -> tuple[RowSpan | None, RowSpan | None]:
         """The rows of `golden` and of `mine` that are one; `None` for all of them."""
-        if not any(self.turned):
+        if not any(self.turned) and self.first is None:
             return None, self.span
         span = self.span or RowSpan(self.start, self.rows)
-        return RowSpan(0, self.rows, turned=self.turned[0]), replace(span, turned=self.turned[1])
+        order = () if self.first is None else tuple((m, g, n) for g, m, n in span.order)
+        of_golden = RowSpan(self.first or 0, self.rows, order, self.turned[0])
+        return of_golden, replace(span, turned=self.turned[1])
 
     @property
     def words(self) -> str:
@@ -81,13 +102,19 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Side:
     """The weights of a side without a partner, by listed name, and the folder of their process. Matrices that
-    are `turned` have the numbers of their columns as rows. A weight lies in another one with this `share` of
-    its rows at least: the others may be wrong."""
+    are `turned` have the numbers of their columns as rows. With `shares` the sides are on other numbers of
+    ranks."""
 
     saved: Mapping[str, SavedWeight]
     home: Path
     turned: bool = False
-    share: float = 0.5
+    shares: bool = False
+
+    @property
+    def least(self) -> float:
+        """The least part of the rows of a weight that lie in another one: the others may be wrong. A rank
+        that packs its shares of several has a part of the rows of each, and is not wrong."""
+        return _NEARLY_ALL if self.shares else 0.5
 
     def rows(self, name: str) -> torch.Tensor | None:
         """The row numbers of a weight, in float32; `None` where the file does not have them."""
@@ -125,17 +152,101 @@ def pieces(golden: Side, mine: Side) -> list[Piece]:
     """Golden's weights in those of mine, some of their rows or all, and the biases beside them."""
     packed = [piece for name in mine.saved if mine.width(name) for piece in _packed(golden, mine, name)]
     located = {piece.golden for piece in packed if not piece.guessed}
-    packed = [piece for piece in packed if not (piece.guessed and piece.golden in located)]
+    packed = _with_biases([p for p in packed if not (p.guessed and p.golden in located)], golden, mine)
+    return [*packed, *(() if golden.turned or mine.turned else _vectors(golden, mine, packed))]
+
+
+def shared_rows(golden: Side, mine: Side, located: Sequence[Piece]) -> list[Piece]:
+    """The rows of golden's weights in those of mine that no piece of `located` has, where a rank packs its
+    shares of several, or has rows of padding behind one; and the biases beside them."""
+    packed: list[Piece] = []
+    for name in mine.saved:
+        targets = mine.rows(name) if mine.width(name) else None
+        names = _names_alike(golden, mine, name) if targets is not None else []
+        rows = {g: numbers for g in names if (numbers := golden.rows(g)) is not None}
+        if targets is None or not rows:
+            continue
+        near = max(_near(golden, g, mine, name) for g in rows)
+        runs: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        free = _uncovered_rows(mine, name, located)
+        for of_golden, *run in _runs_of_several(rows, targets, free, near):
+            runs[of_golden].append((run[0], run[1], run[2]))
+        for of_golden, of_weight in runs.items():
+            # A row by itself may be near by chance.
+            few = sum(run[2] == 1 for run in of_weight) < (1 - _NEARLY_ALL) * len(free)
+            if of_weight := sorted(run for run in of_weight if run[2] > 1 or not few):
+                packed.append(_share(of_golden, name, of_weight, (golden.turned, mine.turned)))
+    return _with_biases(packed, golden, mine)
+
+
+def _share(golden: str, mine: str, runs: Sequence[tuple[int, int, int]], turned: tuple[bool, bool]) -> Piece:
+    first, start = runs[0][0], min(run[1] for run in runs)
+    order = tuple((g - first, m - start, count) for g, m, count in runs) if len(runs) > 1 else ()
+    return Piece(golden, mine, start, sum(run[2] for run in runs), order, turned=turned, first=first)
+
+
+def _runs_of_several(
+    weights: Mapping[str, torch.Tensor], targets: torch.Tensor, rows: Sequence[int], near: float
+) -> Iterator[tuple[str, int, int, int]]:
+    """The runs of these rows of `targets` that lie in one of the weights: its name, the first row there, the
+    first row of `targets`, and how many."""
+    starts = [*itertools.accumulate(map(len, weights.values()), initial=0)]
+    names, together = [*weights], torch.cat([*weights.values()])
+    free, block = torch.zeros(len(targets), dtype=torch.bool), 1
+    free[rows] = True
+    while len(left := free.nonzero()[:, 0]):
+        # Rows that are none of golden's come together, too.
+        places = _nearest(targets[left[:block]], together, near)
+        located = (places >= 0).nonzero()[:, 0]
+        if not len(located):
+            free[left[:block]], block = False, min(2 * block, _MOST_ROWS)
+            continue
+        row, place, block = int(left[located[0]]), int(places[located[0]]), 1
+        number = bisect.bisect_right(starts, place) - 1
+        ours = together[place : starts[number + 1]]
+        theirs = targets[row : row + len(ours)]
+        is_near = (ours[: len(theirs)] - theirs).norm(dim=1) <= near * theirs.norm(dim=1)
+        is_near &= free[row : row + len(ours)]
+        enough = is_near.cumsum(0) >= _NEARLY_ALL * torch.arange(1, len(theirs) + 1)
+        count = int((is_near & enough).nonzero()[-1]) + 1
+        yield names[number], place - starts[number], row, count
+        free[: row + count] = False
+
+
+def _uncovered_rows(mine: Side, name: str, packed: Sequence[Piece]) -> list[int]:
+    """The rows of a weight of mine that no piece has, and that are not zero, as padding is."""
+    rows = mine.rows(name)
+    covered = {
+        row
+        for piece in packed
+        if piece.mine == name and piece.turned[1] == mine.turned
+        for _, start, count in piece.runs
+        for row in range(start, start + count)
+    }
+    return [] if rows is None else [r for r in rows.any(1).nonzero()[:, 0].tolist() if r not in covered]
+
+
+def strangers(mine: Side, packed: Sequence[Piece], golden: str) -> Iterator[Reason]:
+    """Sentences on rows of mine that are none of golden's, beside rows that are."""
+    strange: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, turned in dict.fromkeys((p.mine, p.turned[1]) for p in packed if mine.width(p.mine)):
+        if rows := _uncovered_rows(replace(mine, turned=turned), name, packed):
+            strange["columns" if turned else "rows", stretches(rows)].append(name)
+    for (kind, rows_named), names in strange.items():
+        yield Reason("no weight of {} has {} {} of {}", golden, kind, rows_named, listed(names))
+
+
+def _with_biases(packed: Sequence[Piece], golden: Side, mine: Side) -> list[Piece]:
+    """Pieces with word of orders that few layers have, and with the biases beside them."""
     orders: dict[str, Counter[object]] = defaultdict(Counter)
     for piece in packed:
         orders[_NUMBER.sub("*", piece.golden)][piece.order] += 1
     packed = [
-        replace(piece, odd=bool(piece.order) and 1 < of_kind.total() >= 2 * of_kind[piece.order])
+        replace(piece, odd=piece.is_reordered and 1 < of_kind.total() >= 2 * of_kind[piece.order])
         for piece in packed
         for of_kind in (orders[_NUMBER.sub("*", piece.golden)],)
     ]
-    packed += list(_biases(packed, golden, mine))
-    return [*packed, *(() if golden.turned or mine.turned else _vectors(golden, mine, packed))]
+    return [*packed, *_biases(packed, golden, mine)]
 
 
 def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
@@ -144,13 +255,7 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
         if share is not None:
             yield share
             return
-    layer = _NUMBER.search(name)
-    names = [
-        g
-        for g in golden.saved
-        if golden.width(g) == mine.width(name)
-        and (layer is None or (m := _NUMBER.search(g)) is None or m[0] == layer[0])
-    ]
+    names = _names_alike(golden, mine, name)
     alike = [g for g in names if golden.shape(g) == mine.shape(name)]
     packed = [piece for g in alike if (piece := _piece(golden, g, mine, name)) is not None]
     if all(piece.order for piece in packed):  # else no row of it is left
@@ -168,18 +273,29 @@ def _packed(golden: Side, mine: Side, name: str) -> Iterator[Piece]:
             yield Piece(fitting[0], name, *gap, turned=packed[0].turned, guessed=True)
 
 
+def _names_alike(golden: Side, mine: Side, name: str) -> list[str]:
+    """The weights of golden that have the width of one of mine, in its layer."""
+    layer = _NUMBER.search(name)
+    return [
+        g
+        for g in golden.saved
+        if golden.width(g) == mine.width(name)
+        and (layer is None or (m := _NUMBER.search(g)) is None or m[0] == layer[0])
+    ]
+
+
+def _near(golden: Side, name: str, mine: Side, pack: str) -> float:
+    digests = golden.saved[name].digest, mine.saved[pack].digest
+    return _NEAR * (1 + any(d is not None and d.scale and by_name(d.dtype).bits < 8 for d in digests))
+
+
 def _piece(golden: Side, name: str, mine: Side, pack: str) -> Piece | None:
     """The rows of a weight of golden in one of mine; `None` where they are not there."""
     if golden.count(name) > mine.count(pack):
         return None
     rows, target = golden.rows(name), mine.rows(pack)
-    digests = golden.saved[name].digest, mine.saved[pack].digest
-    coarse = any(d is not None and d.scale and by_name(d.dtype).bits < 8 for d in digests)
-    if (
-        rows is None
-        or target is None
-        or (place := _located(rows, target, _NEAR * (1 + coarse), golden.share)) is None
-    ):
+    near = _near(golden, name, mine, pack)
+    if rows is None or target is None or (place := _located(rows, target, near, golden.least)) is None:
         return None
     whole = golden.shape(name) == mine.shape(pack)
     return Piece(name, pack, place[0], len(rows), place[1], whole=whole, turned=(golden.turned, mine.turned))
@@ -200,7 +316,7 @@ def _located(
         return start, ()
     places = _nearest(rows, target, near)
     located = places[places >= 0]
-    if len(located) < share * len(rows) or len(located.unique()) < 0.9 * len(located):
+    if len(located) < share * len(rows) or len(located.unique()) < _NEARLY_ALL * len(located):
         return None  # not there, or no order of rows
     if len(located) < len(rows):
         nearest = _nearest(rows, target, math.inf)
@@ -208,7 +324,7 @@ def _located(
             places = located = nearest
     offsets = Counter((places - torch.arange(len(rows)))[places >= 0].tolist())
     offset, count = offsets.most_common(1)[0]
-    if count >= 0.9 * len(located) and 0 <= offset <= len(target) - len(rows):
+    if count >= _NEARLY_ALL * len(located) and 0 <= offset <= len(target) - len(rows):
         return offset, ()
     start = int(located.min())
     inside = int(located.max()) < start + len(rows)
@@ -222,7 +338,7 @@ def _lie_at(rows: torch.Tensor, target: torch.Tensor, start: int, near: float) -
     if not 0 <= start <= len(target) - len(rows):
         return False
     off = (rows - target[start : start + len(rows)]).norm(dim=1)
-    return bool((off <= near * rows.norm(dim=1)).float().mean() >= 0.9)
+    return bool((off <= near * rows.norm(dim=1)).float().mean() >= _NEARLY_ALL)
 
 
 def _nearest(rows: torch.Tensor, target: torch.Tensor, near: float) -> torch.Tensor:
@@ -262,7 +378,8 @@ def _biases(packed: Sequence[Piece], golden: Side, mine: Side) -> Iterator[Piece
         of_golden, of_mine = (_bias_of(name) for name in (piece.golden, piece.mine))
         if of_golden in golden.saved and of_mine in mine.saved:
             digest = golden.saved[of_golden].digest
-            if not any(piece.turned) or (digest is not None and digest.shape == (piece.rows,)):
+            count = piece.rows if piece.first is None else golden.count(piece.golden)
+            if not any(piece.turned) or (digest is not None and digest.shape == (count,)):
                 yield replace(piece, golden=of_golden, mine=of_mine, turned=(False, False))
 
 
@@ -303,7 +420,7 @@ def ordered(packed: Sequence[Piece]) -> list[str]:
     """Sentences on the pieces whose rows lie in another order."""
     by_order: dict[tuple[object, ...], list[Piece]] = defaultdict(list)
     for piece in packed:
-        if piece.order and not piece.golden.endswith(".bias"):
+        if piece.is_reordered and not piece.golden.endswith(".bias"):
             by_order[piece.golden.rpartition(".")[0].rpartition(".")[2], piece.words].append(piece)
     return [
         f"{module} lies in another order of rows in {listed([p.mine for p in pieces_of])}: {words}"
@@ -374,3 +491,11 @@ def _is_zero(saved: SavedWeight) -> bool:
 def listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def stretches(rows: Collection[int]) -> str:
+    """Row numbers in words: `0-31, 48-63`."""
+    ordered_rows = torch.tensor(sorted(rows))
+    runs = [(first, first + count - 1) for first, _, count in _runs(ordered_rows)]
+    texts = [f"{int(ordered_rows[first])}-{int(ordered_rows[last])}" for first, last in runs]
+    return ", ".join(texts[:_RUNS_NAMED]) + (", ..." if len(texts) > _RUNS_NAMED else "")

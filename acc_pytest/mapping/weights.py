@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,9 @@ from .packed_weights import (
     ordered,
     pieces,
     quantised,
+    shared_rows,
+    strangers,
+    stretches,
     tied,
     twins,
 )
@@ -31,8 +34,8 @@ from .pair import Operand, Pair
 from .views import WHOLE
 
 POLICY = "weights"
-_OF_SHARES = 0.9
-"""Share of the rows that a weight must have in another one where one side is on fewer ranks."""
+_MISSING = "{} {} of {} are on no rank ({})"
+_SWAPPED = "{} lie in the order of ranks {} in most weights, but not in {} ({})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,53 +58,87 @@ def weight_pairs(
     groups = _rank_groups(golden, mine, evidence)
     if not groups:
         return _over_ranks(golden, mine, step)
-    all_pairs: list[Pair] = []
+    met = [
+        _Met(golden, mine, ranks, number, first_packs if ranks == (0, 0) else None, step, unlike)
+        for *ends, number in groups
+        for ranks in ((golden.ranks.index(ends[0]), mine.ranks.index(ends[1])),)
+    ]
+    # What lies on another rank is not missing.
+    of_one = met if len({of_ranks.ranks[0] for of_ranks in met}) == 1 else []
+    compared = {pair.golden.name for of_ranks in of_one for pair in of_ranks.pairs}
     notes: dict[str, list[int]] = defaultdict(list)
-    shares: list[tuple[int, Packs]] = []
-    for of_golden, of_mine, number in groups:
-        golden_weights, mine_weights = _Weights(golden, of_golden), _Weights(mine, of_mine)
-        of_ranks = golden.ranks.index(of_golden), mine.ranks.index(of_mine)
-        packs = first_packs if of_ranks == (0, 0) else Packs.of(golden, mine, of_ranks)
-        packed = list(_packed_pairs(packs, golden_weights, mine_weights, step, number))
-        met = {(pair.golden.name, pair.mine.name) for pair in packed}
-        alike = unlike or len(golden.ranks) != len(mine.ranks)
-        pairs = [
-            pair
-            for pair in _pairs(golden_weights, mine_weights, step, number)
-            if (pair.golden.name, pair.mine.name) not in met
-            and (not alike or _shapes_agree(pair, golden_weights, mine_weights))
-        ]
-        all_pairs += [*pairs, *packed]
-        paired = [{pair.golden.name for pair in (*pairs, *packed)}, {p.mine.name for p in (*pairs, *packed)}]
-        shares += [(of_ranks[1], packs)] if len(golden.ranks) == 1 < len(mine.ranks) else []
-        for line in (*packs.sentences, _note(golden_weights, mine_weights, paired, packs.lost)):
-            notes[line].append(of_ranks[1])
-    for line in _uncovered(shares, _Weights(golden, golden.ranks[0]).side) if shares else ():
-        notes[line].extend(range(len(groups)))
+    for of_ranks in met:
+        for line in (*of_ranks.packs.sentences, of_ranks.note(compared)):
+            notes[line].append(of_ranks.ranks[1])
     lines = [
-        line if len(ranks) == len(groups) else f"rank {', '.join(map(str, ranks))}: {line}"
+        line if len(ranks) == len(groups) else Reason("rank {}: {}", ", ".join(map(str, ranks)), line)
         for line, ranks in notes.items()
         if line
     ]
-    return WeightPairs(tuple(all_pairs), Reason("weights: {}", joined("; ", lines)) if lines else "")
+    if len(golden.ranks) == 1 < len(mine.ranks):
+        lines += _over_all({m.ranks[1]: m.packs for m in met}, _Weights(golden, golden.ranks[0]).side)
+    pairs = tuple(pair for of_ranks in met for pair in of_ranks.pairs)
+    return WeightPairs(pairs, Reason("weights: {}", joined("; ", lines)) if lines else "")
 
 
-def _uncovered(shares: Sequence[tuple[int, Packs]], golden: Side) -> Iterator[str]:
-    """Sentences on the rows, or columns, of golden's weights that no rank of mine has, where some have
-    others: each rank and its packs."""
-    spans: dict[tuple[str, bool], list[tuple[int, int, int]]] = defaultdict(list)
-    for rank, packs in shares:
-        for packs_mine, piece in packs.pieces:
-            if not packs_mine and not piece.whole:
-                spans[piece.mine, piece.turned[1]].append((piece.start, piece.start + piece.rows, rank))
-    for (name, turned), owned in spans.items():
-        shape = golden.shape(name)
-        missing = set(range(shape[-1] if turned else shape[0] if shape else 0))
-        missing -= {row for start, end, _ in owned for row in range(start, end)}
+class _Met:
+    """The weights of one rank of each side, and their pairs."""
+
+    def __init__(
+        self,
+        golden: Dump,
+        mine: Dump,
+        ranks: tuple[int, int],
+        number: int | None,
+        packs: Packs | None,
+        step: StepLabel,
+        unlike: bool,
+    ) -> None:
+        self.ranks = ranks
+        self.packs = packs or Packs.of(golden, mine, ranks)
+        self._golden, self._mine = (_Weights(dump, dump.ranks[n]) for dump, n in zip((golden, mine), ranks))
+        packed = list(_packed_pairs(self.packs, self._golden, self._mine, step, number))
+        met = {(pair.golden.name, pair.mine.name) for pair in packed}
+        alike = unlike or len(golden.ranks) != len(mine.ranks)
+        named = [
+            pair
+            for pair in _pairs(self._golden, self._mine, step, number)
+            if (pair.golden.name, pair.mine.name) not in met
+            and (not alike or _shapes_agree(pair, self._golden, self._mine))
+        ]
+        self.pairs = [*named, *packed]
+
+    def note(self, compared: Collection[str]) -> str:
+        """The note on what these pairs do not prove; `compared` are those of other ranks."""
+        of_golden = {*compared, *(pair.golden.name for pair in self.pairs)}
+        of_mine = {pair.mine.name for pair in self.pairs}
+        return _note(self._golden, self._mine, [of_golden, of_mine], self.packs.lost)
+
+
+def _over_all(packs: Mapping[int, Packs], golden: Side) -> Iterator[Reason]:
+    """Sentences on rows, or columns, of golden's weights that no rank of mine has, where some have others,
+    and on those that ranks have in another order than those of most weights. `packs` are those of ranks."""
+    owned: dict[tuple[str, bool], dict[int, set[int]]] = defaultdict(dict)
+    for rank, of_rank in packs.items():
+        for packs_mine, piece in of_rank.pieces:
+            name, turned = (piece.golden, piece.turned[0]) if packs_mine else (piece.mine, piece.turned[1])
+            rows = {run[not packs_mine] + n for run in piece.runs for n in range(run[2])}
+            owned[name, turned].setdefault(rank, set()).update(rows)
+    firsts = {key: {rank: min(rows) for rank, rows in of.items()} for key, of in owned.items()}
+    orders = Counter(tuple(sorted(of, key=of.__getitem__)) for of in firsts.values() if len(of) == len(packs))
+    usual = max(orders, key=lambda order: (orders[order], order == tuple(packs)), default=())
+    faults: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for (name, turned), of in owned.items():
+        kind = "columns" if turned else "rows"
+        places = ", ".join(f"rank {rank} has {stretches(rows)}" for rank, rows in of.items())
+        missing = {*range(replace(golden, turned=turned).count(name))}.difference(*of.values())
+        starts = [firsts[name, turned][rank] for rank in usual if rank in of]
         if missing:
-            of_ranks = ", ".join(f"rank {rank} has {start}-{end - 1}" for start, end, rank in owned)
-            kind = "columns" if turned else "rows"
-            yield f"{kind} {min(missing)}-{max(missing)} of {name} are on no rank ({of_ranks})"
+            faults[_MISSING, kind, stretches(missing), places].append(name)
+        elif starts != sorted(starts):
+            faults[_SWAPPED, kind, ", ".join(map(str, usual)), places].append(name)
+    for (code, kind, which, places), names in faults.items():
+        yield Reason(code, kind, which, listed(names), places)
 
 
 def _tell(golden: Dump, mine: Dump) -> bool:
@@ -175,8 +212,7 @@ class Packs:
             return cls()
         ours, theirs = (_Weights(dump, dump.ranks[rank]).side for dump, rank in zip((golden, mine), ranks))
         if len(golden.ranks) != len(mine.ranks):
-            # A share of a weight, packed with those of others, has a part of its rows, and is not wrong.
-            ours, theirs = (replace(side, share=_OF_SHARES) for side in (ours, theirs))
+            ours, theirs = (replace(side, shares=True) for side in (ours, theirs))
         named = [n for n in ours.saved if n in theirs.saved and ours.shape(n) == theirs.shape(n)]
         square = moved(ours, replace(theirs, turned=True), named)
         named = [name for name in named if all(name != piece.golden for piece in square)]
@@ -194,11 +230,27 @@ class Packs:
             return ours.without({name for name, _ in ends}), theirs.without({name for _, name in ends})
 
         add(True, square)
-        for *turned, packs_mine in itertools.product((False, True), (False, True), (True, False)):
-            single, pack = alone() if packs_mine else alone()[::-1]
-            located = pieces(replace(single, turned=turned[0]), replace(pack, turned=turned[1]))
-            lines += ordered(located)
-            add(packs_mine, located)
+        is_split = len(golden.ranks) < len(mine.ranks)
+
+        def of_split_side() -> tuple[Side, list[Piece]]:
+            whole = {piece.golden for packs_mine, piece in packed if packs_mine != is_split}
+            in_packs = [piece for packs_mine, piece in packed if packs_mine == is_split]
+            return (theirs if is_split else ours).without({*named, *whole}), in_packs
+
+        for turned in itertools.product((False, True), repeat=2):
+            for packs_mine in (True, False):
+                single, pack = alone() if packs_mine else alone()[::-1]
+                located = pieces(replace(single, turned=turned[0]), replace(pack, turned=turned[1]))
+                lines += ordered(located)
+                add(packs_mine, located)
+            if ours.shares:
+                single, (pack, before) = alone()[not is_split], of_split_side()
+                single, pack = replace(single, turned=turned[0]), replace(pack, turned=turned[1])
+                located = shared_rows(single, pack, before)
+                lines += ordered(located)
+                add(is_split, located)
+        if ours.shares:
+            lines += strangers(*of_split_side(), "golden" if is_split else "mine")
         add(True, tied(alone()[0], theirs))
         add(False, tied(alone()[1], ours))
         of_pieces = zip(ends[len(named) :], packed)
@@ -232,6 +284,8 @@ def _packed_pairs(
         of_golden, of_mine = ends if packs_mine else ends[::-1]
         kind = "columns" if piece.turned[1] else "rows"
         reason = f"{kind} {piece.start}-{piece.start + piece.rows - 1} of what packs it"
+        if piece.first is not None:
+            reason = f"{kind} {piece.first}-{piece.first + piece.rows - 1} are {reason}"
         if piece.span is None:
             reason = "transposed" if any(piece.turned) else "the same rows"
         yield _pair(of_golden, of_mine, step, rank, reason, f".{_below(piece)}")
@@ -259,9 +313,7 @@ def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]], lost: Co
         for name, saved in golden.listed.items()
         if saved.kind == "parameter" and name not in paired[0] and name not in lost
     ]
-    # Shares of several weights that a rank packs are not looked for, so that nothing is known to be missing.
-    packed_shares = len(golden.dump.ranks) != len(mine.dump.ranks) and alone[1]
-    if missing and mine.listed and not packed_shares:
+    if missing and mine.listed:
         sentences.append(Reason("no weight of mine holds {}", listed(missing)))
     for side, weights in sides.items():
         if any(alone) and not weights.listed:

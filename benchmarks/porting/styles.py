@@ -35,7 +35,8 @@ class Int8Linear(nn.Linear):
     weight_scale: nn.Parameter
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (F.linear(x.float(), self.weight.float()) * self.weight_scale[:, 0]).to(x.dtype)
+        product = F.linear(x.float(), self.weight.float()) * self.weight_scale[:, 0]
+        return (product if self.bias is None else product + self.bias.float()).to(x.dtype)
 
 
 def quantise(model: nn.Module) -> None:

@@ -20,7 +20,13 @@ from torch import nn
 from acc_pytest import DumpConfig, register_hook
 from acc_pytest.capture.torch_hooks.values import Key
 from acc_pytest.diagnosis.golden_model.calls import CallTemplate, of_dump, with_results
-from acc_pytest.diagnosis.golden_model.models import copies, load_model, network_dtype, outlined_model
+from acc_pytest.diagnosis.golden_model.models import (
+    copies,
+    load_model,
+    network_dtype,
+    outlined_model,
+    part_that_ran,
+)
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.diagnosis.recompute_torch import OutlinedRecomputer
 from acc_pytest.dumps.torch_model import Outline, outline_of
@@ -580,3 +586,10 @@ def test_a_mask_that_is_added_has_the_dtype_of_the_copy() -> None:
         {(0,): torch.tensor([True, False])}, lambda one: one.bfloat16(), nn.Linear(2, 2)
     )
     assert torch.equal(found, torch.tensor([0.0, torch.finfo(torch.bfloat16).min]).bfloat16())
+
+
+def test_a_checkpoint_with_a_head_is_the_network_that_ran() -> None:
+    inner = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    headed = nn.ModuleDict({"base": inner, "head": nn.Linear(2, 2)})
+    assert part_that_ran(headed, {"root.0", "root.1"}) is inner
+    assert part_that_ran(headed, {"root.base.0", "root.base.1", "root.head"}) is headed

@@ -10,7 +10,7 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -255,6 +255,16 @@ def load_model(spec: str) -> nn.Module:
             f"{FLAG}: {name} in {path} must return a torch.nn.Module, got {type(model).__name__}"
         )
     return model.eval()
+
+
+def part_that_ran(model: nn.Module, names: Collection[str]) -> nn.Module:
+    """The model, or the network inside of it that has more modules of these names: a checkpoint often has
+    a head around what was run."""
+
+    def shared(part: nn.Module) -> int:
+        return len({f"root.{name}" for name, _ in part.named_modules()}.intersection(names))
+
+    return max((model, *model.children()), key=shared)
 
 
 def _of_checkpoint(path: Path) -> nn.Module:

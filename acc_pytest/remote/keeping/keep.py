@@ -167,6 +167,7 @@ class _Keeping:
             if regions is None:
                 copy_of(entry.source, self._place(entry.name))
                 return
+            make_directory(os.path.dirname(self._place(entry.name)))
             name = os.path.normpath(f"{self._top}/{entry.name}")
             stored = [self._stored(file, entry.source, name, region) for region in _with_gaps(regions, size)]
             self._index[name] = [modified(entry.source), *stored]

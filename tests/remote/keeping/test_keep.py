@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from acc_pytest.diagnosis.run import run
 from acc_pytest.dumps import Dump, open_dump
 from acc_pytest.dumps.base import Slot
 from acc_pytest.errors import AccError, DumpError, FormatError, SettingsError
+from acc_pytest.mapping.planner import plan
 from acc_pytest.remote.keeping import DumpPart, Kept, keep, restore
 from acc_pytest.remote.keeping.keep import FIRST_HEADER, Pieces
 from acc_pytest.tensors import atb_bin
@@ -401,3 +404,37 @@ def test_tensors_that_share_a_file_are_counted(tmp_path: Path) -> None:
     made, part = kept(tmp_path / "dump", nodes="root.a")
     assert made.notes == ("not selected, and kept in the same files, whole or as statistics: 1 tensors",)
     assert len(held(part)) == 2
+
+
+ENGINES = Path(__file__).parents[3] / ".." / "shared" / "conformance" / "engines"
+SAVED = ("right", "fault", "golden", "*.npz", "*.pt", "*eval_step?.txt")
+
+
+def assert_kept_as_it_was(saved: Path, home: Path) -> None:
+    """A kept dump is opened, and all of its tensors meet equal ones of what it was made of."""
+    golden = open_dump(str(saved))
+    made = plan(golden, open_dump(keep(str(saved), str(home / saved.name)).path, golden=golden))
+    assert made.pairs
+    assert not made.unmapped
+    rows, _ = run(made)
+    assert {row.verdict for row in rows} == {"pass"}
+
+
+@pytest.mark.parametrize("folder", ["", "0", "tllm_debug/PP_0/TP_0"])
+def test_a_folder_of_saved_tensors_is_kept(tmp_path: Path, folder: str) -> None:
+    place = tmp_path / "saved" / folder
+    place.mkdir(parents=True)
+    for name in ("a", "b"):
+        np.save(place / f"{name}.npy", np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32))
+    assert_kept_as_it_was(tmp_path / "saved", tmp_path / "kept")
+
+
+@pytest.mark.skipif(not ENGINES.is_dir(), reason=f"no conformance data at {ENGINES}")
+@pytest.mark.parametrize("engine", ["llamacpp", "ort", "openvino", "transformerlens", "executorch"])
+def test_what_engines_leave_is_kept(tmp_path: Path, engine: str) -> None:
+    with tarfile.open(ENGINES / f"{engine}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    saved = [path for pattern in SAVED for path in sorted((tmp_path / engine).glob(pattern))]
+    assert saved
+    for path in saved:
+        assert_kept_as_it_was(path, tmp_path / "kept")
