@@ -216,8 +216,8 @@ _GROWING: Mapping[str, Callable[..., int]] = {
 """Operators of torch that make more than they are given: how many elements, of their arguments."""
 _KEEPING = frozenset(
     {
-        "_is_all_true", "_log_softmax", "_softmax", "_to_copy", "all", "amax", "any", "argmax", "clone",
-        "copy", "cumsum", "flip", "floor_divide", "full_like", "linalg_vector_norm", "mean",
+        "_is_all_true", "_log_softmax", "_softmax", "_to_copy", "all", "amax", "amin", "any", "argmax",
+        "clone", "copy", "cumsum", "flip", "floor_divide", "full_like", "linalg_vector_norm", "mean",
         "native_group_norm", "native_layer_norm", "ones_like", "polar", "roll", "std", "sum", "tril",
         "triu", "var", "zeros_like",
     }
