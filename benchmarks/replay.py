@@ -123,27 +123,29 @@ def demo(family: str, layers: int, steps: int) -> Callable[[Path, bool], None]:
     return write
 
 
-def sampled(layers: int, steps: int) -> Callable[[Path, bool], None]:
+def sampled(
+    layers: int, steps: int, *, hidden: int = 64, vocabulary: int = VOCABULARY, tokens: int = 12
+) -> Callable[[Path, bool], None]:
     """A Llama of transformers; the tokens that follow its prompt are not those with the largest logits."""
 
     def write(place: Path, wrong: bool) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         config = LlamaConfig(
-            hidden_size=64, intermediate_size=128, num_hidden_layers=layers, num_attention_heads=4,
-            num_key_value_heads=2, vocab_size=VOCABULARY,
+            hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=vocabulary,
         )  # fmt: skip
         torch.manual_seed(0)
         model: Any = LlamaForCausalLM(config)
         model.eval()
-        tokens = torch.randint(VOCABULARY, (12 + steps - 1,))
+        sequence = torch.randint(vocabulary, (tokens + steps - 1,))
         for side, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
             model = model.to(torch.bfloat16).to(dtype)  # the weights of both are the same
             if wrong and side == "mine":
                 model.model.layers[1].mlp.register_forward_hook(lambda _, given, made: made * 1.5)
             with torch.no_grad(), register_hook(model, DumpConfig(place / side, range(steps))):
                 cache = None
-                for ids in (tokens[:12], *tokens[12:].split(1)):
+                for ids in sequence.split([tokens, *[1] * (steps - 1)]):
                     cache = model(ids[None], past_key_values=cache, use_cache=True).past_key_values
 
     return write
