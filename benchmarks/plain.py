@@ -1,14 +1,13 @@
 """The straightforward way: tensors whole, one torch expression per metric. Others are measured against it.
 
-    python benchmarks/plain.py GOLDEN MINE
+    python benchmarks/plain.py LIST
 
-computes the seven metrics of the files of two directories that have one name (`.npy`), on one thread.
+computes the seven metrics of the pairs of a list (that of `floor.cpp`), on one thread.
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -36,11 +35,21 @@ def straightforward(golden: torch.Tensor, mine: torch.Tensor) -> Metrics:
     }
 
 
+def tensor(path: str, offset: str, dtype: str, count: int) -> torch.Tensor:
+    """The first `count` elements of a tensor in a file."""
+    kind = getattr(torch, dtype)
+    content = np.fromfile(path, np.uint8, count * kind.itemsize, offset=int(offset))
+    return torch.from_numpy(content).view(kind)
+
+
 def main() -> None:
-    golden, mine = map(Path, sys.argv[1:])
     torch.set_num_threads(1)
-    for file in sorted(golden.iterdir()):
-        straightforward(*(torch.from_numpy(np.load(side / file.name)) for side in (golden, mine)))
+    with open(sys.argv[1], encoding="utf-8") as lines:
+        for line in lines:
+            golden, at, dtype, mine, mine_at, mine_dtype, count = line.split("\t")
+            straightforward(
+                tensor(golden, at, dtype, int(count)), tensor(mine, mine_at, mine_dtype, int(count))
+            )
 
 
 if __name__ == "__main__":

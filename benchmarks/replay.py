@@ -8,11 +8,11 @@
     msprobe  records of functions and modules with their tensors
 
 Each case is run three times, one process after the other: green with `--acc-replay=off`, which is the plain
-comparison, green by default, and red by default, where an operator of an early layer is off. The last two are
-at most 3 times the first. A fourth and a fifth run under cProfile tell where the rest of the dearer of the
-two goes: what it takes more than the plain comparison, by rooms of acc_pytest (time in other packages is that
-of the room that called them). `--quick` takes the small sizes alone. The exit status is 1 where a bar is
-missed.
+comparison, green by default, and red by default, where an operator of an early layer is off. Either of the
+last two takes at most 3 times the first, and the green one of 1,000 pairs and more at most 1.6 times. Two
+more run under cProfile and tell where the rest of the dearer of the two goes: what it takes more than the
+plain comparison, by rooms of acc_pytest (time in other packages is that of the room that called them).
+`--quick` takes the small sizes alone. The exit status is 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from acc_pytest.lab.atb import Fault
 from acc_pytest.lab.demo import DemoSpec, make_demo
 from tests.dumps.msprobe_writer import RankWriter
 
-MOST = 3.0
+MOST, OF_MANY, MANY = 3.0, 1.6, 1000
+"""The most that runs take of the plain comparison, green ones of many pairs, and how many these are."""
 PACKAGE = f"{os.sep}acc_pytest{os.sep}"
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 OFF = "--acc-replay=off"
 VOCABULARY = 152_000
-ROW = "{:<24} {:>6} {:>8} {:>8} {:>6} {:>8} {:>6}  {}"
+ROW = "{:<24} {:>6} {:>8} {:>8} {:>6} {:>8} {:>6}  {:<6}  {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, metavar="DIR", help="where dumps are written and kept")
     given = parser.parse_args(arguments)
     good = True
-    print(f"CPU seconds of whole runs, at most {MOST:g} times those of the plain comparison ({OFF})")
-    print(ROW.format("case", "pairs", "off", "default", "ratio", "red", "ratio", "where the rest goes"))
+    print(f"CPU seconds of whole runs, at most {MOST:g} times those of the plain comparison ({OFF}),")
+    print(f"{OF_MANY:g} times where nothing is wrong in {MANY} pairs and more")
+    print(
+        ROW.format("case", "pairs", "off", "default", "ratio", "red", "ratio", "bars", "where the rest goes")
+    )
     with tempfile.TemporaryDirectory(prefix="acc-") as directory:
         for case in cases():
             if (case.small or not given.quick) and case.kind in (given.only or case.kind):
@@ -92,8 +96,9 @@ def measured(case: Case, home: Path) -> bool:
     words = ", ".join(f"{room} {100 * share / rest:.0f} %" for room, share in more.most_common(4))
     ratios = default / plain, red_default / plain
     figures = f"{plain:.1f}", f"{default:.1f}", f"{ratios[0]:.2f}", f"{red_default:.1f}", f"{ratios[1]:.2f}"
-    print(ROW.format(case.name, pairs, *figures, words), flush=True)
-    return max(ratios) <= MOST
+    met = max(ratios) <= MOST and (pairs < MANY or ratios[0] <= OF_MANY)
+    print(ROW.format(case.name, pairs, *figures, "met" if met else "MISSED", words), flush=True)
+    return met
 
 
 def cases() -> Iterator[Case]:
@@ -123,27 +128,29 @@ def demo(family: str, layers: int, steps: int) -> Callable[[Path, bool], None]:
     return write
 
 
-def sampled(layers: int, steps: int) -> Callable[[Path, bool], None]:
+def sampled(
+    layers: int, steps: int, *, hidden: int = 64, vocabulary: int = VOCABULARY, tokens: int = 12
+) -> Callable[[Path, bool], None]:
     """A Llama of transformers; the tokens that follow its prompt are not those with the largest logits."""
 
     def write(place: Path, wrong: bool) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         config = LlamaConfig(
-            hidden_size=64, intermediate_size=128, num_hidden_layers=layers, num_attention_heads=4,
-            num_key_value_heads=2, vocab_size=VOCABULARY,
+            hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=vocabulary,
         )  # fmt: skip
         torch.manual_seed(0)
         model: Any = LlamaForCausalLM(config)
         model.eval()
-        tokens = torch.randint(VOCABULARY, (12 + steps - 1,))
+        sequence = torch.randint(vocabulary, (tokens + steps - 1,))
         for side, dtype in (("golden", torch.float32), ("mine", torch.bfloat16)):
             model = model.to(torch.bfloat16).to(dtype)  # the weights of both are the same
             if wrong and side == "mine":
                 model.model.layers[1].mlp.register_forward_hook(lambda _, given, made: made * 1.5)
             with torch.no_grad(), register_hook(model, DumpConfig(place / side, range(steps))):
                 cache = None
-                for ids in (tokens[:12], *tokens[12:].split(1)):
+                for ids in sequence.split([tokens, *[1] * (steps - 1)]):
                     cache = model(ids[None], past_key_values=cache, use_cache=True).past_key_values
 
     return write
@@ -184,7 +191,9 @@ def cpu_of(place: Path, codes: tuple[int, ...], *options: str) -> tuple[float, i
     """CPU seconds of a run, which ends with one of `codes`, and how many tests it has."""
     with tempfile.TemporaryFile("w+") as output:
         call = [sys.executable, *command(place, *options)]
-        run = subprocess.Popen(call, stdout=output, stderr=subprocess.STDOUT, cwd=place)
+        # Compiled modules are kept: compiling them anew would be most of what starts.
+        kept = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+        run = subprocess.Popen(call, stdout=output, stderr=subprocess.STDOUT, cwd=place, env=kept)
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..base.threads import threads_for
 from ..errors import AccError, OperatorError
 from ..judging.standards.ascend import EXACT, op_class
 from ..mapping.operand_shards import open_shards, shards_of
@@ -38,6 +39,7 @@ from ..tensors.dtypes import by_torch
 from ..tensors.location import is_directory
 from ..tensors.ref import TensorRef
 from .measured_bound import Twice, judged_twice
+from .one_operator import check_size
 from .projected import whole
 from .recomputation import Recomputation
 
@@ -104,9 +106,15 @@ class GoldenInputs:
         kind, _, index = pair.mine.slot.rstrip("]").partition("[")
         if kind != "output" or not index.isdecimal() or pair.golden.experts is not None:
             raise OperatorError(f"{pair.mine.slot} is not written by {pair.mine.name}")
+        cases = [self._case_of(operator_directory(ref), int(index)) for ref in pair.mine.refs]
+        with threads_for(max(check_size(case.tensors) for case in cases)):
+            return self._judged(number, int(index))
+
+    def _judged(self, number: int, index: int) -> Recomputation:
+        pair = self._pairs[number]
         golden = whole(open_pair(pair).golden)
         computed = [
-            self._computed(_Request(number, rank, operator_directory(ref)), int(index))
+            self._computed(_Request(number, rank, operator_directory(ref)), index)
             for rank, ref in enumerate(pair.mine.refs)
         ]
         fine = _as_compared(pair, [result.fine for result in computed])

@@ -177,20 +177,18 @@ class AtbRecomputer:
     def _computed(self, directory: str, index: int, output: TensorRef | None) -> Recomputation:
         """Raises `AccError` for everything that keeps the operator from being computed again."""
         if output is None or readable(output) is None:
-            case = self._with_output(directory, index)
-            with threads_for(check_size(filter(None, (*case.inputs, *case.outputs)), self._budget.limit)):
-                return _judged(case, index, self._budget)
+            return _judged(self._case_of(directory, index), index, self._budget)
         # Before its parameters are read: most operators that are too large are so by their weights.
         inputs, _ = tensors_in(os.path.join(directory, "before"), output.root)
         _, outputs = tensors_in(os.path.join(directory, "after"), output.root)
-        with threads_for(check_size((*inputs.values(), *outputs.values()), self._budget.limit)):
-            return _judged(self._with_output(directory, index), index, self._budget)
+        check_size((*inputs.values(), *outputs.values()), self._budget.limit)
+        return _judged(self._with_output(directory, index), index, self._budget)
 
     def _case_of(self, directory: str, index: int) -> Case:
         """The operator of a directory whose output `index` was dumped, within the budget. Raises
         `AccError`."""
         case = self._with_output(directory, index)
-        check_size((ref for ref in (*case.inputs, *case.outputs) if ref is not None), self._budget.limit)
+        check_size(case.tensors, self._budget.limit)
         return case
 
     def _with_output(self, directory: str, index: int) -> Case:
@@ -229,6 +227,11 @@ _CHOOSES = re.compile("Sort|Top[kK]|Gating|Multinomial|Sampl")
 
 def _judged(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
     """An output of a case against the reference."""
+    with threads_for(check_size(case.tensors, budget.limit)):
+        return _judged_by_reference(case, index, budget)
+
+
+def _judged_by_reference(case: Case, index: int, budget: RecomputeBudget) -> Recomputation:
     golden = Golden(case)
     rounds_nothing = op_class(case.name, golden.param) in EXACT
     results = golden.results if rounds_nothing else ()

@@ -148,7 +148,7 @@ def _change(pair: Pair, cases: Sequence[Case], difference: OtherNumber) -> Numbe
     Raises `AccError` where it cannot be computed.
     """
     for case in cases:
-        check_size(ref for ref in (*case.inputs, *case.outputs) if ref is not None)
+        check_size(case.tensors)
     opened = open_pair(pair).comparisons[0]
     golden, mine = whole(opened.golden).double(), whole(opened.mine).double()
     current = _viewed(pair, [Golden(case) for case in cases])

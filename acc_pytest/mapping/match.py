@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,6 +116,7 @@ class Names:
         self._count = len(mine)
         self._logits = [rule.path for rule in tables.torch["model"] if rule.output == "lm_head"]
         self._used: set[tuple[int | None, str]] = set()
+        self._repeated: Counter[tuple[int | None, str]] = Counter()
 
     def layer(self, match: Match) -> str:
         """The layer label: `layers.3`, `model` outside of any layer, `inputs` for inputs of the run."""
@@ -160,10 +162,9 @@ class Names:
             text += "".join(f"[{i}]" for i in slot.index)
         text += f".{match.tag}" if match.tag else ""
         name = candidate = selectable(text)
-        number = 2
         while (rank, candidate) in self._used:
-            candidate = f"{name}.{number}"
-            number += 1
+            self._repeated[rank, name] += 1
+            candidate = f"{name}.{self._repeated[rank, name] + 1}"
         self._used.add((rank, candidate))
         return candidate
 

@@ -70,6 +70,11 @@ class Case:
     precision: str = "keep"
     ranks: tuple[Case, ...] = field(default=(), repr=False)
 
+    @property
+    def tensors(self) -> list[TensorRef]:
+        """The files of its inputs and outputs."""
+        return [ref for ref in (*self.inputs, *self.outputs) if ref is not None]
+
 
 # `acc_precision_mode`: float tensors of a case read as another type, inputs and outputs alike.
 #

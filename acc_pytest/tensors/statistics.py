@@ -136,25 +136,24 @@ def statistics_of(tensor: torch.Tensor) -> Statistics:
     # Order does not matter, so a transposed tensor is read in the order of its memory.
     in_memory = tensor.detach().permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
     for block in TensorSource(in_memory).blocks(_BLOCK):
-        if block.is_complex():
-            wide = block.to(torch.complex128)
-            total += complex(wide.sum().item())
-            values = wide.abs()
-        else:
-            values = block.to(torch.float64)
-            total += float(values.sum())
+        wide = block.to(torch.complex128 if block.is_complex() else torch.float64)
+        part = wide.sum().item()
+        total += part
+        values = wide.abs() if wide.is_complex() else wide
         norm = math.hypot(norm, _norm(values))
-        values = values[~torch.isnan(values)]
+        if part != part:  # it has NaN, or infinities of both signs
+            values = values[~torch.isnan(values)]
         if values.numel():
             ordered = True
-            largest, smallest = max(largest, float(values.max())), min(smallest, float(values.min()))
+            low, high = torch.aminmax(values)
+            largest, smallest = max(largest, float(high)), min(smallest, float(low))
     mean = total / tensor.numel()
     average = abs(mean) if tensor.is_complex() else mean.real
     return Statistics(largest if ordered else None, smallest if ordered else None, average, norm)
 
 
 def _norm(values: torch.Tensor) -> float:
-    norm = math.sqrt(float((values * values).sum()))
+    norm = float(torch.linalg.vector_norm(values))
     if math.isinf(norm):  # squares of values above 1e154 overflow, the norm itself need not
         scale = float(values.abs().max())
         norm = norm if math.isinf(scale) else scale * math.sqrt(float((values / scale).square().sum()))

@@ -8,6 +8,7 @@ full pickle. That restriction is sound from torch 2.6 on (CVE-2025-32434) and ha
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import pickle
@@ -24,7 +25,7 @@ from ..base.imports import installed_version, torch
 from ..errors import FormatError, NoPayload
 from .dtypes import by_torch
 from .file_bytes import byte_count, mapped, opened, opened_on_disk, watch
-from .header import Location, TensorHeader, member_of, until_changed
+from .header import Location, TensorHeader, member_of, until_changed, version_of
 from .location import on_disk
 from .torch_archive import LARGEST_PICKLE, ZIP, ArchiveEntry, bytes_of, entries_in, is_foreign, start_of
 from .torch_pickle import DeclaredTensor, content, storages_in
@@ -318,7 +319,13 @@ def header_of_member(place: Location) -> TensorHeader:
 
 
 def _stored(place: Location) -> StoredTensor:
-    return member_of(place, content_of(place.path).tensors, "tensor")
+    return _stored_as_of(place.path, place.member, version_of(place.path))
+
+
+# Headers are read of all files of a dump, and then their check sums: more files than contents are remembered.
+@functools.lru_cache(maxsize=65536)
+def _stored_as_of(path: str, member: str, _version: tuple[int, ...]) -> StoredTensor:
+    return member_of(Location(path, member), content_of(path).tensors, "tensor")
 
 
 def check_storages(path: str) -> None:
@@ -420,11 +427,12 @@ def stored_crc(path: str, member: str = "") -> tuple[int, int] | None:
     if member and not path.lower().endswith((".pt", ".pth")):
         return None
     try:
-        saved = content_of(path)
+        if not member and not isinstance(content_of(path).value, DeclaredTensor):
+            return None
+        stored = _stored(Location(path, member))
     except (FormatError, OSError):
         return None
-    stored = saved.tensors.get(member) if member or isinstance(saved.value, DeclaredTensor) else None
     # torch can be told to leave the sums out, and then writes 0.
-    if stored is None or not stored.fills_storage or not stored.crc32:
+    if not stored.fills_storage or not stored.crc32:
         return None
     return stored.crc32, stored.declared.stored
