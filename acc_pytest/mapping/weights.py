@@ -34,7 +34,6 @@ from .pair import Operand, Pair
 from .views import WHOLE
 
 POLICY = "weights"
-_MISSING = "{} {} of {} are on no rank ({})"
 _SWAPPED = "{} lie in the order of ranks {} in most weights, but not in {} ({})"
 
 
@@ -134,11 +133,14 @@ def _over_all(packs: Mapping[int, Packs], golden: Side) -> Iterator[Reason]:
         missing = {*range(replace(golden, turned=turned).count(name))}.difference(*of.values())
         starts = [firsts[name, turned][rank] for rank in usual if rank in of]
         if missing:
-            faults[_MISSING, kind, stretches(missing), places].append(name)
+            faults["missing", kind, stretches(missing), places].append(name)
         elif starts != sorted(starts):
-            faults[_SWAPPED, kind, ", ".join(map(str, usual)), places].append(name)
-    for (code, kind, which, places), names in faults.items():
-        yield Reason(code, kind, which, listed(names), places)
+            faults["swapped", kind, ", ".join(map(str, usual)), places].append(name)
+    for (fault, kind, which, places), names in faults.items():
+        if fault == "missing":
+            yield Reason("{} {} of {} are on no rank ({})", kind, which, listed(names), places)
+        else:
+            yield Reason(_SWAPPED, kind, which, listed(names), places)
 
 
 def _tell(golden: Dump, mine: Dump) -> bool:
