@@ -73,6 +73,7 @@ def test_of_every_name_only_overloads_that_compute_may_be_called() -> None:
         ("new_empty", "may give other values each time"),
         ("as_strided", "may give other values each time"),
         ("_embedding_bag", "is not a public aten operator"),
+        ("special_laguerre_polynomial_l", "takes as many steps as it is told"),
     ],
 )
 def test_why_an_operator_may_not_be_called(name: str, said: str) -> None:

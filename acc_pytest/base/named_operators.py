@@ -5,6 +5,7 @@ overload may be called that
 
 * is given tensors, numbers and words only, and writes to none of them;
 * gives tensors, truth values or numbers, and takes a word only beside a tensor: alone it may name a file;
+* does work that the sizes of its tensors bound: not as many steps as a number says (`_STEPS`);
 * is public: others check their arguments less, and `_PRIVATE` has those that traced graphs hold;
 * gives values that its arguments determine: neither chance nor memory (`_MEMORY`) does. Some draw numbers
   only where they are told to leave something out (`draws`).
@@ -28,6 +29,8 @@ _PRIVATE = frozenset({"_softmax", "_log_softmax", "_safe_softmax", "_to_copy", "
 _PRIVATE |= {"_unsafe_index", "_is_all_true"}
 _MEMORY = re.compile("empty|resize|as_strided|sparse|quantize|fbgemm|mkldnn|cudnn|miopen")
 """Operators that hand out memory as it is, walk it, or lay it out as a library does; no schema tells."""
+_STEPS = re.compile("_polynomial_")
+"""Operators that go through a recurrence, of the degree that they are given, for each element."""
 _SHARES = ("dropout_p", "dropout")
 """Arguments that say how much is left out at random."""
 _OF_FUNCTIONS = {
@@ -125,6 +128,8 @@ def _refusal(operator: str, kind: str) -> str:
         return "writes to its arguments"
     if _is_undetermined(overload):
         return "may give other values each time"
+    if _STEPS.search(operator):
+        return "takes as many steps as it is told"
     if operator.startswith("_") and operator not in _PRIVATE:
         return "is not a public aten operator"
     if (
