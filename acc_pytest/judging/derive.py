@@ -21,13 +21,14 @@ from __future__ import annotations
 import functools
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.reason import Reason
 from ..tensors.dtypes import by_name
-from .threshold import JudgeContext, Threshold, is_narrowed
-from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, scatter_of, tolerance
+from .threshold import LAYERS_BEFORE, JudgeContext, Threshold, is_narrowed
+from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, scatter_of, scatter_text, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -76,7 +77,10 @@ def derived(
         Threshold("max_absolute_error", element, False, why),
         Threshold("relative_euclidean_distance", t, False, allowed.reason),
     )
-    return (*sized, *slice_thresholds(measurement, allowed), *NONFINITE)
+    slices = slice_thresholds(measurement, allowed)
+    if rule_tolerance is None and slices:
+        slices = beside_layers_before(context, measurement, allowed, factor, slices)
+    return (*sized, *slices, *NONFINITE)
 
 
 NONFINITE = (
@@ -313,6 +317,45 @@ def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:
         distance,
     )
     return Threshold("bias", allowed.rounding + _deviation_and_turn(measurement), False, reason)
+
+
+# Bounds of rows from the layers before, in the run itself (`noise.along_depth`):
+#
+#     typical_row_error, last_row_error   <= min(2 T, 4 * max(level, u + sqrt(K) * a) * exp(3.72 / sqrt(n)))
+#
+# with n elements, and where rows are tokens: as many as the outputs of layers have.
+#
+# 4 are the two safety factors of a typical row by T: T is twice the noise, and such a row may have twice T.
+# The bound is never below one rounding with both. Attention weights have a row for each head, and what
+# rounding does to these is not smooth. `benchmarks/layers_before.py` prints what right runs have.
+
+
+def beside_layers_before(
+    context: JudgeContext,
+    measurement: Measurement,
+    allowed: Tolerance,
+    factor: float,
+    thresholds: Sequence[Threshold],
+) -> tuple[Threshold, ...]:
+    """The thresholds of rows and channels; those of rows that are tokens are not above what the layers before
+    show."""
+    by_metric = {threshold.metric: threshold for threshold in thresholds}
+    highest, channels = by_metric["typical_row_error"].bound, measurement.shape[-1]
+    of_last = channels * (measurement.numel // channels // measurement.shape[-2])
+    if measurement.slices.last_row_error is None or _rows(measurement) != context.level_rows:
+        return tuple(thresholds)
+    for metric, level, elements in (
+        ("typical_row_error", context.level_typical_row, measurement.numel),
+        ("last_row_error", context.level_last_row, of_last),
+    ):
+        times = SAFETY**2 * scatter_of(elements)
+        bound = times * max(factor * (level or highest), allowed.rounding)
+        if bound < highest:
+            reason = Reason(LAYERS_BEFORE, SAFETY**2 * factor, level, scatter_text(elements))
+            if factor * (level or 0.0) < allowed.rounding:
+                reason = Reason("{:g} roundings, more than {}", SAFETY**2, reason)
+            by_metric[metric] = Threshold(metric, bound, False, reason)
+    return tuple(by_metric.values())
 
 
 def _deviation_and_turn(measurement: Measurement) -> float:
