@@ -31,7 +31,11 @@ from acc_pytest.base.threads import one_thread
 from acc_pytest.judging.threshold import LAYERS_BEFORE
 from acc_pytest.reporting.row import Row
 
-METRICS = {"typical_row_error": "level_typical_row", "last_row_error": "level_last_row"}
+METRICS = {
+    "typical_row_error": "level_typical_row",
+    "last_row_error": "level_last_row",
+    "relative_euclidean_distance": "level_last_row",
+}
 LAYERS, HIDDEN, TOKENS = (10, 12, 16, 20), (64, 64, 128), (8, 12, 16, 24, 33, 48)
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
 
@@ -90,7 +94,7 @@ def main() -> int:
     for metric, values in shares.items():
         values.sort()
         texts = [f"{q:.1%} {values[min(len(values) - 1, int(q * len(values)))]:.2f}" for q in QUANTILES]
-        print(f"{metric:<18} of {len(values)} tensors, in levels: {', '.join(texts)}")
+        print(f"{metric:<27} of {len(values)} tensors, in levels: {', '.join(texts)}")
     print(f"networks red by layers before alone: {red} of {arguments.count}; seed {arguments.seed}")
     return int(red > 0)
 

@@ -19,7 +19,7 @@ from ..base.vocabulary import number
 from ..errors import AccError, FormatError, Incomparable, NoPayload, ShapesDiffer, guarded
 from ..judging.derive import NONFINITE
 from ..judging.judges import Judge
-from ..judging.threshold import JudgeContext, RowErrors, Threshold
+from ..judging.threshold import JudgeContext, RowLevel, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.operand_shards import extreme
 from ..mapping.pair import WEIGHTS, Operand, Pair
@@ -51,7 +51,7 @@ def compare_pair(
     number: int,
     counterpart: Counterpart | None = None,
     make_ties: Callable[[], AfterTies] | None = None,
-    level: RowErrors | None = None,
+    level: RowLevel | None = None,
 ) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
 

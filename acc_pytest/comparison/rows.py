@@ -16,7 +16,7 @@ from ..judging.replay import (
     statistics_scalars,
     with_replicas,
 )
-from ..judging.threshold import LAYERS_BEFORE, JudgeContext, RowErrors
+from ..judging.threshold import LAYERS_BEFORE, JudgeContext, RowLevel
 from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import COLUMN_METRICS, SLICE_METRICS, Measurement
@@ -149,12 +149,12 @@ def exceeds_layers_before(row: Row) -> bool:
     return any(not check.passed and contains(check.reason, LAYERS_BEFORE) for check in row.checks)
 
 
-def row_errors(row: Row) -> RowErrors | None:
+def row_errors(row: Row) -> RowLevel | None:
     """The errors of rows of one whole tensor that passes; `None` where they are of a part, or of replicas."""
     if row.verdict != "pass" or row.after_tie or is_stated(row.statistics):
         return None
     replicas = replicas_of(row.statistics)
-    return RowErrors.of(measurement_of(row.statistics)) if len(replicas) == 1 and replicas[0] else None
+    return RowLevel.of(measurement_of(row.statistics)) if len(replicas) == 1 and replicas[0] else None
 
 
 def _slices(m: Measurement) -> dict[str, float | None]:

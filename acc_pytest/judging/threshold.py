@@ -44,19 +44,20 @@ def is_narrowed(stored: str, declared: str) -> bool:
     return fmt.roundoff > max(float_format.roundoff for float_format in formats if float_format is not None)
 
 
-class RowErrors(NamedTuple):
+class RowLevel(NamedTuple):
     """Errors of a tensor's typical row and of its last rows, relative to golden, and how many rows it has.
-    `None` is not known."""
+    `None` is not known; the last row of a single one is the whole."""
 
     typical: float | None = None
     last: float | None = None
     rows: int = 0
 
     @classmethod
-    def of(cls, measurement: Measurement) -> RowErrors:
+    def of(cls, measurement: Measurement) -> RowLevel:
         """The errors of a measured tensor."""
-        slices, shape = measurement.slices, measurement.shape
-        return cls(slices.typical_row_error, slices.last_row_error, math.prod(shape[:-1]))
+        slices, rows = measurement.slices, math.prod(measurement.shape[:-1])
+        whole = measurement.relative_euclidean_distance if rows == 1 else None
+        return cls(slices.typical_row_error, slices.last_row_error or whole, rows)
 
 
 @dataclass(frozen=True, slots=True)

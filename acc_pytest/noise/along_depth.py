@@ -22,7 +22,7 @@ from itertools import combinations
 from statistics import median
 
 from ..errors import AccError
-from ..judging.threshold import RowErrors
+from ..judging.threshold import RowLevel
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
 from ..metrics.kernel import measure
@@ -41,22 +41,22 @@ class AlongDepth:
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
-        self._errors: dict[int, RowErrors] = {}
+        self._errors: dict[int, RowLevel] = {}
         self._roles: dict[Key, list[int]] = defaultdict(list)
         for number, pair in enumerate(pairs):
             self._roles[_role(pair)].append(number)
         self._streams = list(_streams(pairs))
 
-    def note(self, number: int, errors: RowErrors) -> None:
+    def note(self, number: int, errors: RowLevel) -> None:
         """Take the errors of a pair that was measured anyway."""
         self._errors[number] = errors
 
-    def stream(self, number: int) -> RowErrors | None:
+    def stream(self, number: int) -> RowLevel | None:
         """The level of the residual stream before a pair; `None` where too few layers ran before it."""
         stream = self._streams[number]
         return None if stream is None else self._level(stream, number)
 
-    def beside_peers(self, number: int, stream: RowErrors) -> RowErrors | None:
+    def beside_peers(self, number: int, stream: RowLevel) -> RowLevel | None:
         """The level of the stream, or that of the same tensor of the layers before where it is larger; `None`
         where too few layers before have that tensor. Outside of layers it is that of the stream."""
         pair = self._pairs[number]
@@ -66,9 +66,9 @@ class AlongDepth:
         if peers is None:
             return None
         typical, last = (max(a, b) if a and b else None for a, b in zip(stream[:2], peers[:2]))
-        return RowErrors(typical, last, stream.rows)
+        return RowLevel(typical, last, stream.rows)
 
-    def _level(self, role: Key, number: int) -> RowErrors | None:
+    def _level(self, role: Key, number: int) -> RowLevel | None:
         numbers = self._roles[role]
         before = numbers[: bisect_left(numbers, number)][-LAYERS:]
         if len(before) < LAYERS:
@@ -76,9 +76,9 @@ class AlongDepth:
         depth, depths = self._pairs[number].depth, [self._pairs[peer].depth for peer in before]
         errors = [self._of(peer) for peer in before]
         typical, last = ([getattr(peer, name) for peer in errors] for name in ("typical", "last"))
-        return RowErrors(level_at(depth, depths, typical), level_at(depth, depths, last), errors[-1].rows)
+        return RowLevel(level_at(depth, depths, typical), level_at(depth, depths, last), errors[-1].rows)
 
-    def _of(self, number: int) -> RowErrors:
+    def _of(self, number: int) -> RowLevel:
         if number not in self._errors:
             self._errors[number] = _measured(self._pairs[number])
         return self._errors[number]
@@ -98,13 +98,13 @@ def level_at(depth: int, depths: Sequence[int], errors: Sequence[float | None]) 
     return math.exp(max(walk, median(log + slope * (depth - at) for at, log in points)))
 
 
-def _measured(pair: Pair) -> RowErrors:
+def _measured(pair: Pair) -> RowLevel:
     """The errors of the rows of a pair, of its replicas the largest."""
     try:
         measured = [measure(each.golden, each.mine) for each in open_pair(pair).comparisons]
     except (AccError, OSError):
-        return RowErrors()
-    return max(map(RowErrors.of, measured), key=lambda errors: errors.typical or 0.0, default=RowErrors())
+        return RowLevel()
+    return max(map(RowLevel.of, measured), key=lambda errors: errors.typical or 0.0, default=RowLevel())
 
 
 def _role(pair: Pair) -> Key:

@@ -84,3 +84,12 @@ def test_they_are_never_below_one_rounding(measured: Measurement) -> None:
 
 def test_rows_that_are_no_tokens_are_not_held_against_them(measured: Measurement) -> None:
     assert bounds(replace(LEVELS, level_rows=4), measured) == bounds(DEEP, measured)
+
+
+def test_the_token_of_a_decode_step_is_a_last_row() -> None:
+    golden = torch.randn(1, 256, generator=torch.Generator().manual_seed(4))
+    measurement = measure(*map(TensorSource, (golden, (golden * 1.001).bfloat16())))
+    context = replace(LEVELS, level_typical_row=None, level_rows=1)
+    assert bounds(context, measurement) == bounds(DEEP, measurement)
+    decode = bounds(replace(context, step=1), measurement)["relative_euclidean_distance"]
+    assert decode.bound == pytest.approx(0.08 * math.exp(3.72 / 16))
