@@ -4,11 +4,15 @@ Rounding errors of tokens grow smoothly along the residual stream. Those of whol
 of trained networks have a thousand times the norm of the others, from one layer to another. With e_k the
 error of the typical row (or of the last rows) of layer k's output, and d_k its depth,
 
-    level = max(median of e_k * sqrt((1 + depth) / (1 + d_k)), exp(median of (log e_k + s * (depth - d_k))))
-    s     = max(0, median over all pairs of layers of the slope of log e)
+    level = max(median of e_k * sqrt((1 + depth) / (1 + d_k)), median of e_k * exp(max(0, s) * (depth - d_k)))
+            * max(1, exp(7.49 * spread) / 4)
+    s     = median over all pairs of layers of the slope of log e
 
 over the `LAYERS` layers before: the random walk of `tolerance.py`, or the growth that the run shows where
 that is more (Theil 1950, Sen 1968). One wrong layer of eight hardly moves it; the slope breaks down at three.
+The spread is the median distance of log e from the line of slope s, as a standard deviation. A value beside
+eight that are normally distributed is 7.06 * sqrt(1 + 1/8) of these away once in 10,000 (Student's t of 7);
+where that is more than the factor 4 of the bound (`judging.derive`), the level is larger by so much.
 """
 
 from __future__ import annotations
@@ -23,12 +27,17 @@ from statistics import median
 
 from ..errors import AccError
 from ..judging.threshold import RowLevel
+from ..judging.tolerance import SAFETY
 from ..mapping.pair import Pair
 from ..mapping.reconcile import open_pair
 from ..metrics.kernel import measure
 
 LAYERS = 8
 """Layers that say how errors grow: of fewer a line and its outliers are not told apart."""
+DEVIATIONS = 7.06 * math.sqrt(1 + 1 / LAYERS)
+"""Standard deviations of eight values that a further one exceeds once in 10,000."""
+OF_NORMAL = 1.4826
+"""A standard deviation in median absolute distances of a normal distribution."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _OUTSIDE = "model"
 """The layer of pairs outside of any."""
@@ -93,9 +102,13 @@ def level_at(depth: int, depths: Sequence[int], errors: Sequence[float | None]) 
     slopes = [
         (b - a) / (after - before) for (before, a), (after, b) in combinations(points, 2) if after > before
     ]
-    slope = max(0.0, median(slopes)) if slopes else 0.0
+    slope = median(slopes) if slopes else 0.0
     walk = median(log + 0.5 * math.log((1 + depth) / (1 + at)) for at, log in points)
-    return math.exp(max(walk, median(log + slope * (depth - at) for at, log in points)))
+    line = median(log + max(0.0, slope) * (depth - at) for at, log in points)
+    apart = [log - slope * at for at, log in points]
+    middle = median(apart)
+    spread = OF_NORMAL * median(abs(log - middle) for log in apart)
+    return math.exp(max(walk, line) + max(0.0, DEVIATIONS * spread - math.log(SAFETY**2)))
 
 
 def _measured(pair: Pair) -> RowLevel:
