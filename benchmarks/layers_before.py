@@ -92,6 +92,8 @@ def main() -> int:
         if by_layers:
             print(f"{len(by_layers)} of {len(beyond)} by layers before: {setting}", flush=True)
     for metric, values in shares.items():
+        if not values:
+            continue
         values.sort()
         texts = [f"{q:.1%} {values[min(len(values) - 1, int(q * len(values)))]:.2f}" for q in QUANTILES]
         print(f"{metric:<27} of {len(values)} tensors, in levels: {', '.join(texts)}")
