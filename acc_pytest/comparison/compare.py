@@ -19,7 +19,7 @@ from ..base.vocabulary import number
 from ..errors import AccError, FormatError, Incomparable, NoPayload, ShapesDiffer, guarded
 from ..judging.derive import NONFINITE
 from ..judging.judges import Judge
-from ..judging.threshold import JudgeContext, Threshold
+from ..judging.threshold import JudgeContext, RowLevel, Threshold
 from ..judging.verdict import Check, Judgement, verdict_of
 from ..mapping.operand_shards import extreme
 from ..mapping.pair import WEIGHTS, Operand, Pair
@@ -51,10 +51,12 @@ def compare_pair(
     number: int,
     counterpart: Counterpart | None = None,
     make_ties: Callable[[], AfterTies] | None = None,
+    level: RowLevel | None = None,
 ) -> Row:
     """Open, measure and judge a pair. `number` is its place in the plan.
 
-    `counterpart` is where a noise run has its golden tensor, `None` where none was given.
+    `counterpart` is where a noise run has its golden tensor, `None` where none was given. `level` is what the
+    layers before show of errors of rows, `None` where they show nothing.
 
     `make_ties` is called where the pair fails: tokens that come after another choice among equals are left
     out.
@@ -81,6 +83,9 @@ def compare_pair(
             return rest
         contexts = [JudgeContext.of(pair, c.width or _length(c.golden)) for c in opened.comparisons]
         contexts = with_noise(contexts, pair, opened.comparisons, counterpart)
+        if level is not None:
+            levels = dict(zip(("level_typical_row", "level_last_row", "level_rows"), level))
+            contexts = [replace(context, **levels) for context in contexts]  # type: ignore[arg-type]
         rows = []
         for context, comparison in zip(contexts, opened.comparisons):
             measured = measured_row(row, context, *judge.tensors(context, comparison.golden, comparison.mine))
@@ -167,7 +172,7 @@ def _with_ties(
     if left.rows is None:
         return _with_unjudged(after_ties(row, left), _unjudged(row, replace(row, counts={}, mine=RowSide())))
     sources = left.rows.of(comparison.golden, comparison.mine)
-    context = replace(context, noise_last_row=None)
+    context = replace(context, noise_last_row=None, level_last_row=None)
     measurement, judgement = judge.tensors(context, *sources)
     rest = with_left(measured_row(row, context, left.rows.placed(measurement), judgement), left)
     before, after = ([c.measured for c in r.checks if c.metric == "new_nonfinite"] for r in (row, rest))

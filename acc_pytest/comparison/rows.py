@@ -7,10 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from ..base.forms import Scalar
-from ..base.reason import Reason
+from ..base.reason import Reason, contains
 from ..errors import AccError
-from ..judging.replay import context_scalars, statistics_scalars, with_replicas
-from ..judging.threshold import JudgeContext
+from ..judging.replay import (
+    context_scalars,
+    is_stated,
+    measurement_of,
+    replicas_of,
+    statistics_scalars,
+    with_replicas,
+)
+from ..judging.threshold import LAYERS_BEFORE, JudgeContext, RowLevel
 from ..judging.verdict import Judgement
 from ..mapping.pair import Operand, Pair
 from ..metrics.measurement import COLUMN_METRICS, SLICE_METRICS, Measurement
@@ -136,6 +143,19 @@ def worst_replica(rows: Sequence[Row]) -> Row:
     if not replicas:
         return worst
     return replace(worst, statistics=with_replicas(worst.statistics, replicas.values()))
+
+
+def exceeds_layers_before(row: Row) -> bool:
+    """Whether a pair is beyond a bound that the layers before give."""
+    return any(not check.passed and contains(check.reason, LAYERS_BEFORE) for check in row.checks)
+
+
+def row_errors(row: Row) -> RowLevel | None:
+    """The errors of rows of one whole tensor that passes; `None` where they are of a part, or of replicas."""
+    if row.verdict != "pass" or row.after_tie or is_stated(row.statistics):
+        return None
+    replicas = replicas_of(row.statistics)
+    return RowLevel.of(measurement_of(row.statistics)) if len(replicas) == 1 and replicas[0] else None
 
 
 def _slices(m: Measurement) -> dict[str, float | None]:

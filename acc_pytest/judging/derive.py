@@ -21,13 +21,14 @@ from __future__ import annotations
 import functools
 import math
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.reason import Reason
 from ..tensors.dtypes import by_name
-from .threshold import JudgeContext, Threshold, is_narrowed
-from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, scatter_of, tolerance
+from .threshold import LAYERS_BEFORE, JudgeContext, Threshold, is_narrowed
+from .tolerance import CAP, PER_LAYER, SAFETY, Tolerance, coarser, scatter_of, scatter_text, tolerance
 
 if TYPE_CHECKING:
     from ..metrics.measurement import Measurement
@@ -76,7 +77,10 @@ def derived(
         Threshold("max_absolute_error", element, False, why),
         Threshold("relative_euclidean_distance", t, False, allowed.reason),
     )
-    return (*sized, *slice_thresholds(measurement, allowed), *NONFINITE)
+    thresholds = (*sized, *slice_thresholds(measurement, allowed), *NONFINITE)
+    if rule_tolerance is None and context.level_rows:
+        return beside_layers_before(context, measurement, allowed, factor, thresholds)
+    return thresholds
 
 
 NONFINITE = (
@@ -313,6 +317,54 @@ def _bias(measurement: Measurement, allowed: Tolerance) -> Threshold:
         distance,
     )
     return Threshold("bias", allowed.rounding + _deviation_and_turn(measurement), False, reason)
+
+
+# Bounds of rows from the layers before, in the run itself (`noise.along_depth`):
+#
+#     typical_row_error, last_row_error   <= min(2 T, 4 * max(level, u + sqrt(K) * a) * exp(3.72 / sqrt(n)))
+#     relative_euclidean_distance         <= min(T, the same), of the single token of a decode step
+#
+# with n elements, and where rows are tokens: as many as the outputs of layers have.
+#
+# 4 are the two safety factors of a typical row by T: T is twice the noise, and such a row may have twice T.
+# The bound is never below one rounding with both. Attention weights have a row for each head, and what
+# rounding does to these is not smooth; nor is what it does to the first token, which a prompt of one token
+# is. `benchmarks/layers_before.py` prints what right runs have.
+
+
+def beside_layers_before(
+    context: JudgeContext,
+    measurement: Measurement,
+    allowed: Tolerance,
+    factor: float,
+    thresholds: Sequence[Threshold],
+) -> tuple[Threshold, ...]:
+    """The thresholds; those of rows that are tokens are not above what the layers before show."""
+    by_metric = {threshold.metric: threshold for threshold in thresholds}
+    if _rows(measurement) != context.level_rows or is_zero(measurement):
+        return tuple(thresholds)
+    for metric, level, elements in _levels(context, measurement):
+        highest = by_metric.get(metric, by_metric["relative_euclidean_distance"]).bound
+        highest *= SAFETY if metric == "last_row_error" else 1.0
+        times = SAFETY**2 * scatter_of(elements)
+        bound = times * max(factor * level, allowed.rounding)
+        if bound < highest:
+            reason = Reason(LAYERS_BEFORE, SAFETY**2 * factor, level, scatter_text(elements))
+            if factor * level < allowed.rounding:
+                reason = Reason("{:g} roundings, more than {}", SAFETY**2, reason)
+            by_metric[metric] = Threshold(metric, bound, False, reason)
+    return tuple(by_metric.values())
+
+
+def _levels(context: JudgeContext, measurement: Measurement) -> Iterator[tuple[str, float, int]]:
+    """The metrics that a level is known for, that level, and the elements that they are of."""
+    of_typical, of_last = context.level_typical_row, context.level_last_row
+    if measurement.slices.typical_row_error is not None and of_typical:
+        yield "typical_row_error", of_typical, measurement.numel
+    if measurement.slices.last_row_error is not None and of_last:
+        yield "last_row_error", of_last, measurement.numel // measurement.shape[-2]
+    if context.level_rows == 1 and context.step not in (0, "warmup") and of_last:
+        yield "relative_euclidean_distance", of_last, measurement.numel
 
 
 def _deviation_and_turn(measurement: Measurement) -> float:

@@ -22,6 +22,9 @@ SET, SWITCHED_OFF = "set by {}", "switched off by {}"
 OF_STANDARD = "{}: {}"
 """The reason for a bound of a standard: its name, and how it comes to the bound."""
 
+LAYERS_BEFORE = "{:g} times the {:.3g} that the layers before show here{}"
+"""The reason for a bound that the layers before give: its factor, their level, and the scatter of few."""
+
 
 def by_rule(reason: str) -> bool:
     """Whether a rule of the user's has set a bound for this reason, or switched it off."""
@@ -39,6 +42,22 @@ def is_narrowed(stored: str, declared: str) -> bool:
         return False
     formats = (by_name(declared).format, by_name(_COARSEST).format)
     return fmt.roundoff > max(float_format.roundoff for float_format in formats if float_format is not None)
+
+
+class RowLevel(NamedTuple):
+    """Errors of a tensor's typical row and of its last rows, relative to golden, and how many rows it has.
+    `None` is not known; the last row of a single one is the whole."""
+
+    typical: float | None = None
+    last: float | None = None
+    rows: int = 0
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> RowLevel:
+        """The errors of a measured tensor."""
+        slices, rows = measurement.slices, math.prod(measurement.shape[:-1])
+        whole = measurement.relative_euclidean_distance if rows == 1 else None
+        return cls(slices.typical_row_error, slices.last_row_error or whole, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,9 @@ class JudgeContext:
     where this pair has others. `noise_runs` is how many runs these are the largest errors of.
 
     `declared` is the coarsest float type of the weights of mine, empty where it is not known.
+
+    `level_typical_row` and `level_last_row` are what the layers before show of these errors in this run
+    (`noise.along_depth`), in tensors of `level_rows` rows; `None` where they show nothing.
 
     The last three are known where a single operator is checked, whose inputs are equal on both sides: the
     type that it writes, its class in ATB's table under its parameters (`standards.atb_classes`), and whether
@@ -96,6 +118,9 @@ class JudgeContext:
     noise_bias: float | None = None
     noise_last_row: float | None = None
     noise_reason: str = ""
+    level_typical_row: float | None = None
+    level_last_row: float | None = None
+    level_rows: int = 0
     written: str = ""
     op_class: str = ""
     two_goldens: bool = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ..base.reason import Reason, arguments, joined
 from ..base.vocabulary import number
 from ..errors import SettingsError
-from .threshold import OF_STANDARD, Threshold
+from .threshold import LAYERS_BEFORE, OF_STANDARD, Threshold
 
 if TYPE_CHECKING:
     from ..metrics.elements import ElementErrors
@@ -133,6 +133,8 @@ def verdict_of(
         return Judgement("pass", checks, _passed(checks))
     worst, *lesser = failing
     sentences = [_failed(worst, numel, elements, _at(worst, places))]
+    if (level := arguments(worst.derivation[1], LAYERS_BEFORE)) is not None and worst.measured:
+        sentences.append(Reason("{:.2g} times what the layers before show", worst.measured / float(level[1])))
     if elements is not None and elements.beyond and not severity(worst)[0]:
         sentences.append(Reason("{} of {} elements are beyond it{}", elements.beyond, numel, _box(elements)))
     if lesser:

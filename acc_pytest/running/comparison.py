@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..gate.stored import StoredRun
     from ..judging.judges import Judge
     from ..mapping.pair import Pair, Plan
+    from ..noise.along_depth import AlongDepth
     from ..reporting.row import Row
     from ..reporting.view import Run
     from .mode import GeneratedItem
@@ -120,8 +121,33 @@ class ComparisonMode(PairMode):
     def compared(self, pair: Pair, number: int, test_id: str, make_judge: Callable[[], Judge]) -> Row:
         """Open, measure and judge the pair."""
         counterpart = self.noise.counterparts[number] if self.noise is not None else None
-        row = self._compare(pair, make_judge, test_id, number, counterpart, lambda: self._ties)
+        compare = functools.partial(
+            self._compare, pair, make_judge, test_id, number, counterpart, lambda: self._ties
+        )
+        known = pair.fed or (counterpart is not None and counterpart.exists)
+        row = compare() if known else self._beside_layers_before(number, compare)
         return self._replayed(row, number) if self._is_computed(pair, number) else row
+
+    def _beside_layers_before(self, number: int, compare: Callable[..., Row]) -> Row:
+        """The row of a pair beside the layers before: what is beyond the errors of the residual stream may
+        have those of the same tensor."""
+        from ..comparison.rows import exceeds_layers_before, row_errors
+
+        stream = self._along_depth.stream(number)
+        row = compare(level=stream)
+        if stream is not None and exceeds_layers_before(row):
+            level = self._along_depth.beside_peers(number, stream)
+            row = row if level == stream else compare(level=level)
+        if (errors := row_errors(row)) is not None:
+            self._along_depth.note(number, errors)
+        return row
+
+    @functools.cached_property
+    def _along_depth(self) -> AlongDepth:
+        """The errors of layers, remembered in this process."""
+        from ..noise.along_depth import AlongDepth
+
+        return AlongDepth(self.plan.pairs)
 
     def _is_computed(self, pair: Pair, number: int) -> bool:
         """Whether an operator wrote the tensor of a pair: of this step, or of the one before that hands it
