@@ -248,7 +248,7 @@ if not os.path.exists({str(sign)!r}):
     os.kill(os.getpid(), 19)
 """
     chosen = ("-k", "RmsNorm")
-    result, found = quietly(acc, clean, *chosen, ON_RAY, "-oacc_engine_patience=20", metric(stops))
+    result, found = quietly(acc, clean, *chosen, ON_RAY, "-oacc_engine_patience=40", metric(stops))
     stopped = int(sign.read_text())
     with contextlib.suppress(ProcessLookupError):  # Ray has ended it already
         os.kill(stopped, signal.SIGKILL)
