@@ -531,9 +531,14 @@ def main(given: Sequence[str] | None = None) -> int:
         for style in arguments.styles:
             outcomes = [f"{n} {word}" for (*key, word), n in sorted(counts.items()) if key == [kind, style]]
             print(f"{kind:<8} {style:<8}", ", ".join(outcomes)) if outcomes else None
+    return status_of(counts, arguments.seed)
+
+
+def status_of(counts: Counter[tuple[str, str, str]], seed: int) -> int:
+    """The exit status of runs whose outcomes are counted; prints how many faults are named."""
     named, lost = (sum(n for (*_, word), n in counts.items() if word in words)
                    for words in (("named",), ("MISSED", "WRONG ROOT")))  # fmt: skip
-    print(f"named: {named} of {named + lost}; seed {arguments.seed}")
+    print(f"named: {named} of {named + lost}; seed {seed}")
     red = sum(n for (*_, word), n in counts.items() if word == "RED")
     return int(bool(red) or named < 0.95 * (named + lost))
 

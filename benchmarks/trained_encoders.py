@@ -281,11 +281,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for key in dict.fromkeys((name, kind) for name, kind, _ in counts):
         outcomes = [f"{n} {word}" for (*of, word), n in sorted(counts.items()) if (*of,) == key]
         print(f"{key[0]:<10} {key[1]:<8}", ", ".join(outcomes))
-    named, lost = (sum(n for (*_, word), n in counts.items() if word in words)
-                   for words in (("named",), ("MISSED", "WRONG ROOT")))  # fmt: skip
-    print(f"named: {named} of {named + lost}; seed {arguments.seed}")
-    red = sum(n for (*_, word), n in counts.items() if word == "RED")
-    return int(bool(red) or named < 0.95 * (named + lost))
+    return trained.status_of(counts, arguments.seed)
 
 
 if __name__ == "__main__":

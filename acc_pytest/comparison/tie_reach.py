@@ -150,12 +150,15 @@ class AfterTies:
         by_token = layout.by_choice and not torch.equal(layout.rows.golden, layout.rows.mine)
         if not (after or padded or by_token) or bool((layout.unlike & ~out).any()):
             return None
-        moved = (out | explained.moved).reshape(-1, layout.sequences.length).any(0)
         rows = layout.rows.without(out)
-        if comparison is not None:
+        if comparison is not None and bool((layout.level[rows.tokens] <= 1).all()):
+            # Rows that hold with all their keys: only what is said of single keys may leave some out.
+            moved = (out | explained.moved).reshape(-1, layout.sequences.length).any(0)
             rows = rows.without_keys(comparison.golden, moved)
         tokens = int(present.sum()) - padded
-        return Left(after, tokens, rows if len(rows.tokens) else None, padded, by_token)
+        if not len(rows.tokens):
+            return Left(tokens, tokens, None, padded, by_token)
+        return Left(after, tokens, rows, padded, by_token)
 
     def _layout(self, number: int, comparison: Comparison | None) -> _Layout:
         """The layout of a pair's tensors."""

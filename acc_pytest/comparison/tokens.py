@@ -29,9 +29,8 @@ BLOCK = 256 * 1024
 """Elements that are read at a time."""
 SIGMAS = 8
 """As `judging.derive` bounds one element: max(8 * rms, max|golden|)."""
-_SUM_ROUNDING = 2.0**-6
-"""What rounding in bfloat16 may add to weights that add up to 1: each is off by 2^-8 of itself at most.
-A sum is off by as much, and some."""
+_SUM_ROUNDING = 2.0**-8
+"""What rounding in bfloat16 may add to weights that add up to 1: each is off by 2^-8 of itself at most."""
 _Floats = NDArray[np.float64]
 
 
@@ -69,9 +68,11 @@ class TokenRows:
 
     def without_keys(self, golden: Source, tokens: torch.Tensor) -> TokenRows:
         """The rows of attention weights without what they give to the keys of some tokens, which have a truth
-        value for each place of a sequence; itself where golden is none."""
+        value for each place of a sequence; itself where golden is none. No row is left without any key."""
         if self.shape != tokens.shape or not bool(tokens.any()) or not self._are_weights(golden):
             return self
+        if bool(tokens.all()):
+            return replace(self, golden=self.golden[:0], mine=self.mine[:0], tokens=self.tokens[:0])
         return replace(self, keys=(~tokens).nonzero()[:, 0])
 
     def _are_weights(self, golden: Source) -> bool:
@@ -87,13 +88,10 @@ class TokenRows:
 
     def of(self, golden: Source, mine: Source) -> tuple[Source, Source]:
         """The rows of two sources."""
-        golden, mine = (
-            PickedRows(side, rows, self.shape)
-            for side, rows in ((golden, self.golden), (mine, self.mine))
-        )  # fmt: skip
+        rows = PickedRows(golden, self.golden, self.shape), PickedRows(mine, self.mine, self.shape)
         if self.keys is None:
-            return golden, mine
-        return PickedColumns(golden, self.keys), PickedColumns(mine, self.keys)
+            return rows
+        return PickedColumns(rows[0], self.keys), PickedColumns(rows[1], self.keys)
 
     def index(self, picked: Sequence[int]) -> tuple[int, ...]:
         """The place in golden of an element of the picked rows, or of the beginning of a place."""

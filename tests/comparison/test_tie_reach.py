@@ -267,6 +267,23 @@ def test_the_key_of_a_tied_token_is_not_judged_where_others_hardly_look_at_it(
     assert weights.counts["elements"] == (tokens - after_tie) * (tokens - after_tie)
 
 
+def test_a_row_that_is_off_at_the_key_of_a_tied_token_is_judged_with_all_keys(
+    compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token before the tied one looks at it, as no mask lets it."""
+    monkeypatch.setattr(Weights, "sharpness", SHARP)
+
+    def spoil(network: Network) -> None:
+        def ahead(_module: nn.Module, _given: object, made: torch.Tensor) -> torch.Tensor:
+            made = made.clone()
+            made[..., 1, TIED] += 0.2
+            return made
+
+        layer_of(network, 1).self_attn.weights.register_forward_hook(ahead)
+
+    assert compare(spoil).roots[0] == "root.layers.1.self_attn.weights"
+
+
 def test_another_sequence_of_the_batch_is_judged_as_ever(compare: Compare) -> None:
     clean = compare(batch=2)
     assert clean.red == []

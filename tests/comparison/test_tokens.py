@@ -110,6 +110,7 @@ def test_keys_that_are_not_looked_at_are_columns_of_attention_weights_alone() ->
     for plain in (golden - 0.1, golden * 2):  # as many channels as tokens are no keys
         assert rows.without_keys(TensorSource(plain), moved) is rows
     assert rows.without_keys(TensorSource(golden), torch.zeros(12, dtype=torch.bool)) is rows
+    assert len(rows.without_keys(TensorSource(golden), torch.ones(12, dtype=torch.bool)).tokens) == 0
 
 
 @pytest.mark.parametrize("bounds", [(0, 40), (3, 17), (16, 24), (39, 40), (8, 8)])
