@@ -64,6 +64,8 @@ PRECISIONS: Mapping[str, str] = {
     },
 }
 """Precisions of a computation as users state them, and the types whose rounding they have."""
+SCALE_ENDINGS = ("_scale_inv", "_scale", "_scales")
+"""What the name of what codes are multiplied by has more than theirs: DeepSeek's, vLLM's, and others'."""
 ORDERS_OF_NAMES = ("layer order", "the order of saving", "the order of names")
 """Orders of tensors that have names alone: the second where their file keeps it, the third without layers."""
 ENGINES = ("local", "ray")

@@ -365,10 +365,10 @@ def scale_of(operand: Operand, rank: int) -> tuple[torch.Tensor, torch.Tensor] |
     """
     if not operand.scales or operand.refs[rank].open().dtype != torch.int8:
         return None
-    scale, offset = (ref.open().float().reshape(-1) for ref in operand.scales[rank])
+    scale, offset = (torch.zeros(0) if ref is None else ref.open().float() for ref in operand.scales[rank])
     if scale.numel() != 1 or offset.numel() > 1:
         raise OperatorError("each channel has a scale of its own")
-    return scale, offset if offset.numel() else torch.zeros(1)
+    return scale.reshape(-1), offset.reshape(-1) if offset.numel() else torch.zeros(1)
 
 
 # The directory of an operator in an ATB dump, and what opcheck makes of it.

@@ -25,6 +25,7 @@ from ..dumps.torch_model import Outline, SavedWeight, weights_of
 from ..errors import AccError, OperatorError
 from ..mapping.pair import Pair, Plan
 from ..mapping.views import Whole
+from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef, readable
 from .golden_model.calls import BARE, ModuleCall, module_calls
 from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
@@ -185,7 +186,9 @@ class TorchRecomputer(FileRecomputer):
         """The outcomes of all that the code of a call made."""
         fine, rounded = replay.computed(call)
         precise, rounding = self._copies
-        how = f"golden's module in {_name(rounding)} against {_name(precise)}"
+        coded = call.module in rounding.coded
+        codes = " with weights of 8 bits" if coded else ""
+        how = f"golden's module in {_name(rounding)}{codes} against {_name(precise)}"
         outcomes: dict[NodeSlot, Recomputation] = {}
 
         @functools.cache
@@ -207,7 +210,7 @@ class TorchRecomputer(FileRecomputer):
             low = stored_as(rounded[place], mine) if replay.is_traced(call) else rounded[place]
             read = self._read_rows(ref, mine)
             halves = None if in_two is None else read(in_two)
-            twice, mine = Twice(read(exact), read(low), how, terms, in_two=halves), read(mine)
+            twice, mine = Twice(read(exact), read(low), how, terms, in_two=halves, shared=coded), read(mine)
             outcomes[place] = judged_twice(twice, mine)
             if asks_for_draws(outcomes[place]):
                 drawn = [
@@ -303,7 +306,8 @@ class TorchRecomputer(FileRecomputer):
                 saved[name] = str(header.dtype)
                 weights.append(saved[name])
         results = dump.calls(dump.steps[0]).dtypes.values()
-        return copies(self._model, network_dtype(weights or results), saved)
+        stated = any(by_name(pair.computed_in).is_coded for pair in self._pairs)
+        return copies(self._model, network_dtype(weights or results), saved, stated_codes=stated)
 
 
 def _name(copy: ModelCopy) -> str:

@@ -236,7 +236,7 @@ def _operand(
     export: Export,
     refs: tuple[TensorRef, ...],
     view: View,
-    scales: tuple[tuple[TensorRef, TensorRef], ...],
+    scales: tuple[tuple[TensorRef, TensorRef | None], ...],
     side: DumpStep,
 ) -> Operand:
     node = export.node

@@ -23,7 +23,7 @@ LAST_OUTPUT = "the last output of golden's model was not compared"
 class Operand:
     """One side of a pair: a slot of a node, with one reference per rank shard.
 
-    `scales` are scale and offset of an operator that quantises, one pair of tensors per rank. `tokens` says
+    `scales` are scale and offset, if any, of what is quantised, one pair of tensors per rank. `tokens` says
     which rows count, where the two dumps lay out tokens otherwise, `split` how ranks have them. Where the
     tensor says which elements were chosen (top-k, argmax, sort), `chosen_from` is what they were chosen from;
     several where it may be any of these. `onward` tells the number that its own side multiplies the tensor by
@@ -38,7 +38,7 @@ class Operand:
     slot: str
     refs: tuple[TensorRef, ...]
     view: View = WHOLE
-    scales: tuple[tuple[TensorRef, TensorRef], ...] = ()
+    scales: tuple[tuple[TensorRef, TensorRef | None], ...] = ()
     tokens: TokenPick | None = None
     chosen_from: tuple[TensorRef, ...] = ()
     split: TokenSplit | None = None

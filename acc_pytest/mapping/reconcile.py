@@ -95,7 +95,7 @@ def open_pair(pair: Pair) -> Opened:
         # A head may be asked for the last tokens alone (`logits_to_keep`).
         last = replace(pair.golden, view=LastToken()), replace(pair.mine, view=LastToken())
         opened = open_operands(*last)
-    opened = _masks(opened) if pair.fed == "mask" else opened
+    opened = _masks(opened) if pair.fed == "mask" or any(map(_is_mask, opened.comparisons)) else opened
     if _is_head(pair) and "Linear" in pair.golden.op_type:
         opened = _centred(opened)
     prints = pair.golden.printed, pair.mine.printed
@@ -189,7 +189,9 @@ def _opened_operands(golden_operand: Operand, mine_operand: Operand) -> Opened:
     if (unjudged := unjudged_values(mine_operand)) and unjudged_values(golden_operand):
         unjudged = ""
     numbers = dequantised(mine, mine_operand, golden)
-    notes = ["int8 times its scale"] if numbers is not mine else []
+    notes: list[str] = []
+    if numbers is not mine:
+        notes.append(Reason("{} times its scale", str(mine.shards[0].dtype)[6:]))
     kinds = {side.shards[0].dtype for side in (golden, numbers)}
     if torch.int8 in kinds and any(kind.is_floating_point for kind in kinds):
         raise Incomparable(
@@ -227,6 +229,15 @@ def _masks(opened: Opened) -> Opened:
         for pair in opened.comparisons
     )
     return replace(opened, comparisons=tuple(masks))
+
+
+def _is_mask(pair: Comparison) -> bool:
+    """Whether one side says what may be seen (truth values), and the other blocks what may not."""
+    sides = sorted((pair.golden, pair.mine), key=lambda side: side.dtype != torch.bool)
+    if sides[0].dtype != torch.bool or not sides[1].dtype.is_floating_point:
+        return False
+    added = sides[1].read(0, math.prod(sides[1].shape))
+    return bool(((added == 0) | (added <= BLOCKED / 2)).all() and (added <= BLOCKED / 2).any())
 
 
 def _mask(source: Source, opposite: Source) -> Source:

@@ -228,9 +228,10 @@ def _lengths_agree(heads: torch.Tensor, reference: torch.Tensor, size: int) -> b
     return distance(*lengths) <= _KEPT
 
 
-# Int8 results of operators that quantise, read as the numbers they stand for: (q - offset) * scale.
+# Codes of 8 bits, read as the numbers they stand for: (q - offset) * scale.
 #
-# ATB's quantising norms and element-wise operators take scale and offset as their last two inputs.
+# Those of weights have no offset. ATB's quantising norms and element-wise operators take scale and offset as
+# their last two inputs.
 
 
 _PER_CHANNEL = 17
@@ -253,16 +254,22 @@ def _quantises(node: Node) -> bool:
 
 
 def dequantised(side: OperandShards, operand: Operand, opposite: OperandShards) -> OperandShards:
-    """`side` in the dtype of its scale where it is int8 and the other side is not; else as it is.
+    """`side` in the dtype of its scale where it is codes and the other side is not; else as it is.
 
-    Costs the memory of the tensor: int8 results are activations of one step.
+    Costs the memory of the tensor: codes are activations of one step, or one weight. Raises `Incomparable`
+    for a scale that does not fit.
     """
-    kinds = side.shards[0].dtype, opposite.shards[0].dtype
-    if kinds[0] != torch.int8 or not kinds[1].is_floating_point or not operand.scales:
+    sizes = side.shards[0].element_size(), opposite.shards[0].element_size()
+    if not operand.scales or sizes[0] != 1 or not opposite.shards[0].is_floating_point() or sizes[1] == 1:
         return side
+    from ..tensors.weight_rows import scaled
+
     shards = []
     for shard, (scale_ref, offset_ref) in zip(side.shards, operand.scales):
         scale = scale_ref.open()
+        if offset_ref is None:
+            shards.append(scaled(shard, scale).to(scale.dtype))
+            continue
         offset = offset_ref.open().float() if offset_ref.header().numel else torch.zeros(1)
         shards.append(((shard.float() - offset) * scale.float()).to(scale.dtype))
     return OperandShards(shards, side.view, side.part_sizes, side.bias)

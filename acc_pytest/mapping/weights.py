@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.reason import Reason, joined
-from ..base.vocabulary import selectable
+from ..base.vocabulary import PRECISIONS, SCALE_ENDINGS, selectable
 from ..dumps.base import Dump, Rank, Slot, StepLabel
 from ..errors import AccError
+from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef, readable
 from .evidence import Evidence
 from .match import SharedWeight
@@ -306,7 +307,9 @@ def _note(golden: _Weights, mine: _Weights, paired: Sequence[set[str]], lost: Co
     """A note on weights that are not compared, golden's with names but for those that are `lost`, and on
     digests that may be those of another capture."""
     sides = {"golden": golden, "mine": mine}
-    alone = [len(weights.listed.keys() - names) for weights, names in zip(sides.values(), paired)]
+    alone = [
+        len(weights.listed.keys() - names - weights.scales) for weights, names in zip(sides.values(), paired)
+    ]
     sentences = (
         [Reason("{} of golden and {} of mine are not compared", alone[0], alone[1])] if any(alone) else []
     )
@@ -363,7 +366,26 @@ class _Weights:
         ref = TensorRef(self._file, listed)
         if self.listed[listed].digest is None:
             ref = self._dumped.get(listed, ref)
-        return Operand(module, listed, "Parameter", str(slot), (ref,))
+        return Operand(module, listed, "Parameter", str(slot), (ref,), scales=self._scales(listed, ref))
+
+    @property
+    def scales(self) -> set[str]:
+        """The names of what codes are multiplied by, which are compared with these."""
+        dumped = {pair[0] for name, ref in self._dumped.items() for pair in self._scales(name, ref)}
+        stated = (
+            f"{name.rpartition('.')[0]}.{saved.digest.scale}"
+            for name, saved in self.listed.items()
+            if saved.digest is not None and saved.digest.scale
+        )
+        return {name for name, ref in self._dumped.items() if ref in dumped}.union(stated)
+
+    def _scales(self, name: str, ref: TensorRef) -> tuple[tuple[TensorRef, None], ...]:
+        """The scale of a dumped weight of codes; none of other weights."""
+        header = readable(ref) if name in self._dumped else None
+        if header is None or by_name(str(header.dtype)).itemsize != 1:
+            return ()
+        scales = (self._dumped.get(name + suffix) for suffix in SCALE_ENDINGS)
+        return next((((scale, None),) for scale in scales if scale is not None), ())
 
 
 def _pairs(golden: _Weights, mine: _Weights, step: StepLabel, rank: int | None) -> Iterator[Pair]:
@@ -396,6 +418,7 @@ def _pair(
         golden=golden,
         mine=mine,
         fed=fed,
+        computed_in=PRECISIONS["int8"] if mine.scales or golden.scales else "",
     )
 
 

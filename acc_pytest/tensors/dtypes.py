@@ -76,6 +76,11 @@ class DType:
         return self.kind in ("int", "uint", "bool")
 
     @property
+    def is_coded(self) -> bool:
+        """Whether it is no type of elements but a computation with codes of 8 bits (`PRECISIONS`)."""
+        return self.format is _QUANTISED
+
+    @property
     def itemsize(self) -> int | None:
         """Bytes per element, or `None` where an element is no whole number of bytes."""
         return self.bits // 8 if self.bits and self.bits % 8 == 0 else None

@@ -25,6 +25,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..base.reason import Reason
+from ..base.vocabulary import SCALE_ENDINGS
+from ..errors import Incomparable
 from .digest import TURNED, digest
 from .projection import signs
 from .whole_file import whole_file
@@ -34,8 +37,6 @@ RowNumbers = dict[str, NDArray[Union[np.float16, np.float32]]]
 WIDTH = 8
 _PIECE = 1 << 22
 """Elements that are looked at together."""
-_SCALES = ("_scale_inv", "_scale", "_scales")
-"""What the name of what codes are multiplied by has more than theirs: DeepSeek's, vLLM's, and others'."""
 
 
 def described(
@@ -53,7 +54,7 @@ def described(
                 "dtype": str(values.dtype).removeprefix("torch."),
                 "scale": name.rpartition(".")[2] + suffix,
             }
-            values = _scaled(values, beside(suffix))
+            values = scaled(values, beside(suffix))
         fields = asdict(digest(values)) | codes
         if not values.is_floating_point():
             return fields, {}
@@ -68,7 +69,7 @@ def _scale_of(codes: torch.Tensor, beside: Callable[[str], Any]) -> str | None:
     """The end of the name of the scale of a weight of eight bits; `None` where none fits."""
     if codes.element_size() != 1 or codes.dtype == torch.bool or codes.dim() != 2:
         return None
-    for suffix in _SCALES:
+    for suffix in SCALE_ENDINGS:
         scale = beside(suffix)
         if (
             isinstance(scale, torch.Tensor)
@@ -87,10 +88,16 @@ def _blocks(codes: torch.Tensor, scale: torch.Tensor) -> tuple[int, int] | None:
     return codes.shape[0] // shape[0], codes.shape[1] // shape[1]
 
 
-def _scaled(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """What codes stand for, in float32."""
-    blocks = _blocks(codes, scale)
-    assert blocks is not None
+def scaled(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """What codes [rows, columns] stand for, in float32: a scale is one number, one a row, or one a block.
+
+    Raises `Incomparable` for a scale of another shape.
+    """
+    if codes.dim() != 2 or (blocks := _blocks(codes, scale)) is None:
+        shapes = list(codes.shape), list(scale.shape)
+        raise Incomparable(
+            Reason("codes {} have a scale {}: not one number, one a row or one a block", *shapes)
+        )
     factors = scale.detach().float().reshape(codes.shape[0] // blocks[0], -1)
     return codes.detach().float() * factors.repeat_interleave(blocks[0], 0).repeat_interleave(blocks[1], 1)
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch._dynamo  # layers import it when they are made, and pytester forgets what it imported
 
+import acc_pytest
 from acc_pytest import cli, dump_data
 from acc_pytest.capture import manual
 from acc_pytest.tensors import atb_bin
@@ -69,6 +70,50 @@ def test_another_dtype_is_green_whatever_was_kept(
     result = run(pytester, golden, mine)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["verdicts: * pass"])
+
+
+class Int8Linear(torch.nn.Linear):
+    """Codes of 8 bits, with one scale a row."""
+
+    weight_scale: torch.nn.Parameter
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, (self.weight * self.weight_scale).to(x.dtype), self.bias)
+
+
+def in_int8(home: Path, fault: str = "") -> Path:
+    """The model of `dumped` with its linear layers in int8, the scales of one 5 % too large."""
+    torch.manual_seed(5)
+    model, x = Model(width=32), torch.randn(24, 32)
+    for name, linear in model.named_modules():
+        if isinstance(linear, torch.nn.Linear):
+            scale = linear.weight.detach().abs().amax(-1, keepdim=True) / 127
+            codes = (linear.weight.detach() / scale).round().to(torch.int8)
+            linear.__class__ = Int8Linear
+            linear.weight = torch.nn.Parameter(codes, requires_grad=False)
+            wrong = 1.05 if name == fault else 1.0
+            linear.register_parameter("weight_scale", torch.nn.Parameter(wrong * scale))
+    record(RankWriter(home / "step0" / "proc1"), model, [[x]]).write()
+    return home
+
+
+def test_codes_are_weights_by_their_scales_and_their_rounding_is_known(tmp_path: Path) -> None:
+    golden, checkpoint = dumped(tmp_path / "golden"), tmp_path / "model.py"
+    checkpoint.write_text(
+        "import torch\nfrom tests.dumps.test_msprobe import Model\n"
+        "def make():\n    torch.manual_seed(5)\n    return Model(width=32)\n"
+    )
+
+    def compared(mine: Path) -> acc_pytest.Comparison:
+        return acc_pytest.compare(str(golden), str(mine), model=f"{checkpoint}:make", mine_dtype="int8")
+
+    right = compared(in_int8(tmp_path / "mine"))
+    assert right.verdict == "pass"
+    codes = [row for row in right.rows if "int8 times its scale" in row.notes]
+    assert {row.mine.name.rpartition(".")[2] for row in codes} == {"weight"}
+    assert "are not compared" not in right.summary
+    wrong = compared(in_int8(tmp_path / "wrong", "layers.1.linear"))
+    assert [root.name for root in wrong.roots] == ["root.layers.1.linear.weight"]
 
 
 @pytest.mark.parametrize("how", [{}, {"task": "statistics"}, {"task": "statistics", "digests": True}])

@@ -10,8 +10,8 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class ModelCopy:
     `fine` says that it computes finer than mine: what it is given is cast to `dtype`. The other one is given
     what mine was given, as it was stored. `bare` says of modules that were computed whether they gave one
     tensor and nothing else. `nudge` puts what it is given off by a random share of that rounding, where there
-    is one.
+    is one. `coded` are the linear layers whose weights are codes of 8 bits.
     """
 
     modules: Mapping[str, nn.Module]
@@ -58,6 +58,7 @@ class ModelCopy:
     fine: bool
     bare: dict[str, bool] = field(default_factory=dict)
     nudge: Nudge | None = None
+    coded: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, model: nn.Module, dtype: torch.dtype, *, fine: bool) -> ModelCopy:
@@ -80,9 +81,12 @@ class ModelCopy:
         return tensor.to(self.dtype, copy=True) if tensor.is_floating_point() else tensor.clone()
 
 
-def copies(model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str]) -> tuple[ModelCopy, ModelCopy]:
+def copies(
+    model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str], *, stated_codes: bool = False
+) -> tuple[ModelCopy, ModelCopy]:
     """The finer copy and the rounding one, of mine in `dtype`. `saved` has the dtypes of weights of mine by
-    full name, as far as its dump tells. May change `model`.
+    full name, as far as its dump tells. Whoever runs mine may have stated that it computes with codes of 8
+    bits: `stated_codes`. May change `model`.
 
     Finer than a half is float32, which modules use for what must not overflow; than float32 it is float64.
     """
@@ -91,10 +95,33 @@ def copies(model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str]) -> tu
     half = torch.finfo(dtype).bits < torch.finfo(torch.float32).bits
     finer = torch.float32 if half else torch.float64
     rounding = copy.deepcopy(model)
+    coded = frozenset(_code_linears(rounding, saved, stated=stated_codes))
     _round_weights(rounding, dtype, saved)
     _tell(rounding, dtype, fine=False)
     _tell(model, finer, fine=True)
-    return ModelCopy.of(model.to(finer), finer, fine=True), ModelCopy.of(rounding, dtype, fine=False)
+    low = replace(ModelCopy.of(rounding, dtype, fine=False), coded=coded)
+    return ModelCopy.of(model.to(finer), finer, fine=True), low
+
+
+def _code_linears(model: nn.Module, saved: Mapping[str, str], *, stated: bool) -> Iterator[str]:
+    """Round the weights of linear layers to codes where mine has such, or nothing is saved of them and codes
+    are stated. Of stated ones the inputs are rounded too."""
+    for place in module_tree(model).walk():
+        linear = place.module
+        if not isinstance(linear, nn.Linear) or linear.weight.is_meta:
+            continue
+        name = saved.get(f"{place.name}.weight")
+        if name == "int8" or (stated and name is None):
+            linear.weight.data = _as_codes(linear.weight.data)
+            if stated:
+                linear.register_forward_pre_hook(lambda _, inputs: tuple(map(_as_codes, inputs)))
+            yield place.name
+
+
+def _as_codes(rows: torch.Tensor) -> torch.Tensor:
+    """Rows of values as codes of 8 bits times one scale for each row have them: a step is amax / 127."""
+    steps = rows.abs().amax(-1, keepdim=True) / 127
+    return torch.where(steps > 0, (rows / steps).round() * steps, rows)
 
 
 def _tell(model: nn.Module, dtype: torch.dtype, *, fine: bool) -> None:
