@@ -34,7 +34,7 @@ class Structure(NamedTuple):
 
 
 def chinese(page: Path) -> Path:
-    return ROOT / "README.zh-CN.md" if page == README else page.with_suffix(".zh.md")
+    return ROOT / "README.zh-CN.md" if page == README else page.with_suffix(f".zh{page.suffix}")
 
 
 def translated_pages() -> list[Path]:
@@ -82,7 +82,7 @@ def prose(page: Path) -> str:
 
 
 def translated_link(page: Path, link: str) -> str:
-    """The Chinese page where there is one; README and its translation link to each other."""
+    """The Chinese page or picture where there is one; README and its translation link to each other."""
     path, mark, anchor = link.partition("#")
     target = (page.parent / path).resolve()
     if target == chinese(README):
@@ -91,7 +91,7 @@ def translated_link(page: Path, link: str) -> str:
 
 
 def is_translated(page: Path) -> bool:
-    return page.suffix == ".md" and chinese(page).exists()
+    return page.suffix in (".md", ".png") and chinese(page).exists()
 
 
 def slug(heading: str) -> str:

@@ -148,7 +148,7 @@ def _roots(result: Result) -> Iterator[str]:
     if len(diagnosis.roots) > ROOTS:
         yield sentence("{} more roots are in the report's rows.", len(diagnosis.roots) - ROOTS)
     if diagnosis.basis:
-        yield sentence("Known by: {}", code(diagnosis.basis, SENTENCE))
+        yield sentence("Causes were followed along {}.", code(diagnosis.basis, SENTENCE))
 
 
 def _worst(row: Row) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def test_it_says_what_starts_where_and_what_follows() -> None:
         "| pass | 1 |",
         "Coverage: golden 9 of 10 nodes (90%), mine 5 of 10 (50%); floor 50% reached.",
         "| `Linear` | `Linear` | `Linear` | `Linear` | 7 | 3.5 x | 63% | `Linear: it starts here` |",
-        "Known by: `names of tensors`",
+        "Causes were followed along `names of tensors`.",
         "Verdict hash: `0123456789abcdef`",
         "pytest '--acc-golden=a b'",
         "- `ranks: 2`",

@@ -195,7 +195,7 @@ function followRoot(root, move = true) {
 
 function drawGraphControls() {
   if (rows.graph === null) return;
-  $("graph-basis").textContent = say("graph_basis", count(graph.operators.length), rows.graph.basis);
+  $("graph-basis").textContent = say("graph_basis", count(graph.operators.length), tell(rows.graph.basis));
   drawGraphLegend();
   const roots = head.diagnosis === null ? [] : head.diagnosis.roots.slice(0, 50);
   const here = new Set(graph.operators.map((one) => one.root));
