@@ -14,11 +14,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.reporting.html.chromium import Page, browser, find_chromium
 
+ROOT = Path(__file__).resolve().parents[1]
 MOST = 200 * 1024
 """Bytes of the largest picture."""
 
@@ -45,7 +45,9 @@ PICTURES = (
         1050,
         prepare="for (const more of document.querySelectorAll('#roots details')) more.open = true",
     ),
-    Picture("model-graph", "--model moe --layers 8 --fault activation --fault-layer 3", 1150, 720, "#graph-part"),
+    Picture(
+        "model-graph", "--model moe --layers 8 --fault activation --fault-layer 3", 1150, 720, "#graph-part"
+    ),
 )
 
 

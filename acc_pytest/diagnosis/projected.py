@@ -7,9 +7,10 @@ With x what mine gave the layer and y what it made, P and b the projections of g
 
 Storing y in the type of mine, of unit roundoff u, leaves u |y| / sqrt(6): an error spread evenly over half
 of a spacing, which is u to 2 u of a value. Mine may have twice that, as in `measured_bound`, and 1.5 times
-that of a product that is summed in two halves, whose sizes the projection tells as well. Where the weights of
-mine may have been rounded, that counts as noise too. Rows that weigh alike, and what is too large or small as
-a whole, are bounded as in `row_bounds`: a row of the error is as many numbers as P has columns.
+that of a product that is summed in two halves, whose sizes the projection tells as well. Where the weights
+of mine may have been rounded, that counts as noise too: in proportion to each weight, or evenly where weights
+are whole numbers of steps. Rows that weigh alike, and what is too large or small as a whole, are bounded as
+in `row_bounds`: a row of the error is as many numbers as P has columns.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,27 +42,37 @@ _ROWS = 1 << 20
 """Elements of a block of rows that is looked at together: 8 MiB in float64."""
 
 
+class WeightError(NamedTuple):
+    """The relative rms error of a weight by its rounding; `is_even` of steps that are as wide for small
+    values as for large ones."""
+
+    relative: float
+    is_even: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectedLinear:
     """A linear layer of golden: the projection of its weight, its bias if it has one, how many features it
-    gives, and the relative rms error of the weights of mine by their rounding: 0 where they are known to be
-    golden's, `None` where they may have been rounded to the type of the result."""
+    gives, and the error of the weights of mine by their rounding: 0 where they are known to be golden's,
+    `None` where they may have been rounded to the type of the result."""
 
     projection: TensorRef
     bias: TensorRef | None
     outputs: int
-    weight_error: float | None
+    weight_error: WeightError | None
 
 
 @dataclass(slots=True)
 class _Squares:
-    """Of each row, float64: the error, the result, its two halves, what rounding weights may do, the right
-    result by its projection, and the product of that with the error; each is a mean over `width` numbers."""
+    """Of each row, float64: the error, the result, its two halves, the sum of its terms squared and of what
+    the same weights spread evenly would make, the right result by its projection, and the product of that
+    with the error; each is a mean over `width` numbers."""
 
     error: torch.Tensor
     size: torch.Tensor
     halves: torch.Tensor
     terms: torch.Tensor
+    even_terms: torch.Tensor
     right: torch.Tensor
     along: torch.Tensor
     width: int
@@ -127,12 +139,16 @@ def _squares(
         error, exact = y @ drawn - right, right.square().mean(1)
         size = torch.maximum(y.square().sum(1), exact)
         halves = (first.square() + second.square()).mean(1)
-        terms, along = x.square() @ energies, (error * right).mean(1)
-        blocks.append((error.square().mean(1), size, halves, terms, exact, along))
-    error, size, halved, summed, right, alignment = (
-        map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 6
+        terms, even, along = (
+            x.square() @ energies,
+            x.square().sum(1) * energies.mean(),
+            (error * right).mean(1),
+        )
+        blocks.append((error.square().mean(1), size, halves, terms, even, exact, along))
+    error, size, halved, summed, even, right, along = (
+        map(torch.cat, zip(*blocks)) if blocks else [torch.zeros(0)] * 7
     )
-    return _Squares(error, size, halved, summed, right, alignment, projection.shape[1])
+    return _Squares(error, size, halved, summed, even, right, along, projection.shape[1])
 
 
 def _judged(
@@ -161,10 +177,11 @@ class _Noise:
     summed: torch.Tensor
 
     @classmethod
-    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, weights: float | None) -> _Noise:
+    def of(cls, fmt: FloatFormat, squares: _Squares, length: int, weights: WeightError | None) -> _Noise:
         rounding = fmt.roundoff / math.sqrt(6)
         stored = rounding**2 * squares.size + length * fmt.spacing**2 / 12
-        stored = stored + (rounding if weights is None else weights) ** 2 * squares.terms
+        relative, is_even = weights or WeightError(rounding)
+        stored = stored + relative**2 * (squares.even_terms if is_even else squares.terms)
         halved = stored + rounding**2 * squares.halves
         return cls(fmt, stored, halved, (PER_LAYER * _SINGLE) ** 2 * length * squares.terms)
 

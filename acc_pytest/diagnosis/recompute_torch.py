@@ -32,7 +32,7 @@ from .golden_model.models import ModelCopy, copies, network_dtype, outlined_mode
 from .golden_model.replay import StepReplay, Tensors
 from .measured_bound import Twice, judged_twice
 from .one_operator import check_size, in_reals
-from .projected import ProjectedLinear, judged_by_golden, judged_by_projection, layers_of
+from .projected import ProjectedLinear, WeightError, judged_by_golden, judged_by_projection, layers_of
 from .recomputation import FileRecomputer, Recomputation, RecomputeBudget, Recomputer, attempted, worst
 
 
@@ -479,25 +479,26 @@ def _layers(
 
 def _weight_error(
     golden: Mapping[str, SavedWeight], mine: Mapping[str, SavedWeight], name: str
-) -> float | None:
-    """The relative error that rounding makes in a weight of mine: 0 where both sides are known to have the
+) -> WeightError | None:
+    """The error that rounding makes in a weight of mine: 0 where both sides are known to have the
     same values, in whatever dtypes (their sums are those of the same numbers in the same order), that of its
     codes where it is quantised and near golden's; `None` where nothing is known."""
     ours, theirs = (side[name].digest if name in side else None for side in (golden, mine))
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return None
     if (ours.sum, ours.squares) == (theirs.sum, theirs.squares):
-        return 0.0
+        return WeightError(0.0)
     return _coding_error(mine, name) if theirs.scale and not ours.differs(theirs) else None
 
 
-def _coding_error(saved: Mapping[str, SavedWeight], name: str) -> float | None:
-    """The relative error that codes make in a weight; `None` where it is not quantised."""
+def _coding_error(saved: Mapping[str, SavedWeight], name: str) -> WeightError | None:
+    """The error that codes make in a weight; `None` where it is not quantised."""
     digest = saved[name].digest if name in saved else None
     if digest is None or not digest.scale:
         return None
     scales = saved.get(f"{name.rpartition('.')[0]}.{digest.scale}")
-    return digest.coding_error(scales.digest if scales is not None else None)
+    error = digest.coding_error(scales.digest if scales is not None else None)
+    return WeightError(error, is_even=by_name(digest.dtype).kind != "float")
 
 
 def _by_all_names(saved: Mapping[str, SavedWeight]) -> Mapping[str, SavedWeight]:

@@ -11,7 +11,7 @@ import torch
 
 from acc_pytest.diagnosis import one_operator
 from acc_pytest.diagnosis.one_operator import agrees, check_size, judged, moved
-from acc_pytest.diagnosis.projected import ProjectedLinear, judged_by_projection
+from acc_pytest.diagnosis.projected import ProjectedLinear, WeightError, judged_by_projection
 from acc_pytest.diagnosis.recomputation import LOOKING, Recomputation
 from acc_pytest.errors import OperatorError
 from acc_pytest.ge_operators import Unrounded
@@ -249,12 +249,21 @@ class Layer:
         torch.save({"weight": projection(self.weight), "bias": self.bias}, self._file)
 
     def judged(
-        self, mine: torch.Tensor, *, same: bool = True, outputs: int = OUTPUTS, most: int = 1 << 24
+        self,
+        mine: torch.Tensor,
+        *,
+        same: bool = True,
+        outputs: int = OUTPUTS,
+        most: int = 1 << 24,
+        codes: WeightError | None = None,
     ) -> Recomputation:
         weight, bias = TensorRef(self._file, "weight"), TensorRef(self._file, "bias")
         given = self.given.to(mine.dtype)
         return judged_by_projection(
-            ProjectedLinear(weight, bias, outputs, 0.0 if same else None), given, mine, most
+            ProjectedLinear(weight, bias, outputs, codes or (WeightError(0.0) if same else None)),
+            given,
+            mine,
+            most,
         )
 
     @property
@@ -277,6 +286,22 @@ def test_a_right_layer_is_right_in_every_type(layer: Layer, dtype: torch.dtype) 
         dtype != torch.float32
     ):  # its noise is of the order of the projection's own, which is stored in float32
         assert 0.5 < found.error / found.noise < 1.5
+
+
+def test_codes_are_off_by_their_steps_where_weights_are_small_too(layer: Layer) -> None:
+    """A row of large values that small weights read: the steps are those of all weights of an output."""
+    weight = layer.weight.clone()
+    weight[:, 0] *= 1e-3
+    torch.save({"weight": projection(weight), "bias": layer.bias}, layer._file)
+    layer.given[0, 0] = 0.0
+    layer.given[0, 0, 0] = 4096.0
+    steps = weight.abs().amax(1, keepdim=True) / 127
+    codes = (weight / steps).round() * steps
+    error = float((codes - weight).norm() / weight.norm())
+    mine = (layer.given @ codes.T + layer.bias).bfloat16()
+    assert layer.judged(mine, codes=WeightError(error, is_even=True)).outcome == "right"
+    assert layer.judged(mine, codes=WeightError(error)).outcome == "wrong"
+    assert layer.judged(1.05 * mine, codes=WeightError(error, is_even=True)).outcome == "wrong"
 
 
 def test_the_sum_of_two_rounded_halves_is_right(layer: Layer) -> None:
