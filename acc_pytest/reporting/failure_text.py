@@ -31,6 +31,7 @@ FILES = 2
 """Files of one side that are all named: shards of many ranks would fill the screen."""
 _DETAILS = "\n\n"
 _COPIED = ("golden  ", "mine    ")
+_CODE = "code    "
 """Beginnings of lines that stay whole, so that they can be copied; `rerun` is a further one."""
 
 
@@ -71,12 +72,16 @@ class FailureText:
             writer.line(line)
 
     def _shown(self, width: int) -> list[list[str]]:
-        """The lines of the terminal for each line of the text; the longest sentence is cut to the limit."""
+        """The lines of the terminal for each line of the text. Beyond the limit the code goes, which all of
+        the text has, and then the end of the longest sentence."""
         if self.limit == 0:
             return [[]]
         lines = (self.text if self.limit is None else self.text.partition(_DETAILS)[0]).split("\n")
         shown = [terminal_lines(line, width) for line in lines]
         excess = 0 if self.limit is None else sum(map(len, shown)) - self.limit
+        if excess > 0:
+            shown = [[] if line.startswith(_CODE) else pieces for line, pieces in zip(lines, shown)]
+            excess = sum(map(len, shown)) - (self.limit or 0)
         longest = max(
             (pieces for line, pieces in zip(lines, shown) if not line.startswith((*_COPIED, rerun()))),
             key=len,
@@ -108,7 +113,7 @@ def failure_text(row: Row) -> str:
     reasons = list(further_reasons(row))
     lines = [in_numbers(row)]
     if row.cause is not None and row.cause.text:
-        lines.append(Reason("cause: {}", row.cause.text))
+        lines += [Reason("cause: {}", row.cause.text)] if row.cause.text != lines[0] else []
     elif reasons:
         lines.append(reasons.pop(0))
     if row.worst.index:
@@ -117,7 +122,7 @@ def failure_text(row: Row) -> str:
     sides = (("golden", row.golden), ("mine", row.mine))
     files = [f"{label:6}  {near(side.path.partition(';')[0])}" for label, side in sides if side.path]
     code = ", ".join(f"{label} {side.code}" for label, side in sides if side.code)
-    lines += [f"code    {code}"] if code else []
+    lines += [f"{_CODE}{code}"] if code else []
     details = [*reasons, *(line for label, side in sides for line in _side(label, side))]
     if row.checks:
         # metric | measured | allowed, broken bounds first, and of these the one of the headline.

@@ -128,6 +128,21 @@ def test_a_terminal_shows_twelve_lines_or_all() -> None:
     assert len(cut) <= 80
     assert len(shown[None]) > 25
     assert shown[0] == []
+    # The code goes before the end of the cause does.
+    cause = f"its inputs agree, and {'the operator is wrong ' * 6}by 0.18, 0.179 is allowed"
+    coded = replace(row, cause=Cause("root", "local", text=cause), mine=replace(row.mine, code="port.py:7"))
+    writer = Writer()
+    command = f"pytest {'--acc-golden=x ' * 8}a::b"
+    FailureText(with_rerun(failure_text(coded), command), limit=LINES).toterminal(writer)
+    assert "port.py:7" not in writer.getvalue()
+    assert "0.179 is allowed" in " ".join(writer.getvalue().split())
+
+
+def test_a_cause_that_the_headline_says_already_is_not_repeated() -> None:
+    sentence = "token ids differ at step 0: 2 of 7"
+    row = Row("id", "fail", sentence, mine=RowSide(path="/d/m.bin"), fed="token ids")
+    row = replace(row, cause=Cause("root", "local", text=sentence))
+    assert failure_text(row).count(sentence) == 1
 
 
 def test_a_long_path_is_whole_and_a_long_name_is_not() -> None:
