@@ -29,7 +29,7 @@ from ..errors import OperatorError
 from ..judging.tolerance import PER_LAYER, scatter_of, scatter_text
 from ..mapping.pair import Operand, Pair
 from ..mapping.reconcile import open_pair
-from ..tensors.dtypes import FloatFormat, by_torch
+from ..tensors.dtypes import FloatFormat, by_name, by_torch
 from ..tensors.projection import MOST_WIDTH, signs
 from ..tensors.ref import TensorRef
 from ..tensors.source import Source
@@ -76,6 +76,16 @@ class _Squares:
     right: torch.Tensor
     along: torch.Tensor
     width: int
+
+
+def as_stated(layer: ProjectedLinear, stated: str) -> ProjectedLinear:
+    """The layer where mine is stated to compute with codes of 8 bits: what it reads is rounded to steps of
+    its rows, and its weights are, unless more is known of these."""
+    if not by_name(stated).is_coded:
+        return layer
+    step = by_name(stated).roundoff or 0.0
+    weights = step if layer.weight_error is None else layer.weight_error.relative
+    return replace(layer, weight_error=WeightError(math.hypot(step, weights), is_even=True))
 
 
 def judged_by_projection(
@@ -273,9 +283,14 @@ def layers_of(outline: Outline) -> dict[str, ProjectedLinear]:
 
 
 def judged_by_golden(
-    pair: Pair, layers: Mapping[str, ProjectedLinear], inputs: Sequence[torch.Tensor], limit: int
+    pair: Pair,
+    layers: Mapping[str, ProjectedLinear],
+    inputs: Sequence[torch.Tensor],
+    limit: int,
+    stated: torch.dtype | None = None,
 ) -> Recomputation:
-    """Whether the output of a linear layer of mine is what golden's makes of `inputs`, one for each rank.
+    """Whether the output of a linear layer of mine is what golden's makes of `inputs`, one for each rank, but
+    for the rounding of the `stated` type, or of its own.
 
     Raises `AccError` where that cannot be said.
     """
@@ -297,7 +312,7 @@ def judged_by_golden(
     if not layer.outputs or y.numel() % layer.outputs:
         raise OperatorError(f"golden's dump outlines a layer of {layer.outputs} outputs")
     y = y.reshape(-1, layer.outputs)
-    recomputed = judged_by_projection(layer, x, y, limit, dtype)
+    recomputed = judged_by_projection(layer, x, y, limit, stated or dtype)
     if recomputed.error is None or recomputed.error > _UNRELATED:
         raise OperatorError("its input has other rows, or another order of columns")
     return recomputed

@@ -28,11 +28,18 @@ from ..mapping.views import Whole
 from ..tensors.dtypes import by_name
 from ..tensors.ref import TensorRef, readable
 from .golden_model.calls import BARE, ModuleCall, module_calls
-from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model
+from .golden_model.models import ModelCopy, copies, network_dtype, outlined_model, stated_dtype
 from .golden_model.replay import StepReplay, Tensors
 from .measured_bound import Twice, judged_twice
 from .one_operator import check_size, in_reals
-from .projected import ProjectedLinear, WeightError, judged_by_golden, judged_by_projection, layers_of
+from .projected import (
+    ProjectedLinear,
+    WeightError,
+    as_stated,
+    judged_by_golden,
+    judged_by_projection,
+    layers_of,
+)
 from .recomputation import FileRecomputer, Recomputation, RecomputeBudget, Recomputer, attempted, worst
 
 
@@ -49,8 +56,8 @@ class TorchRecomputer(FileRecomputer):
     """Computes modules of a dump again, by those of the golden `model`; each once.
 
     `projected` are the linear layers, by name, whose weights the model lacks, `names` the modules of the
-    model by those of the dump that are called otherwise; `golden` is the dump of the model itself. Rounding
-    is always measured, whatever the budget says.
+    model by those of the dump that are called otherwise; `golden` is the dump of the model itself, `stated`
+    the type that users say mine was computed in. Rounding is always measured, whatever the budget says.
     """
 
     def __init__(
@@ -62,8 +69,10 @@ class TorchRecomputer(FileRecomputer):
         projected: Mapping[str, ProjectedLinear] = MappingProxyType({}),
         names: Mapping[str, str] = MappingProxyType({}),
         golden: Dump | None = None,
+        stated: str = "",
     ) -> None:
         super().__init__(pairs, budget)
+        self._stated = stated
         self._golden = golden
         self._names = names
         self._dump = dump
@@ -250,7 +259,10 @@ class TorchRecomputer(FileRecomputer):
         (ref,) = call.inputs.values()
         mine = call.outputs[BARE].open()
         with threads_for(max(ref.header().numel, mine.numel())):
-            return judged_by_projection(self._projected[call.module], ref.open(), mine, self._budget.limit)
+            layer = as_stated(self._projected[call.module], self._stated)
+            return judged_by_projection(
+                layer, ref.open(), mine, self._budget.limit, stated_dtype(self._stated)
+            )
 
     def _place(self, ref: TensorRef) -> _Place:
         """The place of a tensor. Raises `OperatorError` for one that is none of a step."""
@@ -306,8 +318,7 @@ class TorchRecomputer(FileRecomputer):
                 saved[name] = str(header.dtype)
                 weights.append(saved[name])
         results = dump.calls(dump.steps[0]).dtypes.values()
-        stated = any(by_name(pair.computed_in).is_coded for pair in self._pairs)
-        return copies(self._model, network_dtype(weights or results), saved, stated_codes=stated)
+        return copies(self._model, network_dtype(weights or results), saved, self._stated)
 
 
 def _name(copy: ModelCopy) -> str:
@@ -385,7 +396,8 @@ class OutlinedRecomputer(Recomputer):
         if pairs is self._plan.pairs:
             self._saved = saved
             self._names = _partners(pairs, {*(place.name for place in module_tree(model).walk()), *layers})
-            return TorchRecomputer(dump, pairs, model, self._budget, layers, self._names, golden_dump)
+            partners, stated = self._names, self._plan.stated
+            return TorchRecomputer(dump, pairs, model, self._budget, layers, partners, golden_dump, stated)
         return TorchRecomputer(dump, pairs, model, self._budget, layers)
 
     def _model(self, golden: Dump) -> nn.Module:
@@ -422,8 +434,11 @@ class OutlinedRecomputer(Recomputer):
         if (node, pair.mine.node) in self._weighed:
             error = _coding_error(self._saved, f"{pair.mine.node}.weight")
             layers = {node: replace(layers[node], weight_error=error)}
+        layers = {node: as_stated(layers[node], self._plan.stated)}
         return attempted(
-            lambda: judged_by_golden(pair, layers, self._mine.inputs_of(number), limit),
+            lambda: judged_by_golden(
+                pair, layers, self._mine.inputs_of(number), limit, stated_dtype(self._plan.stated)
+            ),
             f"holding {pair.id} to golden",
         )
 

@@ -28,7 +28,7 @@ def recomputer_of(plan: Plan, budget: RecomputeBudget = LOOKING, model: str = ""
         from .recompute_torch import TorchRecomputer
 
         golden = part_that_ran(load_model(model), {pair.golden.name for pair in plan.pairs})
-        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, golden, budget)
+        modules = TorchRecomputer(open_dump(plan.mine_root), plan.pairs, golden, budget, stated=plan.stated)
         if plan.mine_kind not in BY_THEMSELVES:
             return modules
         functions = recomputer_of(plan, budget)

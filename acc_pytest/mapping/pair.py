@@ -130,7 +130,8 @@ class Plan:
     between a pair and its parents that are not compared, `unseen` the inputs of a pair's operator that no
     compared tensor stands for. `gaps` has tensors that no module wrote: the module whose own code made each.
     `digest` identifies the pairs where the plan was made from rows, which need not be all of them; it is
-    empty elsewhere.
+    empty elsewhere. `stated` is the type in which mine was computed, as users say (`PRECISIONS`); empty
+    where nobody says.
     """
 
     golden_root: str
@@ -152,6 +153,7 @@ class Plan:
     unseen: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     gaps: Mapping[int, Gap] = field(default_factory=dict)
     digest: str = ""
+    stated: str = ""
 
     @classmethod
     def of_dumps(
@@ -180,6 +182,7 @@ class Plan:
             golden_mapped=counts.get("golden_mapped", 0),
             mine_total=counts.get("mine_total", 0),
             mine_mapped=counts.get("mine_mapped", 0),
+            stated=mine.computed_in,
         )
 
 

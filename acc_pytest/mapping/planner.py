@@ -180,7 +180,12 @@ class _Planner:
             unmapped += side.entries
             side.count(self._totals)
         self._notes += _rank_note(self._golden, self._mine, sum(pair.rank is None for pair in pairs))
-        pairs = [*weights.pairs, *pairs] if weights is not None else pairs
+        if weights is not None:
+            stated = self._mine.computed_in
+            pairs = [
+                *(replace(pair, computed_in=stated or pair.computed_in) for pair in weights.pairs),
+                *pairs,
+            ]
         sides = {"golden": self._golden, "mine": self._mine}
         if all(dump.order for dump in sides.values()) and not any(self._totals.values()):  # state dicts
             for name, dump in sides.items():

@@ -72,8 +72,6 @@ class Precision:
         failing = sum(self._fits.values())
         if name and count >= max(FEWEST, failing / 2):
             option = next(key for key, dtype in PRECISIONS.items() if dtype == name)
-            if not of_names:
-                option = Reason("{} and --acc-replay=off, for replay goes by the type that is stored", option)
             return Reason(
                 "precision: the values of mine fit {} in {} of {} failing tensors, stored as float32: if "
                 "mine was computed in it, state it with --acc-mine-dtype {}",

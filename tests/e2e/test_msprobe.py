@@ -72,6 +72,14 @@ def test_another_dtype_is_green_whatever_was_kept(
     result.stdout.fnmatch_lines(["verdicts: * pass"])
 
 
+def model_file(home: Path) -> str:
+    """A function that makes the model of `dumped`, for `--acc-model`."""
+    lines = ("import torch", "from tests.dumps.test_msprobe import Model", "def make():")
+    file = home / "model.py"
+    file.write_text("\n".join([*lines, "    torch.manual_seed(5)", "    return Model(width=32)"]))
+    return f"{file}:make"
+
+
 class Int8Linear(torch.nn.Linear):
     """Codes of 8 bits, with one scale a row."""
 
@@ -98,14 +106,10 @@ def in_int8(home: Path, fault: str = "") -> Path:
 
 
 def test_codes_are_weights_by_their_scales_and_their_rounding_is_known(tmp_path: Path) -> None:
-    golden, checkpoint = dumped(tmp_path / "golden"), tmp_path / "model.py"
-    checkpoint.write_text(
-        "import torch\nfrom tests.dumps.test_msprobe import Model\n"
-        "def make():\n    torch.manual_seed(5)\n    return Model(width=32)\n"
-    )
+    golden, checkpoint = dumped(tmp_path / "golden"), model_file(tmp_path)
 
     def compared(mine: Path) -> acc_pytest.Comparison:
-        return acc_pytest.compare(str(golden), str(mine), model=f"{checkpoint}:make", mine_dtype="int8")
+        return acc_pytest.compare(str(golden), str(mine), model=checkpoint, mine_dtype="int8")
 
     right = compared(in_int8(tmp_path / "mine"))
     assert right.verdict == "pass"
@@ -113,6 +117,29 @@ def test_codes_are_weights_by_their_scales_and_their_rounding_is_known(tmp_path:
     assert {row.mine.name.rpartition(".")[2] for row in codes} == {"weight"}
     assert "are not compared" not in right.summary
     wrong = compared(in_int8(tmp_path / "wrong", "layers.1.linear"))
+    assert [root.name for root in wrong.roots] == ["root.layers.1.linear.weight"]
+
+
+def stored_in_float32(home: Path, fault: str = "") -> Path:
+    """The model of `dumped` computed in bfloat16, all of whose tensors a tool stored as float32."""
+    files = dumped(home, torch.bfloat16, fault) / "step0" / "proc1"
+    for file in (files / "dump_tensor_data").iterdir():
+        torch.save(torch.load(file, weights_only=True).float(), file)
+    manifest = files / "dump.json"
+    manifest.write_text(manifest.read_text().replace("torch.bfloat16", "torch.float32"))
+    return home
+
+
+def test_what_is_stored_wider_than_it_was_computed_is_computed_again_as_stated(tmp_path: Path) -> None:
+    golden, checkpoint = dumped(tmp_path / "golden"), model_file(tmp_path)
+
+    def compared(mine: Path, dtype: str = "bf16") -> acc_pytest.Comparison:
+        return acc_pytest.compare(str(golden), str(mine), model=checkpoint, mine_dtype=dtype)
+
+    right = stored_in_float32(tmp_path / "mine")
+    assert compared(right).verdict == "pass"
+    assert "state it with --acc-mine-dtype bf16" in compared(right, "").summary
+    wrong = compared(stored_in_float32(tmp_path / "wrong", "layers.1.linear"))
     assert [root.name for root in wrong.roots] == ["root.layers.1.linear.weight"]
 
 

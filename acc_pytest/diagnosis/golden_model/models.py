@@ -46,10 +46,11 @@ class Nudge:
 class ModelCopy:
     """A model, its modules by the names that dumps have for them, and all names of each module (by `id`).
 
-    `fine` says that it computes finer than mine: what it is given is cast to `dtype`. The other one is given
-    what mine was given, as it was stored. `bare` says of modules that were computed whether they gave one
-    tensor and nothing else. `nudge` puts what it is given off by a random share of that rounding, where there
-    is one. `coded` are the linear layers whose weights are codes of 8 bits.
+    `fine` says that it computes finer than mine. What such a copy is given is cast to `dtype`, and so it is
+    by one that `casts`; any other gets what mine was given, as it was stored. `bare` says of modules that
+    were computed whether they gave one tensor and nothing else. `nudge` puts what it is given off by a random
+    share of that rounding, where there is one. `coded` are the linear layers whose weights are codes of 8
+    bits.
     """
 
     modules: Mapping[str, nn.Module]
@@ -59,6 +60,7 @@ class ModelCopy:
     bare: dict[str, bool] = field(default_factory=dict)
     nudge: Nudge | None = None
     coded: frozenset[str] = frozenset()
+    casts: bool = False
 
     @classmethod
     def of(cls, model: nn.Module, dtype: torch.dtype, *, fine: bool) -> ModelCopy:
@@ -71,7 +73,7 @@ class ModelCopy:
 
     def cast(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of mine as this copy is given it; never the tensor itself, for modules may write to it."""
-        if not (self.fine and tensor.is_floating_point()):
+        if not ((self.fine or self.casts) and tensor.is_floating_point()):
             return tensor.clone()
         copied = tensor.to(self.dtype, copy=True)
         return copied if self.nudge is None else self.nudge.of(copied)
@@ -82,24 +84,27 @@ class ModelCopy:
 
 
 def copies(
-    model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str], *, stated_codes: bool = False
+    model: nn.Module, dtype: torch.dtype, saved: Mapping[str, str], stated: str = ""
 ) -> tuple[ModelCopy, ModelCopy]:
     """The finer copy and the rounding one, of mine in `dtype`. `saved` has the dtypes of weights of mine by
-    full name, as far as its dump tells. Whoever runs mine may have stated that it computes with codes of 8
-    bits: `stated_codes`. May change `model`.
+    full name, as far as its dump tells, `stated` is the type in which users say that mine was computed,
+    whatever its tensors are stored in. May change `model`.
 
     Finer than a half is float32, which modules use for what must not overflow; than float32 it is float64.
     """
     for module in model.modules():
         _make_eager(module)
+    codes = by_name(stated).is_coded
+    if lowered := stated_dtype(stated):
+        dtype, saved = lowered, {}
     half = torch.finfo(dtype).bits < torch.finfo(torch.float32).bits
     finer = torch.float32 if half else torch.float64
     rounding = copy.deepcopy(model)
-    coded = frozenset(_code_linears(rounding, saved, stated=stated_codes))
+    coded = frozenset(_code_linears(rounding, saved, stated=codes))
     _round_weights(rounding, dtype, saved)
     _tell(rounding, dtype, fine=False)
     _tell(model, finer, fine=True)
-    low = replace(ModelCopy.of(rounding, dtype, fine=False), coded=coded)
+    low = replace(ModelCopy.of(rounding, dtype, fine=False), coded=coded, casts=lowered is not None)
     return ModelCopy.of(model.to(finer), finer, fine=True), low
 
 
@@ -128,6 +133,11 @@ def _tell(model: nn.Module, dtype: torch.dtype, *, fine: bool) -> None:
     """Say to traced modules how this copy computes."""
     if isinstance(model, TracedModule):
         model.traced_run.dtype, model.traced_run.fine = dtype, fine
+
+
+def stated_dtype(stated: str) -> torch.dtype | None:
+    """The dtype that is stated; `None` where none is, or codes are."""
+    return by_name(stated).torch_dtype() if stated and not by_name(stated).is_coded else None
 
 
 def network_dtype(names: Iterable[str]) -> torch.dtype:
