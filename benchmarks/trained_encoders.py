@@ -229,7 +229,8 @@ def is_named(run: Run, name: str, sentence: str) -> bool:
     roles = (fault.place, *fault.roots, *(("whole",) if fault.place == "core" else ()))
     layer = network.places["layer"].format(run.layer)
     places = {f"{layer}.{network.places[role]}" for role in roles}
-    said = sentence.partition(";")[0] if sentence.startswith("weight") else name
+    of_weight = sentence.startswith(("weight", "bias"))
+    said = sentence.partition(";")[0] if of_weight else name
     return any(place in said.replace(".weight", "").replace(".bias", "").split(" ") or
                said.removeprefix("root.").partition("[")[0] == place for place in places)  # fmt: skip
 
